@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# The same flags everywhere, so that every build shares one cache.
+export GOFLAGS := -trimpath -buildvcs=false
+export CGO_ENABLED := 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
+LDFLAGS := -s -w -X yunion.io/x/ocadm/internal/version.Version=$(VERSION) \
+	-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
+REGISTRY ?= registry.cn-beijing.aliyuncs.com/yunionio
+NODES ?= 2
+NODE ?= 1
+# The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
+LAB ?= default
+CLOUD_VERSION ?= v4.0.1
+
+##@ Start here
+
+.PHONY: help
+help: ## Show what can be made
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: ## Two machines, a real cluster and a running cloud on them (root, Linux; says what it does)
+	go run ./test/quickstart up --nodes $(NODES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+
+.PHONY: quickstart-down
+quickstart-down: ## Take the quickstart's machines away; leaves no mount, namespace, bridge or process
+	go run ./test/quickstart down
+
+.PHONY: test
+test: lint unit integration e2e ## Everything CI runs
+
+##@ Build
+
+.PHONY: build
+build: bin/ocadm ## Build bin/ocadm
+
+.PHONY: bin/ocadm
+bin/ocadm:
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/ocadm
+
+.PHONY: bundle
+bundle: bin/ocadm ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
+	go run ./test/lab bundle --version $(CLOUD_VERSION) --ocadm bin/ocadm -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+
+.PHONY: generate
+generate: ## Regenerate deepcopy code, the CRD and the CLI reference
+	scripts/generate.sh
+
+.PHONY: golden
+golden: ## Rewrite the golden files from what the code renders now; review the diff
+	UPDATE=1 go test ./operatorctl/... ./phases/... ./cmd/...
+
+##@ Test
+
+.PHONY: unit
+unit: ## Unit, golden and command-line tests
+	go test ./api/... ./cluster/... ./cmd/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./test/lab/... ./test/standin/...
+
+.PHONY: integration
+integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
+	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 20m ./test/integration/...
+
+.PHONY: e2e
+e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
+	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...
+
+.PHONY: lint
+lint: ## golangci-lint with the import rules of docs/architecture.md
+	scripts/lint.sh
+
+.PHONY: verify
+verify: generate ## Generated files are up to date
+	git diff --exit-code -- api templates docs/cli
+
+##@ Lab
+
+.PHONY: lab-up
+lab-up: bundle ## Start NODES=2 fresh machines
+	go run ./test/lab up --name $(LAB) --nodes $(NODES) --ocadm bin/ocadm --bundle dist/ocadm.bundle
+
+.PHONY: lab-down
+lab-down: ## Remove the machines and everything they left
+	go run ./test/lab down --name $(LAB)
+
+.PHONY: lab-shell
+lab-shell: ## A shell on NODE=1 of LAB=default (LAB=quickstart: of the quickstart)
+	go run ./test/lab shell --name $(LAB) --node $(NODE)
+
+.PHONY: apiserver
+apiserver: ## Start etcd and kube-apiserver on loopback, print the kubeconfig, stop with Ctrl-C
+	go run ./test/integration/apiserver
+
+##@ Measure
+
+.PHONY: bench
+bench: ## Go benchmarks of the engine
+	go test -run '^$$' -bench . ./operatorctl/... ./internal/...
+
+.PHONY: bench-init
+bench-init: bundle ## ocadm init beside plain kubeadm init with the same manifests, on identical machines
+	go run ./test/quickstart bench-init
+
+##@ Develop
+
+.PHONY: image-push
+image-push: bin/ocadm ## Push the operator image: make image-push REGISTRY=host/path VERSION=dev
+	go run ./scripts/imagepush -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION)

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import "strings"
+
+// Component returns the block of a component by its JSON key, or nil if there is no such key. A key "a.b" is a container's block within
+// a block: its scheduling is that of a, its image that of b. A key without a field of its own is looked up in spec.components.
+// The result is a copy where it is composed; treat it as read-only.
+func (s *OnecloudClusterSpec) Component(key string) *ComponentSpec {
+	outer, inner, nested := strings.Cut(key, ".")
+	block := s.block(outer)
+	if !nested || block == nil {
+		return block
+	}
+	c := s.container(outer, inner)
+	if c == nil {
+		return nil
+	}
+	merged := *block
+	merged.ContainerSpec = *c
+	return &merged
+}
+
+// Container returns the block of a further container within a component's block, or nil.
+func (s *OnecloudClusterSpec) Container(key string) *ContainerSpec {
+	outer, inner, nested := strings.Cut(key, ".")
+	if !nested {
+		return nil
+	}
+	return s.container(outer, inner)
+}
+
+func (s *OnecloudClusterSpec) container(outer, inner string) *ContainerSpec {
+	return map[string]*ContainerSpec{
+		"web/Overview":            &s.Web.Overview,
+		"web/Docs":                &s.Web.Docs,
+		"webconsole/Guacd":        &s.Webconsole.Guacd,
+		"notify/plugins":          &s.Notify.Plugins,
+		"hostagent/SdnAgent":      &s.Hostagent.SdnAgent,
+		"hostagent/OvnController": &s.Hostagent.OvnController,
+		"hostagent/HostHealth":    &s.Hostagent.HostHealth,
+		"lbagent/OvnController":   &s.Lbagent.OvnController,
+		"telegraf/TelegrafRaid":   &s.Telegraf.TelegrafRaid,
+	}[outer+"/"+inner]
+}
+
+func (s *OnecloudClusterSpec) block(key string) *ComponentSpec {
+	if b, ok := s.blocks()[key]; ok {
+		return b
+	}
+	if b, ok := s.Components[key]; ok {
+		return &b
+	}
+	return nil
+}
+
+// blocks is the table of the spec's blocks by JSON key; a test compares it with the fields.
+func (s *OnecloudClusterSpec) blocks() map[string]*ComponentSpec {
+	return map[string]*ComponentSpec{
+		"etcd":                    &s.Etcd.ComponentSpec,
+		"keystone":                &s.Keystone.ComponentSpec,
+		"regionServer":            &s.RegionServer.ComponentSpec,
+		"regionDNS":               &s.RegionDNS.ComponentSpec,
+		"scheduler":               &s.Scheduler,
+		"glance":                  &s.Glance.ComponentSpec,
+		"climc":                   &s.Climc,
+		"logger":                  &s.Logger,
+		"yunionconf":              &s.Yunionconf,
+		"yunionagent":             &s.Yunionagent,
+		"apiGateway":              &s.APIGateway.ComponentSpec,
+		"web":                     &s.Web.ComponentSpec,
+		"webconsole":              &s.Webconsole.ComponentSpec,
+		"hostagent":               &s.Hostagent.ComponentSpec,
+		"hostdeployer":            &s.Hostdeployer,
+		"hostimage":               &s.Hostimage,
+		"ovnNorth":                &s.OvnNorth,
+		"vpcAgent":                &s.VpcAgent,
+		"lbagent":                 &s.Lbagent.ComponentSpec,
+		"baremetalagent":          &s.Baremetalagent,
+		"esxiagent":               &s.Esxiagent,
+		"influxdb":                &s.Influxdb,
+		"victoriaMetrics":         &s.VictoriaMetrics.ComponentSpec,
+		"telegraf":                &s.Telegraf.ComponentSpec,
+		"monitor":                 &s.Monitor,
+		"cloudmon":                &s.Cloudmon.ComponentSpec,
+		"kubeserver":              &s.Kubeserver,
+		"ansibleserver":           &s.Ansibleserver,
+		"cloudnet":                &s.Cloudnet,
+		"cloudproxy":              &s.Cloudproxy,
+		"cloudevent":              &s.Cloudevent,
+		"cloudid":                 &s.Cloudid,
+		"cloudmux":                &s.Cloudmux,
+		"notify":                  &s.Notify.ComponentSpec,
+		"s3gateway":               &s.S3gateway,
+		"devtool":                 &s.Devtool,
+		"meter":                   &s.Meter,
+		"billing":                 &s.Billing,
+		"autoupdate":              &s.Autoupdate,
+		"itsm":                    &s.Itsm,
+		"onecloudServiceOperator": &s.OnecloudServiceOperator,
+		"suggestion":              &s.Suggestion,
+		"scheduledtask":           &s.Scheduledtask,
+		"apiMap":                  &s.APIMap,
+		"report":                  &s.Report,
+		"echartsSSR":              &s.EchartsSSR,
+		"bastionHost":             &s.BastionHost,
+		"extdb":                   &s.Extdb,
+		"llm":                     &s.LLM,
+		"mcpServer":               &s.McpServer,
+		"aiproxy":                 &s.Aiproxy,
+		"backup":                  &s.Backup.ComponentSpec,
+	}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Annotations of a cloud.
+const (
+	// AnnotationEdition holds ce, ce/support or ee; absent means ce.
+	AnnotationEdition = "onecloud.yunion.io/edition"
+	// AnnotationPaused "true" on a cloud, or on a workload of it, makes the operator leave it as it is.
+	AnnotationPaused = "onecloud.yunion.io/paused"
+)
+
+// Annotations of what the operator makes.
+const (
+	// AnnotationConfigHash on a pod template rolls the pods when their configuration changes.
+	AnnotationConfigHash = "onecloud.yunion.io/config-hash"
+	// AnnotationCertHash on a pod template rolls the pods when their certificates change.
+	AnnotationCertHash = "onecloud.yunion.io/cert-hash"
+	// AnnotationVolumePath on a claim asks the provisioner for a fixed directory of the node.
+	AnnotationVolumePath = "pvc.onecloud.yunion.io/pv-path"
+)
+
+// Labels of what the operator makes; they are selectors too and must never change.
+const (
+	LabelName      = "app.kubernetes.io/name"
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	LabelInstance  = "app.kubernetes.io/instance"
+	LabelComponent = "app.kubernetes.io/component"
+	LabelApp       = "app"
+
+	ValueName      = "onecloud-cluster"
+	ValueManagedBy = "onecloud-operator"
+	// InstancePrefix and the name of the cloud make the value of LabelInstance.
+	InstancePrefix = "onecloud-cluster-"
+)
+
+// NodeRolePrefix and a role (controller, host, baremetal, lbagent) make a node label; its value is Enable.
+const (
+	NodeRolePrefix = "onecloud.yunion.io/"
+	Enable         = "enable"
+)
+
+// Finalizer keeps a cloud until everything outside Kubernetes is released.
+const Finalizer = "onecloud.yunion.io/cloud"
+
+// SecretCredentials and the like are suffixes of the names of shared objects: <cloud>-<suffix>.
+const (
+	SecretCredentials = "credentials"
+	SecretCerts       = "certs"
+	SecretEtcdServer  = "etcd-server"
+	SecretEtcdPeer    = "etcd-peer"
+	SecretEtcdClient  = "etcd-client"
+)
+
+// Field managers. A field of the spec that ManagerDefaults owns is a default, any other a choice.
+const (
+	ManagerOperator = "ocadm-operator"
+	ManagerDefaults = "ocadm-operator-defaults"
+	// ManagerEarlier is the earlier operator, which wrote its defaults into the spec.
+	ManagerEarlier = "onecloud-controller-manager"
+)

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Phase is the whole cloud in one word.
+type Phase string
+
+// The phases.
+const (
+	PhaseCreating  Phase = "Creating"
+	PhaseRunning   Phase = "Running"
+	PhaseUpgrading Phase = "Upgrading"
+	PhaseFailed    Phase = "Failed"
+	PhaseDeleting  Phase = "Deleting"
+)
+
+// The condition types.
+const (
+	ConditionReady       = "Ready"
+	ConditionProgressing = "Progressing"
+	ConditionDegraded    = "Degraded"
+)
+
+// State is a component in one word.
+type State string
+
+// The states.
+const (
+	// Disabled components are not to run.
+	Disabled State = "Disabled"
+	// Waiting components have everything but something that others must bring first.
+	Waiting State = "Waiting"
+	// Provisioning components have their database, account or certificates made.
+	Provisioning State = "Provisioning"
+	// Progressing components have pods on their way.
+	Progressing State = "Progressing"
+	// Available components run what was asked for.
+	Available State = "Available"
+	// Degraded components do not get there without a change from outside.
+	Degraded State = "Degraded"
+)
+
+// ComponentStatus is the state of one component.
+type ComponentStatus struct {
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// +required
+	State State `json:"state"`
+	// The release it runs, as far as its tag tells.
+	Version string `json:"version,omitempty"`
+	// The image of its first container.
+	Image string `json:"image,omitempty"`
+	// A person has chosen the image.
+	Pinned bool `json:"pinned,omitempty"`
+	// One word: why it is in this state.
+	Reason string `json:"reason,omitempty"`
+	// A sentence for people.
+	Message string `json:"message,omitempty"`
+	// When it entered this state.
+	Since metav1.Time `json:"since,omitzero"`
+	// Components that must be Available first.
+	// +listType=set
+	BlockedBy          []string `json:"blockedBy,omitempty"`
+	Replicas           int32    `json:"replicas,omitempty"`
+	Ready              int32    `json:"ready,omitempty"`
+	ObservedGeneration int64    `json:"observedGeneration,omitempty"`
+}
+
+// ImageStatus is an image, taken apart, for tools that read it from there.
+type ImageStatus struct {
+	Image           string            `json:"image,omitempty"`
+	Repository      string            `json:"repository,omitempty"`
+	ImageName       string            `json:"imageName,omitempty"`
+	Tag             string            `json:"tag,omitempty"`
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+}
+
+// The phases of a WorkloadStatus.
+const (
+	WorkloadNormal  = "Normal"
+	WorkloadUpgrade = "Upgrade"
+)
+
+// WorkloadStatus is what older tools read of a component: status.<key>.imageStatus and status.<key>.phase.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type WorkloadStatus struct {
+	Phase       string       `json:"phase,omitempty"`
+	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
+}
+
+// OnecloudClusterStatus is what the operator knows of a cloud.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type OnecloudClusterStatus struct {
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	Phase              Phase `json:"phase,omitempty"`
+	// The release that every component runs; it moves when the last one has moved.
+	Version string `json:"version,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	Components []ComponentStatus `json:"components,omitempty"`
+	// What was done outside Kubernetes: the hash of each effect by its key.
+	Effects map[string]string `json:"effects,omitempty"`
+
+	// What older tools read, by the JSON key of the component.
+	Legacy `json:",inline"`
+}
+
+// Legacy holds one WorkloadStatus per component that older tools know.
+type Legacy struct {
+	Keystone       *WorkloadStatus `json:"keystone,omitempty"`
+	Region         *WorkloadStatus `json:"region,omitempty"`
+	Glance         *WorkloadStatus `json:"glance,omitempty"`
+	Scheduler      *WorkloadStatus `json:"scheduler,omitempty"`
+	Webconsole     *WorkloadStatus `json:"webconsole,omitempty"`
+	Monitor        *WorkloadStatus `json:"monitor,omitempty"`
+	Logger         *WorkloadStatus `json:"logger,omitempty"`
+	APIGateway     *WorkloadStatus `json:"apiGateway,omitempty"`
+	Web            *WorkloadStatus `json:"web,omitempty"`
+	Yunionconf     *WorkloadStatus `json:"yunionconf,omitempty"`
+	Kubeserver     *WorkloadStatus `json:"kubeserver,omitempty"`
+	Ansibleserver  *WorkloadStatus `json:"ansibleserver,omitempty"`
+	Cloudnet       *WorkloadStatus `json:"cloudnet,omitempty"`
+	Cloudproxy     *WorkloadStatus `json:"cloudproxy,omitempty"`
+	Cloudevent     *WorkloadStatus `json:"cloudevent,omitempty"`
+	Notify         *WorkloadStatus `json:"notify,omitempty"`
+	Baremetalagent *WorkloadStatus `json:"baremetalagent,omitempty"`
+	S3gateway      *WorkloadStatus `json:"s3gateway,omitempty"`
+	Devtool        *WorkloadStatus `json:"devtool,omitempty"`
+	Meter          *WorkloadStatus `json:"meter,omitempty"`
+	Billing        *WorkloadStatus `json:"billing,omitempty"`
+	Autoupdate     *WorkloadStatus `json:"autoupdate,omitempty"`
+	Esxiagent      *WorkloadStatus `json:"esxiagent,omitempty"`
+	OvnNorth       *WorkloadStatus `json:"ovnNorth,omitempty"`
+	VpcAgent       *WorkloadStatus `json:"vpcAgent,omitempty"`
+	Itsm           *WorkloadStatus `json:"itsm,omitempty"`
+	Cloudid        *WorkloadStatus `json:"cloudid,omitempty"`
+	Cloudmon       *WorkloadStatus `json:"cloudmon,omitempty"`
+	Scheduledtask  *WorkloadStatus `json:"scheduledtask,omitempty"`
+	APIMap         *WorkloadStatus `json:"apiMap,omitempty"`
+	Report         *WorkloadStatus `json:"report,omitempty"`
+	Echarts        *WorkloadStatus `json:"echarts,omitempty"`
+	BastionHost    *WorkloadStatus `json:"bastionHost,omitempty"`
+	Extdb          *WorkloadStatus `json:"extdb,omitempty"`
+	LLM            *WorkloadStatus `json:"llm,omitempty"`
+	McpServer      *WorkloadStatus `json:"mcpServer,omitempty"`
+	Aiproxy        *WorkloadStatus `json:"aiproxy,omitempty"`
+
+	VictoriaMetrics *WorkloadStatus `json:"victoriaMetrics,omitempty"`
+}
+
+// Workload returns the place of a component's WorkloadStatus by its JSON key, or nil if older tools know no such component.
+func (l *Legacy) Workload(key string) **WorkloadStatus {
+	return map[string]**WorkloadStatus{
+		"keystone": &l.Keystone, "region": &l.Region, "glance": &l.Glance, "scheduler": &l.Scheduler, "webconsole": &l.Webconsole,
+		"monitor": &l.Monitor, "logger": &l.Logger, "apiGateway": &l.APIGateway, "web": &l.Web, "yunionconf": &l.Yunionconf,
+		"kubeserver": &l.Kubeserver, "ansibleserver": &l.Ansibleserver, "cloudnet": &l.Cloudnet, "cloudproxy": &l.Cloudproxy,
+		"cloudevent": &l.Cloudevent, "notify": &l.Notify, "baremetalagent": &l.Baremetalagent, "s3gateway": &l.S3gateway,
+		"devtool": &l.Devtool, "meter": &l.Meter, "billing": &l.Billing, "autoupdate": &l.Autoupdate, "esxiagent": &l.Esxiagent,
+		"ovnNorth": &l.OvnNorth, "vpcAgent": &l.VpcAgent, "itsm": &l.Itsm, "cloudid": &l.Cloudid, "cloudmon": &l.Cloudmon,
+		"scheduledtask": &l.Scheduledtask, "apiMap": &l.APIMap, "report": &l.Report, "echarts": &l.Echarts, "bastionHost": &l.BastionHost,
+		"extdb": &l.Extdb, "llm": &l.LLM, "mcpServer": &l.McpServer, "aiproxy": &l.Aiproxy, "victoriaMetrics": &l.VictoriaMetrics,
+	}[key]
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster holds the verbs on a cloud for people: create, look, wait, update, delete, log in. It writes the custom resource and
+// leaves the work to the operator. It never carries a whole resource through Go types back to the API server: what it does not know, it
+// does not touch.
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// The names that everybody knows.
+const (
+	DefaultName      = "default"
+	DefaultNamespace = "onecloud"
+	// OperatorName is the operator's Deployment in DefaultNamespace; its first container is the operator.
+	OperatorName = "onecloud-operator"
+)
+
+// gvk of a cloud.
+func gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "onecloud.yunion.io", Version: "v1alpha1", Kind: "OnecloudCluster"}
+}
+
+func empty(key client.ObjectKey) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk())
+	u.SetName(key.Name)
+	u.SetNamespace(key.Namespace)
+	return u
+}
+
+// get reads a cloud; a missing one is a finding.
+func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	u := empty(key)
+	err := c.Get(ctx, key, u)
+	switch {
+	case err == nil:
+		return u, nil
+	case meta.IsNoMatchError(err):
+		return nil, finding.Errorf("OCA-7005", "this cluster does not know clouds", "install the operator: ocadm init phase operator", "%w", err)
+	case apierrors.IsNotFound(err):
+		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("there is no cloud %s", key), "create it: ocadm cluster create --version VERSION", "%w", err)
+	}
+	return nil, fmt.Errorf("reading cloud %s: %w", key, err)
+}

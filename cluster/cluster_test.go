@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+func resource(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+const head = `apiVersion: onecloud.yunion.io/v1alpha1
+kind: OnecloudCluster
+metadata: {name: default, namespace: onecloud, generation: 2`
+
+func TestManifest(t *testing.T) {
+	small := Manifest(Options{Name: "default", Namespace: "onecloud", Version: "v4.0.1", Database: Database{Host: "10.0.0.5"}})
+	want := resource(t, "{apiVersion: onecloud.yunion.io/v1alpha1, kind: OnecloudCluster, metadata: {name: default, namespace: onecloud},"+
+		" spec: {version: v4.0.1, mysql: {host: 10.0.0.5}}}")
+	if d := cmp.Diff(want.Object, small.Object); d != "" {
+		t.Error(d)
+	}
+	full := Manifest(Options{
+		Name: "default", Namespace: "onecloud", Version: "v4.0.1", ImageRepository: "r/x", Edition: "ee", ProductVersion: "Edge", Region: "r1", Zone: "z1",
+		LoadBalancerEndpoint: "fd00::1", DisableResourceManagement: true, UseHyperImage: true, WebHostPorts: true,
+		Database: Database{Host: "db", Port: 3307, Username: "root", Secret: "s", SecretKey: "k"},
+	})
+	want = resource(t, "{apiVersion: onecloud.yunion.io/v1alpha1, kind: OnecloudCluster, metadata: {name: default, namespace: onecloud,"+
+		" annotations: {onecloud.yunion.io/edition: ee}}, spec: {version: v4.0.1, imageRepository: r/x, productVersion: Edge, region: r1, zone: z1,"+
+		" loadBalancerEndpoint: 'fd00::1', disableResourceManagement: true, useHyperImage: true, web: {hostPorts: true},"+
+		" mysql: {host: db, port: 3307, username: root, passwordSecretRef: {name: s, key: k}}}}")
+	if d := cmp.Diff(want.Object, full.Object); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	live := resource(t, head+"}\nspec: {version: v1, mysql: {host: a, port: 3306, username: root}, web: {hostPorts: true, image: x}}").Object["spec"]
+	want := map[string]any{
+		"version": "v2", "region": "r", "mysql": map[string]any{"host": "a", "port": int64(3306)}, "web": map[string]any{"hostPorts": true},
+	}
+	got := differences("spec", want, live, nil)
+	if !slices.Equal(got, []string{"spec.region is not set, asked for r", "spec.version is v1, asked for v2"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPatch(t *testing.T) {
+	yes, no := true, false
+	live := resource(t, head+`, annotations: {autoupdate.onecloud.yunion.io/current-version: v1}}
+spec: {version: v1, hostagent: {tag: v0.9, image: x}, autoupdate: {disable: true}, disableResourceManagement: true}`)
+	for name, c := range map[string]struct {
+		update Update
+		want   map[string]any
+		lines  int
+	}{
+		"nothing":  {Update{}, nil, 0},
+		"the same": {Update{Version: "v1", Edition: "ce", DisableResourceManagement: &yes}, nil, 0},
+		"another version": {Update{Version: "v2"}, map[string]any{
+			"spec":     map[string]any{"version": "v2", "hostagent": map[string]any{"tag": nil}},
+			"metadata": map[string]any{"annotations": map[string]any{autoupdateAnnotation: nil}},
+		}, 2},
+		"edition and limits": {Update{Edition: "ee", DisableResourceManagement: &no}, map[string]any{
+			"spec": map[string]any{"disableResourceManagement": false, "hostagent": map[string]any{"tag": nil}},
+			"metadata": map[string]any{"annotations": map[string]any{
+				"onecloud.yunion.io/edition": "ee", autoupdateAnnotation: nil,
+			}},
+		}, 3},
+	} {
+		got, lines := c.update.patch(live)
+		if d := cmp.Diff(c.want, got); d != "" || len(lines) != c.lines {
+			t.Errorf("%s: %q\n%s", name, lines, d)
+		}
+	}
+}
+
+// Without the cloud that is to be updated nothing is; the operator alone needs none.
+func TestUpdateWithoutACloud(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: OperatorName}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Image: "r.example/ocadm:v1"}}
+	d.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1}
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(d).
+		WithIndex(d, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	u := Update{Key: client.ObjectKey{Namespace: DefaultNamespace, Name: DefaultName}, OperatorVersion: "v2", Version: "v2", Report: func(string, string) {}}
+	image := func() string {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(d), d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Spec.Template.Spec.Containers[0].Image
+	}
+	if done, err := u.Apply(t.Context(), c); !apierrors.IsNotFound(err) || len(done.Changes) > 0 || image() != "r.example/ocadm:v1" {
+		t.Errorf("%v, %v; the operator is %s", done, err, image())
+	}
+	u.Version = ""
+	if done, err := u.Apply(t.Context(), c); err != nil || len(done.Changes) != 1 || image() != "r.example/ocadm:v2" {
+		t.Errorf("%v, %v; the operator is %s", done, err, image())
+	}
+}
+
+func TestOperatorImage(t *testing.T) {
+	const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for _, c := range []struct{ image, repository, tag, want string }{
+		{"r.example/a/ocadm:v1", "", "v2", "r.example/a/ocadm:v2"},
+		{"r.example/a/ocadm:v1", "10.0.0.1:5000/b", "", "10.0.0.1:5000/b/ocadm:v1"},
+		{"10.0.0.1:5000/ocadm", "", "v2", "10.0.0.1:5000/ocadm:v2"},
+		{"r/ocadm:v1" + digest, "", "v2", "r/ocadm:v2"},
+		{"r/ocadm:v1" + digest, "x/y", "", "x/y/ocadm:v1" + digest},
+		{"r/ocadm:v1" + digest, "", "v1", "r/ocadm:v1" + digest},
+		{"r/onecloud-operator:v1", "x", "v2", "x/onecloud-operator:v2"},
+	} {
+		if got := OperatorImage(c.image, c.repository, c.tag); got != c.want {
+			t.Errorf("OperatorImage(%q, %q, %q) = %q, want %q", c.image, c.repository, c.tag, got, c.want)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	const components = "components: [{name: a, state: Available}, {name: b, state: Waiting, blockedBy: [a]}, {name: c, state: Disabled},\n" +
+		"  {name: d, state: Degraded, reason: X, message: no image}]"
+	for name, c := range map[string]struct {
+		text    string
+		ready   bool
+		message string
+	}{
+		"new":     {"}\nspec: {}", false, "the operator has not looked at it yet"},
+		"ready":   {"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'True'}]}", true, ""},
+		"changed": {"}\nspec: {}\nstatus: {observedGeneration: 1, conditions: [{type: Ready, status: 'True'}]}", false, "the operator has not seen the latest change yet"},
+		"not ready": {
+			"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'False', message: b waits}], " + components + "}", false, "b waits",
+		},
+		"going": {", deletionTimestamp: '2026-01-01T00:00:00Z'}\nspec: {}", false, "it is being deleted"},
+	} {
+		s, err := statusOf(resource(t, head+c.text).Object)
+		if err != nil || s.Ready != c.ready || s.Message != c.message {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+		if name != "not ready" {
+			continue
+		}
+		if available, all := s.Counts(); available != 1 || all != 3 {
+			t.Errorf("Counts: %d, %d", available, all)
+		}
+		if got := s.Missing(); !slices.Equal(got, []string{"b: Waiting: waits for a", "d: Degraded: no image"}) {
+			t.Errorf("Missing: %q", got)
+		}
+	}
+}
+
+func TestRCAdmin(t *testing.T) {
+	names := []string{
+		"OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_DOMAIN", "OS_PROJECT_NAME", "YUNION_INSECURE", "OS_REGION_NAME", "OS_ENDPOINT_TYPE",
+	}
+	for text, url := range map[string]string{
+		"}\nspec: {}": "https://default-keystone.onecloud.svc:30500/v3",
+		"}\nspec: {loadBalancerEndpoint: 10.0.0.1}":                                        "https://10.0.0.1:30500/v3",
+		"}\nspec: {loadBalancerEndpoint: 'fd00::1'}":                                       "https://[fd00::1]:30500/v3",
+		"}\nspec: {loadBalancerEndpoint: '[fd00::1]'}":                                     "https://[fd00::1]:30500/v3",
+		"}\nspec: {loadBalancerEndpoint: x, keystone: {publicService: {nodePort: 31000}}}": "https://x:31000/v3",
+	} {
+		vars := rcadmin(resource(t, head+text), "pw")
+		if vars[0].Value != url {
+			t.Errorf("%s: %s, want %s", text, vars[0].Value, url)
+		}
+		var got []string
+		for _, v := range vars {
+			got = append(got, v.Name)
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// A real shell must read back what was written, whatever the password.
+func TestExportsAreSafeForAShell(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, pw := range []string{"plain", "", "it's", `a"b`, "$(touch x)", "`id`", "a b;c", "new\nline", "ü\\n", "'", "''"} {
+		script := Exports([]Variable{{"OS_PASSWORD", pw}}) + `printf %s "$OS_PASSWORD"`
+		cmd := exec.CommandContext(t.Context(), sh)
+		cmd.Stdin = strings.NewReader(script)
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		if err := cmd.Run(); err != nil || out.String() != pw {
+			t.Errorf("%q came back as %q, %v", pw, out.String(), err)
+		}
+	}
+}
+
+func TestSettingsKeepThePasswordInASecret(t *testing.T) {
+	o := Options{Name: "default", Namespace: "onecloud", Database: Database{Host: "10.0.0.5", Username: "root", Secret: DatabaseSecret, SecretKey: DatabaseSecretKey}}
+	for password, want := range map[string][]string{"": {"ConfigMap", "Namespace"}, "Very5ecret": {"ConfigMap", "Namespace", "Secret"}} {
+		objs, err := Settings(o, password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]bool{}
+		for _, u := range objs {
+			kinds[u.GetKind()] = true
+			raw, _ := u.MarshalJSON()
+			if strings.Contains(string(raw), "Very5ecret") {
+				t.Errorf("%s holds the password as it is", u.GetKind())
+			}
+		}
+		if got := slices.Sorted(maps.Keys(kinds)); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// Create creates a cloud. One that exists and agrees with the options is left as it is; one that does not, is refused with a finding
+// that names each difference.
+func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error) {
+	want := Manifest(o)
+	live, err := get(ctx, c, o.Key())
+	if err == nil {
+		return kube.Unchanged, agrees(o, want, live)
+	}
+	if !apierrors.IsNotFound(err) {
+		return "", err
+	}
+	if err := complete(o); err != nil {
+		return "", err
+	}
+	if err := alone(ctx, c, o); err != nil {
+		return "", err
+	}
+	err = c.Create(ctx, want, client.FieldOwner(kube.FieldManager))
+	switch {
+	case err == nil:
+		return kube.Created, nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return "", finding.Errorf("OCA-7006", fmt.Sprintf("the API server refuses cloud %s", o.Key()), "correct the setting it names, and repeat the command", "%w", err)
+	}
+	return "", fmt.Errorf("creating cloud %s: %w", o.Key(), err)
+}
+
+// Agrees tells whether the cloud exists, and, by the error, whether it contradicts the options.
+func Agrees(ctx context.Context, c client.Client, o Options) (exists bool, err error) {
+	live, err := get(ctx, c, o.Key())
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, agrees(o, Manifest(o), live)
+}
+
+func complete(o Options) error {
+	f := finding.Finding{Code: "OCA-7007", Severity: finding.Error, What: "a cloud cannot be created without more"}
+	switch {
+	case o.Version == "":
+		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.1"
+	case o.Database.Host == "":
+		f.Cause = "no database server is known: init has kept no settings in ConfigMap " + o.Namespace + "/" + SettingsName
+		f.Remedy = "run ocadm init phase cloud-settings on the first control-plane node"
+	default:
+		return nil
+	}
+	return f
+}
+
+// alone refuses a second cloud in the namespace: both would want the same node ports and databases.
+func alone(ctx context.Context, c client.Client, o Options) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk())
+	if err := c.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return fmt.Errorf("listing clouds: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	other := list.Items[0].GetName()
+	return finding.Finding{
+		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("cloud %s cannot be created beside cloud %s", o.Name, other),
+		Cause: "both would use the same node ports and databases", Remedy: "look at it: ocadm cluster status --name " + other,
+	}
+}
+
+func agrees(o Options, want, live *unstructured.Unstructured) error {
+	var diffs []string
+	spec, _ := live.Object["spec"].(map[string]any)
+	diffs = differences("spec", want.Object["spec"], spec, diffs)
+	for k, v := range want.GetAnnotations() {
+		if got := live.GetAnnotations()[k]; got != v && !(got == "" && v == defaultEdition) {
+			diffs = append(diffs, fmt.Sprintf("annotation %s is %q, asked for %q", k, got, v))
+		}
+	}
+	if len(diffs) == 0 {
+		return nil
+	}
+	return finding.Finding{
+		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("cloud %s is there and differs from what was asked for", o.Key()),
+		Cause:  strings.Join(diffs, "\n"),
+		Remedy: "ocadm cluster update --version " + orPlaceholder(o.Version) + ", or kubectl -n " + o.Namespace + " edit oc " + o.Name,
+	}
+}
+
+const defaultEdition = "ce"
+
+func orPlaceholder(version string) string {
+	if version == "" {
+		return "VERSION"
+	}
+	return version
+}
+
+// differences lists, one a line, where want is not held by live; what live has beyond want does not matter.
+func differences(path string, want, live any, out []string) []string {
+	w, isMap := want.(map[string]any)
+	if !isMap {
+		if !reflect.DeepEqual(want, live) && fmt.Sprint(want) != fmt.Sprint(live) {
+			out = append(out, fmt.Sprintf("%s is %s, asked for %s", path, shown(live), shown(want)))
+		}
+		return out
+	}
+	l, _ := live.(map[string]any)
+	for _, k := range slices.Sorted(maps.Keys(w)) {
+		out = differences(path+"."+k, w[k], l[k], out)
+	}
+	return out
+}
+
+func shown(v any) string {
+	if v == nil {
+		return "not set"
+	}
+	return fmt.Sprintf("%v", v)
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+)
+
+// Delete deletes a cloud; the operator then releases what belongs to it. Databases and volumes stay unless data is set.
+// It tells whether there was one.
+func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data bool) (bool, error) {
+	u, err := get(ctx, c, key)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if data {
+		if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"deletionPolicy": string(v1alpha1.Delete)}}); err != nil {
+			return true, fmt.Errorf("asking for the data of cloud %s to be deleted: %w", key, err)
+		}
+	}
+	if err := c.Delete(ctx, u); err != nil && !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("deleting cloud %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// WaitGone watches until the operator has released everything.
+func WaitGone(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(why string)) error {
+	err := kube.WaitGone(ctx, c, empty(key), func(o client.Object) string {
+		if f := o.GetFinalizers(); len(f) > 0 {
+			return fmt.Sprintf("the operator releases what belongs to it (finalizer %s)", f[0])
+		}
+		return "it is being deleted"
+	}, report)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return finding.Finding{
+		Code: "OCA-7009", Severity: finding.Error, What: fmt.Sprintf("cloud %s was not released in time", key), Cause: wait.Why(err),
+		Remedy: fmt.Sprintf("kubectl -n %s logs deployment/%s", DefaultNamespace, OperatorName), Err: err,
+	}
+}

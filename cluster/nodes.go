@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/nearest"
+)
+
+// The roles of nodes.
+const (
+	RoleHost       = "host"
+	RoleController = "controller"
+	RoleBaremetal  = "baremetal"
+)
+
+// disable is the value of a role's label that people took away.
+const disable = "disable"
+
+// SetRole gives nodes a role or takes it away. All names are looked up before anything is changed; an unknown one is an error.
+func SetRole(ctx context.Context, c client.Client, nodes []string, role string, on bool) ([]kube.Change, error) {
+	value := disable
+	if on {
+		value = v1alpha1.Enable
+	}
+	return Label(ctx, c, nodes, map[string]string{v1alpha1.NodeRolePrefix + role: value})
+}
+
+// Label sets labels of nodes.
+func Label(ctx context.Context, c client.Client, nodes []string, labels map[string]string) ([]kube.Change, error) {
+	var list corev1.NodeList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	known := map[string]*corev1.Node{}
+	var names []string
+	for i := range list.Items {
+		known[list.Items[i].Name] = &list.Items[i]
+		names = append(names, list.Items[i].Name)
+	}
+	unknown := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return known[n] != nil })
+	if len(unknown) > 0 {
+		return nil, unknownNodes(unknown, names)
+	}
+	var changes []kube.Change
+	var errs []error
+	for _, n := range nodes {
+		change, err := label(ctx, c, known[n], labels)
+		changes = append(changes, change)
+		errs = append(errs, err)
+	}
+	return changes, errors.Join(errs...)
+}
+
+func unknownNodes(unknown, known []string) finding.Finding {
+	slices.Sort(known)
+	f := finding.Finding{
+		Code: "OCA-7011", Severity: finding.Error, What: "there is no node " + strings.Join(unknown, ", "), Remedy: "kubectl get nodes", Evidence: known,
+	}
+	if n, ok := nearest.To(unknown[0], known); ok {
+		f.Remedy = fmt.Sprintf("did you mean %s?", n)
+	}
+	return f
+}
+
+func label(ctx context.Context, c client.Client, n *corev1.Node, labels map[string]string) (kube.Change, error) {
+	change := kube.Change{Action: kube.Unchanged, Kind: "Node", Name: n.Name}
+	set := map[string]any{}
+	for k, v := range labels {
+		if n.Labels[k] != v {
+			set[k] = v
+		}
+	}
+	if len(set) == 0 {
+		return change, nil
+	}
+	err := merge(ctx, c, n, map[string]any{"metadata": map[string]any{"labels": set}})
+	if apierrors.IsNotFound(err) {
+		return change, fmt.Errorf("labelling node %s: it has just gone: %w", n.Name, err)
+	}
+	if err != nil {
+		return change, fmt.Errorf("labelling node %s: %w", n.Name, err)
+	}
+	change.Action = kube.Configured
+	return change, nil
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Options describe a new cloud. What is empty is left to the operator.
+type Options struct {
+	Name                      string   `json:"name"`
+	Namespace                 string   `json:"namespace"`
+	Version                   string   `json:"version,omitempty"`
+	ImageRepository           string   `json:"imageRepository,omitempty"`
+	Edition                   string   `json:"edition,omitempty"`
+	ProductVersion            string   `json:"productVersion,omitempty"`
+	Region                    string   `json:"region,omitempty"`
+	Zone                      string   `json:"zone,omitempty"`
+	LoadBalancerEndpoint      string   `json:"loadBalancerEndpoint,omitempty"`
+	Database                  Database `json:"database"`
+	DisableResourceManagement bool     `json:"disableResourceManagement,omitempty"`
+	UseHyperImage             bool     `json:"useHyperImage,omitempty"`
+	// WebHostPorts lets the console answer on ports 80 and 443 of the nodes: where there is no ingress controller.
+	WebHostPorts bool `json:"webHostPorts,omitempty"`
+}
+
+// Database is how the operator reaches the database server as its administrator. The password lies in a Secret.
+type Database struct {
+	Host      string `json:"host,omitempty"`
+	Port      int    `json:"port,omitempty"`
+	Username  string `json:"username,omitempty"`
+	Secret    string `json:"secret,omitempty"`
+	SecretKey string `json:"secretKey,omitempty"`
+}
+
+// Key names the cloud.
+func (o Options) Key() client.ObjectKey {
+	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}
+}
+
+// Manifest is the resource of a new cloud. It is pure.
+func Manifest(o Options) *unstructured.Unstructured {
+	u := empty(o.Key())
+	mysql := map[string]any{"host": o.Database.Host}
+	spec := map[string]any{"mysql": mysql}
+	set := func(m map[string]any, key, value string) {
+		if value != "" {
+			m[key] = value
+		}
+	}
+	set(mysql, "username", o.Database.Username)
+	if o.Database.Port != 0 {
+		mysql["port"] = int64(o.Database.Port)
+	}
+	if o.Database.Secret != "" {
+		mysql["passwordSecretRef"] = map[string]any{"name": o.Database.Secret, "key": o.Database.SecretKey}
+	}
+	set(spec, "version", o.Version)
+	set(spec, "imageRepository", o.ImageRepository)
+	set(spec, "productVersion", o.ProductVersion)
+	set(spec, "region", o.Region)
+	set(spec, "zone", o.Zone)
+	set(spec, "loadBalancerEndpoint", o.LoadBalancerEndpoint)
+	for key, on := range map[string]bool{"disableResourceManagement": o.DisableResourceManagement, "useHyperImage": o.UseHyperImage} {
+		if on {
+			spec[key] = true
+		}
+	}
+	if o.WebHostPorts {
+		spec["web"] = map[string]any{"hostPorts": true}
+	}
+	u.Object["spec"] = spec
+	if o.Edition != "" {
+		u.SetAnnotations(map[string]string{v1alpha1.AnnotationEdition: o.Edition})
+	}
+	return u
+}
+
+// Where init keeps what it knows of the cloud, for a later "cluster create".
+const (
+	SettingsName = "ocadm-cloud"
+	settingsKey  = "cloud.yaml"
+	// DatabaseSecret holds the administrator's password of a database server outside the cluster.
+	DatabaseSecret    = "ocadm-database"
+	DatabaseSecretKey = "password"
+)
+
+// Settings are the objects in which init keeps the options of the cloud; password is that of an external database, or empty.
+func Settings(o Options, password string) ([]*unstructured.Unstructured, error) {
+	text, err := yaml.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("writing the settings of the cloud: %w", err)
+	}
+	objs := []*unstructured.Unstructured{
+		object("Namespace", "", o.Namespace, nil),
+		object("ConfigMap", o.Namespace, SettingsName, map[string]any{"data": map[string]any{settingsKey: string(text)}}),
+	}
+	if password != "" {
+		objs = append(objs, object("Secret", o.Namespace, DatabaseSecret, map[string]any{"type": "Opaque", "data": map[string]any{
+			"username":        base64.StdEncoding.EncodeToString([]byte(o.Database.Username)),
+			DatabaseSecretKey: base64.StdEncoding.EncodeToString([]byte(password)),
+		}}))
+	}
+	return objs, nil
+}
+
+func object(kind, namespace, name string, content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: content}
+	if content == nil {
+		u.Object = map[string]any{}
+	}
+	u.SetAPIVersion("v1")
+	u.SetKind(kind)
+	u.SetName(name)
+	u.SetNamespace(namespace)
+	return u
+}
+
+// LoadSettings reads what init kept; without any it returns the zero value with the default names.
+func LoadSettings(ctx context.Context, c client.Client, namespace string) (Options, error) {
+	o := Options{Name: DefaultName, Namespace: namespace}
+	cm := &corev1.ConfigMap{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: SettingsName}, cm)
+	if apierrors.IsNotFound(err) {
+		return o, nil
+	}
+	if err != nil {
+		return o, fmt.Errorf("reading the settings of the cloud: %w", err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(cm.Data[settingsKey]), &o); err != nil {
+		return o, fmt.Errorf("reading the settings of the cloud in ConfigMap %s/%s: %w", namespace, SettingsName, err)
+	}
+	return o, nil
+}

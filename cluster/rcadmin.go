@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Variable is one variable of the administrator's environment.
+type Variable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// keystonePort is the node port of the identity service's public interface where the cloud chooses no other.
+const keystonePort = 30500
+
+// passwordKey is the administrator's password in Secret <cloud>-credentials.
+const passwordKey = "keystone.bootstrap-password"
+
+// RCAdmin returns the environment with which the cloud's client and others log in as its administrator.
+func RCAdmin(ctx context.Context, c client.Client, key client.ObjectKey) ([]Variable, error) {
+	cr, err := get(ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	pw, err := password(ctx, c, key, cr)
+	if err != nil {
+		return nil, err
+	}
+	return rcadmin(cr, pw), nil
+}
+
+func rcadmin(cr *unstructured.Unstructured, pw string) []Variable {
+	host, _, _ := unstructured.NestedString(cr.Object, "spec", "loadBalancerEndpoint")
+	port := int64(keystonePort)
+	if p, _, _ := unstructured.NestedInt64(cr.Object, "spec", "keystone", "publicService", "nodePort"); p != 0 {
+		port = p
+	}
+	if host == "" { // then it is only known inside the cluster
+		host = cr.GetName() + "-keystone." + cr.GetNamespace() + ".svc"
+	}
+	region, _, _ := unstructured.NestedString(cr.Object, "spec", "region")
+	if region == "" {
+		region = "region0"
+	}
+	return []Variable{
+		{"OS_AUTH_URL", "https://" + net.JoinHostPort(strings.Trim(host, "[]"), strconv.FormatInt(port, 10)) + "/v3"},
+		{"OS_USERNAME", "sysadmin"},
+		{"OS_PASSWORD", pw},
+		{"OS_PROJECT_DOMAIN", "default"},
+		{"OS_PROJECT_NAME", "system"},
+		{"YUNION_INSECURE", "true"},
+		{"OS_REGION_NAME", region},
+		{"OS_ENDPOINT_TYPE", "publicURL"},
+	}
+}
+
+func password(ctx context.Context, c client.Client, key client.ObjectKey, cr *unstructured.Unstructured) (string, error) {
+	if pw, _, _ := unstructured.NestedString(cr.Object, "spec", "keystone", "bootstrapPassword"); pw != "" {
+		return pw, nil
+	}
+	name := client.ObjectKey{Namespace: key.Namespace, Name: key.Name + "-" + v1alpha1.SecretCredentials}
+	s := &corev1.Secret{}
+	err := c.Get(ctx, name, s)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+	if pw := s.Data[passwordKey]; len(pw) > 0 {
+		return string(pw), nil
+	}
+	return "", finding.Finding{
+		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("the administrator's password of cloud %s is not known yet", key),
+		Cause: fmt.Sprintf("Secret %s has no key %s; the operator makes it when it first looks at the cloud", name, passwordKey), Remedy: "ocadm cluster status", Err: err,
+	}
+}
+
+// Exports writes the variables as lines for a shell.
+func Exports(vars []Variable) string {
+	var b strings.Builder
+	for _, v := range vars {
+		fmt.Fprintf(&b, "export %s=%s\n", v.Name, quote(v.Value))
+	}
+	return b.String()
+}
+
+// quote makes one word of a shell of any text.
+func quote(s string) string {
+	safe := strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r))
+	}) < 0
+	if safe && s != "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

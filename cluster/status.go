@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Status is a cloud as people want to see it.
+type Status struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	// Version is the one asked for, Running the one that every component has reached.
+	Version string `json:"version"`
+	Running string `json:"running,omitempty"`
+	Phase   string `json:"phase,omitempty"`
+	// Ready tells that the operator has seen the latest change and every component is Available.
+	Ready bool `json:"ready"`
+	// Message says why it is not.
+	Message    string                     `json:"message,omitempty"`
+	Components []v1alpha1.ComponentStatus `json:"components"`
+}
+
+// Get reads the status of a cloud.
+func Get(ctx context.Context, c client.Client, key client.ObjectKey) (Status, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return Status{}, err
+	}
+	return statusOf(u.Object)
+}
+
+// statusOf reads it from the resource. It is pure.
+func statusOf(object map[string]any) (Status, error) {
+	var cr v1alpha1.OnecloudCluster
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &cr); err != nil {
+		return Status{}, fmt.Errorf("reading the status of the cloud: %w", err)
+	}
+	s := Status{
+		Name: cr.Name, Namespace: cr.Namespace, Version: cr.Spec.Version, Running: cr.Status.Version,
+		Phase: string(cr.Status.Phase), Components: cr.Status.Components,
+	}
+	if s.Components == nil {
+		s.Components = []v1alpha1.ComponentStatus{}
+	}
+	ready := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case cr.DeletionTimestamp != nil:
+		s.Message = "it is being deleted"
+		if s.Phase == "" {
+			s.Phase = string(v1alpha1.PhaseDeleting)
+		}
+	case ready == nil:
+		s.Message = "the operator has not looked at it yet"
+	case cr.Status.ObservedGeneration < cr.Generation:
+		s.Message = "the operator has not seen the latest change yet"
+	case ready.Status == "True":
+		s.Ready = true
+	default:
+		s.Message = ready.Message
+	}
+	return s, nil
+}
+
+// Counts returns how many components are Available, and how many are to run at all.
+func (s Status) Counts() (available, all int) {
+	for _, c := range s.Components {
+		switch c.State {
+		case v1alpha1.Disabled:
+			continue
+		case v1alpha1.Available:
+			available++
+		}
+		all++
+	}
+	return available, all
+}
+
+// Why says in one line why a component is in its state.
+func Why(c v1alpha1.ComponentStatus) string {
+	if len(c.BlockedBy) > 0 {
+		return "waits for " + strings.Join(c.BlockedBy, ", ")
+	}
+	if c.Message != "" {
+		return c.Message
+	}
+	return c.Reason
+}
+
+// Missing lists the components that are to run and are not Available: "region: Waiting: waits for keystone".
+func (s Status) Missing() []string {
+	var out []string
+	for _, c := range s.Components {
+		if c.State == v1alpha1.Available || c.State == v1alpha1.Disabled {
+			continue
+		}
+		line := c.Name + ": " + string(c.State)
+		if why := Why(c); why != "" {
+			line += ": " + why
+		}
+		out = append(out, line)
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+)
+
+// Update is what to change on a cloud; what is empty stays.
+type Update struct {
+	Key                       client.ObjectKey
+	Version                   string
+	ImageRepository           string
+	Edition                   string
+	DisableResourceManagement *bool
+	// OperatorVersion is the tag of the operator's image; ImageRepository moves it too.
+	OperatorVersion string
+	// OperatorOnly leaves the cloud as it is.
+	OperatorOnly bool
+	// Manifests of the operator for an image, applied instead of only setting the image: when this program is of the wanted version, it
+	// has the definition and the rights that belong to it. nil: only the image is set.
+	Manifests func(image string) ([]*unstructured.Unstructured, error)
+	// Report is told what is waited for, and why.
+	Report func(what, why string)
+}
+
+// Updated tells what an update changed, one line each.
+type Updated struct {
+	Changes []string `json:"changes"`
+}
+
+// Apply updates the operator first, waits until the new one runs and the old one has ended, and then changes the cloud: an old operator must
+// never see a new version. It does not wait for the cloud; Wait does.
+func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) {
+	var done Updated
+	var live *unstructured.Unstructured
+	if u.ofCloud() { // looked at first: an operator is not updated for a cloud that is not there
+		var err error
+		if live, err = get(ctx, c, u.Key); err != nil {
+			return done, err
+		}
+	}
+	changed, err := u.operator(ctx, c)
+	done.Changes = append(done.Changes, changed...)
+	if err != nil || live == nil {
+		return done, err
+	}
+	patch, lines := u.patch(live)
+	if len(lines) == 0 {
+		return done, nil
+	}
+	if err := merge(ctx, c, live, patch); err != nil {
+		return done, fmt.Errorf("updating cloud %s: %w", u.Key, err)
+	}
+	done.Changes = append(done.Changes, lines...)
+	return done, nil
+}
+
+// ofCloud tells whether anything but the operator is to change.
+func (u Update) ofCloud() bool {
+	return !u.OperatorOnly && (u.Version != "" || u.ImageRepository != "" || u.Edition != "" || u.DisableResourceManagement != nil)
+}
+
+func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, error) {
+	if u.OperatorVersion == "" && u.ImageRepository == "" {
+		return nil, nil
+	}
+	d := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}
+	if err := c.Get(ctx, key, d); err != nil {
+		return nil, finding.Errorf("OCA-7008", "the operator cannot be updated", "install it: ocadm init phase operator", "reading Deployment %s: %w", key, err)
+	}
+	if len(d.Spec.Template.Spec.Containers) == 0 {
+		return nil, fmt.Errorf("updating the operator: Deployment %s has no container", key)
+	}
+	was := d.Spec.Template.Spec.Containers[0]
+	image := OperatorImage(was.Image, u.ImageRepository, u.OperatorVersion)
+	changes, err := u.setOperator(ctx, c, d, image)
+	if err != nil {
+		return nil, err
+	}
+	err = kube.WaitReady(ctx, c, d, func(why string) { u.Report("operator", why) })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return changes, finding.Finding{
+			Code: "OCA-7001", Severity: finding.Error, What: "the operator did not become ready in time; the cloud was not changed", Cause: wait.Why(err),
+			Remedy: fmt.Sprintf("kubectl -n %s describe pods -l app=%s; to go back: ocadm cluster update --operator-only --operator-version %s",
+				key.Namespace, OperatorName, images.Split(was.Image).Tag), Err: err,
+		}
+	}
+	return changes, err
+}
+
+func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, image string) ([]string, error) {
+	if u.Manifests != nil {
+		objs, err := u.Manifests(image)
+		if err != nil {
+			return nil, err
+		}
+		set, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
+		var lines []string
+		for _, change := range set.Changed() {
+			lines = append(lines, change.String())
+		}
+		return lines, err
+	}
+	first := d.Spec.Template.Spec.Containers[0]
+	if first.Image == image {
+		return nil, nil
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{"name": first.Name, "image": image}},
+	}}}})
+	if err != nil {
+		return nil, fmt.Errorf("updating the operator: %w", err)
+	}
+	if err := c.Patch(ctx, d, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
+		return nil, fmt.Errorf("updating the operator: %w", err)
+	}
+	return []string{fmt.Sprintf("operator: %s → %s", first.Image, image)}, nil
+}
+
+// OperatorImage moves an image to another repository, or tag, or both. A digest belongs to the old tag and goes with it. It is pure.
+func OperatorImage(image, repository, tag string) string {
+	r := images.Split(image)
+	if tag != "" && tag != r.Tag {
+		r.Tag, r.Digest = tag, ""
+	}
+	return images.Rewrite(r.String(), repository)
+}
+
+// autoupdateAnnotation is what the autoupdate service leaves behind.
+const autoupdateAnnotation = "autoupdate.onecloud.yunion.io/current-version"
+
+// patch is the merge patch for a cloud, and what it changes, one line each. It is pure.
+func (u Update) patch(live *unstructured.Unstructured) (map[string]any, []string) {
+	spec, annotations := map[string]any{}, map[string]any{}
+	var lines []string
+	set := func(field, want string) {
+		got, _, _ := unstructured.NestedString(live.Object, "spec", field)
+		if want != "" && want != got {
+			spec[field] = want
+			lines = append(lines, fmt.Sprintf("spec.%s: %s → %s", field, orNone(got), want))
+		}
+	}
+	set("version", u.Version)
+	set("imageRepository", u.ImageRepository)
+	if got := live.GetAnnotations()[v1alpha1.AnnotationEdition]; u.Edition != "" && u.Edition != got && !(got == "" && u.Edition == defaultEdition) {
+		annotations[v1alpha1.AnnotationEdition] = u.Edition
+		lines = append(lines, fmt.Sprintf("edition: %s → %s", orNone(got), u.Edition))
+	}
+	if u.DisableResourceManagement != nil {
+		got, _, _ := unstructured.NestedBool(live.Object, "spec", "disableResourceManagement")
+		if got != *u.DisableResourceManagement {
+			spec["disableResourceManagement"] = *u.DisableResourceManagement
+			lines = append(lines, fmt.Sprintf("spec.disableResourceManagement: %t → %t", got, *u.DisableResourceManagement))
+		}
+	}
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	lines = append(lines, unpin(live, spec, annotations)...)
+	out := map[string]any{"spec": spec}
+	if len(annotations) > 0 {
+		out["metadata"] = map[string]any{"annotations": annotations}
+	}
+	return out, lines
+}
+
+// unpin takes away what the autoupdate service leaves: tags that would hold the host agents back at an older version.
+func unpin(live *unstructured.Unstructured, spec, annotations map[string]any) []string {
+	var lines []string
+	for _, block := range []string{"autoupdate", "hostagent"} {
+		if tag, _, _ := unstructured.NestedString(live.Object, "spec", block, "tag"); tag != "" {
+			spec[block] = map[string]any{"tag": nil}
+			lines = append(lines, fmt.Sprintf("spec.%s.tag: %s → (spec.version)", block, tag))
+		}
+	}
+	if _, there := live.GetAnnotations()[autoupdateAnnotation]; there {
+		annotations[autoupdateAnnotation] = nil
+	}
+	return lines
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}
+
+// merge sends a merge patch.
+func merge(ctx context.Context, c client.Client, o client.Object, patch map[string]any) error {
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager))
+}
+
+// Editions are the editions a cloud can have.
+func Editions() []string { return []string{"ce", "ce/support", "ee"} }
+
+// ValidEdition tells whether there is such an edition.
+func ValidEdition(e string) bool {
+	return e == "" || strings.Contains(" "+strings.Join(Editions(), " ")+" ", " "+e+" ")
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// Wait watches a cloud until it is Ready. report gets its status after each change; it is called from one goroutine.
+func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
+	var last Status
+	gone := false
+	watching, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok || u == nil {
+			gone = true
+			stop(errGone)
+			return false, ""
+		}
+		s, err := statusOf(u.Object)
+		if err != nil {
+			return false, err.Error()
+		}
+		last = s
+		report(s)
+		return s.Ready, s.Message
+	}, func(string) {})
+	switch {
+	case err == nil:
+		return nil
+	case gone:
+		return finding.Errorf("OCA-7002", fmt.Sprintf("cloud %s is gone", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
+	case errors.Is(err, context.DeadlineExceeded):
+		return notReady(ctx, c, key, last, err)
+	}
+	return err
+}
+
+var errGone = errors.New("it was deleted, or never was there")
+
+// afterwards bounds what is asked once the time is up.
+const afterwards = 10 * time.Second
+
+// notReady explains a cloud that did not become ready: by its components, or by the operator if that does not run.
+func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
+	f := finding.Finding{
+		Code: "OCA-7004", Severity: finding.Error, What: fmt.Sprintf("cloud %s did not become ready in time", key), Cause: last.Message,
+		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # it goes on by itself; wait again: ocadm cluster status --wait", key.Namespace),
+		Err:    err, Evidence: last.Missing(),
+	}
+	if len(f.Evidence) > 0 {
+		f.Cause = f.Evidence[0]
+		if n := len(f.Evidence) - 1; n > 0 {
+			f.Cause += fmt.Sprintf(" (and %d more)", n)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
+	defer cancel()
+	d := &appsv1.Deployment{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); err != nil {
+		f.Cause = "the operator is not installed: " + err.Error()
+		f.Remedy = "install it: ocadm init phase operator"
+		return f
+	}
+	if ok, why := kube.Ready(d, nil); !ok {
+		f.Cause = "the operator does not run: " + why
+		f.Remedy = fmt.Sprintf("kubectl -n %s describe pods -l app=%s", DefaultNamespace, OperatorName)
+	}
+	return f
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+func newBundle(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "bundle", Short: "Look into a bundle of node software and images, or verify it",
+		Long: "A bundle is one file with all programs and images that a node needs; init and join take it with --bundle.",
+		Example: `  # what is in it?
+  ocadm bundle list ocadm.bundle
+
+  # is it whole?
+  ocadm bundle verify ocadm.bundle`,
+		Args: cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newBundleList(a), newBundleVerify(a))
+	return c
+}
+
+func newBundleList(a *app) *cobra.Command {
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "list FILE", Short: "List what a bundle holds", Long: "Lists the files and images of a bundle. It reads only its index.",
+		Example: "  ocadm bundle list ocadm.bundle\n  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
+				contents := b.Contents()
+				return ui.Print(a.Out, output.String(), contents, func(w io.Writer) error { return bundleTable(w, contents) })
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "how it is printed")
+	return c
+}
+
+func bundleTable(w io.Writer, c bundle.Contents) error {
+	if _, err := fmt.Fprintf(w, "for %s/%s, Kubernetes %s\n\n", c.Info.OS, c.Info.Arch, c.Info.KubernetesVersion); err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, f := range c.Files {
+		rows = append(rows, []string{"file", f.Path, ui.Bytes(f.Size)})
+	}
+	for _, i := range c.Images {
+		rows = append(rows, []string{"image", i.Name, ui.Bytes(i.Size)})
+	}
+	return ui.Table(w, []string{"KIND", "NAME", "SIZE"}, rows)
+}
+
+// verified is what "bundle verify -o json" prints; a bundle that is not whole is an error.
+type verified struct {
+	File   string `json:"file"`
+	Files  int    `json:"files"`
+	Images int    `json:"images"`
+	Whole  bool   `json:"whole"`
+}
+
+func newBundleVerify(a *app) *cobra.Command {
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "verify FILE", Short: "Read a whole bundle and compare every checksum",
+		Long:    "Reads the whole bundle and compares every checksum. It fails if anything is missing or damaged.",
+		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle -o json",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
+				if err := a.verifyBundle(c.Context(), b); err != nil {
+					return err
+				}
+				contents := b.Contents()
+				v := verified{File: args[0], Files: len(contents.Files), Images: len(contents.Images), Whole: true}
+				return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "%s is whole: %d files, %d images\n", v.File, v.Files, v.Images)
+					return err
+				})
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "how it is printed")
+	return c
+}
+
+func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {
+	if !ui.IsTerminal(a.Err) {
+		return b.Verify(ctx, nil)
+	}
+	r := ui.New(a.Err, ui.Options{})
+	defer r.Close()
+	const name = "verify"
+	r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseStarted, Phase: name, Count: 1})
+	return b.Verify(ctx, func(done, total int64) {
+		r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseProgress, Phase: name, Done: done, Total: total, Unit: "B"})
+	})
+}
+
+func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error) error {
+	b, err := bundle.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(b), b.Close())
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+)
+
+// What is wrong with a command line is told before a cluster is asked: none of these has one.
+func TestClusterUsage(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	for line, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"cluster nonsense":                                        {4, "no command"},
+		"cluster stauts":                                          {4, "ocadm cluster status"},
+		"cluster create extra":                                    {4, "unknown command"},
+		"cluster create --edition xx":                             {4, `there is no edition "xx"`},
+		"cluster create --vesion v1":                              {4, "did you mean --version?"},
+		"cluster create --use-ee --edition ce":                    {4, "given twice"},
+		"cluster update":                                          {4, "there is nothing to update"},
+		"cluster update --operator-only":                          {4, "nothing was given for it"},
+		"cluster update --operator-only --version v1":             {4, "nothing was given for it"},
+		"cluster update --use-ee --use-ce":                        {4, "given twice"},
+		"cluster update --version v1 --timeout 0s":                {4, "--timeout"},
+		"cluster status -o xml":                                   {4, "table, json, yaml"},
+		"cluster status --timeout soon":                           {4, "--timeout"},
+		"cluster status --kubeconfig " + nowhere:                  {42, nowhere},
+		"cluster rcadmin --kubeconfig " + nowhere:                 {42, nowhere},
+		"cluster delete":                                          {4, "--yes"},
+		"node enable-host-agent":                                  {4, "no node was named"},
+		"node enable-host-agnet":                                  {4, "ocadm node enable-host-agent"},
+		"node disable-onecloud-controller --node":                 {4, "--node"},
+		"node enable-host-agent --node a --kubeconfig " + nowhere: {42, nowhere},
+	} {
+		var out, story bytes.Buffer
+		status := Execute(t.Context(), Streams{In: strings.NewReader(""), Out: &out, Err: &story}, strings.Fields(line))
+		if status != want.status || !strings.Contains(story.String(), want.says) {
+			t.Errorf("%s: status %d, want %d; said %q, want %q", line, status, want.status, story.String(), want.says)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%s: wrote %q to standard output", line, out.String())
+		}
+	}
+}
+
+func TestStatusTable(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	var out bytes.Buffer
+	err := statusTable(&out, cluster.Status{
+		Name: "default", Namespace: "onecloud", Version: "v4.0.1", Message: "region waits",
+		Components: []v1alpha1.ComponentStatus{
+			{Name: "keystone", State: v1alpha1.Available, Version: "v4.0.1", Message: "not shown", Since: metav1.NewTime(now.Add(-90 * time.Second))},
+			{Name: "region", State: v1alpha1.Waiting, BlockedBy: []string{"keystone"}},
+		},
+	}, now)
+	const want = `cloud onecloud/default, version v4.0.1: not ready: region waits
+1 of 2 components are available
+
+COMPONENT   STATE       VERSION   SINCE   WHY
+keystone    Available   v4.0.1    1m30s   
+region      Waiting     -         -       waits for keystone
+`
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}

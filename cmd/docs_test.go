@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/preflight"
+)
+
+// What docs say that the program knows better is compared with the program. Blocks between "<!-- NAME: generated" and "<!-- /NAME -->"
+// are written by UPDATE=1.
+const root = ".."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// block compares the generated block of a document with what it should be.
+func block(t *testing.T, file, name, want string) {
+	t.Helper()
+	text := read(t, file)
+	begin := regexp.MustCompile(`(?m)^<!-- ` + name + `: generated.*-->\n`).FindStringIndex(text)
+	end := strings.Index(text, "<!-- /"+name+" -->")
+	if begin == nil || end < begin[1] {
+		t.Fatalf("%s has no block %s", file, name)
+	}
+	if os.Getenv("UPDATE") != "" {
+		text = text[:begin[1]] + want + text[end:]
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got := text[begin[1]:end]; got != want {
+		t.Errorf("block %s of %s is not up to date: UPDATE=1 go test ./cmd", name, file)
+	}
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+func TestDocumentedSettings(t *testing.T) {
+	defaults := config.Default()
+	var b strings.Builder
+	b.WriteString("| flag | variable | key in the file | default | of | |\n|---|---|---|---|---|---|\n")
+	for _, s := range config.Settings() {
+		flag, env := "(the argument)", ""
+		if s.Flag != "" {
+			flag, env = "`--"+s.Flag+"`", "`"+s.Env()+"`"
+		}
+		value := config.Text(&defaults, s.Key)
+		if strings.Contains(s.Usage, "(default") || value == "[]" {
+			value = "" // told in the text
+		}
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		var of []string
+		for _, c := range []struct {
+			name string
+			is   config.For
+		}{{"init", config.ForInit}, {"join", config.ForJoin}, {"reset", config.ForReset}} {
+			if s.For&c.is != 0 {
+				of = append(of, c.name)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s | %s |\n", flag, env, s.Key, value, strings.Join(of, ", "), cell(s.Usage))
+	}
+	block(t, "docs/install.md", "settings", b.String())
+}
+
+func TestDocumentedChecks(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| check | looks whether | codes |\n|---|---|---|\n")
+	for _, c := range preflight.Checks() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, cell(c.Short), strings.Join(c.Codes, " "))
+	}
+	block(t, "docs/install.md", "checks", b.String())
+}
+
+func TestDocumentedComponents(t *testing.T) {
+	var rows []struct {
+		Name, Summary, SpecKey string
+		Kinds, Ports           []string
+		Editions, Products     []string
+		OffByDefault           bool
+	}
+	if err := json.Unmarshal(run(t, "operator", "components", "-o", "json"), &rows); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("| component | block | what it is | runs as | ports |\n|---|---|---|---|---|\n")
+	for _, r := range rows {
+		kind := ""
+		for _, k := range r.Kinds {
+			if slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"}, k) {
+				kind = k
+			}
+		}
+		what := r.Summary
+		if r.OffByDefault {
+			what += " (off by default)"
+		}
+		if len(r.Products) > 0 {
+			what += " (" + strings.Join(r.Products, ", ") + ")"
+		}
+		if len(r.Editions) > 0 {
+			what += " (" + strings.Join(r.Editions, ", ") + ")"
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", r.Name, r.SpecKey, cell(what), kind, strings.ReplaceAll(strings.Join(r.Ports, ", "), "/", " "))
+	}
+	block(t, "docs/cloud.md", "components", b.String())
+}
+
+// run runs a command that must succeed and returns its standard output.
+func run(t *testing.T, args ...string) []byte {
+	t.Helper()
+	var out, story bytes.Buffer
+	if status := cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &story}, args); status != 0 {
+		t.Fatalf("ocadm %s ends with %d: %s", strings.Join(args, " "), status, story.String())
+	}
+	return out.Bytes()
+}
+
+// The example is valid for both commands, and has every setting.
+func TestExampleConfiguration(t *testing.T) {
+	for _, s := range config.Settings() {
+		if s.Flag != "" {
+			t.Setenv(s.Env(), "")
+		}
+	}
+	const file = "docs/examples/ocadm.yaml"
+	for _, command := range []string{"init", "join"} {
+		run(t, "config", "validate", "-f", filepath.Join(root, file), "--for", command)
+	}
+	text := read(t, file)
+	given, err := config.Parse(file, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range config.Settings() {
+		section, key, _ := strings.Cut(s.Key, ".")
+		_, rest, _ := strings.Cut(text, "\n"+section+":\n")
+		lines, _, _ := strings.Cut(rest, "\n\n")
+		if _, ok := given[s.Key]; !ok && !strings.Contains("\n"+lines, "\n  # "+key+": ") {
+			t.Errorf("%s does not have %s", file, s.Key)
+		}
+	}
+}
+
+func TestExampleCloud(t *testing.T) {
+	out := string(run(t, "operator", "render", "-f", filepath.Join(root, "docs/examples/cloud.yaml")))
+	for _, want := range []string{"name: default-keystone\n", "registry.cn-beijing.aliyuncs.com/yunionio/region:v4.0.1\n", "kind: Ingress\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the example renders no %q", want)
+		}
+	}
+}
+
+// Every word that the status, the events and the exit status use is explained.
+func TestDocumentedWords(t *testing.T) {
+	for _, c := range []struct{ source, pattern, doc string }{
+		{"api/v1alpha1/status_types.go", `(?m)^\t(?:Phase|Condition)\w+ +(?:Phase +)?= "(\w+)"`, "docs/cloud.md"},
+		{"api/v1alpha1/status_types.go", `(?m)^\t\w+ State = "(\w+)"`, "docs/cloud.md"},
+		{"operatorctl/status/component.go", `(?m)^\tReason\w+ += "(\w+)"`, "docs/cloud.md"},
+		{"operatorctl/status/cluster.go", `set\(v1alpha1\.Condition\w+, \w+, "(\w+)"`, "docs/cloud.md"},
+		{"operatorctl/metrics.go", `Name: "(\w+)"`, "docs/cloud.md"},
+		{"phases/workflow/event.go", `EventType = "([\w-]+)"`, "docs/events.md"},
+	} {
+		found := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)
+		if len(found) < 3 {
+			t.Errorf("%s: %s finds only %v", c.source, c.pattern, found)
+		}
+		doc := read(t, c.doc)
+		for _, m := range found {
+			if !strings.Contains(doc, "`"+m[1]+"`") {
+				t.Errorf("%s does not explain %s (%s)", c.doc, m[1], c.source)
+			}
+		}
+	}
+}
+
+func TestDocumentedExitCodes(t *testing.T) {
+	documented := map[int]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+)(?:–(\d+))? \|`).FindAllStringSubmatch(read(t, "docs/exit-codes.md"), -1) {
+		first, _ := strconv.Atoi(m[1])
+		last, err := strconv.Atoi(m[2])
+		if err != nil {
+			last = first
+		}
+		for n := first; n <= last; n++ {
+			documented[n] = true
+		}
+	}
+	all, err := finding.Catalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if !documented[finding.ExitCode(e.Code)] {
+			t.Errorf("docs/exit-codes.md does not have the status of %s", e.Code)
+		}
+	}
+	for _, n := range []int{finding.ExitOK, finding.ExitOther, finding.ExitPreflight, finding.ExitConfig, finding.ExitUsage, finding.ExitTimeout, finding.ExitInterrupted} {
+		if !documented[n] {
+			t.Errorf("docs/exit-codes.md does not have %d", n)
+		}
+	}
+}
+
+// Links between documents lead somewhere.
+func TestLinks(t *testing.T) {
+	files := []string{"README.md"}
+	if err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			files = append(files, strings.TrimPrefix(path, root+"/"))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slug := regexp.MustCompile(`[^\w -]`)
+	for _, f := range files {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, f), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			to := filepath.Join(filepath.Dir(f), target)
+			if target == "" {
+				to = f
+			}
+			raw, err := os.ReadFile(filepath.Join(root, to))
+			if st, serr := os.Stat(filepath.Join(root, to)); serr == nil && st.IsDir() {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: %s leads nowhere", f, m[1])
+				continue
+			}
+			heads := ""
+			for _, h := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(raw), -1) {
+				heads += " " + strings.ReplaceAll(slug.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-") + " "
+			}
+			if anchor != "" && !strings.Contains(heads, " "+anchor+" ") {
+				t.Errorf("%s: %s has no such heading", f, m[1])
+			}
+		}
+	}
+}

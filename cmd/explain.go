@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+func newExplain(a *app) *cobra.Command {
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "explain [CODE]", Short: "Explain the code of a finding",
+		Long:    "Explains what a code such as OCA-6002 means and what to do about it, without asking anybody. Without a code it lists all.",
+		Example: "  ocadm explain OCA-6002\n  ocadm explain",
+		Args:    arguments(cobra.MaximumNArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := finding.Catalogue()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return ui.Print(a.Out, output.String(), all, func(w io.Writer) error {
+					var rows [][]string
+					for _, e := range all {
+						rows = append(rows, []string{e.Code, e.Title})
+					}
+					return ui.Table(w, []string{"CODE", "MEANING"}, rows)
+				})
+			}
+			e, err := explanation(all, args[0])
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), e, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s: %s\n\n%s\n\nExit status %d (%s).\n", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
+				return err
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "how it is printed")
+	return c
+}
+
+func explanation(all []finding.Explanation, code string) (finding.Explanation, error) {
+	var codes []string
+	for _, e := range all {
+		if finding.SameCode(e.Code, code) {
+			return e, nil
+		}
+		codes = append(codes, e.Code)
+	}
+	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code), Remedy: "ocadm explain lists all"}
+	if guess, ok := nearest.To(code, codes); ok {
+		f.Remedy = "ocadm explain " + guess
+	}
+	return finding.Explanation{}, f
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+func newInit(a *app) *cobra.Command {
+	var f runFlags
+	p := plan{name: "init", command: config.ForInit, phases: phases.Init(), prepare: cloudImages, finish: finishInit}
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Make this machine the first node of a cluster and its cloud",
+		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator, and with\n" +
+			"--onecloud-version creates a cloud. Repeating it after a failure goes on where it stopped; repeating it after success changes nothing.",
+		Example: `  # everything on one machine
+  ocadm init --onecloud-version v4.0.1
+
+  # with a database server of your own; the password comes from a file
+  ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.1
+
+  # without access to the internet
+  ocadm init --bundle ocadm.bundle
+
+  # from a file with every setting
+  ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
+	}
+	flags := func(fs *pflag.FlagSet, f *runFlags) {
+		addSettings(fs, config.ForInit)
+		addRunFlags(fs, f)
+	}
+	flags(c.Flags(), &f)
+	bindPhases(c, a, p, flags)
+	return c
+}
+
+// joinCommandTimeout bounds the last questions to the cluster; without their answer init has succeeded all the same.
+const joinCommandTimeout = 20 * time.Second
+
+// finishInit tells how to go on. The command that joins a node is the data that init produces: it goes to standard output, and, since
+// it holds a token, nowhere else.
+func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
+	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
+	defer cancel()
+	join, err := kubernetes.JoinCommand(ctx, h)
+	if err != nil {
+		a.warn("the command that joins a node cannot be told now: %v; later: ocadm token create --print-join-command", err)
+	}
+	if f.output.String() == "jsonl" {
+		return printResult(a, "init", map[string]string{"kubeconfig": h.Kubeconfig(), "joinCommand": join})
+	}
+	if !f.quiet {
+		fmt.Fprint(a.Err, afterInit(h))
+	}
+	if join != "" {
+		_, err = fmt.Fprintln(a.Out, join)
+		return err
+	}
+	return nil
+}
+
+func afterInit(h *host.Host) string {
+	text := "\nYour Kubernetes and Onecloud control-plane has initialized successfully!\n\n" +
+		"To use the cluster as root:\n\n  export KUBECONFIG=" + h.Kubeconfig() + "\n\nand as another user:\n\n" +
+		"  mkdir -p $HOME/.kube && sudo install -o $(id -u) -g $(id -g) -m 0600 " + h.Kubeconfig() + " $HOME/.kube/config\n\n"
+	if h.Config.Cloud.Version == "" {
+		text += "To create a cloud on it:\n\n  ocadm cluster create --version VERSION --wait\n\n"
+	} else {
+		text += "To see how the cloud is coming up, and to log in to it:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
+	}
+	return text + "To let another machine join, run there as root (with --enable-host-agent if it is to run virtual machines):\n\n"
+}
+
+// cloudImages computes what the cloud will need, so that preflight can look for it in the bundle.
+func cloudImages(_ context.Context, _ *app, h *host.Host) error {
+	images, err := imagesOfCloud(h.Config)
+	if err != nil {
+		return err
+	}
+	h.Config.Cloud.Images = images
+	return nil
+}
+
+// printResult writes the last line of a run with "-o jsonl": what the run produced.
+func printResult(a *app, plan string, data map[string]string) error {
+	return writeJSONLine(a.Out, resultLine{Time: time.Now(), Type: "result", Plan: plan, Data: data})
+}
+
+type resultLine struct {
+	Time time.Time          `json:"time"`
+	Type workflow.EventType `json:"type"`
+	Plan string             `json:"plan"`
+	Data map[string]string  `json:"data"`
+}

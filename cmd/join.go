@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func newJoin(a *app) *cobra.Command {
+	var f runFlags
+	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), finish: finishJoin}
+	c := &cobra.Command{
+		Use:   "join HOST[:PORT]",
+		Short: "Make this machine a node of a cluster that ocadm made",
+		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], port 6443 by default.\n" +
+			"The whole command is printed by \"ocadm token create --print-join-command\" on a control-plane node.",
+		Example: `  # as printed on the control plane
+  ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
+
+  # a node that runs virtual machines, without access to the internet
+  ocadm join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... --enable-host-agent --bundle ocadm.bundle`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, _ []string) error { return a.runJoin(c, p, f) },
+	}
+	flags := func(fs *pflag.FlagSet, f *runFlags) {
+		addSettings(fs, config.ForJoin)
+		addRunFlags(fs, f)
+	}
+	flags(c.Flags(), &f)
+	bindPhases(c, a, p, flags)
+	return c
+}
+
+func (a *app) runJoin(c *cobra.Command, p plan, f runFlags) error {
+	if on, err := c.Flags().GetBool("control-plane"); err == nil && on {
+		return finding.Finding{Code: "OCA-0405", Severity: finding.Error, What: "More control-plane nodes are not supported yet",
+			Cause: "--control-plane was given", Remedy: "join this machine as a worker: leave out --control-plane"}
+	}
+	return a.runPlan(c, p, f)
+}
+
+func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
+	if f.output.String() == "jsonl" {
+		return printResult(a, "join", map[string]string{"node": h.Config.Node.Name})
+	}
+	if f.quiet {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is node %s of the cluster at %s. On the control plane:\n\n  kubectl get nodes\n", h.Config.Node.Name, h.Config.Join.Endpoint)
+	return err
+}

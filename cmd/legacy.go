@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+
+	"github.com/spf13/pflag"
+
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// legacyFlag is a flag of an earlier ocadm, or of kubeadm, that scripts give. It is parsed; what it did is told.
+type legacyFlag struct {
+	name, advice string
+	boolean      bool
+	command      config.For
+}
+
+func legacyFlags() []legacyFlag {
+	const nodes = config.ForInit | config.ForJoin
+	const hostConf = "the host agent reads its settings from ConfigMap default-host of namespace onecloud: kubectl -n onecloud edit configmap default-host"
+	const calico = "the pod network is flannel; install Calico yourself with --cni none"
+	const vip = "put a load balancer before the control plane and name it in --control-plane-endpoint"
+	return []legacyFlag{
+		{name: "host-networks", command: nodes, advice: hostConf},
+		{name: "host-local-image-path", command: nodes, advice: hostConf},
+		{name: "host-name", command: nodes, advice: "the host agent takes the node's name; set that with --node-name"},
+		{name: "enable-hugepage", boolean: true, command: nodes, advice: hostConf},
+		{name: "high-availability-vip", command: nodes, advice: vip},
+		{name: "keepalived-version-tag", command: nodes, advice: vip},
+		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "give the node's address with --node-ip"},
+		{name: "addon-calico-felix-chaininsertmode", command: config.ForInit, advice: calico},
+		{name: "addon-calico-ipv4-block-size", command: config.ForInit, advice: calico + ", or set --node-cidr-mask-size"},
+		{name: "print-addon-yaml", boolean: true, command: config.ForInit, advice: "ocadm init --dry-run tells what would be applied"},
+		{name: "upgrade-from-v2", boolean: true, command: nodes, advice: "clouds of version 2 cannot be taken over"},
+		{name: "upload-certs", boolean: true, command: config.ForInit, advice: "only workers join; the keys of the control plane stay on the first node"},
+		{name: "certificate-key", command: nodes, advice: "only workers join; the keys of the control plane stay on the first node"},
+		{name: "cert-dir", command: config.ForInit | config.ForReset, advice: "certificates are always in /etc/kubernetes/pki"},
+		{name: "patches", command: nodes, advice: "ocadm writes kubeadm's patches itself, to /etc/ocadm/patches"},
+		{name: "skip-token-print", boolean: true, command: config.ForInit, advice: "send standard output elsewhere"},
+		{name: "skip-certificate-key-print", boolean: true, command: config.ForInit, advice: "there is no certificate key"},
+		{name: "cleanup-tmp-dir", boolean: true, command: config.ForReset, advice: "reset always cleans up"},
+	}
+}
+
+func addLegacy(fs *pflag.FlagSet, command config.For) {
+	for _, l := range legacyFlags() {
+		if l.command&command == 0 {
+			continue
+		}
+		if l.boolean {
+			fs.Bool(l.name, false, l.advice)
+		} else {
+			fs.StringSlice(l.name, nil, l.advice)
+		}
+		hide(fs, l.name)
+	}
+	if command&config.ForJoin != 0 {
+		fs.String("discovery-token", "", "")
+		fs.String("tls-bootstrap-token", "", "")
+		fs.Bool("control-plane", false, "")
+		for _, name := range []string{"discovery-token", "tls-bootstrap-token", "control-plane"} {
+			hide(fs, name)
+		}
+	}
+}
+
+// legacy tells what has become of the old flags that were given, and heeds those that still mean something.
+func (a *app) legacy(fs *pflag.FlagSet, cfg *config.Config, command config.For) {
+	for _, l := range legacyFlags() {
+		if l.command&command != 0 && fs.Changed(l.name) {
+			a.warn("--%s has no effect any more: %s", l.name, l.advice)
+		}
+	}
+	if command&config.ForJoin == 0 {
+		return
+	}
+	for _, name := range []string{"discovery-token", "tls-bootstrap-token"} {
+		if old, err := fs.GetString(name); err == nil && old != "" {
+			cfg.Join.Token = cmp.Or(cfg.Join.Token, old)
+		}
+	}
+}
+
+func hide(fs *pflag.FlagSet, name string) { fs.Lookup(name).Hidden = true }
+
+// annotationAdvanced marks a flag that the short help leaves out.
+const annotationAdvanced = "ocadm-advanced"
+
+func mark(fs *pflag.FlagSet, name, annotation string) {
+	f := fs.Lookup(name)
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[annotation] = []string{"true"}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+const smallCloud = `apiVersion: onecloud.yunion.io/v1alpha1
+kind: OnecloudCluster
+metadata: {name: default, namespace: onecloud}
+spec:
+  mysql: {host: 10.0.0.5, password: not-to-be-shown}
+  version: v4.0.1
+`
+
+func operator(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	c := newOperatorCommand()
+	var out, story bytes.Buffer
+	c.SetArgs(args)
+	c.SetIn(strings.NewReader(stdin))
+	c.SetOut(&out)
+	c.SetErr(&story)
+	c.SilenceUsage, c.SilenceErrors = true, true
+	err := c.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestOperatorRender(t *testing.T) {
+	documents, err := operator(t, smallCloud, "render", "-f", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kind: StatefulSet", "kind: DaemonSet", "kind: Ingress", "<keystone.bootstrap-password>", "yunionio/keystone:v4.0.1"} {
+		if !strings.Contains(documents, want) {
+			t.Errorf("the documents lack %q", want)
+		}
+	}
+	if strings.Contains(documents, "not-to-be-shown") {
+		t.Error("the database password is shown")
+	}
+	list, err := operator(t, smallCloud, "render", "-f", "-", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l struct {
+		APIVersion, Kind string
+		Items            []map[string]any
+	}
+	if err := json.Unmarshal([]byte(list), &l); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(documents, "\n---\n") + 1; l.Kind != "List" || l.APIVersion != "v1" || len(l.Items) != n {
+		t.Errorf("a %s of %d items, %d documents", l.Kind, len(l.Items), n)
+	}
+	again, err := operator(t, smallCloud, "render", "-f", "-", "-o", "json")
+	if err != nil || again != list {
+		t.Errorf("the second time differs (%v)", err)
+	}
+}
+
+func TestOperatorRenderRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ text, code string }{
+		"another kind":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}", "OCA-0311"},
+		"no name":         {strings.Replace(smallCloud, "name: default, ", "", 1), "OCA-0311"},
+		"a wrong type":    {strings.Replace(smallCloud, "v4.0.1", "[1]", 1), "OCA-0311"},
+		"unknown product": {smallCloud + "  productVersion: Everything\n", "OCA-0312"},
+		"bad affinity":    {smallCloud + "  keystone: {affinity: {nodes: 1}}\n", "OCA-0312"},
+	} {
+		_, err := operator(t, c.text, "render", "-f", "-")
+		if l := finding.Of(err); len(l) != 1 || l[0].Code != c.code || l[0].Remedy == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOperatorComponents(t *testing.T) {
+	table, err := operator(t, "", "components")
+	if err != nil || !strings.HasPrefix(table, "NAME") || !strings.Contains(table, "public/30500,admin/30357") {
+		t.Errorf("%v\n%s", err, table)
+	}
+	list, err := operator(t, "", "components", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []componentRow
+	if err := json.Unmarshal([]byte(list), &rows); err != nil || len(rows) != strings.Count(table, "\n")-1 {
+		t.Errorf("%v, %d rows", err, len(rows))
+	}
+	if _, err := operator(t, "", "components", "-o", "xml"); finding.ExitStatus(err) != finding.ExitUsage {
+		t.Errorf("exit status %d", finding.ExitStatus(err))
+	}
+}
+
+func TestOperatorCRD(t *testing.T) {
+	text, err := operator(t, "", "crd")
+	if err != nil || !strings.Contains(text, "kind: \"CustomResourceDefinition\"") {
+		t.Errorf("%v\n%.300s", err, text)
+	}
+}

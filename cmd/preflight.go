@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/preflight"
+)
+
+func newPreflight(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "preflight", Short: "Check this machine and change nothing",
+		Long: "Runs the checks that init or join run first, and changes nothing on the machine. It fails if they would. What the database account\n" +
+			"may do is read from its grants; init really tries it, in a database that it removes again.",
+		Example: `  ocadm preflight init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql
+  ocadm preflight join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... -o json`,
+		Args: cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newPreflightOf(a, preflight.Init, config.ForInit, "init"), newPreflightOf(a, preflight.Join, config.ForJoin, "join [HOST[:PORT]]"))
+	return c
+}
+
+// checked is what "preflight -o json" prints.
+type checked struct {
+	Passed   bool         `json:"passed"`
+	Findings finding.List `json:"findings"`
+}
+
+func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string) *cobra.Command {
+	var file, rootfs string
+	var ignore []string
+	output := ui.NewFormat("text", "json", "yaml")
+	args := cobra.NoArgs
+	if kind == preflight.Join {
+		args = cobra.MaximumNArgs(1)
+	}
+	c := &cobra.Command{
+		Use: use, Short: fmt.Sprintf("Check this machine as %s does", kind), Long: fmt.Sprintf("Checks this machine with the settings that %s would be given.", kind),
+		Example: fmt.Sprintf("  ocadm preflight %s\n  ocadm preflight %s -o json | jq '.findings[].code'", kind, kind),
+		Args:    arguments(args),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := a.loadSettings(c, command, file)
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				cfg.Join.Endpoint = args[0]
+			}
+			cfg.Run.DryRun = true
+			h, err := machine(c.Context(), cfg, command, rootfs)
+			if err != nil {
+				return err
+			}
+			defer closeBundle(h) //nolint:errcheck // it was only read
+			if command == config.ForInit {
+				if err := cloudImages(c.Context(), a, h); err != nil {
+					return err
+				}
+			}
+			found := preflight.Gather(c.Context(), h, kind, preflight.DefaultLimits()).Ignore(ignore)
+			return a.printChecked(output.String(), found)
+		},
+	}
+	addSettings(c.Flags(), command)
+	c.Flags().StringVar(&file, "config", "", "configuration file; - is standard input")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors are only warnings; all names every check")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	hide(c.Flags(), "rootfs")
+	c.Flags().VarP(output, "output", "o", "how the findings are printed")
+	return c
+}
+
+func (a *app) printChecked(format string, found finding.List) error {
+	if found == nil {
+		found = finding.List{}
+	}
+	err := ui.Print(a.Out, format, checked{Passed: found.Err() == nil, Findings: found}, func(w io.Writer) error {
+		ui.Findings(a.redact.Writer(w), program, found)
+		if found.Err() == nil {
+			_, err := fmt.Fprintln(w, "This machine will do.")
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if failed := found.Err(); failed != nil {
+		return &toldError{failed}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func newReset(a *app) *cobra.Command {
+	var f runFlags
+	p := plan{name: "reset", command: config.ForReset, phases: phases.Reset(), prepare: confirmReset, finish: finishReset}
+	c := &cobra.Command{
+		Use:   "reset",
+		Short: "Take this machine out of its cluster and clean it up",
+		Long: "Removes the node, its containers and files, and takes back what ocadm noted that it made on the machine; what was there before\n" +
+			"stays. At the end it looks for what is left and fails if it finds something. It may be repeated. The data of volumes stays. The Node object\n" +
+			"of a worker stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
+			"The last control-plane node of a cluster that holds a cloud is only reset with --force, or after the cloud's name was typed.",
+		Example: `  # asks first
+  ocadm reset
+
+  # in a script
+  ocadm reset --force
+
+  # and set it up again, without importing all images once more
+  ocadm reset --force --keep images && ocadm init --bundle ocadm.bundle
+
+  # what would it do?
+  ocadm reset --dry-run`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
+	}
+	flags := func(fs *pflag.FlagSet, f *runFlags) {
+		addSettings(fs, config.ForReset)
+		addRunFlags(fs, f)
+		hide(fs, "on-failure")
+		hide(fs, "ignore-preflight-errors")
+		fs.BoolVarP(&f.run.Force, "force", "f", false, "do not ask, not even for the last control-plane node of a cloud")
+		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, for the next init")
+		fs.StringVar(&f.run.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+host.AdminKubeconfig+")")
+	}
+	flags(c.Flags(), &f)
+	bindPhases(c, a, p, flags)
+	return c
+}
+
+// resetAskTimeout bounds what reset asks a cluster that may be dying.
+const resetAskTimeout = 8 * time.Second
+
+// confirmReset asks before anything is removed; a machine that is no node has nothing to lose and is not asked about.
+func confirmReset(ctx context.Context, a *app, h *host.Host) error {
+	if h.Config.Run.Force || h.Config.Run.DryRun || !isNode(h) {
+		return nil
+	}
+	question, word := "This takes the machine out of its cluster and removes its containers. Go on? [y/N]", "yes"
+	if h.Files.Exists(host.AdminKubeconfig) {
+		clouds, last, err := lastControlPlane(ctx, h)
+		switch {
+		case err != nil:
+			a.warn("the cluster does not tell what would be lost: %v", err)
+		case last && len(clouds) > 0:
+			word = clouds[0]
+			question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s: the cloud ends with it.\nType the cloud's name to go on:",
+				strings.Join(clouds, ", "))
+		case last:
+			question = "This is the last control-plane node: its cluster ends with it. Go on? [y/N]"
+		}
+	}
+	ok, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--force")
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "Nothing was reset", Cause: "it was not confirmed",
+			Remedy: "ocadm reset, and answer; or ocadm reset --force"}
+	}
+	return nil
+}
+
+func isNode(h *host.Host) bool {
+	for _, name := range []string{host.AdminKubeconfig, "/etc/kubernetes/kubelet.conf", "/var/lib/etcd/member"} {
+		if h.Files.Exists(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastControlPlane tells which clouds the cluster holds and whether no other control-plane node is there.
+func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resetAskTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes, client.HasLabels{"node-role.kubernetes.io/control-plane"}); err != nil {
+		return nil, false, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	last = true
+	for _, n := range nodes.Items {
+		last = last && n.Name == h.Config.Node.Name
+	}
+	var list v1alpha1.OnecloudClusterList
+	if err := c.List(ctx, &list); err == nil {
+		for _, cr := range list.Items {
+			clouds = append(clouds, cr.Name)
+		}
+	}
+	return clouds, last, nil
+}
+
+// finishReset removes what ocadm knew of the machine. The logs stay.
+func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
+	if left, err := h.Files.Glob("/etc/kubernetes/manifests/*"); err == nil && len(f.run.SkipPhases) > 0 && len(left) > 0 {
+		return nil // only a part was reset: what is known is still needed
+	}
+	if len(h.Ledger.Created()) > 0 {
+		return nil
+	}
+	for _, name := range []string{journalFile, host.LedgerFile, host.StateDir + "/backup", host.StateDir} {
+		if err := removeOwn(h.Files.Path(name)); err != nil {
+			return fmt.Errorf("removing what ocadm knew of this machine: %w", err)
+		}
+	}
+	if f.output.String() == "jsonl" {
+		return printResult(a, "reset", map[string]string{"logs": logDir})
+	}
+	if f.quiet {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is no node any more. Its logs are in %s. The data of local volumes was left.\n", logDir)
+	return err
+}
+
+// removeOwn removes a file, or a directory with the plain files in it; what holds more is left.
+func removeOwn(path string) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if filepath.Base(path) == "backup" && e.Type().IsRegular() {
+				if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		_ = os.Remove(path) // not empty: somebody else's things stay
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

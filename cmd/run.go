@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// Where a run leaves its traces on the machine.
+const (
+	journalFile = host.StateDir + "/journal.jsonl"
+	lockFile    = "/run/ocadm.lock"
+	logDir      = "/var/log/ocadm"
+)
+
+// plan is a command that walks phases.
+type plan struct {
+	name    string
+	command config.For
+	phases  []host.Phase
+	// prepare runs once the machine is known and before the first phase; nil is allowed.
+	prepare func(context.Context, *app, *host.Host) error
+	// finish tells what comes next; data goes to standard output. nil is allowed.
+	finish func(context.Context, *app, *host.Host, runFlags) error
+}
+
+// runFlags are how one run behaves.
+type runFlags struct {
+	config, rootfs string
+	output         *ui.Format
+	quiet          bool
+	run            config.Run
+	only           []string
+}
+
+func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
+	f.output = ui.NewFormat("text", "jsonl")
+	fs.StringVar(&f.config, "config", "", "configuration file; - is standard input")
+	fs.BoolVar(&f.run.DryRun, "dry-run", false, "tell what would be done and change nothing on machine, cluster or database")
+	fs.StringSliceVar(&f.run.SkipPhases, "skip-phases", nil, "phases to leave out; a parent's name covers its children")
+	fs.StringSliceVar(&f.run.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors are only warnings; all names every check")
+	fs.StringVar(&f.run.OnFailure, "on-failure", "keep", "keep what was done, for the next run to go on from, or rollback")
+	fs.VarP(f.output, "output", "o", "how the run is told: text, or an event per line of standard output")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "tell only what goes wrong")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine; programs are not run")
+	hide(fs, "rootfs")
+}
+
+// runPlan walks a plan over this machine.
+func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
+	ctx := c.Context()
+	cfg, err := a.loadSettings(c, p.command, f.config)
+	if err != nil {
+		return err
+	}
+	if p.command == config.ForJoin && c.Flags().NArg() > 0 {
+		cfg.Join.Endpoint = c.Flags().Arg(0)
+	}
+	cfg.Run = f.run
+	cfg.Run.Output = f.output.String()
+	h, err := machine(ctx, cfg, p.command, f.rootfs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeBundle(h)) }()
+	opts := workflow.Options{DryRun: cfg.Run.DryRun, Skip: cfg.Run.SkipPhases, Only: f.only, OnFailure: workflow.OnFailure(cfg.Run.OnFailure),
+		Inputs: config.Inputs(cfg, p.command)}
+	journal := workflow.NewJournal(h.Files.Path(journalFile))
+	journal.Redact = a.redact.Text
+	log := ui.Quiet()
+	if !cfg.Run.DryRun {
+		unlock, err := workflow.Lock(h.Files.Path(lockFile))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		defer journal.Close() //nolint:errcheck // every line is on the disk
+		defer a.openLog(h, p.name, &log)()
+	}
+	if p.prepare != nil {
+		if err := p.prepare(ctx, a, h); err != nil {
+			return err
+		}
+	}
+	renderer := a.renderer(f)
+	note(renderer, p.name, journal, &opts)
+	if err := spare(renderer, p.name, journal, h, &opts); err != nil {
+		return err
+	}
+	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
+	res, err := runner.Run(ctx, h, opts)
+	renderer.Close()
+	if err != nil {
+		return explainDisk(err)
+	}
+	a.summary(f, res)
+	a.logFile = "" // only a failure names it
+	if p.finish != nil && !cfg.Run.DryRun && len(f.only) == 0 {
+		return p.finish(ctx, a, h, f)
+	}
+	return nil
+}
+
+// explainDisk makes a finding of a run that ended because a file could not be written.
+func explainDisk(err error) error {
+	var what, code, remedy string
+	switch {
+	case len(finding.Of(err)) > 0:
+		return err
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		what, code, remedy = "A disk is full", "OCA-1023", "make room where df -h shows none"
+	case errors.Is(err, syscall.EROFS):
+		what, code, remedy = "A file system is mounted read-only", "OCA-1024", "mount it writable, see findmnt -O ro"
+	default:
+		return err
+	}
+	f := finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: err.Error(),
+		Remedy: remedy + "; then run the same command again, it goes on where it stopped", Err: err}
+	var phase *workflow.PhaseError
+	if errors.As(err, &phase) {
+		f.Cause = phase.Err.Error()
+		return &workflow.PhaseError{Plan: phase.Plan, Phase: phase.Phase, Err: f}
+	}
+	return f
+}
+
+// machine is this machine, or the directory that stands for it, with its completed and validated configuration.
+func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (*host.Host, error) {
+	h, err := newHost(ctx, cfg, rootfs)
+	if err != nil {
+		return nil, err
+	}
+	if command == config.ForReset {
+		asRegistered(cfg, kubernetes.RegisteredAs(h))
+	}
+	complete(cfg, h.Facts)
+	if err := config.Validate(cfg, command); err != nil {
+		return nil, err
+	}
+	if command != config.ForReset && cfg.Node.Bundle != "" {
+		if h.Bundle, err = bundle.Open(ctx, cfg.Node.Bundle); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func complete(cfg *config.Config, facts host.Facts) {
+	m := config.Machine{Hostname: facts.Hostname}
+	if facts.Address.IsValid() {
+		m.Address = facts.Address.String()
+	}
+	config.Complete(cfg, m)
+}
+
+// asRegistered takes for reset what init or join was told, where reset is not told otherwise: a node need not have its machine's name.
+func asRegistered(cfg *config.Config, was kubernetes.Registered) {
+	cfg.Node.Name = cmp.Or(cfg.Node.Name, was.Name)
+	if was.CRISocket != "" && cfg.Node.CRISocket == config.Default().Node.CRISocket {
+		cfg.Node.CRISocket = was.CRISocket
+	}
+}
+
+func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host, error) {
+	if rootfs != "" {
+		root, err := filepath.Abs(rootfs)
+		if err != nil {
+			return nil, fmt.Errorf("finding --rootfs: %w", err)
+		}
+		return host.Fake(ctx, root, cfg, &host.Recorder{})
+	}
+	if uid := os.Geteuid(); uid != 0 {
+		return nil, preflight.NotRoot(uid)
+	}
+	return host.New(ctx, cfg)
+}
+
+func closeBundle(h *host.Host) error {
+	if h.Bundle == nil {
+		return nil
+	}
+	return h.Bundle.Close()
+}
+
+// note tells of a run that was cut off, and remembers what it did.
+func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *workflow.Options) {
+	tell := func(format string, args ...any) {
+		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
+	}
+	in, err := journal.Resume(plan)
+	if err != nil {
+		tell("the journal cannot be read: %v", err)
+		return
+	}
+	if in == nil || in.Phase == "" {
+		return
+	}
+	opts.Before = in.Did
+	what := "was cut off"
+	if in.Error != "" {
+		what = "failed"
+	}
+	tell("the last %s %s in phase %s, %s ago; going on from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
+	if len(opts.Only) > 0 {
+		return
+	}
+	for _, d := range in.Differences(opts.Inputs) {
+		tell("  what differs from then: %s", d)
+	}
+}
+
+// spare keeps a node that was complete before this run from being rolled back into nothing: what Kubernetes has on a machine is undone
+// as a whole.
+func spare(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.Host, opts *workflow.Options) error {
+	if opts.OnFailure != workflow.Rollback || !isNode(h) {
+		return nil
+	}
+	completed, err := journal.Completed(plan)
+	if err != nil || !completed {
+		return err
+	}
+	opts.OnFailure = workflow.Keep
+	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan,
+		Message: "this machine was a node before: if this run fails, nothing is rolled back"})
+	return nil
+}
+
+// renderer tells the run. A dry run's plan is data.
+func (a *app) renderer(f runFlags) ui.Renderer {
+	o := ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""}
+	switch {
+	case f.output.String() == "jsonl":
+		return ui.JSONL(a.Out)
+	case f.run.DryRun:
+		return ui.Lines(a.Out, o)
+	case f.quiet:
+		return ui.Quiet()
+	}
+	return ui.New(a.Err, o)
+}
+
+// redacted takes secrets out of events.
+func (a *app) redacted(r ui.Renderer) workflow.Sink { return redactedSink{a.redact, r} }
+
+type redactedSink struct {
+	redact *ui.Redactor
+	next   workflow.Sink
+}
+
+func (s redactedSink) lines(list []string) []string {
+	out := slices.Clone(list)
+	for i, l := range out {
+		out[i] = s.redact.Text(l)
+	}
+	return out
+}
+
+func (s redactedSink) Event(e workflow.Event) {
+	e.Message, e.Why = s.redact.Text(e.Message), s.redact.Text(e.Why)
+	e.Changes = s.lines(e.Changes)
+	e.Findings = slices.Clone(e.Findings)
+	for i, f := range e.Findings {
+		f.What, f.Cause, f.Remedy, f.Evidence = s.redact.Text(f.What), s.redact.Text(f.Cause), s.redact.Text(f.Remedy), s.lines(f.Evidence)
+		e.Findings[i] = f
+	}
+	s.next.Event(e)
+}
+
+// openLog opens the log of this run and sends every logger there. Where it cannot be written the run goes on without.
+func (a *app) openLog(h *host.Host, name string, events *ui.Renderer) (closeLog func()) {
+	path := h.Files.Path(logDir + "/" + time.Now().UTC().Format("20060102T150405Z") + "-" + name + ".log")
+	if err := os.MkdirAll(h.Files.Path(logDir), 0o700); err != nil {
+		return func() {}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return func() {}
+	}
+	a.logFile = path
+	w := a.redact.Writer(f)
+	logger := a.logger(w)
+	logger.Info("run started", "command", name, "version", version.Version, "kubernetes", version.Kubernetes, "pid", os.Getpid())
+	*events = ui.Slog(logger)
+	return func() {
+		a.logger(io.Discard)
+		_ = f.Close() // nothing to be done about it
+	}
+}
+
+// logger makes the logger that everything logs to: w gets all, standard error what -v asks for.
+func (a *app) logger(w io.Writer) *slog.Logger {
+	return ui.SetLogger(w, a.redact.Writer(a.Err), a.verbosity)
+}
+
+func writeJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"time"
+
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const (
+	// shownTime is the least time that makes a phase appear in the table of times.
+	shownTime = 50 * time.Millisecond
+	// shownChanges is how many changes the summary lists.
+	shownChanges = 60
+)
+
+// summary tells at the end of a good run what changed and what took how long.
+func (a *app) summary(f runFlags, res workflow.Result) {
+	if f.quiet || f.output.String() != "text" {
+		return
+	}
+	counts := map[workflow.State]int{}
+	var changes []string
+	var times [][]string
+	for _, s := range res.Steps {
+		counts[s.State]++
+		if f.run.DryRun {
+			continue
+		}
+		changes = append(changes, s.Changes...)
+		if s.Duration >= shownTime {
+			times = append(times, []string{"  " + s.Name, ui.Seconds(s.Duration)})
+		}
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+	if f.run.DryRun {
+		say("\nNothing was changed. %d phases would run, %d are done already, %d do not apply.",
+			counts[workflow.Planned], counts[workflow.Unchanged], counts[workflow.Skipped])
+		return
+	}
+	if len(changes) > 0 {
+		say("\nChanged:")
+		for i, c := range changes {
+			if i == shownChanges && len(changes) > shownChanges+1 {
+				say("  and %d more, see %s", len(changes)-i, a.logFile)
+				break
+			}
+			say("  %s", c)
+		}
+	}
+	if len(times) > 0 {
+		say("\nTime of each phase (some overlap):")
+		_ = ui.Table(a.Err, nil, times) // nobody to tell
+	}
+	say("\nDone in %s: %d phases ran, %d were done already, %d did not apply.", ui.Seconds(res.Duration),
+		counts[workflow.Done], counts[workflow.Unchanged], counts[workflow.Skipped])
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func newToken(a *app) *cobra.Command {
+	var kubeconfig string
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and delete the tokens by which nodes join",
+		Long:  "Tokens let machines join the cluster for a while. These commands run on a control-plane node.",
+		Example: `  # what another machine has to run to join
+  ocadm token create --print-join-command
+
+  # which tokens are there?
+  ocadm token list`,
+		Args: cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+host.AdminKubeconfig+")")
+	open := func(c *cobra.Command) (*host.Host, error) {
+		cfg := config.Default()
+		cfg.Run.Kubeconfig = kubeconfig
+		return newHost(c.Context(), &cfg, "")
+	}
+	c.AddCommand(newTokenCreate(a, open), newTokenList(a, open), newTokenDelete(a, open), newTokenGenerate(a))
+	return c
+}
+
+type openHost func(*cobra.Command) (*host.Host, error)
+
+// createdToken is what "token create -o json" prints: it holds the secret, that is its purpose.
+type createdToken struct {
+	Token       string    `json:"token"`
+	Expires     time.Time `json:"expires,omitzero"`
+	JoinCommand string    `json:"joinCommand,omitempty"`
+}
+
+func newTokenCreate(a *app, open openHost) *cobra.Command {
+	var o kubernetes.TokenOptions
+	var printJoin, dryRun bool
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use:   "create [TOKEN]",
+		Short: "Make a token",
+		Long:  "Makes a token, a random one unless it is given, and prints it, or with --print-join-command the whole command for the machine that joins.",
+		Example: `  ocadm token create --print-join-command
+
+  # for two hours, for a script
+  ocadm token create --ttl 2h -o json`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.Token = args[0]
+			}
+			if o.TTL < 0 {
+				return misused(fmt.Sprintf("--ttl %s is over already", o.TTL), "for example --ttl 2h; 0 is for ever")
+			}
+			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
+			h, err := open(c)
+			if err != nil {
+				return err
+			}
+			client, err := h.Kube(c.Context())
+			if err != nil {
+				return noCluster(err)
+			}
+			if dryRun {
+				_, err := fmt.Fprintln(a.Out, "would make a token")
+				return err
+			}
+			made, err := a.makeToken(c.Context(), h, client, o, printJoin || output.String() != "text")
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), made, func(w io.Writer) error {
+				line := made.Token
+				if printJoin {
+					line = made.JoinCommand
+				}
+				_, err := fmt.Fprintln(w, line)
+				return err
+			})
+		},
+	}
+	c.Flags().DurationVar(&o.TTL, "ttl", 24*time.Hour, "how long it is good; 0 is for ever")
+	c.Flags().StringVar(&o.Description, "description", "", "what it is for")
+	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "what it may be used for: signing, authentication (default: both)")
+	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups that it is in (default: those of nodes that join)")
+	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the whole command for the machine that joins")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "make nothing")
+	c.Flags().VarP(output, "output", "o", "how it is printed")
+	return c
+}
+
+// makeToken makes a token, and the command that joins with it if that is wanted: before the token, so that none is left over when the
+// command cannot be told.
+func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, join bool) (createdToken, error) {
+	var made createdToken
+	var err error
+	if o.Token == "" {
+		if o.Token, err = kubernetes.GenerateToken(); err != nil {
+			return made, err
+		}
+	}
+	if join {
+		if made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, o.Token); err != nil {
+			return made, noCluster(err)
+		}
+	}
+	t, err := kubernetes.CreateToken(ctx, c, o, time.Now())
+	made.Token, made.Expires = t.String(), t.Expires
+	return made, err
+}
+
+func newTokenList(a *app, open openHost) *cobra.Command {
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "list", Short: "List the tokens", Long: "Lists the cluster's tokens, without their secrets.",
+		Example: "  ocadm token list\n  ocadm token list -o json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := open(c)
+			if err != nil {
+				return err
+			}
+			client, err := h.Kube(c.Context())
+			if err != nil {
+				return noCluster(err)
+			}
+			list, err := kubernetes.ListTokens(c.Context(), client)
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), list, func(w io.Writer) error {
+				var rows [][]string
+				for _, t := range list {
+					rows = append(rows, []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description})
+				}
+				return ui.Table(w, []string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, rows)
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "how they are printed")
+	return c
+}
+
+func expiry(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	if t.Before(now) {
+		return "expired " + t.Local().Format(time.DateTime)
+	}
+	return t.Local().Format(time.DateTime) + " (" + t.Sub(now).Round(time.Minute).String() + ")"
+}
+
+func newTokenDelete(a *app, open openHost) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete TOKEN...", Short: "Delete tokens", Long: "Deletes tokens, given whole or by their ID. Nodes that have joined stay.",
+		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
+		Args:    arguments(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			h, err := open(c)
+			if err != nil {
+				return err
+			}
+			client, err := h.Kube(c.Context())
+			if err != nil {
+				return noCluster(err)
+			}
+			for _, t := range args {
+				if err := kubernetes.DeleteToken(c.Context(), client, t); err != nil {
+					return err
+				}
+				id, _, _ := strings.Cut(t, ".")
+				fmt.Fprintf(a.Err, "deleted token %s\n", id)
+			}
+			return nil
+		},
+	}
+}
+
+func newTokenGenerate(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "generate", Short: "Print a random token", Long: "Prints a random token without telling any cluster, to be given to init or token create.",
+		Example: "  ocadm token generate\n  ocadm token create $(ocadm token generate)",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			t, err := kubernetes.GenerateToken()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.Out, t)
+			return err
+		},
+	}
+}
+
+func noCluster(err error) error {
+	return finding.Errorf("OCA-4206", "No cluster can be asked from here", "run it on a control-plane node as root, or name a kubeconfig with --kubeconfig", "%w", err)
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bundle writes and reads bundles: one file that holds everything a node needs, its programs and its container images.
+//
+// A bundle is a tar archive of an OCI image layout. Its first entry is index.json, so what it holds is known after reading a few
+// kilobytes; every other content is a blob named by its SHA-256. The index lists one artifact manifest (the node's files, one
+// zstd-compressed blob each, and Info as its config) and the images under their full names.
+//
+// The package installs nothing and pulls nothing. Checksums find damage, not malice: a bundle is trusted like the program that
+// installs it.
+package bundle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Info is what a bundle was made for.
+type Info struct {
+	OS                string `json:"os"`
+	Arch              string `json:"arch"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	// Versions are those of the other things in it, by name: "containerd": "v2.4.2".
+	Versions map[string]string `json:"versions,omitempty"`
+}
+
+// FileSource is a file of the node to be put into a bundle. Path is where it belongs on the node.
+type FileSource struct {
+	Path string
+	Mode fs.FileMode
+	Open func() (io.ReadCloser, error)
+}
+
+// ImageSource is an image to be put into a bundle under its full name, registry and tag included.
+type ImageSource struct {
+	Name  string
+	Image v1.Image
+}
+
+// Contents is what a bundle holds: files sorted by path, images by name.
+type Contents struct {
+	Info   Info        `json:"info"`
+	Files  []FileInfo  `json:"files"`
+	Images []ImageInfo `json:"images"`
+}
+
+// FileInfo is one file; size and digest are those of the file itself, not of its compressed blob.
+type FileInfo struct {
+	Path   string      `json:"path"`
+	Mode   fs.FileMode `json:"mode"`
+	Digest string      `json:"digest"`
+	Size   int64       `json:"size"`
+}
+
+// ImageInfo is one image; size is the sum of its blobs, of which some may be shared with other images.
+type ImageInfo struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// The media types and annotations of a bundle.
+const (
+	artifactType   = "application/vnd.ocadm.node.v1"
+	configType     = types.MediaType("application/vnd.ocadm.node.config.v1+json")
+	fileType       = types.MediaType("application/vnd.ocadm.node.file.v1+zstd")
+	nameAnnotation = "io.containerd.image.name"
+	refAnnotation  = "org.opencontainers.image.ref.name"
+	pathAnnotation = "org.opencontainers.image.title"
+	modeAnnotation = "vnd.ocadm.file.mode"
+	hashAnnotation = "vnd.ocadm.file.digest"
+	sizeAnnotation = "vnd.ocadm.file.size"
+
+	indexName  = "index.json"
+	layoutName = "oci-layout"
+	layoutJSON = `{"imageLayoutVersion":"1.0.0"}`
+	blobPrefix = "blobs/sha256/"
+)
+
+// nodeConfig is the config blob of the artifact. It repeats the images of the index, which no digest covers.
+type nodeConfig struct {
+	Info
+	Images map[string]v1.Hash `json:"images"`
+}
+
+// cleanPath turns the path of a file on a node into its one form, "/usr/local/bin/kubelet", and refuses what leads elsewhere.
+func cleanPath(p string) (string, error) {
+	rel := strings.TrimPrefix(p, "/")
+	if !fs.ValidPath(rel) || rel == "." || strings.ContainsAny(rel, "\x00\\") {
+		return "", fmt.Errorf("checking the path %q: want a plain path of a file", p)
+	}
+	return path.Clean("/" + rel), nil
+}
+
+func fileAnnotations(f FileInfo) map[string]string {
+	return map[string]string{
+		pathAnnotation: f.Path,
+		modeAnnotation: fmt.Sprintf("%04o", f.Mode.Perm()),
+		hashAnnotation: f.Digest,
+		sizeAnnotation: strconv.FormatInt(f.Size, 10),
+	}
+}
+
+func fileInfo(a map[string]string) (FileInfo, error) {
+	p, err := cleanPath(a[pathAnnotation])
+	if err != nil {
+		return FileInfo{}, err
+	}
+	mode, err := strconv.ParseUint(a[modeAnnotation], 8, 32)
+	if err != nil || fs.FileMode(mode)&^fs.ModePerm != 0 {
+		return FileInfo{}, fmt.Errorf("reading the mode of %s: %q is none", p, a[modeAnnotation])
+	}
+	size, err := strconv.ParseInt(a[sizeAnnotation], 10, 64)
+	if err != nil || size < 0 {
+		return FileInfo{}, fmt.Errorf("reading the size of %s: %q is none", p, a[sizeAnnotation])
+	}
+	h, err := v1.NewHash(a[hashAnnotation])
+	if err != nil || h.Algorithm != "sha256" {
+		return FileInfo{}, fmt.Errorf("reading the digest of %s: %q is none", p, a[hashAnnotation])
+	}
+	return FileInfo{Path: p, Mode: fs.FileMode(mode), Digest: h.String(), Size: size}, nil
+}
+
+// layoutIndex is the index.json of a layout with these manifests.
+func layoutIndex(manifests []v1.Descriptor) ([]byte, error) {
+	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests})
+}
+
+func imageDescriptor(name string, mediaType types.MediaType, digest v1.Hash, size int64, info Info) v1.Descriptor {
+	return v1.Descriptor{
+		MediaType: mediaType, Digest: digest, Size: size,
+		Platform:    &v1.Platform{OS: info.OS, Architecture: info.Arch},
+		Annotations: map[string]string{nameAnnotation: name, refAnnotation: name},
+	}
+}
+
+// Contents tells what the bundle holds.
+func (b *Bundle) Contents() Contents {
+	c := b.contents
+	c.Info.Versions = maps.Clone(c.Info.Versions)
+	c.Files = slices.Clone(c.Files)
+	c.Images = slices.Clone(c.Images)
+	return c
+}
+
+// Require returns which of the images the bundle lacks, sorted.
+func (b *Bundle) Require(images []string) (missing []string) {
+	for _, name := range images {
+		if _, ok := b.images[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing)
+}
+
+// CheckImages is Require as a finding that names what is missing; nil when nothing is.
+func (b *Bundle) CheckImages(images []string) error {
+	if missing := b.Require(images); len(missing) > 0 {
+		return missingImages(b.name, missing)
+	}
+	return nil
+}
+
+// CheckPlatform returns a finding when the bundle is for another architecture than arch (a GOARCH) or, unless k8sVersion is empty,
+// for another Kubernetes version.
+func (b *Bundle) CheckPlatform(arch, k8sVersion string) error {
+	switch info := b.contents.Info; {
+	case info.OS != "linux" || info.Arch != arch:
+		return wrongPlatform(b.name, info, arch)
+	case k8sVersion != "" && info.KubernetesVersion != k8sVersion:
+		return wrongVersion(b.name, info, k8sVersion)
+	}
+	return nil
+}
+
+// Name is the path the bundle was opened from.
+func (b *Bundle) Name() string { return b.name }
+
+// cancellable makes reads end with ctx.
+type cancellable struct {
+	ctx context.Context // lives as long as one read of one blob
+	r   io.Reader
+}
+
+func (c cancellable) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

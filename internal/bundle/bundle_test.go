@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+var testInfo = Info{OS: "linux", Arch: "amd64", KubernetesVersion: "v1.36.3", Versions: map[string]string{"containerd": "v2.4.2"}}
+
+const (
+	imageA = "registry.example/a:v1"
+	imageB = "registry.example/b:v1"
+)
+
+func content(s string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(s)), nil }
+}
+
+func testFiles() []FileSource {
+	return []FileSource{
+		{Path: "usr/local/bin/kubelet", Mode: 0o755, Open: content(strings.Repeat("kubelet", 1000))},
+		{Path: "/opt/cni/bin/bridge", Mode: 0o755, Open: content("bridge")},
+		{Path: "/opt/cni/bin/empty", Mode: 0o644, Open: content("")},
+	}
+}
+
+func testLayer(t *testing.T, seed int64) v1.Layer {
+	t.Helper()
+	l, err := random.Layer(3000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func testImage(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture = "linux", arch
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func testImages(t *testing.T) []ImageSource {
+	shared := testLayer(t, 1)
+	return []ImageSource{
+		{Name: imageB, Image: testImage(t, "amd64", shared, testLayer(t, 2))},
+		{Name: imageA, Image: testImage(t, "amd64", shared)},
+	}
+}
+
+func create(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "test.bundle")
+	if err := Create(t.Context(), path, testInfo, testFiles(), testImages(t)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func open(t *testing.T, path string) *Bundle {
+	t.Helper()
+	b, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func code(err error) string {
+	if l := finding.Of(err); len(l) == 1 {
+		return l[0].Code
+	}
+	return ""
+}
+
+func TestCreateAndOpen(t *testing.T) {
+	path := create(t)
+	b := open(t, path)
+	got := b.Contents()
+	if d := cmp.Diff(testInfo, got.Info); d != "" {
+		t.Errorf("info (-want +got):\n%s", d)
+	}
+	var names []string
+	for _, f := range got.Files {
+		names = append(names, f.Mode.String()+" "+f.Path)
+	}
+	for _, i := range got.Images {
+		names = append(names, i.Name)
+	}
+	want := []string{"-rwxr-xr-x /opt/cni/bin/bridge", "-rw-r--r-- /opt/cni/bin/empty", "-rwxr-xr-x /usr/local/bin/kubelet", imageA, imageB}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Errorf("contents (-want +got):\n%s", d)
+	}
+	var last, total int64
+	if err := b.Verify(t.Context(), func(d, n int64) { last, total = d, n }); err != nil {
+		t.Error(err)
+	}
+	if last == 0 || last != total {
+		t.Errorf("progress ended at %d of %d", last, total)
+	}
+	for _, f := range testFiles() {
+		r, err := b.OpenFile(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		in, _ := f.Open()
+		original, _ := io.ReadAll(in)
+		if err != nil || !bytes.Equal(data, original) {
+			t.Errorf("%s: got %d bytes, %v; want %d", f.Path, len(data), err, len(original))
+		}
+		r.Close()
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestCreateIsDeterministicAndSharesBlobs(t *testing.T) {
+	one, err := os.ReadFile(create(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := os.ReadFile(create(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(one, two) {
+		t.Error("the same input gave different bundles")
+	}
+	seen := map[string]bool{}
+	for r := tar.NewReader(bytes.NewReader(one)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(seen) == 0 && h.Name != "index.json" {
+			t.Errorf("first entry is %s", h.Name)
+		}
+		if seen[h.Name] {
+			t.Errorf("%s is there twice", h.Name)
+		}
+		seen[h.Name] = true
+	}
+	// index, layout, node manifest and config, 3 files, 2 image manifests and configs, 3 layers of which one is used twice
+	if want := 2 + 2 + 3 + 4 + 2; len(seen) != want {
+		t.Errorf("%d entries, want %d", len(seen), want)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	arm := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xb7\x00" + strings.Repeat("\x00", 40)
+	image := testImage(t, "amd64")
+	for _, c := range []struct {
+		name, want string
+		info       Info
+		files      []FileSource
+		images     []ImageSource
+	}{
+		{"no platform", "must be given", Info{}, nil, nil},
+		{"path outside", "want a plain path", testInfo, []FileSource{{Path: "../etc/shadow", Open: content("")}}, nil},
+		{"path with dots", "want a plain path", testInfo, []FileSource{{Path: "/usr/../etc/shadow", Open: content("")}}, nil},
+		{"no path", "want a plain path", testInfo, []FileSource{{Path: "/", Open: content("")}}, nil},
+		{"file twice", "given twice", testInfo, []FileSource{{Path: "/a", Open: content("")}, {Path: "a", Open: content("")}}, nil},
+		{"program for another machine", "EM_AARCH64", testInfo, []FileSource{{Path: "/a", Open: content(arm)}}, nil},
+		{"image for another machine", "linux/arm64", testInfo, nil, []ImageSource{{imageA, testImage(t, "arm64")}}},
+		{"image twice", "given twice", testInfo, nil, []ImageSource{{imageA, image}, {imageA, image}}},
+		{"image without registry", "checking its name", testInfo, nil, []ImageSource{{"pause:3", image}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "b")
+			err := Create(t.Context(), path, c.info, c.files, c.images)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestCreateKeepsTheOldBundleOnFailure(t *testing.T) {
+	path := create(t)
+	before, _ := os.ReadFile(path)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Create(ctx, path, testInfo, testFiles(), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+		t.Error("the old bundle changed")
+	}
+}
+
+func TestChecks(t *testing.T) {
+	b := open(t, create(t))
+	for _, c := range []struct {
+		name, want string
+		err        error
+	}{
+		{"this platform", "", b.CheckPlatform("amd64", "v1.36.3")},
+		{"any version", "", b.CheckPlatform("amd64", "")},
+		{"other architecture", CodeWrongPlatform, b.CheckPlatform("arm64", "v1.36.3")},
+		{"other version", CodeWrongVersion, b.CheckPlatform("amd64", "v1.35.0")},
+		{"images there", "", b.CheckImages([]string{imageA, imageB})},
+		{"image missing", CodeMissingImages, b.CheckImages([]string{"registry.example/c:v1", imageA})},
+	} {
+		if got := code(c.err); got != c.want || (c.want == "") != (c.err == nil) {
+			t.Errorf("%s: got %v, want code %q", c.name, c.err, c.want)
+		}
+	}
+	if d := cmp.Diff([]string{"a:1", "z:1"}, b.Require([]string{"z:1", imageA, "a:1", "z:1"})); d != "" {
+		t.Errorf("missing (-want +got):\n%s", d)
+	}
+	if err := b.CheckImages([]string{"registry.example/c:v1"}); !strings.Contains(err.Error(), "registry.example/c:v1") {
+		t.Errorf("the missing image is not named: %v", err)
+	}
+	if _, err := b.OpenFile("/usr/bin/none"); code(err) != CodeMissingFile {
+		t.Errorf("got %v", err)
+	}
+	if _, err := b.OpenFile("../secret"); err == nil {
+		t.Error("a path outside was opened")
+	}
+}
+
+func TestWriteImages(t *testing.T) {
+	b := open(t, create(t))
+	var out bytes.Buffer
+	if err := b.WriteImages(t.Context(), &out, []string{imageB}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _ := io.ReadAll(r)
+		name := filepath.Join(dir, h.Name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idx, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := idx.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Manifests) != 1 || m.Manifests[0].Annotations[nameAnnotation] != imageB {
+		t.Fatalf("index holds %+v", m.Manifests)
+	}
+	img, err := idx.Image(m.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Image(img); err != nil {
+		t.Error(err)
+	}
+	if err := b.WriteImages(t.Context(), io.Discard, []string{"registry.example/none:1"}); code(err) != CodeMissingImages {
+		t.Errorf("got %v", err)
+	}
+}
+
+// use reads everything in a bundle as an installer would.
+func use(ctx context.Context, raw []byte) (Contents, error) {
+	b, err := read(ctx, "test", bytes.NewReader(raw), int64(len(raw)))
+	if err != nil {
+		return Contents{}, err
+	}
+	return b.Contents(), b.Verify(ctx, nil)
+}
+
+func TestCutOff(t *testing.T) {
+	raw, err := os.ReadFile(create(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(raw); n += 61 {
+		_, err := read(t.Context(), "test", bytes.NewReader(raw[:n]), int64(n))
+		if c := code(err); c != CodeTruncated && (c != CodeNotABundle || n >= blockSize) {
+			t.Fatalf("cut off at %d of %d: got %q, %v", n, len(raw), c, err)
+		}
+	}
+}
+
+// A changed byte is found, or changes nothing that is used: never is something else installed without a word.
+func TestDamage(t *testing.T) {
+	raw, err := os.ReadFile(create(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := use(t.Context(), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for i := 0; i < len(raw); i += 11 {
+		for _, bit := range []byte{0x01, 0x20, 0x80} {
+			bad := bytes.Clone(raw)
+			bad[i] ^= bit
+			got, err := use(t.Context(), bad)
+			if err == nil {
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("bit %#x of byte %d changed, and the contents with it (-want +got):\n%s", bit, i, d)
+				}
+				continue
+			}
+			found++
+			if c := code(err); !strings.HasPrefix(c, "OCA-23") {
+				t.Fatalf("byte %d: the error is no finding: %v", i, err)
+			}
+		}
+	}
+	if found < len(raw)/11 {
+		t.Errorf("only %d of %d changes were found", found, len(raw)/11*3)
+	}
+}
+
+// rewrite changes one entry of an archive and keeps it well-formed.
+func rewrite(t *testing.T, raw []byte, name string, change func([]byte) []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for r := tar.NewReader(bytes.NewReader(raw)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		data, rerr := io.ReadAll(r)
+		if err != nil || rerr != nil {
+			t.Fatal(err, rerr)
+		}
+		if h.Name == name {
+			if data = change(data); data == nil {
+				continue
+			}
+		}
+		if err := writeBytes(w, h.Name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestTamperedIndex(t *testing.T) {
+	raw, err := os.ReadFile(create(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(f func(*v1.IndexManifest)) func([]byte) []byte {
+		return func(b []byte) []byte {
+			var m v1.IndexManifest
+			if err := json.Unmarshal(b, &m); err != nil {
+				t.Fatal(err)
+			}
+			f(&m)
+			out, _ := json.Marshal(m)
+			return out
+		}
+	}
+	for _, c := range []struct {
+		name, want string
+		change     func([]byte) []byte
+	}{
+		{"no index", CodeNotABundle, func([]byte) []byte { return nil }},
+		{"not JSON", CodeCorrupt, func([]byte) []byte { return []byte("{") }},
+		{"two documents", CodeCorrupt, func(b []byte) []byte { return append(b, "{}"...) }},
+		{"no node", CodeNotABundle, edit(func(m *v1.IndexManifest) { m.Manifests = m.Manifests[1:] })},
+		{"image dropped", CodeCorrupt, edit(func(m *v1.IndexManifest) { m.Manifests = m.Manifests[:2] })},
+		{"images swapped", CodeCorrupt, edit(func(m *v1.IndexManifest) {
+			m.Manifests[1].Annotations, m.Manifests[2].Annotations = m.Manifests[2].Annotations, m.Manifests[1].Annotations
+		})},
+		{"image renamed", CodeCorrupt, edit(func(m *v1.IndexManifest) {
+			m.Manifests[1].Annotations = map[string]string{nameAnnotation: "x.example/x:1", refAnnotation: "x.example/x:1"}
+		})},
+		{"image twice", CodeCorrupt, edit(func(m *v1.IndexManifest) { m.Manifests[2] = m.Manifests[1] })},
+		{"wrong digest", CodeCorrupt, edit(func(m *v1.IndexManifest) { m.Manifests[1].Digest.Hex = strings.Repeat("0", 64) })},
+		{"wrong size", CodeCorrupt, edit(func(m *v1.IndexManifest) { m.Manifests[1].Size++ })},
+		{"wrong media type", CodeCorrupt, edit(func(m *v1.IndexManifest) { m.Manifests[1].MediaType = types.DockerManifestSchema2 })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := use(t.Context(), rewrite(t, raw, indexName, c.change)); code(err) != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPathsOutsideAreRefused(t *testing.T) {
+	for _, p := range []string{"", "/", ".", "..", "../x", "/../x", "a/../../x", "/a//b", "a/./b", "a/", `a\..\b`, "a\x00b"} {
+		a := fileAnnotations(FileInfo{Path: p, Mode: 0o644, Digest: "sha256:" + strings.Repeat("0", 64)})
+		if f, err := fileInfo(a); err == nil {
+			t.Errorf("%q became %q", p, f.Path)
+		}
+	}
+	a := fileAnnotations(FileInfo{Path: "/usr/bin/x", Mode: 0o644, Digest: "sha256:" + strings.Repeat("0", 64)})
+	if _, err := fileInfo(a); err != nil {
+		t.Error(err)
+	}
+	a[modeAnnotation] = "4755"
+	if _, err := fileInfo(a); err == nil {
+		t.Error("a set-user-id file was taken")
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		data, want string
+	}{
+		"empty": {"", CodeNotABundle},
+		"text":  {strings.Repeat("no bundle at all\n", 100), CodeNotABundle},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(c.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), path); code(err) != c.want {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "none")); code(err) != CodeUnreadable || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Open(t.Context(), dir); code(err) != CodeUnreadable {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "b")
+	if err := Create(f.Context(), path, testInfo, testFiles(), nil); err != nil {
+		f.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	f.Add(raw[:1000])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := read(t.Context(), "fuzz", bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			if code(err) == "" {
+				t.Errorf("the error is no finding: %v", err)
+			}
+			return
+		}
+		for _, file := range b.Contents().Files {
+			if p, err := cleanPath(file.Path); err != nil || p != file.Path {
+				t.Errorf("took the path %q", file.Path)
+			}
+			if r, err := b.OpenFile(file.Path); err == nil {
+				_, _ = io.Copy(io.Discard, r)
+				r.Close()
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"fmt"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// The findings of bundles.
+const (
+	CodeUnreadable    = "OCA-2301"
+	CodeNotABundle    = "OCA-2302"
+	CodeTruncated     = "OCA-2303"
+	CodeCorrupt       = "OCA-2304"
+	CodeWrongPlatform = "OCA-2305"
+	CodeWrongVersion  = "OCA-2306"
+	CodeMissingImages = "OCA-2307"
+	CodeMissingFile   = "OCA-2308"
+)
+
+const againRemedy = "copy or download the bundle again, then run: ocadm bundle verify %s"
+
+func unreadable(name string, err error) error {
+	return finding.Errorf(CodeUnreadable, fmt.Sprintf("the bundle %s cannot be read", name),
+		"give --bundle the path of a readable bundle file", "%w", err)
+}
+
+func notABundle(name, format string, args ...any) error {
+	return finding.Errorf(CodeNotABundle, fmt.Sprintf("%s is not a bundle", name),
+		"give --bundle a file that was made as a bundle for this version of ocadm", format, args...)
+}
+
+func truncated(name, format string, args ...any) error {
+	return finding.Errorf(CodeTruncated, fmt.Sprintf("the bundle %s is cut off", name), fmt.Sprintf(againRemedy, name), format, args...)
+}
+
+func corrupt(name, format string, args ...any) error {
+	return finding.Errorf(CodeCorrupt, fmt.Sprintf("the bundle %s is damaged", name), fmt.Sprintf(againRemedy, name), format, args...)
+}
+
+func wrongPlatform(name string, info Info, arch string) error {
+	return finding.Finding{
+		Code: CodeWrongPlatform, Severity: finding.Error,
+		What:   fmt.Sprintf("the bundle %s is for %s/%s and this machine is linux/%s", name, info.OS, info.Arch, arch),
+		Remedy: fmt.Sprintf("use the bundle for linux/%s", arch),
+	}
+}
+
+func wrongVersion(name string, info Info, version string) error {
+	return finding.Finding{
+		Code: CodeWrongVersion, Severity: finding.Error,
+		What:   fmt.Sprintf("the bundle %s is for Kubernetes %s and this ocadm installs %s", name, info.KubernetesVersion, version),
+		Remedy: "use the bundle that was made for this ocadm; ocadm version tells which that is",
+	}
+}
+
+func missingImages(name string, missing []string) error {
+	noun := "images that this run needs"
+	if len(missing) == 1 {
+		noun = "an image that this run needs"
+	}
+	return finding.Finding{
+		Code: CodeMissingImages, Severity: finding.Error,
+		What:     fmt.Sprintf("the bundle %s lacks %s", name, noun),
+		Cause:    strings.Join(missing, ", "),
+		Remedy:   fmt.Sprintf("use a bundle that holds them; see what is in this one with: ocadm bundle list %s", name),
+		Evidence: missing,
+	}
+}
+
+func missingFile(name, path string) error {
+	return finding.Finding{
+		Code: CodeMissingFile, Severity: finding.Error,
+		What:   fmt.Sprintf("the bundle %s lacks the file %s", name, path),
+		Remedy: fmt.Sprintf("use a bundle that holds it; see what is in this one with: ocadm bundle list %s", name),
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+)
+
+// Verify reads the whole bundle and checks every blob. progress, which may be nil, is told the bytes read so far.
+func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
+	digests := slices.SortedFunc(maps.Keys(b.blobs), func(x, y v1.Hash) int { return cmp.Compare(b.blobs[x].offset, b.blobs[y].offset) })
+	var done, total int64
+	for _, e := range b.blobs {
+		total += e.size
+	}
+	var mu sync.Mutex
+	count := writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += int64(len(p))
+		if progress != nil {
+			progress(done, total)
+		}
+		return len(p), nil
+	})
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, h := range digests {
+		g.Go(func() error { return b.copyBlob(ctx, count, h) })
+	}
+	return g.Wait()
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// copyBlob copies a blob and says at the end whether it was the right one.
+func (b *Bundle) copyBlob(ctx context.Context, w io.Writer, h v1.Hash) error {
+	sum := sha256.New()
+	const chunk = 1 << 20
+	_, err := io.CopyBuffer(io.MultiWriter(sum, w), struct{ io.Reader }{cancellable{ctx, b.section(h)}}, make([]byte, max(1, min(chunk, b.blobs[h].size))))
+	if err != nil {
+		return fmt.Errorf("reading the blob %s of the bundle %s: %w", h, b.name, err)
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != h.Hex {
+		return corrupt(b.name, "the content of the blob %s has another digest", h)
+	}
+	return nil
+}
+
+// OpenFile opens one of the node's files. Reading to its end fails when the content is not what was put in: use nothing of it
+// before.
+func (b *Bundle) OpenFile(path string) (io.ReadCloser, error) {
+	p, err := cleanPath(path)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := b.files[p]
+	if !ok {
+		return nil, missingFile(b.name, p)
+	}
+	z, err := zstd.NewReader(b.section(f.blob.Digest), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of the bundle %s: %w", p, b.name, err)
+	}
+	return &verified{bundle: b.name, file: f.FileInfo, z: z, sum: sha256.New()}, nil
+}
+
+// verified reads a file and compares size and digest at its end.
+type verified struct {
+	bundle string
+	file   FileInfo
+	z      *zstd.Decoder
+	sum    hash.Hash
+	n      int64
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.z.Read(p)
+	v.n += int64(n)
+	v.sum.Write(p[:n])
+	switch {
+	case v.n > v.file.Size:
+		return 0, corrupt(v.bundle, "the file %s is longer than %d bytes", v.file.Path, v.file.Size)
+	case err == nil:
+		return n, nil
+	case !errors.Is(err, io.EOF):
+		return 0, corrupt(v.bundle, "unpacking %s: %w", v.file.Path, err)
+	case v.n != v.file.Size || "sha256:"+hex.EncodeToString(v.sum.Sum(nil)) != v.file.Digest:
+		return 0, corrupt(v.bundle, "the content of %s has another digest", v.file.Path)
+	}
+	return n, io.EOF
+}
+
+func (v *verified) Close() error {
+	v.z.Close()
+	return nil
+}
+
+// WriteImages writes an OCI image layout with the named images, as a tar archive that "ctr images import -" takes. It checks every
+// blob while writing: after an error nothing that was written may be used.
+func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) error {
+	if err := b.CheckImages(names); err != nil {
+		return err
+	}
+	manifests, digests := b.pick(names)
+	index, err := layoutIndex(manifests)
+	if err != nil {
+		return fmt.Errorf("writing the index of the images: %w", err)
+	}
+	t := tar.NewWriter(w)
+	if err := errors.Join(writeBytes(t, layoutName, []byte(layoutJSON)), writeBytes(t, indexName, index)); err != nil {
+		return fmt.Errorf("writing images: %w", err)
+	}
+	for _, h := range digests {
+		if err := t.WriteHeader(header(blobPrefix+h.Hex, b.blobs[h].size)); err != nil {
+			return fmt.Errorf("writing images: %w", err)
+		}
+		if err := b.copyBlob(ctx, t, h); err != nil {
+			return err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return fmt.Errorf("writing images: %w", err)
+	}
+	return nil
+}
+
+// ImagesSize is how many bytes of blobs WriteImages will write for these images.
+func (b *Bundle) ImagesSize(names []string) int64 {
+	var size int64
+	_, digests := b.pick(names)
+	for _, h := range digests {
+		size += b.blobs[h].size
+	}
+	return size
+}
+
+// pick returns the index entries and the blobs, once each, of the images that the bundle has.
+func (b *Bundle) pick(names []string) (manifests []v1.Descriptor, digests []v1.Hash) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	seen := map[v1.Hash]bool{}
+	for _, n := range names {
+		img, ok := b.images[n]
+		if !ok {
+			continue
+		}
+		manifests = append(manifests, img.manifest)
+		for _, d := range append([]v1.Descriptor{img.manifest}, img.blobs...) {
+			if !seen[d.Digest] {
+				seen[d.Digest] = true
+				digests = append(digests, d.Digest)
+			}
+		}
+	}
+	return manifests, digests
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// EnsureRegion creates the region where it is missing.
+func (c *Client) EnsureRegion(ctx context.Context, s *Snapshot, id string) (changed bool, err error) {
+	if s.HasRegion(id) {
+		return false, nil
+	}
+	_, err = write[Region](ctx, c, http.MethodPost, fmt.Sprintf("creating region %q", id), c.o.AuthURL+"/regions", "region", map[string]any{"id": id})
+	if err != nil && !IsConflict(err) {
+		return false, err
+	}
+	put(s, &s.regions, Region{ID: id}, func(r Region) bool { return r.ID == id })
+	return err == nil, nil
+}
+
+// EnsureService creates the service, or enables it, and returns its id. Its type cannot be changed later.
+func (c *Client) EnsureService(ctx context.Context, s *Snapshot, name, serviceType string) (id string, changed bool, err error) {
+	svc, ok := s.Service(name)
+	if !ok {
+		op := fmt.Sprintf("creating service %q", name)
+		svc, err = write[Service](ctx, c, http.MethodPost, op, c.o.AuthURL+"/services", "service",
+			map[string]any{"name": name, "type": serviceType, "enabled": true})
+		changed = err == nil
+		if IsConflict(err) {
+			svc, err = existing[Service](ctx, c, op, "services", "service", name)
+		}
+		if err != nil {
+			return "", false, err
+		}
+		s.putService(svc)
+	}
+	if svc.Type != serviceType {
+		return "", changed, &Error{Class: ClassMismatch, Op: fmt.Sprintf("creating service %q", name),
+			Title: fmt.Sprintf("it exists with type %q instead of %q", svc.Type, serviceType)}
+	}
+	if svc.Enabled {
+		return svc.ID, changed, nil
+	}
+	_, err = write[Service](ctx, c, http.MethodPut, fmt.Sprintf("enabling service %q", name), join(c.o.AuthURL, "services", svc.ID), "service",
+		map[string]any{"enabled": true})
+	if err != nil {
+		return "", changed, err
+	}
+	svc.Enabled = true
+	s.putService(svc)
+	return svc.ID, true, nil
+}
+
+// existing reads a record that a creation stumbled over: made since the snapshot, or hidden from its list.
+func existing[T any](ctx context.Context, c *Client, op, plural, singular, name string) (T, error) {
+	r, err := get[T](ctx, c, c.o.AuthURL, plural, singular, name)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	if r == nil {
+		var none T
+		return none, &Error{Status: http.StatusConflict, Class: ClassMismatch, Op: op, Title: "the name is taken by a record that cannot be read"}
+	}
+	return *r, nil
+}
+
+// EnsureEndpoint makes exactly one endpoint exist for service, region and interface (ServiceID may also be the service's name), with
+// that URL and enabled or not. Further ones for the same three are removed.
+func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint) (changed bool, err error) {
+	svc, ok := s.Service(want.ServiceID)
+	op := fmt.Sprintf("registering the %s endpoint of %q", want.Interface, or(svc.Name, want.ServiceID))
+	if !ok {
+		return false, &Error{Status: http.StatusNotFound, Class: ClassMismatch, Op: op, Title: "the service is not registered"}
+	}
+	want.ServiceID = svc.ID
+	same := slices.DeleteFunc(s.Endpoints(svc.ID), func(e Endpoint) bool {
+		return e.RegionID != want.RegionID || e.Interface != want.Interface
+	})
+	if len(same) == 0 {
+		made, err := write[Endpoint](ctx, c, http.MethodPost, op, c.o.AuthURL+"/endpoints", "endpoint", map[string]any{
+			"service_id": want.ServiceID, "region_id": want.RegionID, "interface": want.Interface, "url": want.URL, "enabled": want.Enabled,
+		})
+		if err != nil {
+			return false, err
+		}
+		want.ID = made.ID
+		s.putEndpoint(want)
+		return true, nil
+	}
+	keep := max(0, slices.IndexFunc(same, func(e Endpoint) bool { return e.URL == want.URL }))
+	for i, e := range same {
+		if i == keep {
+			continue
+		}
+		if err := c.removeEndpoint(ctx, s, op, e); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	updated, err := c.updateEndpoint(ctx, s, op, same[keep], want.URL, want.Enabled)
+	return changed || updated, err
+}
+
+func (c *Client) updateEndpoint(ctx context.Context, s *Snapshot, op string, e Endpoint, url string, enabled bool) (changed bool, err error) {
+	fields := map[string]any{}
+	if e.URL != url {
+		fields["url"] = url
+	}
+	if e.Enabled != enabled {
+		fields["enabled"] = enabled
+	}
+	if len(fields) == 0 {
+		return false, nil
+	}
+	if _, err := write[Endpoint](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "endpoints", e.ID), "endpoint", fields); err != nil {
+		return false, err
+	}
+	e.URL, e.Enabled = url, enabled
+	s.putEndpoint(e)
+	return true, nil
+}
+
+// removeEndpoint disables first: an enabled endpoint is not deleted.
+func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e Endpoint) error {
+	if _, err := c.updateEndpoint(ctx, s, op, e, e.URL, false); err != nil {
+		return err
+	}
+	r := request{op: op, method: http.MethodDelete, url: join(c.o.AuthURL, "endpoints", e.ID)}
+	if err := c.do(ctx, r, nil); err != nil && !IsNotFound(err) {
+		return err
+	}
+	s.dropEndpoint(e.ID)
+	return nil
+}
+
+// DisableEndpoints takes every endpoint of a service (id or name) out of the catalogue.
+func (c *Client) DisableEndpoints(ctx context.Context, s *Snapshot, service string) (changed bool, err error) {
+	for _, e := range s.Endpoints(service) {
+		did, err := c.updateEndpoint(ctx, s, fmt.Sprintf("disabling the %s endpoint of %q", e.Interface, service), e, e.URL, false)
+		changed = changed || did
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}

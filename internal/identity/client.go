@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identity speaks to the cloud's identity service, and to the two services (region, yunionconf) that need a few records
+// after their first start. Ensure calls are idempotent: they look, change only what differs, and tell whether they changed anything.
+// It is no general client of the cloud, and it never waits: a caller that meets Forbidden or Unavailable comes back later.
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	defaultTimeout   = 30 * time.Second
+	defaultUserAgent = "ocadm (yunioncloud-go/201708)"
+	// renewEarly is how long before its end a token is replaced.
+	renewEarly = 5 * time.Minute
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 64 << 20
+)
+
+// Options say where the identity service is and who is asking.
+type Options struct {
+	// AuthURL ends in /v3: https://default-keystone:30357/v3.
+	AuthURL  string
+	Username string
+	Password string
+	// Domain and Project are Default and system when empty.
+	Domain  string
+	Project string
+	// CAPEM signs the services' certificates; empty means the system's authorities. ServerName, when set, is the name that
+	// every certificate must bear, whatever address is dialled.
+	CAPEM      []byte
+	ServerName string
+	// Transport replaces the one made from CAPEM and ServerName.
+	Transport http.RoundTripper
+	// UserAgent: the services answer /ping only to agents that contain "yunioncloud-go/201708" or "kube-probe".
+	UserAgent string
+	// Timeout bounds each request; 30 s when zero.
+	Timeout time.Duration
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// Client is a session with the identity service. It is safe for concurrent use.
+type Client struct {
+	o    Options
+	http *http.Client
+
+	mu    sync.Mutex
+	token *token
+}
+
+// New makes a client; nothing is sent yet.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(o.AuthURL)
+	if err != nil || u.Host == "" || u.User != nil {
+		return nil, fmt.Errorf("identity: %q is no URL of an identity service", o.AuthURL)
+	}
+	o.AuthURL = strings.TrimSuffix(o.AuthURL, "/")
+	o.Domain = or(o.Domain, "Default")
+	o.Project = or(o.Project, "system")
+	o.UserAgent = or(o.UserAgent, defaultUserAgent)
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Transport == nil {
+		if o.Transport, err = newTransport(o); err != nil {
+			return nil, err
+		}
+	}
+	return &Client{o: o, http: &http.Client{Transport: o.Transport}}, nil
+}
+
+func newTransport(o Options) (http.RoundTripper, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
+	if len(o.CAPEM) > 0 {
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(o.CAPEM) {
+			return nil, errors.New("identity: the CA holds no certificate")
+		}
+	}
+	base, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		base = &http.Transport{}
+	}
+	t := base.Clone()
+	// The services are in the cluster; a proxy of the environment is not for them.
+	t.Proxy = nil
+	t.TLSClientConfig = cfg
+	t.MaxIdleConnsPerHost = 8
+	return t, nil
+}
+
+// Close gives idle connections back.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+// request is one call of an API.
+type request struct {
+	op     string
+	method string
+	url    string
+	query  url.Values
+	body   any
+	// secrets must not appear in the error.
+	secrets []string
+}
+
+// do sends a request with a token; a token that is no longer taken is replaced once.
+func (c *Client) do(ctx context.Context, r request, out any) error {
+	t, err := c.session(ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = c.send(ctx, r, t.id, out)
+	if !isStatus(err, http.StatusUnauthorized) {
+		return err
+	}
+	if t, err = c.session(ctx, t); err != nil {
+		return err
+	}
+	_, err = c.send(ctx, r, t.id, out)
+	return err
+}
+
+// send does one round trip. Redirects are not followed with a body, the services make none.
+func (c *Client) send(ctx context.Context, r request, token string, out any) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	var body io.Reader
+	if r.body != nil {
+		data, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, fmt.Errorf("%s: encoding the request: %w", r.op, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	target := r.url
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.op, err)
+	}
+	req.Header.Set("User-Agent", c.o.UserAgent)
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("X-Auth-Token", token)
+	}
+	secrets := append([]string{c.o.Password, token}, r.secrets...)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, transportError(r, err, secrets)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, transportError(r, err, secrets)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, statusError(r, resp.StatusCode, data, secrets)
+	}
+	if out == nil || len(bytes.TrimSpace(data)) == 0 {
+		return resp.Header, nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		// The parser's message may quote the answer.
+		return nil, &Error{Status: resp.StatusCode, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer is not the JSON that was expected"}
+	}
+	return resp.Header, nil
+}
+
+// Ping asks a service whether it serves; url is its base, such as https://default-region:30888.
+func (c *Client) Ping(ctx context.Context, baseURL string) error {
+	_, err := c.send(ctx, request{op: "pinging", method: http.MethodGet, url: strings.TrimSuffix(baseURL, "/") + "/ping"}, "", nil)
+	return err
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+)
+
+// Classes of errors that do not come from a service; a service's own ("ForbiddenError", "WrongPassword") are passed on.
+const (
+	ClassUnavailable = "Unavailable"
+	ClassTLS         = "TLS"
+	ClassCanceled    = "Canceled"
+	ClassMalformed   = "MalformedAnswer"
+	// ClassMismatch: a record exists and cannot be changed into the wanted one.
+	ClassMismatch = "Mismatch"
+)
+
+// Error is a call that failed. It never holds a secret.
+type Error struct {
+	// Status is the HTTP status, 0 when no answer came.
+	Status int
+	// Class is the service's word for it, or one of the constants above.
+	Class string
+	// Title is one sentence of what it said.
+	Title string
+	// Op is what was being done, in the gerund: `creating user "glance"`.
+	Op string
+	// URL that was called, without query.
+	URL string
+
+	err error
+}
+
+func (e *Error) Error() string {
+	s := e.Op
+	if e.URL != "" {
+		s += " at " + e.URL
+	}
+	if e.Status != 0 {
+		s += fmt.Sprintf(": %d", e.Status)
+	}
+	if e.Class != "" {
+		s += ": " + e.Class
+	}
+	if e.Title != "" {
+		s += ": " + e.Title
+	}
+	return s
+}
+
+// Unwrap gives the network's or the context's error, if there is one.
+func (e *Error) Unwrap() error { return e.err }
+
+// IsForbidden: the account may not do that. On a fresh identity service also its administrator, for half a minute after the first
+// policy was bound.
+func IsForbidden(err error) bool { return isStatus(err, http.StatusForbidden) }
+
+// IsUnauthorized: the password is wrong.
+func IsUnauthorized(err error) bool { return isStatus(err, http.StatusUnauthorized) }
+
+// IsNotFound: no such record; of a login, no such user.
+func IsNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
+
+// IsConflict: there is such a record already.
+func IsConflict(err error) bool { return isStatus(err, http.StatusConflict) }
+
+// IsUnavailable: nobody answered, or the service itself failed. Trying later may help.
+func IsUnavailable(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Class == ClassUnavailable || e.Status >= http.StatusInternalServerError)
+}
+
+func isStatus(err error, status int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == status
+}
+
+const maxTitle = 300
+
+// statusError reads the services' error body: {"error":{"code","class","details"}}, or the same without "error".
+func statusError(r request, status int, body []byte, secrets []string) *Error {
+	type details struct {
+		Class   string          `json:"class"`
+		Title   string          `json:"title"`
+		Details json.RawMessage `json:"details"`
+		Message string          `json:"message"`
+	}
+	var wrapped struct {
+		Error *details `json:"error"`
+		details
+	}
+	_ = json.Unmarshal(body, &wrapped)
+	d := wrapped.details
+	if wrapped.Error != nil {
+		d = *wrapped.Error
+	}
+	var text string
+	if json.Unmarshal(d.Details, &text) != nil {
+		text = string(d.Details)
+	}
+	for _, s := range []string{d.Message, d.Title, http.StatusText(status)} {
+		text = or(text, s)
+	}
+	text = redact(strings.Join(strings.Fields(text), " "), secrets)
+	if len(text) > maxTitle {
+		text = strings.ToValidUTF8(text[:maxTitle], "") + "..."
+	}
+	return &Error{Status: status, Class: redact(or(d.Class, d.Title), secrets), Title: text, Op: r.op, URL: r.url}
+}
+
+func transportError(r request, err error, secrets []string) *Error {
+	e := &Error{Op: r.op, URL: r.url, err: err}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		// Its text repeats method and URL.
+		e.err = u.Err
+	}
+	e.Class = transportClass(err)
+	e.Title = redact(e.err.Error(), secrets)
+	return e
+}
+
+func transportClass(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return ClassCanceled
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return ClassTLS
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return ClassTLS
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return ClassUnavailable
+	}
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return ClassUnavailable
+		}
+	}
+	return ""
+}
+
+func redact(s string, secrets []string) string {
+	for _, secret := range secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "***")
+		}
+	}
+	return s
+}

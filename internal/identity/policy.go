@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+)
+
+// Policy is a set of permissions. Policies and roles are all that the administrator of a fresh identity service may write.
+type Policy struct {
+	Name string
+	// Scope is system, domain or project.
+	Scope       string
+	Description string
+	// Blob is the rules: {"policy": {"*": "allow"}}.
+	Blob map[string]any
+}
+
+type policyRecord struct {
+	ID      string         `json:"id"`
+	Name    string         `json:"name"`
+	Scope   string         `json:"scope"`
+	Enabled *bool          `json:"enabled"`
+	Blob    map[string]any `json:"blob"`
+}
+
+// EnsurePolicy creates the policy, or gives an existing one its rules and scope, and enables it.
+func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err error) {
+	old, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", p.Name)
+	if err != nil {
+		return false, err
+	}
+	if old == nil {
+		_, err := write[policyRecord](ctx, c, http.MethodPost, fmt.Sprintf("creating policy %q", p.Name), c.o.AuthURL+"/policies", "policy",
+			map[string]any{
+				"name": p.Name, "type": p.Name, "description": or(p.Description, p.Name), "scope": p.Scope,
+				"enabled": true, "is_system": true, "is_public": true, "blob": p.Blob,
+			})
+		return err == nil, err
+	}
+	fields := map[string]any{}
+	if !sameJSON(old.Blob, p.Blob) {
+		fields["blob"] = p.Blob
+	}
+	if old.Scope != p.Scope {
+		fields["scope"] = p.Scope
+	}
+	if old.Enabled != nil && !*old.Enabled {
+		fields["enabled"] = true
+	}
+	if len(fields) == 0 {
+		return false, nil
+	}
+	_, err = write[policyRecord](ctx, c, http.MethodPut, fmt.Sprintf("updating policy %q", p.Name), join(c.o.AuthURL, "policies", old.ID), "policy", fields)
+	return err == nil, err
+}
+
+// sameJSON compares values as they look on the wire.
+func sameJSON(a, b any) bool {
+	norm := func(v any) any {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return nil
+		}
+		var out any
+		if json.Unmarshal(data, &out) != nil {
+			return nil
+		}
+		return out
+	}
+	return reflect.DeepEqual(norm(a), norm(b))
+}
+
+type roleRecord struct {
+	ref
+	MatchPolicies []string            `json:"match_policies"`
+	Policies      map[string][]string `json:"policies"`
+}
+
+type rolePolicy struct {
+	RoleID    string `json:"role_id"`
+	ProjectID string `json:"project_id"`
+	PolicyID  string `json:"policy_id"`
+	Project   string `json:"project"`
+	Policy    string `json:"policy"`
+}
+
+// EnsureRolePolicy gives a role its permissions in a project. They take effect when the services read their policies again, half a
+// minute later by default; until then calls are Forbidden.
+func (c *Client) EnsureRolePolicy(ctx context.Context, role, project, policy string) (changed bool, err error) {
+	op := fmt.Sprintf("giving role %q the policy %q", role, policy)
+	roles, err := list[roleRecord](ctx, c, c.o.AuthURL, "roles", url.Values{"name": {role}})
+	if err != nil {
+		return false, err
+	}
+	r, ok := find(roles, func(r roleRecord) bool { return r.Name == role })
+	if !ok {
+		return false, &Error{Status: http.StatusNotFound, Class: "ResourceNotFoundError", Op: op, Title: fmt.Sprintf("there is no role %q", role)}
+	}
+	bound, err := c.bound(ctx, r, project, policy)
+	if err != nil || bound {
+		return false, err
+	}
+	_, err = write[roleRecord](ctx, c, http.MethodPost, op, join(c.o.AuthURL, "roles", r.ID, "add-policy"), "role",
+		map[string]any{"project_id": project, "policy_id": policy})
+	return err == nil, err
+}
+
+// bound tells whether the role has the policy already: from the bindings where they may be read, else from what the role says.
+func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string) (bool, error) {
+	bindings, err := list[rolePolicy](ctx, c, c.o.AuthURL, "rolepolicies", url.Values{"scope": {"system"}})
+	if IsForbidden(err) || IsNotFound(err) {
+		return slices.Contains(r.MatchPolicies, policy) ||
+			slices.ContainsFunc(mapValues(r.Policies), func(p string) bool { return p == policy }), nil
+	}
+	if err != nil {
+		return false, err
+	}
+	t, err := c.session(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	projectID := project
+	if t.project.is(project) {
+		projectID = t.project.ID
+	}
+	policyID := policy
+	candidates := slices.DeleteFunc(bindings, func(b rolePolicy) bool {
+		return b.RoleID != r.ID || b.ProjectID != projectID && b.Project != project
+	})
+	if len(candidates) > 0 && candidates[0].Policy == "" {
+		// A service that does not tell names here.
+		p, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", policy)
+		if err != nil {
+			return false, err
+		}
+		if p != nil {
+			policyID = p.ID
+		}
+	}
+	return slices.ContainsFunc(candidates, func(b rolePolicy) bool { return b.Policy == policy || b.PolicyID == policyID }), nil
+}
+
+func mapValues(m map[string][]string) []string {
+	var out []string
+	for _, v := range m {
+		out = append(out, v...)
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// ref is a record as others mention it.
+type ref struct {
+	ID   string `json:"id,omitempty"`
+	Name string `json:"name,omitempty"`
+}
+
+func (r ref) is(idOrName string) bool { return r.ID == idOrName || r.Name == idOrName }
+
+// token is a login.
+type token struct {
+	id      string
+	expires time.Time
+	user    struct {
+		ref
+		Domain ref `json:"domain"`
+	}
+	project ref
+}
+
+type tokenAnswer struct {
+	Token struct {
+		ExpiresAt time.Time `json:"expires_at"`
+		User      struct {
+			ref
+			Domain ref `json:"domain"`
+		} `json:"user"`
+		Project ref `json:"project"`
+	} `json:"token"`
+}
+
+// session returns the cached token, or a new one when there is none, it ends soon, or it is the refused one.
+func (c *Client) session(ctx context.Context, refused *token) (*token, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.token; t != nil && t != refused && (t.expires.IsZero() || c.o.Now().Add(renewEarly).Before(t.expires)) {
+		return t, nil
+	}
+	t, err := c.login(ctx, c.o.Username, c.o.Password, c.o.Project)
+	if err != nil {
+		return nil, err
+	}
+	c.token = t
+	return t, nil
+}
+
+// Login asks for a first token. The calls do it by themselves; it serves to find out whether the account works.
+func (c *Client) Login(ctx context.Context) error {
+	_, err := c.session(ctx, nil)
+	return err
+}
+
+// CheckLogin tries to log in as another user. Without a project the login is without scope, which an account without roles passes too.
+func (c *Client) CheckLogin(ctx context.Context, user, password, project string) error {
+	_, err := c.login(ctx, user, password, project)
+	return err
+}
+
+func (c *Client) login(ctx context.Context, user, password, project string) (*token, error) {
+	type object = map[string]any
+	domain := object{"name": c.o.Domain}
+	auth := object{
+		"context": object{"source": "operator"},
+		"identity": object{
+			"methods":  []string{"password"},
+			"password": object{"user": object{"name": user, "password": password, "domain": domain}},
+		},
+	}
+	if project != "" {
+		auth["scope"] = object{"project": object{"name": project, "domain": domain}}
+	}
+	r := request{
+		op: fmt.Sprintf("logging in as %q", user), method: http.MethodPost, url: c.o.AuthURL + "/auth/tokens",
+		body: object{"auth": auth}, secrets: []string{password},
+	}
+	var answer tokenAnswer
+	header, err := c.send(ctx, r, "", &answer)
+	if err != nil {
+		return nil, err
+	}
+	t := &token{id: header.Get("X-Subject-Token"), expires: answer.Token.ExpiresAt, user: answer.Token.User, project: answer.Token.Project}
+	if t.id == "" {
+		return nil, &Error{Status: http.StatusOK, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer has no X-Subject-Token"}
+	}
+	return t, nil
+}
+
+// passwordWorks tells whether the user can log in with the password. What is neither yes nor no is an error.
+func (c *Client) passwordWorks(ctx context.Context, user, password string) (bool, error) {
+	err := c.CheckLogin(ctx, user, password, "")
+	if err == nil {
+		return true, nil
+	}
+	// A disabled user, or one without a project, is refused after its password was taken.
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case ok && e.Status == http.StatusUnauthorized:
+		return false, nil
+	case ok && e.Status == http.StatusForbidden:
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Account is a user as it should be. The zero flags are a person's account that may not use the web console.
+type Account struct {
+	Name     string
+	Password string
+	// System hides the account from people's lists; services' accounts are such.
+	System bool
+	// WebConsole lets it log in at the console.
+	WebConsole bool
+}
+
+// EnsureUser creates the user, or corrects its flags, enables it, and resets its password where logging in with it fails.
+func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id string, changed bool, err error) {
+	if want.Password == "" {
+		return "", false, &Error{Class: ClassMismatch, Op: fmt.Sprintf("creating user %q", want.Name), Title: "an account without a password is not made"}
+	}
+	user, ok := s.User(want.Name)
+	if !ok {
+		var made bool
+		if user, made, err = c.createUser(ctx, want); err != nil {
+			return "", false, err
+		}
+		s.putUser(user)
+		if made {
+			return user.ID, true, nil
+		}
+	}
+	fields := map[string]any{}
+	if user.IsSystemAccount != want.System {
+		fields["is_system_account"] = want.System
+	}
+	if user.AllowWebConsole != want.WebConsole {
+		fields["allow_web_console"] = want.WebConsole
+	}
+	if !user.Enabled {
+		fields["enabled"] = true
+	}
+	works, err := c.passwordWorks(ctx, want.Name, want.Password)
+	if err != nil {
+		return "", false, err
+	}
+	if !works {
+		fields["password"] = want.Password
+	}
+	if len(fields) == 0 {
+		return user.ID, false, nil
+	}
+	op := fmt.Sprintf("updating user %q", want.Name)
+	if _, err := write[User](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "users", user.ID), "user", fields, want.Password); err != nil {
+		return "", false, err
+	}
+	user.IsSystemAccount, user.AllowWebConsole, user.Enabled = want.System, want.WebConsole, true
+	s.putUser(user)
+	return user.ID, true, nil
+}
+
+func (c *Client) createUser(ctx context.Context, want Account) (u User, made bool, err error) {
+	op := fmt.Sprintf("creating user %q", want.Name)
+	u, err = write[User](ctx, c, http.MethodPost, op, c.o.AuthURL+"/users", "user", map[string]any{
+		"name": want.Name, "password": want.Password, "is_system_account": want.System, "allow_web_console": want.WebConsole,
+	}, want.Password)
+	if IsConflict(err) {
+		u, err = existing[User](ctx, c, op, "users", "user", want.Name)
+		return u, false, err
+	}
+	if err != nil {
+		return User{}, false, err
+	}
+	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = want.Name, want.System, want.WebConsole, true
+	return u, true, nil
+}
+
+// EnsureUserRole gives the user (id or name) the role in the project.
+func (c *Client) EnsureUserRole(ctx context.Context, s *Snapshot, user, project, role string) (changed bool, err error) {
+	if s.HasRole(user, project, role) {
+		return false, nil
+	}
+	op := fmt.Sprintf("giving user %q the role %q in project %q", user, role, project)
+	id := user
+	if u, ok := s.User(user); ok {
+		id = u.ID
+	}
+	r := request{op: op, method: http.MethodPut, url: join(c.o.AuthURL, "projects", project, "users", id, "roles", role), body: map[string]any{}}
+	if err := c.do(ctx, r, nil); err != nil {
+		return false, err
+	}
+	a := assignment{User: ref{ID: id}, Role: ref{Name: role}}
+	a.Scope.Project = ref{Name: project}
+	put(s, &s.assignments, a, func(assignment) bool { return false })
+	return true, nil
+}
+
+// AllowWebConsole lets the user (id or name) log in at the web console.
+func (c *Client) AllowWebConsole(ctx context.Context, user string) (changed bool, err error) {
+	op := fmt.Sprintf("opening the web console to user %q", user)
+	u, err := get[User](ctx, c, c.o.AuthURL, "users", "user", user)
+	if err != nil {
+		return false, err
+	}
+	if u == nil {
+		return false, &Error{Status: http.StatusNotFound, Class: "UserNotFound", Op: op, Title: "there is no such user"}
+	}
+	if u.AllowWebConsole {
+		return false, nil
+	}
+	_, err = write[User](ctx, c, http.MethodPatch, op, join(c.o.AuthURL, "users", u.ID), "user", map[string]any{"allow_web_console": true})
+	return err == nil, err
+}

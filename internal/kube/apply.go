@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// workers is how many requests are under way at once.
+const workers = 8
+
+// Action says what an apply did, or would do, to an object.
+type Action string
+
+// The actions.
+const (
+	Created    Action = "created"
+	Configured Action = "configured"
+	Unchanged  Action = "unchanged"
+)
+
+// Change is what happened to one object.
+type Change struct {
+	Action    Action
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+// String is "created Deployment onecloud/onecloud-operator".
+func (c Change) String() string {
+	name := c.Name
+	if c.Namespace != "" {
+		name = c.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s", c.Action, c.Kind, name)
+}
+
+// Planned is "create Deployment onecloud/onecloud-operator".
+func (c Change) Planned() string {
+	verb := map[Action]string{Created: "create", Configured: "configure", Unchanged: "keep"}[c.Action]
+	return strings.Replace(c.String(), string(c.Action), verb, 1)
+}
+
+// ChangeSet is what happened to all of them, in the order they were given.
+type ChangeSet []Change
+
+// Changed are those that are not Unchanged.
+func (s ChangeSet) Changed() ChangeSet {
+	var out ChangeSet
+	for _, c := range s {
+		if c.Action != Unchanged {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Apply brings the objects to the cluster by server-side apply: Namespaces and custom resource definitions first (waiting until the
+// API server serves the latter), then everything else at once. All of a stage are tried; the error joins what was refused.
+// An object that is already as wanted is not written: the API server drops an apply that changes nothing.
+func Apply(ctx context.Context, c client.WithWatch, fieldManager string, objs ...*unstructured.Unstructured) (ChangeSet, error) {
+	set := make(ChangeSet, len(objs))
+	for _, early := range []bool{true, false} {
+		err := each(objs, func(i int, o *unstructured.Unstructured) error {
+			if isEarly(o) != early {
+				return nil
+			}
+			var err error
+			set[i], err = applyOne(ctx, c, fieldManager, o)
+			return err
+		})
+		if err != nil {
+			return set, err
+		}
+		if early {
+			if err := established(ctx, c, objs); err != nil {
+				return set, err
+			}
+		}
+	}
+	return set, nil
+}
+
+// Diff tells what Apply would do, and changes nothing: it asks by dry run.
+func Diff(ctx context.Context, c client.Client, fieldManager string, objs ...*unstructured.Unstructured) (ChangeSet, error) {
+	set := make(ChangeSet, len(objs))
+	err := each(objs, func(i int, o *unstructured.Unstructured) error {
+		var err error
+		set[i], err = applyOne(ctx, c, fieldManager, o, client.DryRunAll)
+		return err
+	})
+	return set, err
+}
+
+func each(objs []*unstructured.Unstructured, f func(int, *unstructured.Unstructured) error) error {
+	errs := make([]error, len(objs))
+	var g errgroup.Group
+	g.SetLimit(workers)
+	for i, o := range objs {
+		g.Go(func() error {
+			errs[i] = f(i, o)
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nil; their errors are in errs
+	return errors.Join(errs...)
+}
+
+func isEarly(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" && o.GetAPIVersion() == "v1"
+}
+
+func applyOne(ctx context.Context, c client.Client, manager string, o *unstructured.Unstructured, opts ...client.PatchOption) (Change, error) {
+	change := Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), Action: Created}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(o.GroupVersionKind())
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
+	there := err == nil
+	switch {
+	case there:
+	case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+		return change, fmt.Errorf("reading %s %s: %w", change.Kind, client.ObjectKeyFromObject(o), err)
+	case len(opts) > 0: // a dry run cannot make what its namespace or definition is not there for
+		return change, nil
+	}
+	sent := o.DeepCopy()
+	opts = append(opts, client.FieldOwner(manager), client.ForceOwnership)
+	//nolint:staticcheck // there are no typed apply configurations for objects that are read from manifests
+	if err := c.Patch(ctx, sent, client.Apply, opts...); err != nil {
+		return change, fmt.Errorf("applying %s %s: %w", change.Kind, client.ObjectKeyFromObject(o), err)
+	}
+	if there {
+		change.Action = Configured
+		if same(manager, live, sent) {
+			change.Action = Unchanged
+		}
+	}
+	return change, nil
+}
+
+// same compares an object before and after an apply, apart from what others may have changed in between: status, bookkeeping, and the
+// ownership of other managers.
+func same(manager string, before, after *unstructured.Unstructured) bool {
+	return reflect.DeepEqual(ours(manager, before), ours(manager, after))
+}
+
+func ours(manager string, o *unstructured.Unstructured) map[string]any {
+	c := o.DeepCopy()
+	var fields []string
+	for _, f := range c.GetManagedFields() {
+		if f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply && f.FieldsV1 != nil {
+			fields = append(fields, f.APIVersion+" "+f.Subresource+" "+f.FieldsV1.String())
+		}
+	}
+	for _, path := range [][]string{{"status"}, {"metadata", "managedFields"}, {"metadata", "resourceVersion"}, {"metadata", "generation"},
+		{"metadata", "annotations", "deployment.kubernetes.io/revision"}} {
+		unstructured.RemoveNestedField(c.Object, path...)
+	}
+	c.Object["owned"] = strings.Join(fields, "\n")
+	return c.Object
+}
+
+func established(ctx context.Context, c client.WithWatch, objs []*unstructured.Unstructured) error {
+	return each(objs, func(_ int, o *unstructured.Unstructured) error {
+		if o.GetKind() != "CustomResourceDefinition" {
+			return nil
+		}
+		return WaitReady(ctx, c, o, func(string) {})
+	})
+}

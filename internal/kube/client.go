@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube is the installer's way to the API server: a client, manifests, server-side apply, and waits by watch that can say why
+// they still wait. It knows nothing of what is applied. The operator has an apply of its own that works from a cache.
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// FieldManager owns what the installer and the commands apply.
+const FieldManager = "ocadm"
+
+// AdminKubeconfig is what kubeadm leaves on a control-plane node.
+const AdminKubeconfig = "/etc/kubernetes/admin.conf"
+
+// Scheme knows the kinds of Kubernetes, custom resource definitions, and clouds.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, fmt.Errorf("registering kinds: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Kubeconfig chooses the kubeconfig file: the named one, else KUBECONFIG, else the administrator's of a control-plane node, else the
+// user's. getenv is os.Getenv.
+func Kubeconfig(named string, getenv func(string) string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	if env := getenv("KUBECONFIG"); env != "" {
+		return env, nil
+	}
+	tried := []string{AdminKubeconfig}
+	if home := getenv("HOME"); home != "" {
+		tried = append(tried, filepath.Join(home, ".kube", "config"))
+	}
+	for _, f := range tried {
+		_, err := os.Stat(f)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("looking for a kubeconfig: %w", err)
+		}
+	}
+	return "", finding.Finding{
+		Code: "OCA-4201", Severity: finding.Error, What: "no kubeconfig was found",
+		Cause:  "there is neither " + tried[0] + " nor $HOME/.kube/config, and KUBECONFIG is not set",
+		Remedy: "run on a control-plane node, or give --kubeconfig FILE", Evidence: tried,
+	}
+}
+
+// Config reads a kubeconfig file; several, separated as in KUBECONFIG, are merged.
+func Config(kubeconfig string) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, finding.Errorf("OCA-4202", "kubeconfig "+kubeconfig+" cannot be used", "check the file, or give --kubeconfig FILE", "%w", err)
+	}
+	return Unlimited(cfg), nil
+}
+
+// Unlimited returns a copy of the configuration without a limit on requests: the fairness of the API server is the limit, one here
+// would only slow an installation.
+func Unlimited(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = -1, 0
+	cfg.WarningHandler = rest.NoWarnings{}
+	return cfg
+}
+
+// New makes a client. It asks the API server nothing yet.
+func New(cfg *rest.Config) (client.WithWatch, error) {
+	s, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(Unlimited(cfg), client.Options{Scheme: s})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	return c, nil
+}
+
+// Open is Kubeconfig, Config and New in one.
+func Open(named string, getenv func(string) string) (client.WithWatch, error) {
+	file, err := Kubeconfig(named, getenv)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := Config(file)
+	if err != nil {
+		return nil, err
+	}
+	return New(cfg)
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Explain makes a finding of an error that tells that the API server did not answer, or does not let us. Other errors stay as they are.
+func Explain(err error) error {
+	if err == nil || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var to *url.Error
+	var network *net.OpError
+	switch {
+	case errors.As(err, &to) && (errors.As(err, &network) || to.Timeout()):
+		at := ""
+		if u, perr := url.Parse(to.URL); perr == nil {
+			at = " at " + u.Host
+		}
+		return finding.Finding{
+			Code: "OCA-4203", Severity: finding.Error, What: "the API server" + at + " does not answer", Cause: to.Err.Error(),
+			Remedy: "is the address in the kubeconfig right, and does the control plane run? On its node: crictl ps, journalctl -u kubelet", Err: err,
+		}
+	case apierrors.IsUnauthorized(err):
+		return finding.Errorf("OCA-4204", "the API server does not accept the credentials of the kubeconfig", "use a newer kubeconfig: --kubeconfig FILE", "%w", err)
+	case apierrors.IsForbidden(err):
+		return finding.Errorf("OCA-4205", "the account of the kubeconfig may not do this", "use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
+	}
+	return err
+}

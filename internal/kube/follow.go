@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// retryDelay is the pause after a list or watch that the API server refused or cut off at once.
+const retryDelay = 500 * time.Millisecond
+
+// contents are the objects of one selection, or why they cannot be had at the moment.
+type contents struct {
+	source  int
+	objects map[types.UID]client.Object
+	trouble string
+}
+
+// follow keeps what a list selects and sends it, whole, after each change until ctx ends. A watch that ends is begun again; while the
+// API server does not answer, trouble says so.
+func follow(ctx context.Context, c client.WithWatch, source int, like client.Object, out chan<- contents, opts ...client.ListOption) {
+	for ctx.Err() == nil {
+		err := listAndWatch(ctx, c, source, like, out, opts...)
+		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			send(ctx, out, contents{source: source, trouble: trouble(err)})
+			pause(ctx, retryDelay)
+		}
+	}
+}
+
+func listAndWatch(ctx context.Context, c client.WithWatch, source int, like client.Object, out chan<- contents, opts ...client.ListOption) error {
+	list, err := listOf(c, like)
+	if err != nil {
+		return err
+	}
+	if err := c.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return fmt.Errorf("reading a list: %w", err)
+	}
+	objects := map[types.UID]client.Object{}
+	for _, i := range items {
+		if o, ok := i.(client.Object); ok {
+			objects[o.GetUID()] = o
+		}
+	}
+	send(ctx, out, contents{source: source, objects: clone(objects)})
+	w, err := c.Watch(ctx, list, append(opts, &client.ListOptions{Raw: rawFrom(list)})...)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, open := <-w.ResultChan():
+			if !open {
+				return nil
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			o, ok := e.Object.(client.Object)
+			if !ok || e.Type == watch.Bookmark {
+				continue
+			}
+			if e.Type == watch.Deleted {
+				delete(objects, o.GetUID())
+			} else {
+				objects[o.GetUID()] = o
+			}
+			send(ctx, out, contents{source: source, objects: clone(objects)})
+		}
+	}
+}
+
+func clone(in map[types.UID]client.Object) map[types.UID]client.Object {
+	out := make(map[types.UID]client.Object, len(in))
+	for k, v := range in {
+		out[k] = v
+	}
+	return out
+}
+
+func send(ctx context.Context, out chan<- contents, c contents) {
+	select {
+	case out <- c:
+	case <-ctx.Done():
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// listOf makes an empty list of the kind of an object.
+func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
+	gvk, err := apiutil.GVKForObject(like, c.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind of %T: %w", like, err)
+	}
+	gvk.Kind += "List"
+	if _, ok := like.(runtime.Unstructured); ok {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(gvk)
+		return l, nil
+	}
+	o, err := c.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+	}
+	l, ok := o.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("%s is no list", gvk.Kind)
+	}
+	return l, nil
+}
+
+// trouble puts an error of the API server's into one line.
+func trouble(err error) string {
+	switch {
+	case meta.IsNoMatchError(err):
+		return "the API server does not know the kind yet"
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), errors.Is(err, context.DeadlineExceeded):
+		return err.Error()
+	}
+	return "the API server does not answer: " + err.Error()
+}

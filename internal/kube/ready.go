@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Ready tells whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are those
+// of its namespace; of them only those it selects count.
+func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
+	switch o := obj.(type) {
+	case nil:
+		return false, "it is not there"
+	case *appsv1.Deployment:
+		ready, why := deployment(o)
+		return ready, because(why, ready, o.Spec.Selector, pods)
+	case *appsv1.DaemonSet:
+		ready, why := daemonSet(o)
+		return ready, because(why, ready, o.Spec.Selector, pods)
+	case *appsv1.StatefulSet:
+		ready, why := statefulSet(o)
+		return ready, because(why, ready, o.Spec.Selector, pods)
+	case *corev1.Node:
+		return node(o)
+	case *apiextensionsv1.CustomResourceDefinition:
+		return definition(o)
+	}
+	return false, fmt.Sprintf("%T cannot be judged", obj)
+}
+
+func deployment(d *appsv1.Deployment) (bool, string) {
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return false, "its controller has not seen it yet"
+	case s.UpdatedReplicas < want:
+		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
+	case s.Replicas > s.UpdatedReplicas:
+		return false, fmt.Sprintf("%d old pods have not ended", s.Replicas-s.UpdatedReplicas)
+	case s.AvailableReplicas < want:
+		return false, fmt.Sprintf("%d of %d pods are ready", s.AvailableReplicas, want)
+	}
+	return true, ""
+}
+
+func daemonSet(d *appsv1.DaemonSet) (bool, string) {
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return false, "its controller has not seen it yet"
+	case s.DesiredNumberScheduled == 0:
+		return false, "no node takes its pods"
+	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
+		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
+	case s.NumberAvailable < s.DesiredNumberScheduled:
+		return false, fmt.Sprintf("%d of %d pods are ready", s.NumberAvailable, s.DesiredNumberScheduled)
+	}
+	return true, ""
+}
+
+func statefulSet(d *appsv1.StatefulSet) (bool, string) {
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return false, "its controller has not seen it yet"
+	case s.UpdateRevision != s.CurrentRevision && s.UpdatedReplicas < want:
+		return false, fmt.Sprintf("%d of %d pods are of the new version", s.UpdatedReplicas, want)
+	case s.ReadyReplicas < want:
+		return false, fmt.Sprintf("%d of %d pods are ready", s.ReadyReplicas, want)
+	}
+	return true, ""
+}
+
+func node(n *corev1.Node) (bool, string) {
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return true, ""
+		}
+		return false, oneLine(c.Message)
+	}
+	return false, "its kubelet has not reported yet"
+}
+
+func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
+	why := "the API server has not taken it up yet"
+	for _, c := range d.Status.Conditions {
+		switch {
+		case c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue:
+			return true, ""
+		case c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse:
+			why = oneLine(c.Message)
+		}
+	}
+	return false, why
+}
+
+// because adds to a count what the pods say.
+func because(why string, ready bool, selector *metav1.LabelSelector, pods []corev1.Pod) string {
+	if ready {
+		return ""
+	}
+	sel, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return why
+	}
+	if t := podsTrouble(sel, pods); t != "" {
+		return why + ": " + t
+	}
+	return why
+}
+
+// podsTrouble is the first trouble among the selected pods, newest pod first: the old ones of a rollout tell nothing.
+func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
+	var mine []corev1.Pod
+	for _, p := range pods {
+		if sel.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil {
+			mine = append(mine, p)
+		}
+	}
+	slices.SortFunc(mine, func(a, b corev1.Pod) int {
+		if c := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for _, p := range mine {
+		if t := PodTrouble(&p); t != "" {
+			return "pod " + p.Name + ": " + t
+		}
+	}
+	return ""
+}
+
+// PodTrouble tells what keeps a pod from being ready, in one line; "" if it is ready.
+func PodTrouble(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue:
+			return ""
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+			return "not scheduled: " + oneLine(c.Message)
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed && p.Status.Message != "" {
+		return oneLine(p.Status.Message)
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if t := containerTrouble(s); t != "" {
+			return t
+		}
+	}
+	if p.Spec.NodeName == "" {
+		return "not scheduled yet"
+	}
+	if len(p.Status.ContainerStatuses) == 0 {
+		return "the kubelet has not taken it up yet"
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if s.State.Running != nil && !s.Ready {
+			return fmt.Sprintf("container %s runs and is not ready yet", s.Name)
+		}
+	}
+	return "starting"
+}
+
+func containerTrouble(s corev1.ContainerStatus) string {
+	last := s.LastTerminationState.Terminated
+	switch {
+	case s.State.Waiting != nil && last != nil:
+		return fmt.Sprintf("container %s ended with status %d%s, restarted %d times", s.Name, last.ExitCode, message(last), s.RestartCount)
+	case s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing", s.State.Waiting != nil && s.State.Waiting.Reason == "":
+		return ""
+	case s.State.Waiting != nil && s.State.Waiting.Reason == "ContainerCreating":
+		return fmt.Sprintf("container %s is being created", s.Name)
+	case s.State.Waiting != nil:
+		text := fmt.Sprintf("container %s: %s", s.Name, s.State.Waiting.Reason)
+		if m := oneLine(s.State.Waiting.Message); m != "" {
+			text += ": " + m
+		}
+		return text
+	case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
+		return fmt.Sprintf("container %s ended with status %d%s", s.Name, s.State.Terminated.ExitCode, message(s.State.Terminated))
+	}
+	return ""
+}
+
+func message(t *corev1.ContainerStateTerminated) string {
+	text := oneLine(t.Message)
+	if text == "" && t.Reason != "Error" {
+		text = t.Reason
+	}
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// longest is how much of a message is kept.
+const longest = 400
+
+// oneLine keeps the end of a message, where programs put the reason.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > longest {
+		s = "…" + s[len(s)-longest:]
+	}
+	return s
+}

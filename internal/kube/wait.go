@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"yunion.io/x/ocadm/internal/wait"
+)
+
+// Condition tells whether an object is as wanted, and if not, why. obj is nil while there is none.
+type Condition func(obj client.Object) (done bool, why string)
+
+// WaitFor watches one object, named by obj, until cond holds. report gets each new reason why it does not. It ends only with cond or
+// with ctx: a *wait.Error then says what was waited for and the last reason.
+func WaitFor(ctx context.Context, c client.WithWatch, obj client.Object, cond Condition, report func(why string)) error {
+	return waitFor(ctx, c, obj, nil, func(o client.Object, _ []corev1.Pod) (bool, string) { return cond(o) }, report)
+}
+
+// WaitGone watches one object until there is none of that name any more. why tells from the object what holds it.
+func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why func(client.Object) string, report func(why string)) error {
+	return WaitFor(ctx, c, obj, func(o client.Object) (bool, string) {
+		if o == nil {
+			return true, ""
+		}
+		return false, why(o)
+	}, report)
+}
+
+// WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and
+// looks at its pods to tell why it is not.
+func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
+	typed, err := typedLike(c, obj)
+	if err != nil {
+		return err
+	}
+	var pods []client.ListOption
+	switch typed.(type) {
+	case *appsv1.Deployment, *appsv1.DaemonSet, *appsv1.StatefulSet:
+		pods = []client.ListOption{client.InNamespace(obj.GetNamespace())}
+	case *corev1.Node, *apiextensionsv1.CustomResourceDefinition:
+	default:
+		return fmt.Errorf("waiting for a %T is not known how to", typed)
+	}
+	return waitFor(ctx, c, typed, pods, Ready, report)
+}
+
+// typedLike gives an object of the Go type for the kind of obj, with its name.
+func typedLike(c client.Client, obj client.Object) (client.Object, error) {
+	gvk, err := apiutil.GVKForObject(obj, c.Scheme())
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind of %T: %w", obj, err)
+	}
+	o, err := c.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+	}
+	typed, ok := o.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object", gvk.Kind)
+	}
+	typed.SetName(obj.GetName())
+	typed.SetNamespace(obj.GetNamespace())
+	return typed, nil
+}
+
+// waitFor follows the object, and with pods also those of its namespace, and judges after each change of either.
+func waitFor(ctx context.Context, c client.WithWatch, obj client.Object, pods []client.ListOption,
+	judge func(client.Object, []corev1.Pod) (bool, string), report func(string),
+) error {
+	gvk, err := apiutil.GVKForObject(obj, c.Scheme())
+	if err != nil {
+		return fmt.Errorf("finding the kind of %T: %w", obj, err)
+	}
+	what := gvk.Kind + " " + client.ObjectKeyFromObject(obj).String()
+	if obj.GetNamespace() == "" {
+		what = gvk.Kind + " " + obj.GetName()
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	updates := make(chan contents)
+	one := []client.ListOption{client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", obj.GetName())}}
+	if obj.GetNamespace() != "" {
+		one = append(one, client.InNamespace(obj.GetNamespace()))
+	}
+	go follow(watching, c, sourceObject, obj, updates, one...)
+	if pods != nil {
+		go follow(watching, c, sourcePods, &corev1.Pod{}, updates, pods...)
+	}
+	v, last := view{name: obj.GetName()}, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return &wait.Error{What: what, Why: last, Err: context.Cause(ctx)}
+		case u := <-updates:
+			done, why := v.take(u, judge)
+			if done {
+				return nil
+			}
+			if why != "" && why != last {
+				last = why
+				report(why)
+			}
+		}
+	}
+}
+
+const (
+	sourceObject = iota
+	sourcePods
+)
+
+// view is what the two sources have told so far.
+type view struct {
+	name   string
+	object client.Object
+	pods   []corev1.Pod
+}
+
+func (v *view) take(u contents, judge func(client.Object, []corev1.Pod) (bool, string)) (bool, string) {
+	if u.trouble != "" {
+		return false, u.trouble
+	}
+	if u.source == sourcePods {
+		v.pods = v.pods[:0]
+		for _, o := range u.objects {
+			if p, ok := o.(*corev1.Pod); ok {
+				v.pods = append(v.pods, *p)
+			}
+		}
+		if v.object == nil {
+			return false, "" // the object itself was not looked at yet, or is not there
+		}
+		return judge(v.object, v.pods)
+	}
+	v.object = nil
+	for _, o := range u.objects {
+		if o.GetName() == v.name { // a fake API server does not select by name
+			v.object = o
+		}
+	}
+	done, why := judge(v.object, v.pods)
+	if !done && v.object == nil && why == "" {
+		why = "it is not there"
+	}
+	return done, why
+}
+
+// rawFrom makes a watch begin where a list ended.
+func rawFrom(list client.ObjectList) *metav1.ListOptions {
+	return &metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true}
+}
+
+// As converts an unstructured object into a typed one.
+func As[T any](o client.Object) (*T, bool) {
+	if t, ok := any(o).(*T); ok {
+		return t, true
+	}
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, false
+	}
+	t := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+		return nil, false
+	}
+	return t, true
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // it is the server's own password scheme
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DefaultHosts are the hosts a service's account may come from. The two loopback addresses keep it from being shadowed by an
+// anonymous account of the server's own host.
+func DefaultHosts() []string { return []string{"%", "127.0.0.1", "::1"} }
+
+// Account is a service's user.
+type Account struct {
+	User     string
+	Password string
+	// Hosts are DefaultHosts when empty.
+	Hosts []string
+	// Database is what the account may do everything in.
+	Database string
+}
+
+func (acc Account) hosts() []string {
+	if len(acc.Hosts) == 0 {
+		return DefaultHosts()
+	}
+	return acc.Hosts
+}
+
+// UserHost is an account as the server stores it.
+type UserHost struct {
+	User string `json:"user"`
+	Host string `json:"host"`
+}
+
+func (u UserHost) String() string { return QuoteString(u.User) + "@" + QuoteString(u.Host) }
+
+// Accounts lists every account of the server, sorted.
+func (a *Admin) Accounts(ctx context.Context) ([]UserHost, error) {
+	var out []UserHost
+	err := query(ctx, a.cfg, a.db, "SELECT User, Host FROM mysql.user ORDER BY User, Host", nil, func(r *sql.Rows) error {
+		var u UserHost
+		err := r.Scan(&u.User, &u.Host)
+		out = append(out, u)
+		return err
+	})
+	if err != nil {
+		return nil, a.fail("listing accounts", err, NoCreateUser)
+	}
+	return out, nil
+}
+
+// EnsureAccount makes the user exist for each of its hosts, with that password and all privileges on its database. Nothing is ever
+// dropped: a running service keeps its connections.
+func (a *Admin) EnsureAccount(ctx context.Context, acc Account) (changed bool, err error) {
+	op := fmt.Sprintf("creating account %q", acc.User)
+	if err := a.checkAccount(op, acc); err != nil {
+		return false, err
+	}
+	have, err := a.stored(ctx, acc.User)
+	if err != nil {
+		return false, a.fail(op, err, NoCreateUser, acc.Password)
+	}
+	var old []string
+	for _, host := range acc.hosts() {
+		if _, ok := have[host]; ok {
+			old = append(old, host)
+			continue
+		}
+		if err := exec(ctx, a.cfg, a.db, "CREATE USER IF NOT EXISTS ?@? IDENTIFIED BY ?", acc.User, host, acc.Password); err != nil {
+			return changed, a.fail(op, err, NoCreateUser, acc.Password)
+		}
+		changed = true
+	}
+	reset, err := a.syncPassword(ctx, acc, old, have)
+	changed = changed || reset
+	if err != nil {
+		return changed, err
+	}
+	granted, err := a.ensureGrants(ctx, acc)
+	return changed || granted, err
+}
+
+func (a *Admin) checkAccount(op string, acc Account) error {
+	for _, host := range acc.hosts() {
+		if err := checkUser(acc.User, host); err != nil {
+			return a.refuse(op, err.Error())
+		}
+	}
+	if _, err := QuoteIdent(acc.Database); err != nil {
+		return a.refuse(op, err.Error())
+	}
+	switch {
+	case acc.Password == "":
+		return a.refuse(op, "an account without a password is not made")
+	case slices.Contains(systemSchemas, strings.ToLower(acc.Database)):
+		return a.refuse(op, fmt.Sprintf("database %q belongs to the server", acc.Database))
+	case protected(acc.User, a.cfg.User):
+		return a.refuse(op, "it is an administrator's")
+	}
+	return nil
+}
+
+func protected(user, admin string) bool {
+	return user == admin || user == "root" || user == "mariadb.sys" || strings.HasPrefix(user, "mysql.")
+}
+
+// credential is how the server stores a password.
+type credential struct{ plugin, hash string }
+
+// stored returns the hosts for which the user exists.
+func (a *Admin) stored(ctx context.Context, user string) (map[string]credential, error) {
+	out := map[string]credential{}
+	err := query(ctx, a.cfg, a.db, "SELECT Host, plugin, COALESCE(authentication_string, '') FROM mysql.user WHERE User = ?", []any{user},
+		func(r *sql.Rows) error {
+			var host string
+			var c credential
+			err := r.Scan(&host, &c.plugin, &c.hash)
+			out[host] = c
+			return err
+		})
+	return out, err
+}
+
+// syncPassword resets the password of hosts that existed before, where it is another one. Logging in tells it for the host that this
+// connection comes from; for the others the stored hash does, where the scheme has no salt. In doubt all are reset: harmless.
+func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, have map[string]credential) (changed bool, err error) {
+	if len(hosts) == 0 {
+		return false, nil
+	}
+	op := fmt.Sprintf("setting the password of account %q", acc.User)
+	stale := hosts
+	switch err := verifyLogin(ctx, a.cfg, acc.User, acc.Password, ""); ClassOf(err) {
+	case "":
+		native := nativeHash(acc.Password)
+		stale = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+			c := have[h]
+			return c.plugin != "" && c.plugin != "mysql_native_password" || c.hash == native
+		})
+	case AccessDenied, PasswordExpired, HostNotAllowed, UnsupportedAuth, Other:
+	default:
+		return false, err
+	}
+	for _, host := range stale {
+		if err := exec(ctx, a.cfg, a.db, "ALTER USER ?@? IDENTIFIED BY ?", acc.User, host, acc.Password); err != nil {
+			return changed, a.fail(op, err, NoCreateUser, acc.Password)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// nativeHash is the unsalted form in which mysql_native_password keeps a password.
+func nativeHash(password string) string {
+	once := sha1.Sum([]byte(password)) //nolint:gosec // see above
+	twice := sha1.Sum(once[:])         //nolint:gosec // see above
+	return "*" + strings.ToUpper(hex.EncodeToString(twice[:]))
+}
+
+func (a *Admin) ensureGrants(ctx context.Context, acc Account) (changed bool, err error) {
+	op := fmt.Sprintf("granting account %q all on database %q", acc.User, acc.Database)
+	plain, err := QuoteIdent(acc.Database)
+	if err != nil {
+		return false, a.refuse(op, err.Error())
+	}
+	target := plain
+	if !a.info.PartialRevokes {
+		if target, err = quotePattern(acc.Database); err != nil {
+			return false, a.refuse(op, err.Error())
+		}
+	}
+	for _, host := range acc.hosts() {
+		grants, err := strings1(ctx, a.cfg, a.db, "SHOW GRANTS FOR ?@?", acc.User, host)
+		if err != nil {
+			return changed, a.fail(op, err, NoGrantOption, acc.Password)
+		}
+		if hasAll(grants, plain, target) {
+			continue
+		}
+		if err := exec(ctx, a.cfg, a.db, "GRANT ALL PRIVILEGES ON "+target+".* TO ?@?", acc.User, host); err != nil {
+			return changed, a.fail(op, err, NoGrantOption, acc.Password)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// hasAll tells whether one of the grants (as SHOW GRANTS prints them) is everything on one of the quoted databases, or on all.
+func hasAll(grants []string, databases ...string) bool {
+	for _, g := range grants {
+		rest, ok := strings.CutPrefix(g, "GRANT ALL PRIVILEGES ON ")
+		if !ok {
+			continue
+		}
+		for _, d := range append(databases, "*") {
+			if strings.HasPrefix(rest, d+".* TO ") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// VerifyAccount logs in as the account, and into its database where it names one. It writes nothing.
+func (a *Admin) VerifyAccount(ctx context.Context, acc Account) error {
+	return verifyLogin(ctx, a.cfg, acc.User, acc.Password, acc.Database)
+}
+
+// verifyLogin connects anew, so it also tells whether an anonymous account shadows this one.
+func verifyLogin(ctx context.Context, cfg Config, user, password, database string, statements ...string) error {
+	op := fmt.Sprintf("logging in as %q", user)
+	login := cfg.as(user, password, database)
+	db, err := login.open()
+	if err != nil {
+		return login.newError(op, err, "")
+	}
+	defer db.Close()
+	login.count("SELECT")
+	var current string
+	if err := db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&current); err != nil {
+		return login.newError(op, err, AccessDenied)
+	}
+	if i := strings.LastIndexByte(current, '@'); i < 0 || current[:i] != user {
+		return &Error{Class: AccessDenied, Op: op, Server: cfg.Addr(), User: user, Account: quoteAccount(current),
+			Detail: "the server took the login for account " + quoteAccount(current)}
+	}
+	for _, s := range statements {
+		if err := exec(ctx, login.Config, db, s); err != nil {
+			e := login.newError("using the granted privileges", err, NoGrantOption)
+			if e.Class == NoGrantOption {
+				e.Account = quoteAccount(current)
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+// DropAccount removes the user for the account's hosts.
+func (a *Admin) DropAccount(ctx context.Context, acc Account) (changed bool, err error) {
+	op := fmt.Sprintf("dropping account %q", acc.User)
+	if protected(acc.User, a.cfg.User) {
+		return false, a.refuse(op, "it is an administrator's")
+	}
+	have, err := a.stored(ctx, acc.User)
+	if err != nil {
+		return false, a.fail(op, err, NoCreateUser)
+	}
+	for _, host := range acc.hosts() {
+		if _, ok := have[host]; !ok {
+			continue
+		}
+		if err := exec(ctx, a.cfg, a.db, "DROP USER IF EXISTS ?@?", acc.User, host); err != nil {
+			return changed, a.fail(op, err, NoCreateUser)
+		}
+		changed = true
+	}
+	return changed, nil
+}

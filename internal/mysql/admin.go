@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Admin is an open administrator's connection.
+type Admin struct {
+	cfg  Config
+	db   *sql.DB
+	info ServerInfo
+}
+
+// Open connects, and refuses a server that is too old. Close it afterwards.
+func Open(ctx context.Context, cfg Config) (*Admin, error) {
+	a, err := connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if a.info.TooOld() {
+		_ = a.Close()
+		return nil, tooOld(cfg, a.info)
+	}
+	return a, nil
+}
+
+// connect opens a server of any age.
+func connect(ctx context.Context, cfg Config) (*Admin, error) {
+	db, err := loginConfig{Config: cfg}.open()
+	if err != nil {
+		return nil, cfg.newError("connecting", err, "")
+	}
+	a := &Admin{cfg: cfg, db: db}
+	if a.info, err = a.readInfo(ctx); err != nil {
+		_ = db.Close()
+		return nil, cfg.newError("connecting", err, "")
+	}
+	return a, nil
+}
+
+func tooOld(cfg Config, i ServerInfo) *Error {
+	return &Error{Class: TooOld, Op: "connecting", Server: cfg.Addr(), User: cfg.User, Account: i.Account, Detail: i.String() + " is too old"}
+}
+
+// Close gives the connections back.
+func (a *Admin) Close() error { return a.db.Close() }
+
+// ServerInfo is what the server said when it was connected.
+func (a *Admin) ServerInfo() ServerInfo { return a.info }
+
+func (a *Admin) readInfo(ctx context.Context) (ServerInfo, error) {
+	var version, account string
+	a.cfg.count("SELECT")
+	if err := a.db.QueryRowContext(ctx, "SELECT VERSION(), CURRENT_USER()").Scan(&version, &account); err != nil {
+		return ServerInfo{}, err
+	}
+	args := make([]any, len(infoVariables))
+	for i, v := range infoVariables {
+		args[i] = v
+	}
+	in := strings.TrimSuffix(strings.Repeat("?,", len(args)), ",")
+	vars := map[string]string{}
+	err := query(ctx, a.cfg, a.db, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ("+in+")", args, func(r *sql.Rows) error {
+		var k, v string
+		if err := r.Scan(&k, &v); err != nil {
+			return err
+		}
+		vars[strings.ToLower(k)] = v
+		return nil
+	})
+	if err != nil {
+		return ServerInfo{}, err
+	}
+	return newServerInfo(version, account, vars), nil
+}
+
+// runner is a pool or one connection of it.
+type runner interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// verbWords are the first words after which a second one tells what a statement does.
+var verbWords = []string{"CREATE", "ALTER", "DROP", "SHOW"}
+
+func (c Config) count(statement string) {
+	if c.OnStatement == nil {
+		return
+	}
+	words := strings.Fields(statement)
+	verb := words[0]
+	if len(words) > 1 && slices.Contains(verbWords, verb) {
+		verb += " " + words[1]
+	}
+	c.OnStatement(verb)
+}
+
+func exec(ctx context.Context, c Config, r runner, statement string, args ...any) error {
+	c.count(statement)
+	_, err := r.ExecContext(ctx, statement, args...)
+	return err
+}
+
+func query(ctx context.Context, c Config, r runner, statement string, args []any, each func(*sql.Rows) error) error {
+	c.count(statement)
+	rows, err := r.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// strings1 runs a query of one text column.
+func strings1(ctx context.Context, c Config, r runner, statement string, args ...any) ([]string, error) {
+	var out []string
+	err := query(ctx, c, r, statement, args, func(rows *sql.Rows) error {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return err
+		}
+		out = append(out, s)
+		return nil
+	})
+	return out, err
+}
+
+// fail builds the error of an operation on this server. An error about privileges names the account that lacks them.
+func (a *Admin) fail(op string, err error, denied Class, secrets ...string) error {
+	e := a.cfg.newError(op, err, denied, secrets...)
+	if denied != "" && e.Class == denied {
+		e.Account = a.info.Account
+	}
+	return e
+}
+
+// systemSchemas are never created, granted on or dropped here.
+var systemSchemas = []string{"mysql", "information_schema", "performance_schema", "sys"}
+
+func (a *Admin) refuse(op, why string) error {
+	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: why}
+}
+
+// Databases lists the schemas that the account can see, without the server's own, sorted.
+func (a *Admin) Databases(ctx context.Context) ([]string, error) {
+	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+	if err != nil {
+		return nil, a.fail("listing databases", err, NoCreate)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(systemSchemas, strings.ToLower(n)) })
+	slices.Sort(names)
+	return names, nil
+}
+
+// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one is left as it is.
+func (a *Admin) EnsureDatabase(ctx context.Context, name string) (changed bool, err error) {
+	op := fmt.Sprintf("creating database %q", name)
+	quoted, there, err := a.lookup(ctx, op, name)
+	if err != nil || there {
+		return false, err
+	}
+	if err := exec(ctx, a.cfg, a.db, "CREATE DATABASE IF NOT EXISTS "+quoted+" CHARACTER SET utf8mb4"); err != nil {
+		return false, a.fail(op, err, NoCreate)
+	}
+	return true, nil
+}
+
+// DropDatabase removes the schema and everything in it.
+func (a *Admin) DropDatabase(ctx context.Context, name string) (changed bool, err error) {
+	op := fmt.Sprintf("dropping database %q", name)
+	quoted, there, err := a.lookup(ctx, op, name)
+	if err != nil || !there {
+		return false, err
+	}
+	if err := exec(ctx, a.cfg, a.db, "DROP DATABASE IF EXISTS "+quoted); err != nil {
+		return false, a.fail(op, err, NoCreate)
+	}
+	return true, nil
+}
+
+func (a *Admin) lookup(ctx context.Context, op, name string) (quoted string, there bool, err error) {
+	if quoted, err = QuoteIdent(name); err != nil {
+		return "", false, a.refuse(op, err.Error())
+	}
+	if slices.Contains(systemSchemas, strings.ToLower(name)) {
+		return "", false, a.refuse(op, "it belongs to the server")
+	}
+	found, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name)
+	if err != nil {
+		return "", false, a.fail(op, err, NoCreate)
+	}
+	return quoted, len(found) > 0, nil
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mysql administers the database server of a cloud: schemas and accounts, each call idempotent, and the preflight probe that
+// really tries what an installation will do. It is the only user of the SQL driver. It neither reads nor writes what services store.
+//
+// No secret leaves the package: errors carry the account and the statement to run, never a password, and the driver's own log is off.
+package mysql
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"database/sql/driver"
+	"net"
+	"strconv"
+	"time"
+
+	driverpkg "github.com/go-sql-driver/mysql"
+)
+
+const (
+	defaultPort    = 3306
+	defaultTimeout = 10 * time.Second
+	// maxConns: the operator's work on a database is short and rare.
+	maxConns = 2
+)
+
+// Config says how to reach a server as an administrator.
+type Config struct {
+	Host string
+	// Port is 3306 when zero.
+	Port     int
+	User     string
+	Password string
+	// TLS, when set, is required; without it the connection is plain.
+	TLS *tls.Config
+	// Timeout bounds connecting, and each read and write; 10 s when zero.
+	Timeout time.Duration
+
+	// Dial replaces the network, e.g. by a port forward.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// OnStatement is told the verb ("CREATE USER", "SELECT") of every statement before it is sent.
+	OnStatement func(verb string)
+	// Wrap replaces or wraps the driver's connector.
+	Wrap func(driver.Connector) driver.Connector
+}
+
+// Addr is host:port.
+func (c Config) Addr() string {
+	port := c.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(port))
+}
+
+func (c Config) timeout() time.Duration {
+	if c.Timeout > 0 {
+		return c.Timeout
+	}
+	return defaultTimeout
+}
+
+// as is the same server with another account.
+func (c Config) as(user, password, database string) loginConfig {
+	c.User, c.Password = user, password
+	return loginConfig{Config: c, database: database}
+}
+
+type loginConfig struct {
+	Config
+	database string
+}
+
+// open makes a pool; nothing is connected yet. The driver takes its configuration as a value, not as a DSN, so no character of a
+// password needs escaping. Placeholders are interpolated by the driver: statements like CREATE USER cannot be prepared.
+func (c loginConfig) open() (*sql.DB, error) {
+	d := driverpkg.NewConfig()
+	d.Net, d.Addr, d.DBName = "tcp", c.Addr(), c.database
+	d.User, d.Passwd = c.User, c.Password
+	d.TLS = c.TLS
+	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), c.timeout(), c.timeout()
+	d.InterpolateParams = true
+	d.Logger = &driverpkg.NopLogger{}
+	d.DialFunc = c.Dial
+	conn, err := driverpkg.NewConnector(d)
+	if err != nil {
+		return nil, err
+	}
+	if c.Wrap != nil {
+		conn = c.Wrap(conn)
+	}
+	db := sql.OpenDB(conn)
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(1)
+	db.SetConnMaxIdleTime(time.Minute)
+	return db, nil
+}

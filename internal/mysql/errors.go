@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+
+	driverpkg "github.com/go-sql-driver/mysql"
+)
+
+// Class says what kind of failure an Error is.
+type Class string
+
+// The classes.
+const (
+	Unreachable        Class = "Unreachable"
+	AccessDenied       Class = "AccessDenied"
+	HostNotAllowed     Class = "HostNotAllowed"
+	HostBlocked        Class = "HostBlocked"
+	AccountLocked      Class = "AccountLocked"
+	PasswordExpired    Class = "PasswordExpired"
+	UnsupportedAuth    Class = "UnsupportedAuth"
+	TLSFailed          Class = "TLSFailed"
+	TooManyConnections Class = "TooManyConnections"
+	TooOld             Class = "TooOld"
+	ReadOnly           Class = "ReadOnly"
+	NoCreate           Class = "NoCreate"
+	NoCreateUser       Class = "NoCreateUser"
+	NoGrantOption      Class = "NoGrantOption"
+	NoTable            Class = "NoTable"
+	WeakPassword       Class = "WeakPassword"
+	Refused            Class = "Refused"
+	Canceled           Class = "Canceled"
+	Other              Class = "Other"
+)
+
+// Error is a failed operation on a server. It never holds a secret.
+type Error struct {
+	Class Class
+	// Op is what was being done, in the gerund: `creating database "glance"`.
+	Op string
+	// Server is host:port.
+	Server string
+	// User is the configured user.
+	User string
+	// Account is the account concerned as the server knows it, 'root'@'10.0.0.9', when it said so.
+	Account string
+	// Number is the server's error number, 0 when it did not come from the server.
+	Number uint16
+	// Detail is what the server or the network said, without secrets.
+	Detail string
+
+	err error
+}
+
+func (e *Error) Error() string {
+	s := e.Op + " on " + e.Server
+	if e.Account != "" {
+		s += " as " + e.Account
+	}
+	return s + ": " + e.Detail
+}
+
+// Unwrap gives the network's or the context's error; the server's own message is not handed on, it may quote a statement.
+func (e *Error) Unwrap() error { return e.err }
+
+// ClassOf returns the class of the first Error in err's chain, or "".
+func ClassOf(err error) Class {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Class
+	}
+	return ""
+}
+
+// IsUnavailable tells whether trying again later may help without anybody doing anything to accounts.
+func IsUnavailable(err error) bool {
+	switch ClassOf(err) {
+	case Unreachable, TooManyConnections, ReadOnly:
+		return true
+	}
+	return false
+}
+
+const passwordPlaceholder = "'<password>'"
+
+// Remedy is what to do about it: for privileges the exact statements to run on the server, with a placeholder for the password.
+func (e *Error) Remedy() string {
+	account := e.Account
+	if account == "" {
+		account = QuoteString(e.User) + "@'%'"
+	}
+	create := "CREATE USER IF NOT EXISTS " + account + " IDENTIFIED BY " + passwordPlaceholder + ";"
+	alter := "ALTER USER " + account + " IDENTIFIED BY " + passwordPlaceholder + ";"
+	grant := "GRANT ALL PRIVILEGES ON *.* TO " + account + " WITH GRANT OPTION;"
+	run := func(statements ...string) string {
+		return "run on the database server as its administrator:\n  " + strings.Join(statements, "\n  ")
+	}
+	switch e.Class {
+	case Unreachable:
+		host, port, _ := net.SplitHostPort(e.Server)
+		return fmt.Sprintf("check that a server listens on %s (its bind-address, firewalls in between), then: nc -vz %s %s", e.Server, host, port)
+	case AccessDenied:
+		return run(create, alter, grant) + "\nor give the password that the account has"
+	case HostNotAllowed:
+		return run(create, grant)
+	case HostBlocked:
+		return run("FLUSH HOSTS;")
+	case AccountLocked:
+		return run("ALTER USER " + account + " ACCOUNT UNLOCK;")
+	case PasswordExpired:
+		return run(alter)
+	case UnsupportedAuth:
+		return run("ALTER USER "+account+" IDENTIFIED VIA mysql_native_password USING PASSWORD("+passwordPlaceholder+");  -- MariaDB",
+			"ALTER USER "+account+" IDENTIFIED WITH caching_sha2_password BY "+passwordPlaceholder+";  -- MySQL 8")
+	case TLSFailed:
+		return "make client and server agree on TLS: give the CA that signed the server's certificate, or none if the server has no TLS"
+	case TooManyConnections:
+		return run("SET GLOBAL max_connections = 1000;") + "\nand set max_connections in the server's configuration"
+	case TooOld:
+		return fmt.Sprintf("use MySQL %s or MariaDB %s, or newer", minMySQL, minMariaDB)
+	case ReadOnly:
+		return "give the address of the primary, or make this server writable: SET GLOBAL read_only = OFF;"
+	case NoCreate, NoCreateUser, NoGrantOption, NoTable:
+		return run(grant)
+	case WeakPassword:
+		return "the server's password policy refuses the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
+	}
+	return ""
+}
+
+var (
+	// "Access denied for user 'root'@'10.0.0.9' (using password: YES)"; "... to database 'x'".
+	deniedAccount = regexp.MustCompile(`for user '((?:[^']|'')*)'@'((?:[^']|'')*)'`)
+	// "Host '10.0.0.9' is not allowed to connect to this MariaDB server".
+	deniedHost = regexp.MustCompile(`[Hh]ost '([^']*)'`)
+)
+
+// newError classifies what the driver returned. denied is the class of a refusal for lack of privileges during this operation.
+func (c Config) newError(op string, err error, denied Class, secrets ...string) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	e := &Error{Op: op, Server: c.Addr(), User: c.User, Class: Other, Detail: err.Error(), err: err}
+	my, fromServer := errors.AsType[*driverpkg.MySQLError](err)
+	if !fromServer {
+		e.Class, e.Detail = networkClass(err)
+		e.Detail = redact(e.Detail, append(secrets, c.Password))
+		return e
+	}
+	e.err = nil
+	e.Number = my.Number
+	e.Class = serverClass(my, denied)
+	if m := deniedAccount.FindStringSubmatch(my.Message); m != nil {
+		e.Account = QuoteString(m[1]) + "@" + QuoteString(m[2])
+	} else if m := deniedHost.FindStringSubmatch(my.Message); m != nil && (e.Class == HostNotAllowed || e.Class == HostBlocked) {
+		e.Account = QuoteString(c.User) + "@" + QuoteString(m[1])
+	}
+	e.Detail = redact(serverDetail(my), append(secrets, c.Password))
+	return e
+}
+
+// serverDetail is the server's message; one that quotes the statement is not used.
+func serverDetail(my *driverpkg.MySQLError) string {
+	switch my.Number {
+	case 1064:
+		return "the server does not understand the statement (1064)"
+	case 1149:
+		return "syntax error (1149)"
+	}
+	return fmt.Sprintf("%s (%d)", my.Message, my.Number)
+}
+
+func serverClass(my *driverpkg.MySQLError, denied Class) Class {
+	switch my.Number {
+	case 1045, 1698:
+		return AccessDenied
+	case 1130:
+		return HostNotAllowed
+	case 1129:
+		return HostBlocked
+	case 3118, 4151:
+		return AccountLocked
+	case 1820, 1862:
+		return PasswordExpired
+	case 1040, 1203, 1226:
+		return TooManyConnections
+	case 1836:
+		return ReadOnly
+	case 1290:
+		if strings.Contains(my.Message, "read-only") || strings.Contains(my.Message, "read_only") {
+			return ReadOnly
+		}
+	case 1819:
+		return WeakPassword
+	case 3159, 1759:
+		return TLSFailed
+	case 1044, 1142, 1227, 1370, 1410, 1396, 1221:
+		if denied != "" {
+			return denied
+		}
+		return Other
+	}
+	return Other
+}
+
+func networkClass(err error) (Class, string) {
+	if errors.Is(err, context.Canceled) {
+		return Canceled, "canceled"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || errors.Is(err, driverpkg.ErrNoTLS) {
+		return TLSFailed, err.Error()
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return TLSFailed, err.Error()
+	}
+	if _, ok := errors.AsType[tls.AlertError](err); ok {
+		return TLSFailed, err.Error()
+	}
+	for _, e := range []error{driverpkg.ErrNativePassword, driverpkg.ErrOldPassword, driverpkg.ErrCleartextPassword, driverpkg.ErrUnknownPlugin} {
+		if errors.Is(err, e) {
+			return UnsupportedAuth, "the account's way of authentication is not supported by this client"
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return Unreachable, "no answer in time"
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return Unreachable, err.Error()
+	}
+	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, driverpkg.ErrInvalidConn) || errors.Is(err, driverpkg.ErrMalformPkt) ||
+		errors.Is(err, driverpkg.ErrPktSync) {
+		return Unreachable, "the connection broke, or what answers there is no MySQL server: " + err.Error()
+	}
+	return Other, err.Error()
+}
+
+func redact(s string, secrets []string) string {
+	for _, secret := range secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "***")
+		}
+	}
+	return s
+}

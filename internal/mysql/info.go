@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Flavour is the kind of server.
+type Flavour string
+
+// The flavours.
+const (
+	MySQL   Flavour = "MySQL"
+	MariaDB Flavour = "MariaDB"
+)
+
+// The oldest servers that take the statements used here (ALTER USER, CREATE USER IF NOT EXISTS, utf8mb4 by name).
+const (
+	minMySQL   = "8.0"
+	minMariaDB = "10.3"
+)
+
+// ServerInfo is what a server says about itself.
+type ServerInfo struct {
+	Flavour Flavour `json:"flavour"`
+	// Version is the whole string, Major and Minor its beginning.
+	Version string `json:"version"`
+	Major   int    `json:"major"`
+	Minor   int    `json:"minor"`
+	// Account is CURRENT_USER(): the account as the server matched it, quoted.
+	Account             string `json:"account"`
+	Hostname            string `json:"hostname,omitempty"`
+	MaxConnections      int    `json:"maxConnections"`
+	MaxAllowedPacket    int64  `json:"maxAllowedPacket"`
+	LowerCaseTableNames int    `json:"lowerCaseTableNames"`
+	ReadOnly            bool   `json:"readOnly"`
+	SuperReadOnly       bool   `json:"superReadOnly"`
+	CharacterSet        string `json:"characterSet"`
+	Collation           string `json:"collation"`
+	SQLMode             string `json:"sqlMode"`
+	TimeZone            string `json:"timeZone"`
+	// PartialRevokes (MySQL 8) makes _ and % in a GRANT's database name literal.
+	PartialRevokes bool `json:"partialRevokes,omitempty"`
+	// SkipNameResolve: the server matches accounts by address only.
+	SkipNameResolve bool `json:"skipNameResolve"`
+}
+
+var infoVariables = []string{
+	"hostname", "max_connections", "max_allowed_packet", "lower_case_table_names", "read_only", "super_read_only",
+	"character_set_server", "collation_server", "sql_mode", "time_zone", "partial_revokes", "skip_name_resolve",
+}
+
+// newServerInfo is pure: version string, CURRENT_USER() and variables in, facts out.
+func newServerInfo(version, account string, vars map[string]string) ServerInfo {
+	on := func(name string) bool { v := strings.ToUpper(vars[name]); return v == "ON" || v == "1" }
+	num := func(name string) int64 { n, _ := strconv.ParseInt(vars[name], 10, 64); return n }
+	i := ServerInfo{
+		Flavour: MySQL, Version: version, Account: quoteAccount(account), Hostname: vars["hostname"],
+		MaxConnections: int(num("max_connections")), MaxAllowedPacket: num("max_allowed_packet"),
+		LowerCaseTableNames: int(num("lower_case_table_names")),
+		ReadOnly:            on("read_only"), SuperReadOnly: on("super_read_only"),
+		CharacterSet: vars["character_set_server"], Collation: vars["collation_server"],
+		SQLMode: vars["sql_mode"], TimeZone: vars["time_zone"],
+		PartialRevokes: on("partial_revokes"), SkipNameResolve: on("skip_name_resolve"),
+	}
+	number := version
+	if strings.Contains(strings.ToLower(version), "mariadb") {
+		i.Flavour = MariaDB
+		number = strings.TrimPrefix(version, "5.5.5-")
+	}
+	i.Major, i.Minor = parseVersion(number)
+	return i
+}
+
+func parseVersion(s string) (major, minor int) {
+	parts := strings.SplitN(s, ".", 3)
+	lead := func(p string) int {
+		end := 0
+		for end < len(p) && p[end] >= '0' && p[end] <= '9' {
+			end++
+		}
+		n, _ := strconv.Atoi(p[:end])
+		return n
+	}
+	major = lead(parts[0])
+	if len(parts) > 1 {
+		minor = lead(parts[1])
+	}
+	return major, minor
+}
+
+// TooOld tells whether the server is older than what ocadm works with.
+func (i ServerInfo) TooOld() bool {
+	least := minMySQL
+	if i.Flavour == MariaDB {
+		least = minMariaDB
+	}
+	major, minor := parseVersion(least)
+	return i.Major < major || i.Major == major && i.Minor < minor
+}
+
+func (i ServerInfo) String() string { return fmt.Sprintf("%s %s", i.Flavour, i.Version) }

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+var server *mariadb.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(mariadb.Main(context.Background(), mariadb.Options{GeneralLog: true}, func(s *mariadb.Server) int {
+		server = s
+		return m.Run()
+	}))
+}
+
+func root(t *testing.T) Config {
+	t.Helper()
+	if server == nil {
+		t.Skip(mariadb.ErrNotInstalled)
+	}
+	return Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword}
+}
+
+func open(t *testing.T, cfg Config) *Admin {
+	t.Helper()
+	a, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+// counted opens an Admin that counts its statements by verb.
+func counted(t *testing.T) (*Admin, map[string]int) {
+	verbs := map[string]int{}
+	cfg := root(t)
+	cfg.OnStatement = func(v string) { verbs[v]++ }
+	a := open(t, cfg)
+	clear(verbs)
+	return a, verbs
+}
+
+func run(t *testing.T, a *Admin, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		if _, err := a.db.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func writes(verbs map[string]int) []string {
+	var out []string
+	for _, v := range slices.Sorted(maps.Keys(verbs)) {
+		if v != "SELECT" && !strings.HasPrefix(v, "SHOW") {
+			out = append(out, fmt.Sprintf("%s %d", v, verbs[v]))
+		}
+	}
+	return out
+}
+
+func TestOpenTellsAboutTheServer(t *testing.T) {
+	i := open(t, root(t)).ServerInfo()
+	if i.Flavour != MariaDB || i.Major < 10 || i.Account != "'root'@'%'" || i.MaxConnections != 500 || i.MaxAllowedPacket == 0 ||
+		i.CharacterSet == "" || i.ReadOnly || !i.SkipNameResolve {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestDatabase(t *testing.T) {
+	a, verbs := counted(t)
+	for _, name := range []string{"plain", "we`ird-näme_%", `back\slash`} {
+		t.Run(name, func(t *testing.T) {
+			for _, want := range []bool{true, false} {
+				clear(verbs)
+				if changed, err := a.EnsureDatabase(t.Context(), name); err != nil || changed != want {
+					t.Fatalf("changed %v, %v; want %v", changed, err, want)
+				}
+				if !want && len(writes(verbs)) > 0 {
+					t.Errorf("nothing to do, and sent %v", verbs)
+				}
+			}
+			var charset string
+			err := a.db.QueryRow("SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name).Scan(&charset)
+			if err != nil || charset != "utf8mb4" {
+				t.Errorf("character set %q, %v", charset, err)
+			}
+			names, err := a.Databases(t.Context())
+			if err != nil || !slices.Contains(names, name) || slices.Contains(names, "mysql") {
+				t.Errorf("databases %v, %v", names, err)
+			}
+			for _, want := range []bool{true, false} {
+				if changed, err := a.DropDatabase(t.Context(), name); err != nil || changed != want {
+					t.Fatalf("dropping: changed %v, %v; want %v", changed, err, want)
+				}
+			}
+		})
+	}
+	for _, name := range []string{"mysql", "SYS", "information_schema", "", "x ", strings.Repeat("x", 65)} {
+		clear(verbs)
+		if _, err := a.EnsureDatabase(t.Context(), name); ClassOf(err) != Refused {
+			t.Errorf("creating %q: %v", name, err)
+		}
+		if _, err := a.DropDatabase(t.Context(), name); ClassOf(err) != Refused {
+			t.Errorf("dropping %q: %v", name, err)
+		}
+		if len(verbs) > 0 {
+			t.Errorf("%q: sent %v", name, verbs)
+		}
+	}
+}
+
+func TestAccount(t *testing.T) {
+	a, verbs := counted(t)
+	acc := Account{User: "svc_a", Password: `p'a\s"s/:@%?` + canary, Database: "svc_a_db"}
+	other := Account{User: "svc_a", Password: acc.Password + "2", Database: acc.Database}
+	if _, err := a.EnsureDatabase(t.Context(), acc.Database); err != nil {
+		t.Fatal(err)
+	}
+	ensure := func(what string, acc Account, want ...string) {
+		t.Helper()
+		clear(verbs)
+		changed, err := a.EnsureAccount(t.Context(), acc)
+		if err != nil || changed != (len(want) > 0) {
+			t.Fatalf("%s: changed %v, %v", what, changed, err)
+		}
+		if got := writes(verbs); !slices.Equal(got, want) {
+			t.Errorf("%s: sent %v, want %v", what, got, want)
+		}
+		if err := a.VerifyAccount(t.Context(), acc); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ensure("new", acc, "CREATE USER 3", "GRANT 3")
+	ensure("again", acc)
+	ensure("other password", other, "ALTER USER 3")
+	if err := a.VerifyAccount(t.Context(), acc); ClassOf(err) != AccessDenied {
+		t.Errorf("the old password: %v", err)
+	}
+	run(t, a, "DROP USER svc_a@`::1`")
+	ensure("a host is missing", other, "CREATE USER 1", "GRANT 1")
+	run(t, a, "ALTER USER svc_a@`::1` IDENTIFIED BY 'stale'")
+	ensure("a host that this client does not come from has another password", other, "ALTER USER 1")
+	run(t, a, "REVOKE ALL ON `svc\\_a\\_db`.* FROM svc_a@`%`")
+	ensure("grants revoked", other, "GRANT 1")
+	run(t, a, "GRANT SELECT ON `svc\\_a\\_db`.* TO svc_a@`%`", "REVOKE INSERT ON `svc\\_a\\_db`.* FROM svc_a@`%`")
+	ensure("grants reduced", other, "GRANT 1")
+
+	users, err := a.Accounts(t.Context())
+	if err != nil || !slices.Contains(users, UserHost{"svc_a", "::1"}) {
+		t.Errorf("accounts %v, %v", users, err)
+	}
+	for _, want := range []bool{true, false} {
+		if changed, err := a.DropAccount(t.Context(), acc); err != nil || changed != want {
+			t.Errorf("dropping: %v, %v", changed, err)
+		}
+	}
+}
+
+// A refusal says who lacks what, and not which password was to be set.
+func TestNoSecretInRefusals(t *testing.T) {
+	a := open(t, root(t))
+	run(t, a, "CREATE USER reader@`%` IDENTIFIED BY 'r'", "GRANT SELECT ON *.* TO reader@`%`")
+	cfg := root(t)
+	cfg.User, cfg.Password = "reader", "r"
+	limited := open(t, cfg)
+	acc := Account{User: "svc_b", Password: canary, Database: "svc_b"}
+	_, err := limited.EnsureAccount(t.Context(), acc)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Class != NoCreateUser || e.Account != "'reader'@'%'" {
+		t.Errorf("got %v", err)
+	}
+	noCanary(t, err)
+	if _, err := limited.EnsureDatabase(t.Context(), "svc_b"); ClassOf(err) != NoCreate {
+		t.Errorf("got %v", err)
+	}
+	err = a.VerifyAccount(t.Context(), acc)
+	if ClassOf(err) != AccessDenied {
+		t.Errorf("got %v", err)
+	}
+	noCanary(t, err)
+}
+
+// An account must not see a database whose name its own happens to match as a pattern.
+func TestGrantIsNoPattern(t *testing.T) {
+	a := open(t, root(t))
+	run(t, a, "CREATE DATABASE logs_a", "CREATE DATABASE logsXa")
+	acc := Account{User: "logs", Password: "pw-" + canary, Database: "logs_a"}
+	if _, err := a.EnsureAccount(t.Context(), acc); err != nil {
+		t.Fatal(err)
+	}
+	if err := verifyLogin(t.Context(), a.cfg, acc.User, acc.Password, "logs_a", "CREATE TABLE t (id INT)"); err != nil {
+		t.Errorf("own database: %v", err)
+	}
+	if err := verifyLogin(t.Context(), a.cfg, acc.User, acc.Password, "logsXa", "CREATE TABLE t (id INT)"); err == nil {
+		t.Error("the account may write to another database")
+	}
+}
+
+func TestAccountRefuses(t *testing.T) {
+	a, verbs := counted(t)
+	for _, acc := range []Account{
+		{User: "root", Password: "x", Database: "d"},
+		{User: "mysql.sys", Password: "x", Database: "d"},
+		{User: "", Password: "x", Database: "d"},
+		{User: strings.Repeat("u", 33), Password: "x", Database: "d"},
+		{User: "u", Password: "", Database: "d"},
+		{User: "u", Password: "x", Database: "mysql"},
+		{User: "u", Password: "x", Database: ""},
+		{User: "u", Password: "x", Database: "d", Hosts: []string{""}},
+	} {
+		if _, err := a.EnsureAccount(t.Context(), acc); ClassOf(err) != Refused {
+			t.Errorf("%+v: %v", acc, err)
+		}
+	}
+	if _, err := a.DropAccount(t.Context(), Account{User: "root"}); ClassOf(err) != Refused {
+		t.Errorf("dropping root: %v", err)
+	}
+	if len(verbs) > 0 {
+		t.Errorf("sent %v", verbs)
+	}
+}
+
+func TestConnectingFails(t *testing.T) {
+	good := root(t)
+	from := func(ip string) func(context.Context, string, string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		return d.DialContext
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closedPort := closed.Addr().(*net.TCPAddr).Port
+	_ = closed.Close()
+
+	narrow := mariadb.Require(t, mariadb.Options{RootHosts: []string{"127.0.0.1"}, Args: []string{"--read-only"}})
+	for _, tc := range []struct {
+		name    string
+		edit    func(*Config)
+		class   Class
+		account string
+		remedy  string
+	}{
+		{"wrong password", func(c *Config) { c.Password = canary }, AccessDenied, "'root'@'127.0.0.1'", "ALTER USER 'root'@'127.0.0.1'"},
+		{"unknown user", func(c *Config) { c.User, c.Password = "nobody", canary }, AccessDenied, "'nobody'@'127.0.0.1'",
+			"CREATE USER IF NOT EXISTS 'nobody'@'127.0.0.1'"},
+		{"host not allowed", func(c *Config) { c.Port, c.Password, c.Dial = narrow.Port, canary, from("127.0.0.9") }, HostNotAllowed,
+			"'root'@'127.0.0.9'", "CREATE USER IF NOT EXISTS 'root'@'127.0.0.9' IDENTIFIED BY '<password>';"},
+		{"nobody listens", func(c *Config) { c.Port, c.Password = closedPort, canary }, Unreachable, "", "nc -vz 127.0.0.1"},
+		{"no such host", func(c *Config) { c.Host, c.Password = "db.invalid", canary }, Unreachable, "", "db.invalid:"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := good
+			tc.edit(&cfg)
+			for how, f := range map[string]func() error{
+				"Open":    func() error { _, err := Open(t.Context(), cfg); return err },
+				"Probe":   func() error { _, err := Probe(t.Context(), cfg); return err },
+				"Inspect": func() error { _, err := Inspect(t.Context(), cfg); return err },
+			} {
+				err := f()
+				e, ok := errors.AsType[*Error](err)
+				if !ok || e.Class != tc.class || e.Account != tc.account {
+					t.Fatalf("%s: %v (%#v)", how, err, e)
+				}
+				if !strings.Contains(err.Error(), cfg.Addr()) || !strings.Contains(e.Remedy(), tc.remedy) {
+					t.Errorf("%s: %v; remedy %q", how, err, e.Remedy())
+				}
+				noCanary(t, err)
+			}
+		})
+	}
+	t.Run("read only", func(t *testing.T) {
+		_, err := Probe(t.Context(), Config{Host: narrow.Host, Port: narrow.Port, User: "root", Password: narrow.RootPassword})
+		if ClassOf(err) != ReadOnly {
+			t.Error(err)
+		}
+	})
+	t.Run("canceled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := Open(ctx, good); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, err = Open(t.Context(), Config{Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, User: "root", Password: canary, Timeout: 50 * time.Millisecond})
+		if ClassOf(err) != Unreachable {
+			t.Error(err)
+		}
+		noCanary(t, err)
+	})
+}
+
+func leftovers(t *testing.T, a *Admin) []string {
+	t.Helper()
+	out, err := strings1(t.Context(), a.cfg, a.db, `SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\_probe\_%'
+		UNION ALL SELECT CONCAT(User, '@', Host) FROM mysql.user WHERE User LIKE 'ocadm\_probe\_%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestProbe(t *testing.T) {
+	a := open(t, root(t))
+	// What an interrupted probe left, and what a running one holds.
+	run(t, a, "CREATE DATABASE ocadm_probe_dead", "CREATE USER ocadm_probe_dead@`%`", "CREATE DATABASE ocadm_probe_live")
+	conn, err := a.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "DO GET_LOCK('ocadm_probe_live', 0)"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Probe(t.Context(), root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(r.Removed, []string{"ocadm_probe_dead"}) || r.Server.Flavour != MariaDB || !slices.Contains(r.Steps, "logging in as the new user") {
+		t.Errorf("%+v", r)
+	}
+	if got := leftovers(t, a); !slices.Equal(got, []string{"ocadm_probe_live"}) {
+		t.Errorf("left: %v", got)
+	}
+	_ = conn.Close()
+	run(t, a, "DO RELEASE_ALL_LOCKS()", "DROP DATABASE ocadm_probe_live")
+}
+
+func TestProbeFindsMissingPrivileges(t *testing.T) {
+	a := open(t, root(t))
+	for i, tc := range []struct {
+		name    string
+		grants  []string
+		class   Class
+		inspect bool
+	}{
+		{"nothing", []string{"GRANT USAGE ON *.* TO %s"}, NoCreate, false},
+		{"databases only", []string{"GRANT CREATE, DROP, ALTER ON *.* TO %s"}, NoCreateUser, false},
+		{"no grant option", []string{"GRANT ALL ON *.* TO %s"}, NoGrantOption, false},
+		{"grant option", []string{"GRANT ALL ON *.* TO %s WITH GRANT OPTION"}, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			user := fmt.Sprintf("limited%d", i)
+			account := "'" + user + "'@'127.%'"
+			run(t, a, "CREATE USER "+account+" IDENTIFIED BY '"+canary+"'")
+			for _, g := range tc.grants {
+				run(t, a, fmt.Sprintf(g, account))
+			}
+			cfg := root(t)
+			cfg.User, cfg.Password = user, canary
+			_, err := Probe(t.Context(), cfg)
+			if ClassOf(err) != tc.class {
+				t.Fatalf("got %v, want %q", err, tc.class)
+			}
+			if e, ok := errors.AsType[*Error](err); ok {
+				want := "GRANT ALL PRIVILEGES ON *.* TO " + account + " WITH GRANT OPTION;"
+				if e.Account != account || !strings.Contains(e.Remedy(), want) {
+					t.Errorf("account %s, remedy %q", e.Account, e.Remedy())
+				}
+				// The remedy works.
+				run(t, a, want)
+				if _, err := Probe(t.Context(), cfg); err != nil {
+					t.Errorf("after the remedy: %v", err)
+				}
+			}
+			noCanary(t, err)
+			if left := leftovers(t, a); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// Inspect writes nothing at all: the server's own log is asked.
+func TestInspectWritesNothing(t *testing.T) {
+	cfg := root(t)
+	before := statements(t)
+	r, err := Inspect(t.Context(), cfg)
+	if err != nil || r.Server.Flavour != MariaDB {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	seen := 0
+	for _, s := range statements(t)[len(before):] {
+		if s.Command != "Query" && s.Command != "Execute" {
+			continue
+		}
+		seen++
+		verb, _, _ := strings.Cut(s.Text, " ")
+		if verb != "SELECT" && verb != "SHOW" && verb != "SET" {
+			t.Errorf("sent %q", s.Text)
+		}
+	}
+	if seen == 0 {
+		t.Error("the log holds no statement: the test sees nothing")
+	}
+
+	a := open(t, cfg)
+	run(t, a, "CREATE USER meek@`%` IDENTIFIED BY '"+canary+"'", "GRANT ALL ON x.* TO meek@`%` WITH GRANT OPTION")
+	cfg.User, cfg.Password = "meek", canary
+	if _, err := Inspect(t.Context(), cfg); ClassOf(err) != NoGrantOption {
+		t.Errorf("got %v", err)
+	}
+}
+
+func statements(t *testing.T) []mariadb.Statement {
+	t.Helper()
+	s, err := server.Statements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A cancelled probe cleans up behind itself all the same.
+func TestProbeCancelled(t *testing.T) {
+	cfg := root(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.OnStatement = func(verb string) {
+		if verb == "CREATE USER" {
+			cancel()
+		}
+	}
+	if _, err := Probe(ctx, cfg); err == nil {
+		t.Fatal("no error")
+	}
+	if left := leftovers(t, open(t, root(t))); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// The hook counts exactly what the server's log shows.
+func TestHookMatchesTheServersLog(t *testing.T) {
+	cfg := root(t)
+	var hooked atomic.Int32
+	cfg.OnStatement = func(string) { hooked.Add(1) }
+	before := mariadb.Count(statements(t))
+	a := open(t, cfg)
+	if _, err := a.EnsureDatabase(t.Context(), "hooked"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.EnsureAccount(t.Context(), Account{User: "hooked", Password: "x", Database: "hooked"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := mariadb.Count(statements(t)) - before; got != int(hooked.Load()) {
+		t.Errorf("the server saw %d statements, the hook %d", got, hooked.Load())
+	}
+}
+
+func TestWrap(t *testing.T) {
+	cfg := root(t)
+	var connects atomic.Int32
+	cfg.Wrap = func(c driver.Connector) driver.Connector { return countingConnector{c, &connects} }
+	open(t, cfg)
+	if connects.Load() != 1 {
+		t.Errorf("%d connections", connects.Load())
+	}
+}
+
+type countingConnector struct {
+	driver.Connector
+	n *atomic.Int32
+}
+
+func (c countingConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	c.n.Add(1)
+	return c.Connector.Connect(ctx)
+}
+
+// The literal that people are shown means to a real server what was quoted.
+func TestQuoteStringAgainstServer(t *testing.T) {
+	a := open(t, root(t))
+	for _, s := range []string{"", "o'neill", `\`, `\'`, "'; DROP TABLE x; --", "\x00\n\r\x1a\t", "\"`", "päß 😀", "%_"} {
+		var got sql.NullString
+		if err := a.db.QueryRowContext(t.Context(), "SELECT "+QuoteString(s)).Scan(&got); err != nil || got.String != s {
+			t.Errorf("%q came back as %q, %v", s, got.String, err)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// probePrefix begins the names of everything a probe makes. Nothing else may bear it.
+const probePrefix = "ocadm_probe_"
+
+// Report is what Probe or Inspect found.
+type Report struct {
+	Server ServerInfo `json:"server"`
+	// Steps are what was done, in order, each in the gerund.
+	Steps []string `json:"steps"`
+	// Removed are leftovers of an interrupted earlier probe that were cleaned away.
+	Removed []string `json:"removed,omitempty"`
+	// Problems are all that was found; the error returned joins them.
+	Problems []*Error `json:"-"`
+}
+
+func (r *Report) err() error {
+	errs := make([]error, len(r.Problems))
+	for i, p := range r.Problems {
+		errs[i] = p
+	}
+	return errors.Join(errs...)
+}
+
+// Inspect connects and looks, and changes nothing: version, settings, and the account's own grants. A lack of privileges that it
+// can read from SHOW GRANTS is reported; roles and other subtleties only Probe finds out.
+func Inspect(ctx context.Context, cfg Config) (Report, error) {
+	a, r, err := begin(ctx, cfg)
+	if err != nil {
+		return r, err
+	}
+	defer a.Close()
+	r.Steps = append(r.Steps, "reading the account's grants")
+	grants, err := strings1(ctx, cfg, a.db, "SHOW GRANTS")
+	if err != nil {
+		r.add(a.fail("reading the account's grants", err, ""))
+		return r, r.err()
+	}
+	if !mayGrant(grants) {
+		r.add(&Error{Class: NoGrantOption, Op: "reading the account's grants", Server: cfg.Addr(), User: cfg.User, Account: a.info.Account,
+			Detail: "it may not give privileges to the cloud's services (no WITH GRANT OPTION on *.*)"})
+	}
+	return r, r.err()
+}
+
+func mayGrant(grants []string) bool {
+	return slices.ContainsFunc(grants, func(g string) bool {
+		role := strings.HasPrefix(g, "GRANT `") && !strings.Contains(g, " ON ") // what a role gives, only trying tells
+		return role || strings.Contains(g, " ON *.* TO ") && strings.Contains(g, "WITH GRANT OPTION")
+	})
+}
+
+// begin connects and reports what is wrong with the server itself.
+func begin(ctx context.Context, cfg Config) (*Admin, Report, error) {
+	r := Report{Steps: []string{"connecting"}}
+	a, err := connect(ctx, cfg)
+	if err != nil {
+		r.add(err)
+		return nil, r, r.err()
+	}
+	r.Server = a.info
+	if a.info.TooOld() {
+		r.add(tooOld(cfg, a.info))
+	}
+	if a.info.ReadOnly || a.info.SuperReadOnly {
+		r.add(&Error{Class: ReadOnly, Op: "connecting", Server: cfg.Addr(), User: cfg.User, Account: a.info.Account,
+			Detail: "the server is read-only"})
+	}
+	if len(r.Problems) > 0 {
+		_ = a.Close()
+		return nil, r, r.err()
+	}
+	return a, r, nil
+}
+
+func (r *Report) add(err error) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		r.Problems = append(r.Problems, e)
+	}
+}
+
+// cleanupTimeout bounds the removal of what a probe made, also when the run itself was cancelled.
+const cleanupTimeout = 15 * time.Second
+
+// Probe does on a throw-away schema what an installation does on the real ones: creates it and a user, grants the user everything on
+// it, creates, alters and drops a table, logs in as the user, and removes it all again.
+func Probe(ctx context.Context, cfg Config) (Report, error) {
+	a, r, err := begin(ctx, cfg)
+	if err != nil {
+		return r, err
+	}
+	defer a.Close()
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		r.add(a.fail("connecting", err, ""))
+		return r, r.err()
+	}
+	defer conn.Close()
+	p := probe{Admin: a, conn: conn, report: &r}
+	p.removeStale(ctx)
+	p.run(ctx)
+	return r, r.err()
+}
+
+type probe struct {
+	*Admin
+	conn   *sql.Conn
+	report *Report
+}
+
+func (p *probe) run(ctx context.Context) {
+	id := make([]byte, 6)
+	_, _ = rand.Read(id)
+	name := probePrefix + hex.EncodeToString(id)
+	password := "Pr0be-" + rand.Text()
+	// The lock tells other probes that this one is alive; it goes with the connection.
+	_, _ = strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(GET_LOCK(?, 0), 0)", name)
+	defer func() {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		p.step("removing all again")
+		p.remove(cleanup, name)
+	}()
+	if p.schema(ctx, name) && p.user(ctx, name, password) {
+		p.step("logging in as the new user")
+		table := "`" + name + "`.`t`"
+		err := verifyLogin(ctx, p.cfg, name, password, name, "CREATE TABLE "+table+" (id INT PRIMARY KEY)", "DROP TABLE "+table)
+		if err != nil {
+			p.report.add(err)
+		}
+	}
+}
+
+func (p *probe) step(s string) { p.report.Steps = append(p.report.Steps, s) }
+
+func (p *probe) try(ctx context.Context, op string, denied Class, secret, statement string, args ...any) bool {
+	p.step(op)
+	if err := exec(ctx, p.cfg, p.conn, statement, args...); err != nil {
+		p.report.add(p.fail(op, err, denied, secret))
+		return false
+	}
+	return true
+}
+
+// schema tries databases and tables. Its name is our own hexadecimal one.
+func (p *probe) schema(ctx context.Context, name string) bool {
+	db := "`" + name + "`"
+	return p.try(ctx, "creating a database", NoCreate, "", "CREATE DATABASE "+db+" CHARACTER SET utf8mb4") &&
+		p.try(ctx, "creating a table", NoTable, "", "CREATE TABLE "+db+".`t` (id INT PRIMARY KEY)") &&
+		p.try(ctx, "altering a table", NoTable, "", "ALTER TABLE "+db+".`t` ADD COLUMN name VARCHAR(64)") &&
+		p.try(ctx, "dropping a table", NoTable, "", "DROP TABLE "+db+".`t`")
+}
+
+func (p *probe) user(ctx context.Context, name, password string) bool {
+	target, err := quotePattern(name)
+	if err != nil || p.info.PartialRevokes {
+		target = "`" + name + "`"
+	}
+	for _, host := range DefaultHosts() {
+		if !p.try(ctx, "creating a user", NoCreateUser, password, "CREATE USER ?@? IDENTIFIED BY ?", name, host, password) ||
+			!p.try(ctx, "granting privileges", NoGrantOption, password, "GRANT ALL PRIVILEGES ON "+target+".* TO ?@?", name, host) {
+			return false
+		}
+	}
+	p.report.Steps = slices.Compact(p.report.Steps)
+	return true
+}
+
+func (p *probe) remove(ctx context.Context, name string) {
+	quoted, err := QuoteIdent(name)
+	if err != nil || !strings.HasPrefix(name, probePrefix) {
+		return
+	}
+	// Each is tried whatever became of the others. A user that lacks privileges could make nothing and removes nothing.
+	for _, host := range DefaultHosts() {
+		p.leftover(exec(ctx, p.cfg, p.conn, "DROP USER IF EXISTS ?@?", name, host), "user "+name, NoCreateUser)
+	}
+	p.leftover(exec(ctx, p.cfg, p.conn, "DROP DATABASE IF EXISTS "+quoted), "database "+name, NoCreate)
+}
+
+// leftover reports what could not be removed, unless it could not be made either.
+func (p *probe) leftover(err error, what string, denied Class) {
+	if err == nil {
+		return
+	}
+	made := !slices.ContainsFunc(p.report.Problems, func(e *Error) bool { return e.Class == denied })
+	if made {
+		p.report.add(p.fail(fmt.Sprintf("removing %s", what), err, denied))
+	}
+}
+
+// removeStale removes what interrupted probes left behind: everything with our prefix whose lock nobody holds.
+func (p *probe) removeStale(ctx context.Context) {
+	pattern := strings.ReplaceAll(probePrefix, "_", `\_`) + "%"
+	names, err := strings1(ctx, p.cfg, p.conn, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE ?", pattern)
+	if err != nil {
+		return
+	}
+	if users, err := strings1(ctx, p.cfg, p.conn, "SELECT DISTINCT User FROM mysql.user WHERE User LIKE ?", pattern); err == nil {
+		names = append(names, users...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		free, err := strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(IS_FREE_LOCK(?), 0)", name)
+		if err != nil || len(free) != 1 || free[0] != "1" {
+			continue
+		}
+		p.remove(ctx, name)
+		p.report.Removed = append(p.report.Removed, name)
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"net"
+	"strings"
+	"time"
+)
+
+const clusterDomain = "cluster.local"
+
+// ServiceNames are the names under which pods of any namespace may call a Service.
+func ServiceNames(name, namespace string) []string {
+	return []string{
+		name,
+		name + "." + namespace,
+		name + "." + namespace + ".svc",
+		name + "." + namespace + ".svc." + clusterDomain,
+	}
+}
+
+// SplitNames sorts addresses given by people (a load balancer is an IP address or a DNS name) into the two kinds a certificate knows.
+// Empty entries and repetitions are left out.
+func SplitNames(names []string) (dns []string, ips []net.IP) {
+	for _, n := range unique(names) {
+		if ip := net.ParseIP(strings.Trim(n, "[]")); ip != nil {
+			ips = append(ips, ip)
+			continue
+		}
+		dns = append(dns, n)
+	}
+	return dns, ips
+}
+
+// Etcd are the requests for the three certificates of an etcd cluster.
+type Etcd struct {
+	Server, Peer, Client Request
+}
+
+// EtcdRequests describes the certificates of the etcd behind the given Service (headless or not) in a namespace: members are known by
+// any name below the Service, on loopback, and by the extra names. The server's certificate may act as client too: etcd's own
+// gateway connects with it.
+func EtcdRequests(service, namespace string, extra []string, notBefore, notAfter time.Time) Etcd {
+	names := ServiceNames(service, namespace)
+	for _, n := range ServiceNames(service, namespace)[1:] {
+		names = append(names, "*."+n)
+	}
+	names = append(names, "localhost", "127.0.0.1", "::1")
+	serverDNS, serverIPs := SplitNames(append(names, extra...))
+	peerDNS, peerIPs := SplitNames(names)
+	r := func(cn string, u Usage, dns []string, ips []net.IP) Request {
+		return Request{CommonName: cn, DNSNames: dns, IPs: ips, Usage: u, NotBefore: notBefore, NotAfter: notAfter}
+	}
+	return Etcd{
+		Server: r("etcd-server", ServerAndClient, serverDNS, serverIPs),
+		Peer:   r("etcd-peer", ServerAndClient, peerDNS, peerIPs),
+		Client: r("etcd-client", Client, nil, nil),
+	}
+}
+
+func unique(in []string) []string {
+	seen := make(map[string]bool, len(in))
+	var out []string
+	for _, s := range in {
+		if s == "" || seen[s] {
+			continue
+		}
+		seen[s] = true
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+// CertPEM is the certificate as a PEM block.
+func (p Pair) CertPEM() []byte { return EncodeCerts(p.Cert) }
+
+// KeyPEM is the private key as a PEM block: PKCS #1 for RSA, as the files of earlier clouds, else PKCS #8.
+func (p Pair) KeyPEM() ([]byte, error) {
+	if k, ok := p.Key.(*rsa.PrivateKey); ok {
+		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)}), nil
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(p.Key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// EncodeCerts is the certificates as PEM blocks, in the order given.
+func EncodeCerts(certs ...*x509.Certificate) []byte {
+	var out []byte
+	for _, c := range certs {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return out
+}
+
+// ParseCerts reads every certificate of a PEM file; there must be one at least. Other blocks are passed over.
+func ParseCerts(data []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var b *pem.Block
+		if b, data = pem.Decode(data); b == nil {
+			break
+		}
+		if b.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(b.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("parsing certificate %d: %w", len(out)+1, err)
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("parsing certificates: no PEM block CERTIFICATE found")
+	}
+	return out, nil
+}
+
+// ParseKey reads a private key: PKCS #1, SEC 1 or PKCS #8.
+func ParseKey(data []byte) (crypto.Signer, error) {
+	for {
+		var b *pem.Block
+		if b, data = pem.Decode(data); b == nil {
+			return nil, errors.New("parsing the private key: no PEM block with a private key found")
+		}
+		switch b.Type {
+		case "RSA PRIVATE KEY":
+			return signer(x509.ParsePKCS1PrivateKey(b.Bytes))
+		case "EC PRIVATE KEY":
+			return signer(x509.ParseECPrivateKey(b.Bytes))
+		case "PRIVATE KEY":
+			return signer(x509.ParsePKCS8PrivateKey(b.Bytes))
+		}
+	}
+}
+
+// signer never puts the parser's error text into its own: it may quote key material.
+func signer[K any](k K, err error) (crypto.Signer, error) {
+	if err != nil {
+		return nil, errors.New("parsing the private key: it is malformed")
+	}
+	s, ok := any(k).(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("parsing the private key: %T cannot sign", k)
+	}
+	return s, nil
+}
+
+// ParsePair reads a certificate (the first of the file) and its key and makes sure that they belong together.
+func ParsePair(certPEM, keyPEM []byte) (Pair, error) {
+	certs, err := ParseCerts(certPEM)
+	if err != nil {
+		return Pair{}, err
+	}
+	key, err := ParseKey(keyPEM)
+	if err != nil {
+		return Pair{}, err
+	}
+	pub, ok := certs[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !pub.Equal(key.Public()) {
+		return Pair{}, fmt.Errorf("reading certificate %q: the private key belongs to another certificate", certs[0].Subject.CommonName)
+	}
+	return Pair{Cert: certs[0], Key: key}, nil
+}

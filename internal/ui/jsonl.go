@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"encoding/json"
+	"io"
+
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// JSONL writes every event as a line of JSON, as docs/events.md describes.
+func JSONL(w io.Writer) Renderer { return jsonl{json.NewEncoder(w)} }
+
+type jsonl struct{ enc *json.Encoder }
+
+func (j jsonl) Event(e workflow.Event) { _ = j.enc.Encode(e) } // nobody to tell
+
+func (jsonl) Close() {}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// Where every telling is a line: how often the same is told again, and how soon another reason for the same wait.
+const (
+	sameInterval   = 5 * time.Second
+	reasonInterval = 2 * time.Second
+)
+
+// lines writes a line for each event that somebody reading a log wants to see.
+type lines struct {
+	w    io.Writer
+	o    Options
+	told map[string]time.Time // when a phase's progress, or one of its waits, was last told
+	last map[string]string    // and how
+}
+
+// Lines writes plain lines to w, whatever w is.
+func Lines(w io.Writer, o Options) Renderer { return &lines{w: w, o: o} }
+
+func (l *lines) Close() {}
+
+func (l *lines) Event(e workflow.Event) {
+	if text := l.text(e); text != "" {
+		fmt.Fprintln(l.w, text)
+	}
+}
+
+func (l *lines) text(e workflow.Event) string {
+	switch e.Type {
+	case workflow.PhaseWaiting:
+		if line := waiting(e); l.due(e, e.Message, line) {
+			return prefix(e) + line
+		}
+		return ""
+	case workflow.PhaseProgress:
+		if over := e.Total > 0 && e.Done >= e.Total; over || l.due(e, "", "progress") {
+			return prefix(e) + amount(e)
+		}
+		return ""
+	}
+	return story(e, l.o.Verbose)
+}
+
+// due tells whether nothing was told of this matter of the phase yet, or long enough ago.
+func (l *lines) due(e workflow.Event, matter, line string) bool {
+	if l.told == nil {
+		l.told, l.last = map[string]time.Time{}, map[string]string{}
+	}
+	key := e.Phase + " " + matter
+	interval := reasonInterval
+	if l.last[key] == line {
+		interval = sameInterval
+	}
+	if e.Time.Sub(l.told[key]) < interval {
+		return false
+	}
+	l.told[key], l.last[key] = e.Time, line
+	return true
+}
+
+// story is what an event says in a line of its own, "" if nothing.
+func story(e workflow.Event, verbose bool) string {
+	switch e.Type {
+	case workflow.RunStarted:
+		return ""
+	case workflow.PhaseStarted:
+		return prefix(e) + e.Message
+	case workflow.PhaseSkipped:
+		return prefix(e) + "skipped: " + e.Message
+	case workflow.PhaseDone:
+		if e.Unchanged {
+			return prefix(e) + "done already"
+		}
+		return prefix(e) + "done in " + Seconds(seconds(e.Duration))
+	case workflow.PhaseFailed:
+		return prefix(e) + "failed: " + firstLine(e.Message)
+	case workflow.PhaseUndone:
+		return prefix(e) + "undone"
+	case workflow.PhaseInfo:
+		return prefix(e) + e.Message
+	case workflow.PhasePlanned:
+		text := prefix(e) + "would:"
+		for _, c := range e.Changes {
+			text += "\n    " + c
+		}
+		if len(e.Changes) == 0 {
+			return prefix(e) + "would change nothing"
+		}
+		return text
+	case workflow.PhaseOutput, workflow.PhaseChanged:
+		if verbose {
+			return prefix(e) + "  " + e.Message
+		}
+	}
+	return ""
+}
+
+func prefix(e workflow.Event) string {
+	if e.Phase == "" {
+		return ""
+	}
+	return "[" + e.Phase + "] "
+}
+
+func waiting(e workflow.Event) string {
+	text := "waiting for " + e.Message
+	if e.Why != "" {
+		text += ": " + e.Why
+	}
+	return text
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func firstLine(s string) string {
+	for i := range s {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// amount is progress in words.
+func amount(e workflow.Event) string {
+	unit := " " + e.Unit
+	if e.Unit == "" {
+		unit = ""
+	}
+	if e.Unit == "B" {
+		if e.Total > 0 {
+			return fmt.Sprintf("%s of %s (%d%%)", Bytes(e.Done), Bytes(e.Total), e.Done*100/e.Total)
+		}
+		return Bytes(e.Done)
+	}
+	if e.Total > 0 {
+		return fmt.Sprintf("%d of %d%s", e.Done, e.Total, unit)
+	}
+	return fmt.Sprintf("%d%s", e.Done, unit)
+}
+
+// Bytes writes a size for people: "512 B", "3.4 MiB".
+func Bytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/unit, 0
+	for f >= unit && i < 4 {
+		f, i = f/unit, i+1
+	}
+	return fmt.Sprintf("%.1f %ciB", f, "KMGTP"[i])
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// SetLogger makes the logger of this process and sends klog's lines to it: w gets everything, story (standard error) warnings, and
+// more with a higher verbosity.
+func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
+	level := slog.LevelError
+	switch {
+	case verbosity >= 4:
+		level = slog.LevelDebug
+	case verbosity >= 1:
+		level = slog.LevelInfo
+	}
+	logger := slog.New(fan{
+		slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		slog.NewTextHandler(story, &slog.HandlerOptions{Level: level}),
+	})
+	klog.SetSlogLogger(logger.With("from", "kubernetes"))
+	slog.SetDefault(logger)
+	return logger
+}
+
+// fan gives every record to several handlers.
+type fan []slog.Handler
+
+func (f fan) Enabled(ctx context.Context, l slog.Level) bool {
+	for _, h := range f {
+		if h.Enabled(ctx, l) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f fan) Handle(ctx context.Context, r slog.Record) error {
+	var errs []error
+	for _, h := range f {
+		if h.Enabled(ctx, r.Level) {
+			errs = append(errs, h.Handle(ctx, r.Clone()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f fan) WithAttrs(attrs []slog.Attr) slog.Handler {
+	out := make(fan, len(f))
+	for i, h := range f {
+		out[i] = h.WithAttrs(attrs)
+	}
+	return out
+}
+
+func (f fan) WithGroup(name string) slog.Handler {
+	out := make(fan, len(f))
+	for i, h := range f {
+		out[i] = h.WithGroup(name)
+	}
+	return out
+}
+
+// Slog writes every event to a log.
+func Slog(l *slog.Logger) Renderer { return logged{l} }
+
+type logged struct{ l *slog.Logger }
+
+func (logged) Close() {}
+
+func (g logged) Event(e workflow.Event) {
+	var attrs []slog.Attr
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	add("phase", e.Phase)
+	add("message", e.Message)
+	add("why", e.Why)
+	if e.Unchanged {
+		attrs = append(attrs, slog.Bool("unchanged", true))
+	}
+	if e.Duration > 0 {
+		attrs = append(attrs, slog.Float64("seconds", e.Duration))
+	}
+	if e.Type == workflow.PhaseProgress {
+		attrs = append(attrs, slog.Int64("done", e.Done), slog.Int64("total", e.Total), slog.String("unit", e.Unit))
+	}
+	if len(e.Findings) > 0 {
+		attrs = append(attrs, slog.Any("findings", e.Findings))
+	}
+	g.l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Redactor knows secrets and takes them out of what is written.
+type Redactor struct {
+	mu   sync.RWMutex
+	list []string
+}
+
+// minSecret is the length below which a secret is not looked for: taking every "a" out of a log hides more than it protects.
+const minSecret = 4
+
+// Add makes secrets known. Their forms inside JSON are taken out, too.
+func (r *Redactor) Add(secrets ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range secrets {
+		if len(s) >= minSecret {
+			r.list = append(r.list, s)
+			for _, escaped := range escapes(s) {
+				if escaped != s {
+					r.list = append(r.list, escaped)
+				}
+			}
+		}
+	}
+}
+
+// escapes are the forms that s has between the quotes of JSON and of a log.
+func escapes(s string) []string {
+	quoted := strconv.Quote(s)
+	out := []string{quoted[1 : len(quoted)-1]}
+	if raw, err := json.Marshal(s); err == nil {
+		out = append(out, string(raw[1:len(raw)-1]))
+	}
+	return out
+}
+
+// Text returns s without the secrets.
+func (r *Redactor) Text(s string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, secret := range r.list {
+		s = strings.ReplaceAll(s, secret, "***")
+	}
+	return s
+}
+
+// Writer passes on what is written without the secrets. A secret that two writes share is not found: give it whole lines.
+func (r *Redactor) Writer(w io.Writer) io.Writer { return redacting{r, w} }
+
+type redacting struct {
+	r *Redactor
+	w io.Writer
+}
+
+func (r redacting) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(r.w, r.r.Text(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const (
+	redrawInterval = 200 * time.Millisecond
+	barWidth       = 24
+	defaultWidth   = 80
+	clearLine      = "\r\x1b[K"
+)
+
+// terminal keeps one status line below the story: how far the run is, what the oldest running phase does or waits for, and for how
+// long.
+type terminal struct {
+	w     io.Writer
+	o     Options
+	width func() int
+
+	mu      sync.Mutex
+	running []*activity
+	ended   int
+	count   int
+	drawn   string // the status line that is on the screen
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// activity is a running phase.
+type activity struct {
+	name, text string
+	since      time.Time // of the text
+	bar        *progressbar.ProgressBar
+	total      int64
+}
+
+func newTerminal(w io.Writer, o Options) *terminal {
+	t := &terminal{w: w, o: o, width: func() int { return width(w) }, stop: make(chan struct{})}
+	t.stopped.Go(func() {
+		tick := time.NewTicker(redrawInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.stop:
+				return
+			case <-tick.C:
+				t.mu.Lock()
+				t.draw()
+				t.mu.Unlock()
+			}
+		}
+	})
+	return t
+}
+
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return defaultWidth
+}
+
+func (t *terminal) Close() {
+	close(t.stop)
+	t.stopped.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running = nil
+	t.erase()
+}
+
+func (t *terminal) Event(e workflow.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count = max(t.count, e.Count)
+	switch e.Type {
+	case workflow.PhaseStarted:
+		t.running = append(t.running, &activity{name: e.Phase, text: e.Message, since: e.Time})
+	case workflow.PhaseWaiting:
+		t.activity(e.Phase, func(a *activity) {
+			if text := waiting(e); a.text != text {
+				a.text, a.since, a.bar = text, e.Time, nil
+			}
+		})
+	case workflow.PhaseProgress:
+		t.activity(e.Phase, func(a *activity) { a.progress(e) })
+	case workflow.PhaseDone, workflow.PhaseFailed, workflow.PhaseSkipped, workflow.PhasePlanned:
+		t.running = slices.DeleteFunc(t.running, func(a *activity) bool { return a.name == e.Phase })
+		t.ended++
+	}
+	if line := t.line(e); line != "" {
+		t.erase()
+		fmt.Fprintln(t.w, line)
+	}
+	t.draw()
+}
+
+func (t *terminal) activity(name string, change func(*activity)) {
+	for _, a := range t.running {
+		if a.name == name {
+			change(a)
+		}
+	}
+}
+
+func (a *activity) progress(e workflow.Event) {
+	if e.Total <= 0 {
+		a.text, a.bar = amount(e), nil
+		return
+	}
+	if a.bar == nil || a.total != e.Total {
+		a.total = e.Total
+		a.bar = progressbar.NewOptions64(e.Total, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(barWidth),
+			progressbar.OptionShowBytes(e.Unit == "B"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false),
+			progressbar.OptionSetElapsedTime(false), progressbar.OptionThrottle(0))
+	}
+	_ = a.bar.Set64(e.Done) // a bar that cannot be drawn is no failure
+}
+
+// line is what an event leaves above the status line.
+func (t *terminal) line(e workflow.Event) string {
+	switch e.Type {
+	case workflow.PhaseStarted:
+		return "" // the status line tells
+	case workflow.PhaseDone:
+		if e.Unchanged {
+			return t.mark("=", "2") + " " + e.Phase + ": done already"
+		}
+		return t.mark("✓", "32") + " " + e.Phase + " (" + Seconds(seconds(e.Duration)) + ")"
+	case workflow.PhaseFailed:
+		return t.mark("✗", "31") + " " + e.Phase + ": " + firstLine(e.Message)
+	case workflow.PhaseSkipped:
+		return t.mark("-", "2") + " " + e.Phase + ": skipped, " + e.Message
+	}
+	return story(e, t.o.Verbose)
+}
+
+func (t *terminal) mark(s, code string) string {
+	if !t.o.Color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (t *terminal) erase() {
+	if t.drawn != "" {
+		fmt.Fprint(t.w, clearLine)
+		t.drawn = ""
+	}
+}
+
+func (t *terminal) draw() {
+	if len(t.running) == 0 {
+		t.erase()
+		return
+	}
+	if line := t.status(time.Now()); line != t.drawn {
+		fmt.Fprint(t.w, clearLine+line)
+		t.drawn = line
+	}
+}
+
+// status is the status line. A phase with a bar comes first, then the one that runs longest.
+func (t *terminal) status(now time.Time) string {
+	a := t.running[0]
+	for _, b := range t.running {
+		if b.bar != nil {
+			a = b
+			break
+		}
+	}
+	line := fmt.Sprintf("%d/%d %s: ", t.ended, t.count, a.name)
+	if a.bar != nil {
+		line += strings.TrimSpace(a.bar.String())
+	} else {
+		line += a.text
+		if s := now.Sub(a.since); s >= time.Second {
+			line += fmt.Sprintf(" (%s)", s.Round(time.Second))
+		}
+	}
+	if n := len(t.running) - 1; n > 0 {
+		line += fmt.Sprintf(" (and %d more)", n)
+	}
+	if r := []rune(line); len(r) >= t.width() {
+		line = string(r[:max(0, t.width()-2)]) + "…"
+	}
+	return line
+}

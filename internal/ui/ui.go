@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ui is how ocadm speaks to people and to scripts: it draws the events of a run on a terminal, writes them as lines or as JSON,
+// shows findings and tables, and asks for confirmation. It decides nothing and ends nothing.
+package ui
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// Renderer draws the events of a run until it is closed.
+type Renderer interface {
+	workflow.Sink
+	Close()
+}
+
+// Options are how events are drawn.
+type Options struct {
+	// Verbose shows the output of programs and every change, too.
+	Verbose bool
+	// Color allows colours; it is ignored off a terminal.
+	Color bool
+}
+
+// New is the renderer for w: a terminal gets a status line and bars, everything else plain lines.
+func New(w io.Writer, o Options) Renderer {
+	if IsTerminal(w) {
+		return newTerminal(w, o)
+	}
+	return &lines{w: w, o: o}
+}
+
+// IsTerminal tells whether w is a terminal that can move its cursor.
+func IsTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// Quiet draws nothing.
+func Quiet() Renderer { return quiet{} }
+
+type quiet struct{}
+
+func (quiet) Event(workflow.Event) {}
+func (quiet) Close()               {}
+
+// Tee gives every event to all the renderers.
+func Tee(all ...Renderer) Renderer { return tee(all) }
+
+type tee []Renderer
+
+func (t tee) Event(e workflow.Event) {
+	for _, r := range t {
+		r.Event(e)
+	}
+}
+
+func (t tee) Close() {
+	for _, r := range t {
+		r.Close()
+	}
+}
+
+// Seconds writes a duration for people: "0.4s", "12.3s", "3m5s".
+func Seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wait waits, and can always say for what and why it is not there yet. What can be watched is waited for in internal/kube;
+// Until is for the rest.
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Error is a wait that did not end well. Why is the last that was seen.
+type Error struct {
+	What, Why string
+	Err       error
+}
+
+func (e *Error) Error() string {
+	cause := e.Err
+	s := "waiting for " + e.What
+	if e.Why != "" {
+		s += ": " + e.Why
+	}
+	switch {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return s + " (time is up)"
+	case errors.Is(cause, context.Canceled):
+		return s + " (interrupted)"
+	}
+	return fmt.Sprintf("%s: %v", s, cause)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Why returns why the wait in err had not ended, "" if it tells nothing.
+func Why(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Why
+	}
+	return ""
+}
+
+// Wait is something to wait for. Run returns when it is there, and tells report each new reason why it is not.
+type Wait struct {
+	What string
+	Run  func(ctx context.Context, report func(why string)) error
+}
+
+// All waits for everything at once and returns every error. report is told, one call at a time, what is waited for and why;
+// an empty why means that it is there.
+func All(ctx context.Context, report func(what, why string), waits ...Wait) error {
+	var mu sync.Mutex
+	errs := make([]error, len(waits))
+	var g errgroup.Group
+	for i, w := range waits {
+		g.Go(func() error {
+			say := func(why string) {
+				mu.Lock()
+				defer mu.Unlock()
+				report(w.What, why)
+			}
+			errs[i] = w.Run(ctx, say)
+			if errs[i] == nil {
+				say("")
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nil; their errors are in errs
+	return errors.Join(errs...)
+}
+
+// Until asks check, every interval, until it is done. An error of check is a reason to go on waiting; only the end of ctx ends the wait.
+func Until(ctx context.Context, what string, interval time.Duration, check func(context.Context) (done bool, why string, err error), report func(why string)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	last := ""
+	for {
+		done, why, err := check(ctx)
+		if done && err == nil {
+			return nil
+		}
+		if err != nil && ctx.Err() == nil {
+			why = err.Error()
+		}
+		if why != last && why != "" {
+			last = why
+			report(why)
+		}
+		select {
+		case <-ctx.Done():
+			return &Error{What: what, Why: last, Err: context.Cause(ctx)}
+		case <-tick.C:
+		}
+	}
+}

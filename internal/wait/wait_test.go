@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wait
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestUntilTellsEachReasonOnce(t *testing.T) {
+	answers := []string{"no disk", "no disk", "no network", ""}
+	var told []string
+	n := 0
+	err := Until(t.Context(), "x", time.Nanosecond, func(context.Context) (bool, string, error) {
+		n++
+		why := answers[n-1]
+		return why == "", why, nil
+	}, func(why string) { told = append(told, why) })
+	if err != nil || !slices.Equal(told, []string{"no disk", "no network"}) {
+		t.Errorf("told %q, %v", told, err)
+	}
+}
+
+func TestUntilEndsWithTheLastReason(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := Until(ctx, "the moon", time.Nanosecond, func(context.Context) (bool, string, error) {
+		cancel(context.DeadlineExceeded)
+		return false, "clouds", nil
+	}, func(string) {})
+	if !errors.Is(err, context.DeadlineExceeded) || Why(err) != "clouds" {
+		t.Fatal(err)
+	}
+	if got, want := err.Error(), "waiting for the moon: clouds (time is up)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestAllReturnsEveryError(t *testing.T) {
+	bad := errors.New("bad")
+	var done []string
+	err := All(t.Context(), func(what, why string) {
+		if why == "" {
+			done = append(done, what)
+		}
+	},
+		Wait{What: "a", Run: func(context.Context, func(string)) error { return nil }},
+		Wait{What: "b", Run: func(context.Context, func(string)) error { return bad }},
+	)
+	if !errors.Is(err, bad) || !slices.Equal(done, []string{"a"}) {
+		t.Errorf("done %q, %v", done, err)
+	}
+}

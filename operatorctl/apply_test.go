@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+)
+
+// A request that fails brings no watch event: the pass itself has to see to it that it is tried again, and not wait for the audit.
+func TestRefusedObjectIsTriedAgain(t *testing.T) {
+	broken := true
+	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if broken && o.GetObjectKind().GroupVersionKind().Kind == "Service" && o.GetName() == "default-glance" {
+			return errors.New("the API server is busy")
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	b := newBench(t, funcs, newCloud())
+	b.reconcile()
+	if s := b.component("glance"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "busy") {
+		t.Fatalf("%s: %s", s.State, s.Message)
+	}
+	m := b.r.clouds[cloudKey]
+	if m.refusals != 1 {
+		t.Fatal("the pass does not know that something was refused")
+	}
+	broken = false
+	b.reconcile()
+	if s := b.component("glance"); s.State == v1alpha1.Degraded {
+		t.Fatalf("still %s: %s", s.State, s.Message)
+	}
+	if m.refusals != 0 {
+		t.Error("the delay does not start anew")
+	}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		p := &pass{r: b.r, m: m, now: b.clock, refused: true}
+		if got := p.next(false).RequeueAfter; got != want*time.Second {
+			t.Errorf("tried again after %s, want %d s", got, want)
+		}
+	}
+}
+
+// While the database is away, the fix of a component whose schema has long been made must get through.
+func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
+	c := &part{outcomes: []effects.Outcome{{Effect: effects.Effect{Key: "database/glance", Hash: "1", Stage: effects.Before}, State: effects.Failed}}}
+	p := &pass{cr: newCloud()}
+	if p.ready(c, effects.Before) {
+		t.Error("a workload is made before its database")
+	}
+	p.cr.Status.Effects = map[string]string{"database/glance": "1"}
+	if !p.ready(c, effects.Before) {
+		t.Error("a database that was made and cannot be verified now holds up the workload")
+	}
+}
+
+// The backup alone needs the administrator's password; a Secret that is missing is its trouble, not the cloud's.
+func TestMissingAdminSecretIsTheBackupsTroubleOnly(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	const patch = `{"spec":{"mysql":{"password":null,"passwordSecretRef":{"name":"gone","key":"password"}},"backup":{"disable":false},"keystone":{"replicas":2}}}`
+	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if s := b.component("backup"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "gone") {
+		t.Errorf("backup is %s: %s", s.State, s.Message)
+	}
+}

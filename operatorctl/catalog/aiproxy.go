@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+func aiproxy() component.Component {
+	return component.Component{
+		Name: "aiproxy", SpecKey: "aiproxy", StatusKey: "aiproxy", Summary: "one entrance to many language models",
+		Products: withAI,
+		After:    []string{"keystone"},
+		Image:    component.Image{Hyper: true},
+		Workload: component.Workload{Ping: true},
+		Config:   &component.Config{Groups: apiGroups, Options: syncTables},
+		Database: &component.Database{Name: "aiproxy"},
+		Account:  &component.Account{User: "aiproxy-admin"},
+		Service: &component.Service{
+			Annotations: ingressOverHTTPS, Ports: []component.Port{{Name: "api", Port: 31513, SpecKey: "service.nodePort"}},
+		},
+		Endpoints: []component.Endpoint{{Service: "aiproxy", Type: "aiproxy"}},
+		Ingress: &component.Ingress{Path: "/ai/", Annotations: map[string]string{
+			"nginx.ingress.kubernetes.io/backend-protocol":   "HTTPS",
+			"nginx.ingress.kubernetes.io/proxy-ssl-verify":   "off",
+			"nginx.ingress.kubernetes.io/proxy-read-timeout": "600",
+			"nginx.ingress.kubernetes.io/proxy-buffering":    "off",
+		}},
+	}
+}

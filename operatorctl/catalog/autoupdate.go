@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+func autoupdate() component.Component {
+	return component.Component{
+		Name: "autoupdate", SpecKey: "autoupdate", StatusKey: "autoupdate", Summary: "asks for new releases",
+		Editions:  eeOnly,
+		After:     []string{"keystone"},
+		Image:     component.Image{Hyper: true},
+		Workload:  component.Workload{DBInit: true, Listens: true, ServiceAccount: clusterAdmin},
+		Config:    &component.Config{Groups: apiGroups, Options: autoupdateOptions},
+		Database:  &component.Database{Name: "autoupdate"},
+		Account:   &component.Account{User: "autoupdate"},
+		Service:   apiPort(30981),
+		Endpoints: []component.Endpoint{{Service: "autoupdate", Type: "autoupdate"}},
+	}
+}
+
+func autoupdateOptions(component.Inputs) map[string]any {
+	return map[string]any{
+		"update_server": "https://iso.yunion.cn", "channel": "stable", "kubernetes_mode": true, "update_check_interval_hours": 1,
+		"host_update_start_hour": 2, "host_update_stop_hour": 4, "host_update_time_zone": "Asia/Shanghai",
+	}
+}

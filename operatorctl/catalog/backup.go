@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// backup dumps the databases of the cloud every night. It is ours, not the cloud's.
+func backup() component.Component {
+	return component.Component{
+		Name: "backup", SpecKey: "backup", Summary: "a nightly dump of the cloud's databases to a volume",
+		OffByDefault: true,
+		Image:        component.Image{Reference: "mariadb"},
+		Workload: component.Workload{
+			Kind: component.CronJob, Schedule: "0 2 * * *", NoCerts: true, NodeRole: "any", CPU: "100m", Memory: "64Mi",
+			Command: []string{"sh", "/etc/backup/backup.sh"},
+			Env: func(in component.Inputs) []corev1.EnvVar {
+				keep := int32(7)
+				if k := in.Cluster.Spec.Backup.Keep; k != nil {
+					keep = *k
+				}
+				return []corev1.EnvVar{{Name: "KEEP", Value: fmt.Sprint(keep)}}
+			},
+			Mounts: []component.Mount{{Name: "dumps", Path: "/backup", Storage: true}},
+		},
+		Config: &component.Config{Plain: "backup.sh.tmpl", File: "backup.sh", Dir: "/etc/backup", Files: func(in component.Inputs) map[string]string {
+			return map[string]string{"my.cnf": fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=%s\npassword=%q\n",
+				in.Cluster.MysqlHost, in.Cluster.MysqlPort, in.Cluster.MysqlUser, in.Credentials[component.AdminPassword])}
+		}},
+		Storage: &component.Storage{Size: "20Gi"},
+	}
+}

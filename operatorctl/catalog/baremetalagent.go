@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// baremetalAgent runs on the network of the machines it installs, one per zone.
+func baremetalAgent() component.Component {
+	return component.Component{
+		Name: "baremetal-agent", SpecKey: "baremetalagent", StatusKey: "baremetalagent", Summary: "installs physical machines",
+		Products: []component.Product{component.FullStack, component.Edge},
+		After:    []string{"keystone", "region"},
+		Workload: component.Workload{
+			NodeRole: "baremetal", Privileged: true, HostNetwork: true, PerZone: true,
+			Mounts: []component.Mount{{Name: "opt", Path: "/opt/cloud/workspace", Storage: true}},
+		},
+		Config: &component.Config{Groups: noDatabase, Options: func(in component.Inputs) map[string]any {
+			return map[string]any{"port": 8879, "zone": in.Cluster.Zone, "auto_register_baremetal": false, "linux_default_root_user": true}
+		}},
+		Account:  &component.Account{User: "baremetal"},
+		Register: []component.CatalogService{{Name: "baremetal", Type: "baremetal"}},
+		Storage:  &component.Storage{Size: "100G"},
+	}
+}

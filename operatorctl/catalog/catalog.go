@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package catalog is the table of the cloud's components: one file and one value each. It says what there is; how it is made is not
+// its business.
+package catalog
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// All components, in the order in which people read them. The order of deployment follows from After.
+func All() []component.Component {
+	return []component.Component{
+		etcd(),
+		keystone(),
+		region(),
+		scheduler(),
+		glance(),
+		logger(),
+		yunionconf(),
+		yunionagent(),
+		apigateway(),
+		web(),
+		webconsole(),
+		climc(),
+		notify(),
+		scheduledtask(),
+		apimap(),
+		regionDNS(),
+		kubeserver(),
+
+		victoriaMetrics(),
+		telegraf(),
+		monitor(),
+		cloudmon(),
+
+		ansibleserver(),
+		devtool(),
+		cloudid(),
+		cloudevent(),
+		cloudproxy(),
+		cloudnet(),
+		cloudmux(),
+		s3gateway(),
+		serviceOperator(),
+
+		llm(),
+		mcpServer(),
+		aiproxy(),
+
+		host(),
+		hostDeployer(),
+		hostImage(),
+		hostHealth(),
+		sdnAgent(),
+		ovnNorth(),
+		vpcagent(),
+		ovsdbServer(),
+		ovsVswitchd(),
+		ovnController(),
+		lbagent(),
+		baremetalAgent(),
+		esxiAgent(),
+
+		meter(),
+		billing(),
+		suggestion(),
+		report(),
+		echartsSSR(),
+		autoupdate(),
+		bastionhost(),
+		extdb(),
+		itsm(),
+
+		backup(),
+	}
+}
+
+// What many components share.
+var (
+	apiGroups  = []component.Group{component.GroupTLS, component.GroupCommon, component.GroupDB}
+	noDatabase = []component.Group{component.GroupTLS, component.GroupCommon}
+	withHosts  = []component.Product{component.FullStack, component.Edge, component.LightEdge, component.AI}
+	withAI     = []component.Product{component.FullStack, component.CMP, component.Edge, component.AI}
+	withoutAI  = []component.Product{component.FullStack, component.CMP, component.Edge}
+	// notOnSite are the products that manage other clouds only, or too.
+	notOnSite = []component.Product{component.FullStack, component.CMP}
+	eeOnly    = []component.Edition{component.EE}
+	eeSupport = []component.Edition{component.EE, component.CESupport}
+	// ingressOverHTTPS tells an ingress controller that the pods behind a Service speak HTTPS.
+	ingressOverHTTPS = map[string]string{"traefik.ingress.kubernetes.io/service.serversscheme": "https"}
+)
+
+// The service accounts of pods that talk to Kubernetes (templates/operator/rbac).
+const (
+	clusterAdmin = "onecloud-cluster-admin"
+	nodeReader   = "onecloud-node-reader"
+)
+
+// syncTables is the configuration of an ordinary service: it makes its tables when it starts.
+func syncTables(component.Inputs) map[string]any { return map[string]any{"auto_sync_table": true} }
+
+// unless gives the reason why a component is off, for a Gate.
+func unless(open bool, why string) string {
+	if open {
+		return ""
+	}
+	return why
+}
+
+// usualRights are for images that run more than the cloud's one program: a web server, ssh, ansible, a Java machine.
+func usualRights() *corev1.SecurityContext {
+	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
+}
+
+// apiPort is the Service of an ordinary API: one port, published on every node under its own number.
+func apiPort(number int32) *component.Service {
+	return &component.Service{Ports: []component.Port{{Name: "api", Port: number, SpecKey: "service.nodePort"}}}
+}
+
+func httpsGet(path string, port int32, period int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: intstr.FromInt32(port), Scheme: corev1.URISchemeHTTPS,
+		}},
+		PeriodSeconds: period, TimeoutSeconds: 3, FailureThreshold: 3,
+	}
+}

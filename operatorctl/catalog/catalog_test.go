@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/templates/services"
+)
+
+func TestNamesAndKeys(t *testing.T) {
+	seen := map[string]bool{}
+	name := regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+	spec := &v1alpha1.OnecloudClusterSpec{}
+	for _, c := range catalog.All() {
+		if seen[c.Name] {
+			t.Errorf("%s is listed twice", c.Name)
+		}
+		seen[c.Name] = true
+		if !name.MatchString(c.Name) || len(c.Name) > 26 {
+			t.Errorf("%q is no name for objects", c.Name)
+		}
+		if c.Summary == "" {
+			t.Errorf("%s has no summary", c.Name)
+		}
+		if c.SpecKey != "" && spec.Component(c.SpecKey) == nil {
+			t.Errorf("%s: the spec has no block %q", c.Name, c.SpecKey)
+		}
+		for _, s := range c.Workload.Sidecars {
+			if s.SpecKey != "" && spec.Container(s.SpecKey) == nil {
+				t.Errorf("%s: the spec has no block %q", c.Name, s.SpecKey)
+			}
+		}
+		if c.StatusKey != "" && c.StatusKey != "etcd" && (&v1alpha1.Legacy{}).Workload(c.StatusKey) == nil {
+			t.Errorf("%s: the status has no key %q", c.Name, c.StatusKey)
+		}
+	}
+}
+
+// Ports of nodes are shared by all components; so are the identifiers outside Kubernetes.
+func TestNothingIsTakenTwice(t *testing.T) {
+	owner := map[string]string{}
+	claim := func(what, who string) {
+		if other, taken := owner[what]; taken && other != who {
+			t.Errorf("%s belongs to %s and %s", what, other, who)
+		}
+		owner[what] = who
+	}
+	for _, c := range catalog.All() {
+		if c.Service != nil {
+			for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
+				ports := map[string]bool{}
+				for _, p := range s.Ports {
+					if ports[p.Name] {
+						t.Errorf("%s has two ports %q", c.Name, p.Name)
+					}
+					ports[p.Name] = true
+					n := max(p.NodePort, p.Port)
+					if s.ClusterIP || s.Headless {
+						continue
+					}
+					if n < 30000 || n > 32767 {
+						t.Errorf("%s: %d is no NodePort", c.Name, n)
+					}
+					claim(fmt.Sprint("port ", n), c.Name)
+				}
+			}
+		}
+		if c.Database != nil {
+			claim("database "+c.Database.Name, c.Name)
+			claim("database account "+c.Database.Account(), c.Name)
+		}
+		if c.Account != nil {
+			claim("account "+c.Account.User, c.Name)
+		}
+		for _, e := range c.Endpoints {
+			claim("endpoint "+e.Service, c.Name)
+		}
+	}
+}
+
+func TestAfterIsKnownAndAcyclic(t *testing.T) {
+	after := map[string][]string{}
+	for _, c := range catalog.All() {
+		after[c.Name] = c.After
+	}
+	var visit func(name string, path []string)
+	visit = func(name string, path []string) {
+		if slices.Contains(path, name) {
+			t.Fatalf("%s wait for each other", strings.Join(append(path, name), " → "))
+		}
+		next, known := after[name]
+		if !known {
+			t.Fatalf("%s comes after %q, which does not exist", path[len(path)-1], name)
+		}
+		for _, n := range next {
+			visit(n, append(path, name))
+		}
+	}
+	for name := range after {
+		visit(name, nil)
+	}
+}
+
+func TestTemplatesParse(t *testing.T) {
+	used := map[string]bool{}
+	for _, c := range catalog.All() {
+		if c.Config == nil {
+			continue
+		}
+		if c.Config.Plain != "" {
+			used[c.Config.Plain] = true
+		}
+		if c.Config.Sealed != "" {
+			used[c.Config.Sealed] = true
+		}
+		if of := c.Config.Of; of != "" && !slices.ContainsFunc(catalog.All(), func(o component.Component) bool { return o.Name == of && o.Config != nil }) {
+			t.Errorf("%s shares the configuration of %q, which has none", c.Name, of)
+		}
+	}
+	files, err := fs.Glob(services.FS, "*.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if _, err := template.ParseFS(services.FS, f); err != nil {
+			t.Error(err)
+		}
+		if !used[f] {
+			t.Errorf("%s belongs to no component", f)
+		}
+		delete(used, f)
+	}
+	for f := range used {
+		t.Errorf("template %s does not exist", f)
+	}
+}
+
+// Every image resolves, in every edition and product.
+func TestImagesResolve(t *testing.T) {
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, edition := range []string{"ce", "ce/support", "ee"} {
+		cr := &v1alpha1.OnecloudCluster{}
+		cr.Name, cr.Annotations = "default", map[string]string{v1alpha1.AnnotationEdition: edition}
+		cr.Spec.MySQL.Host, cr.Spec.Version = "db", "v4.0.1"
+		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, r := range cluster.Components {
+			if r.Problem != "" || r.FullImage == "" && r.Workload.Kind != component.NoWorkload {
+				t.Errorf("%s in %s: image %q, %s", name, edition, r.FullImage, r.Problem)
+			}
+		}
+	}
+}
+
+// The odd ones stay few: more than a fifth with an Adapt means that the vocabulary lacks a word.
+func TestFewAreOdd(t *testing.T) {
+	odd := 0
+	all := catalog.All()
+	for _, c := range all {
+		if c.Adapt != nil {
+			odd++
+		}
+	}
+	if odd*5 > len(all) {
+		t.Errorf("%d of %d components have an Adapt", odd, len(all))
+	}
+}
+
+// lengthy may be longer than an ordinary component: they are of a kind of their own.
+var lengthy = []string{"etcd", "web", "glance", "keystone", "backup"}
+
+func TestComponentsAreShort(t *testing.T) {
+	set := token.NewFileSet()
+	pkgs, err := parser.ParseDir(set, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // the package has no build tags
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range pkgs["catalog"].Files {
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Type.Params.NumFields() > 0 || fn.Type.Results.NumFields() != 1 || slices.Contains(lengthy, strings.ToLower(fn.Name.Name)) {
+				continue
+			}
+			if sel, ok := fn.Type.Results.List[0].Type.(*ast.SelectorExpr); !ok || sel.Sel.Name != "Component" {
+				continue
+			}
+			if n := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line + 1; n > 25 {
+				t.Errorf("%s: %s takes %d lines", name, fn.Name.Name, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// cloudmux is a pod with the command lines of other clouds; it waits for somebody to come in.
+func cloudmux() component.Component {
+	return component.Component{
+		Name: "cloudmux", SpecKey: "cloudmux", Summary: "the command lines of other clouds, in a pod",
+		Products: withoutAI, OffByDefault: true,
+		Image:    component.Image{EE: "cloudmux-ee", EEFor: eeOnly},
+		Workload: component.Workload{Command: []string{"tail", "-f", "/dev/null"}, Security: usualRights()},
+	}
+}

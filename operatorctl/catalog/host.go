@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// host is the agent of a compute node. Its configuration and account also serve the other agents there, and host-deployer where there
+// are no compute nodes.
+func host() component.Component {
+	w := hostAgent("host")
+	w.Products, w.PodLabels = withHosts, map[string]string{"onecloud.yunion.io/host-deployer": ""}
+	w.Env, w.WorkingDir, w.GracePeriod = hostEnv, "/opt/cloud", 300
+	w.Probe, w.StartSeconds = httpsGet("/ping", 8885, 5), 3000
+	return component.Component{
+		Name: "host", SpecKey: "hostagent", Summary: "runs servers on a compute node",
+		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
+		Image:    component.Image{Hyper: true},
+		Workload: w,
+		Config:   &component.Config{Groups: noDatabase, File: "common.conf", Dir: hostConfDir, Options: hostOptions},
+		Account:  &component.Account{User: "hostadmin"},
+		Register: []component.CatalogService{{Name: "host", Type: "host"}},
+	}
+}
+
+func hostOptions(in component.Inputs) map[string]any {
+	s := in.Cluster.Spec.Hostagent
+	o := map[string]any{
+		"port":                     8885,
+		"enable_remote_executor":   true,
+		"disable_security_group":   s.DisableSecurityGroup,
+		"manage_ntp_configuration": s.ManageNtpConfiguration,
+		"host_cpu_passthrough":     s.HostCPUPassthrough == nil || *s.HostCPUPassthrough,
+		"default_qemu_version":     "10.0.7",
+		"disable_local_vpc":        localVPC(*in.Cluster.Spec) != "",
+	}
+	if s.DefaultQemuVersion != "" {
+		o["default_qemu_version"] = s.DefaultQemuVersion
+	}
+	return o
+}
+
+func hostEnv(in component.Inputs) []corev1.EnvVar {
+	return append(ovnEnv(in),
+		corev1.EnvVar{Name: "HOST_SYSTEM_SERVICES_OFF", Value: "host-deployer,host_sdnagent,telegraf"},
+		corev1.EnvVar{Name: "HOST_TELEGRAF_CONFIG_DIR", Value: "/etc/telegraf"})
+}
+
+// ovnEnv tells an agent where the networks of servers are kept.
+func ovnEnv(in component.Inputs) []corev1.EnvVar {
+	return []corev1.EnvVar{
+		{Name: "HOST_OVN_SOUTH_DATABASE", Value: ovnAddress(in, "south-db")},
+		{Name: "HOST_OVN_ENCAP_IP_DETECTION_METHOD", Value: in.Cluster.Spec.Hostagent.OvnEncapIPDetectionMethod},
+		{Name: "OVN_CONTAINER_IMAGE_TAG", Value: openvswitchTag},
+	}
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// kubeserver manages the cluster it runs in too, and installs the object store and the monitoring stack there.
+func kubeserver() component.Component {
+	return component.Component{
+		Name: "kubeserver", SpecKey: "kubeserver", StatusKey: "kubeserver", Summary: "Kubernetes clusters in the cloud",
+		After:     []string{"keystone"},
+		Workload:  component.Workload{DBInit: true, Listens: true, EtcdTLS: true, ServiceAccount: clusterAdmin, Security: usualRights()},
+		Config:    &component.Config{Groups: apiGroups, Options: kubeserverOptions},
+		Database:  &component.Database{Name: "kubeserver"},
+		Account:   &component.Account{User: "kubeserver"},
+		Service:   apiPort(30442),
+		Endpoints: []component.Endpoint{{Service: "k8s", Type: "k8s", Path: "/api"}},
+	}
+}
+
+func kubeserverOptions(in component.Inputs) map[string]any {
+	return map[string]any{
+		"auto_sync_table":      true,
+		"https_port":           in.Cluster.NodePort("kubeserver", ""),
+		"tls_cert_file":        "/etc/yunion/pki/service.crt",
+		"tls_private_key_file": "/etc/yunion/pki/service.key",
+	}
+}

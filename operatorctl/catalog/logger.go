@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+func logger() component.Component {
+	return component.Component{
+		Name: "logger", SpecKey: "logger", StatusKey: "logger", Summary: "the record of who did what",
+		After:     []string{"keystone"},
+		Image:     component.Image{Hyper: true},
+		Workload:  component.Workload{DBInit: true, Ping: true},
+		Config:    &component.Config{Groups: apiGroups},
+		Database:  &component.Database{Name: "yunionlogger"},
+		Account:   &component.Account{User: "loggeradmin"},
+		Service:   apiPort(30999),
+		Endpoints: []component.Endpoint{{Service: "log", Type: "log"}},
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// openvswitchImage has the programs of Open vSwitch and OVN.
+var openvswitchImage = component.Image{Name: "openvswitch", Tag: openvswitchTag}
+
+const openvswitchTag = "2.12.4-20260415"
+
+func ovnNorth() component.Component {
+	return component.Component{
+		Name: "ovn-north", SpecKey: "ovnNorth", StatusKey: "ovnNorth", Summary: "the networks of servers, as a whole",
+		Products: withHosts, Gate: localVPC,
+		Image: openvswitchImage,
+		Workload: component.Workload{
+			Command: []string{"/start.sh", "north"}, NoCerts: true, Listens: true,
+			Security: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_NICE"}}},
+		},
+		Service: &component.Service{Ports: []component.Port{
+			{Name: "north-db", Port: 32241, TargetPort: 6641},
+			{Name: "south-db", Port: 32242, TargetPort: 6642},
+		}},
+	}
+}
+
+func ovsdbServer() component.Component {
+	return component.Component{
+		Name: "host-ovsdb-server", SpecKey: "hostagent.OvnController", Summary: "the switch of a node: its database",
+		Products: withHosts,
+		Image:    openvswitchImage,
+		Workload: openvswitch("ovsdb-server", "ovsdb"),
+	}
+}
+
+func ovsVswitchd() component.Component {
+	return component.Component{
+		Name: "host-ovs-vswitchd", SpecKey: "hostagent.OvnController", Summary: "the switch of a node",
+		Products: withHosts,
+		After:    []string{"host-ovsdb-server"},
+		Image:    openvswitchImage,
+		Workload: openvswitch("ovs-vswitchd", "vswitchd"),
+	}
+}
+
+func ovnController() component.Component {
+	return component.Component{
+		Name: "host-ovn-controller", SpecKey: "hostagent.OvnController", Summary: "the networks of servers, on a node",
+		Products: withHosts, Gate: localVPC,
+		After:    []string{"host-ovs-vswitchd", "ovn-north"},
+		Image:    openvswitchImage,
+		Workload: openvswitch("ovn-controller", "controller"),
+	}
+}
+
+// openvswitch is one program of it on nodes that run servers or load balancers.
+func openvswitch(container, program string) component.Workload {
+	dir := func(name, path string) component.Mount {
+		return component.Mount{Name: name, Path: path, HostPath: path, HostPathType: corev1.HostPathDirectoryOrCreate}
+	}
+	return component.Workload{
+		Kind: component.DaemonSet, NodeRole: "host,lbagent", Privileged: true, HostNetwork: true, HostNamespaces: true, NoCerts: true,
+		ContainerName: container, Command: []string{"/start.sh", program},
+		PriorityClass: "system-node-critical", MaxUnavailable: 3,
+		Mounts: []component.Mount{
+			dir("var-run-openvswitch", "/var/run/openvswitch"), dir("var-log-openvswitch", "/var/log/openvswitch"),
+			dir("etc-openvswitch", "/etc/openvswitch"), dir("lib-modules", "/lib/modules"),
+		},
+	}
+}
+
+// localVPC is the gate of what makes networks of servers on our own nodes.
+func localVPC(s component.Spec) string {
+	if s.ProductVersion == string(component.LightEdge) {
+		return "product LightEdge has no local VPC"
+	}
+	return unless(!s.DisableLocalVpc, "spec.disableLocalVpc is set")
+}
+
+// ovnAddress of one of ovn-north's databases.
+func ovnAddress(in component.Inputs, port string) string {
+	return fmt.Sprintf("tcp:%s:%d", in.Cluster.Object("ovn-north"), in.Cluster.NodePort("ovn-north", port))
+}

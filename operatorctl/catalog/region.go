@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+func region() component.Component {
+	return component.Component{
+		Name: "region", SpecKey: "regionServer", StatusKey: "region", Summary: "compute: servers, disks, networks, cloud accounts",
+		After: []string{"keystone"},
+		Image: component.Image{EE: "region-ee", EEFor: eeOnly, Hyper: true},
+		Workload: component.Workload{
+			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true,
+			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
+		},
+		Config:    &component.Config{Groups: apiGroups, Options: regionOptions},
+		Database:  &component.Database{Name: "yunioncloud"},
+		Account:   &component.Account{User: "regionadmin"},
+		Service:   apiPort(30888),
+		Endpoints: []component.Endpoint{{Service: "region2", Type: "compute_v2"}},
+		Setup:     []string{"region-topology"},
+	}
+}
+
+func regionOptions(in component.Inputs) map[string]any {
+	o := map[string]any{
+		"auto_sync_table":               true,
+		"port_v2":                       in.Cluster.NodePort("region", ""),
+		"baremetal_prepare_package_url": "https://" + in.Cluster.PublicHost("web") + "/baremetal-prepare/baremetal_prepare.tar.gz",
+	}
+	if s := in.Cluster.Spec.RegionServer; s.DNSServer != "" {
+		o["dns_server"] = s.DNSServer
+	} else if in.Cluster.LoadBalancer != "" {
+		o["dns_server"] = in.Cluster.LoadBalancer
+	}
+	if d := in.Cluster.Spec.RegionServer.DNSDomain; d != "" {
+		o["dns_domain"] = d
+	}
+	return o
+}

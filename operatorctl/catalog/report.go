@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+func report() component.Component {
+	return component.Component{
+		Name: "report", SpecKey: "report", StatusKey: "report", Summary: "reports on use",
+		Editions:  eeOnly,
+		Products:  withAI,
+		After:     []string{"keystone", "meter"},
+		Image:     component.Image{Hyper: true},
+		Workload:  component.Workload{Listens: true},
+		Config:    &component.Config{Groups: apiGroups, Options: syncTables},
+		Database:  &component.Database{Name: "report"},
+		Account:   &component.Account{User: "report"},
+		Service:   apiPort(30967),
+		Endpoints: []component.Endpoint{{Service: "report", Type: "report"}},
+	}
+}

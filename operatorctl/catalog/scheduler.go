@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// scheduler lives in region's database with region's account. It has no tables of its own, and ignores --exit-after-db-init.
+func scheduler() component.Component {
+	return component.Component{
+		Name: "scheduler", SpecKey: "scheduler", StatusKey: "scheduler", Summary: "chooses hosts for servers",
+		After:    []string{"keystone", "region"},
+		Image:    component.Image{Hyper: true},
+		Workload: component.Workload{Ping: true},
+		Config: &component.Config{Groups: apiGroups, AccountOf: "region", Options: func(in component.Inputs) map[string]any {
+			return map[string]any{"scheduler_port": in.Cluster.NodePort("scheduler", "")}
+		}},
+		Service:   apiPort(30887),
+		Endpoints: []component.Endpoint{{Service: "scheduler", Type: "scheduler"}},
+	}
+}

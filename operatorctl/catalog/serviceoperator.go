@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// serviceOperator makes resources of the cloud out of Kubernetes objects. Installers of this cloud have always left it off.
+func serviceOperator() component.Component {
+	return component.Component{
+		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "resources of the cloud as Kubernetes objects",
+		Products: withoutAI, OffByDefault: true,
+		After: []string{"keystone"},
+		Workload: component.Workload{
+			ContainerName: "manager", Command: []string{"/manager", "--config", "/etc/yunion/oro.conf"}, NoCerts: true, ServiceAccount: clusterAdmin,
+			// The name by which the earlier operator selected its pods.
+			PodLabels: map[string]string{v1alpha1.LabelComponent: "osOperator", v1alpha1.LabelApp: "osOperator"},
+			Sidecars:  []component.Sidecar{{Name: "init", Init: true, Command: []string{"kubectl", "apply", "-f", "/etc/crds/"}}},
+		},
+		Config:  &component.Config{File: "oro.conf", Options: serviceOperatorOptions, Secrets: serviceOperatorSecrets},
+		Account: &component.Account{User: "osOperator"},
+		Service: apiPort(30885),
+	}
+}
+
+func serviceOperatorOptions(in component.Inputs) map[string]any {
+	return map[string]any{
+		"auth_url": in.Cluster.AuthURL(), "region": in.Cluster.Region, "admin_username": "osOperator", "admin_domain": "Default", "admin_project": "system",
+		"ap_dense": true, "enable_webhooks": false, "sync_period": 15,
+	}
+}
+
+func serviceOperatorSecrets(in component.Inputs) map[string]any {
+	return map[string]any{"admin_password": in.Credentials[component.AccountPassword("onecloud-service-operator")]}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// telegraf measures every node. On a compute node its configuration comes from the host agent, elsewhere from telegraf-init.
+func telegraf() component.Component {
+	return component.Component{
+		Name: "telegraf", SpecKey: "telegraf", Summary: "metrics of the nodes",
+		Products: withHosts,
+		After:    []string{"victoria-metrics"},
+		Image:    component.Image{Tag: "release-1.36.4-6"},
+		Workload: component.Workload{
+			Kind: component.DaemonSet, NodeRole: "any", Privileged: true, HostNetwork: true, NoCerts: true, MaxUnavailable: 20,
+			ServiceAccount: nodeReader,
+			Command:        []string{}, Env: telegrafEnv,
+			Args: []string{"/usr/bin/telegraf", "-config", "/etc/telegraf/telegraf.conf", "-config-directory", "/etc/telegraf/telegraf.d"},
+			Mounts: []component.Mount{
+				{Name: "etc-telegraf", Path: "/etc/telegraf", HostPath: "/etc/telegraf", HostPathType: corev1.HostPathDirectoryOrCreate},
+				{Name: "root", Path: "/hostfs", HostPath: "/", HostPathType: corev1.HostPathDirectory, ReadOnly: true},
+			},
+			Sidecars: telegrafSidecars(),
+		},
+		Adapt: adaptTelegraf,
+	}
+}
+
+func telegrafSidecars() []component.Sidecar {
+	return []component.Sidecar{
+		{
+			Name: "telegraf-init", Init: true, Mounts: true, Command: []string{"/bin/telegraf-init"}, Env: telegrafInitEnv,
+			Image: component.Image{Name: "telegraf-init", Tag: "release-1.36-1"},
+		},
+		{
+			Name: "telegraf-raid-plugin", SpecKey: "telegraf.TelegrafRaid", Mounts: true, Image: component.Image{Tag: "v4.0-20260115.0"},
+			When: func(s component.Spec) bool { return s.Telegraf.EnableRaidPlugin },
+		},
+	}
+}
+
+func telegrafEnv(component.Inputs) []corev1.EnvVar {
+	env := []corev1.EnvVar{{Name: "HOST_MOUNT_PREFIX", Value: "/hostfs"}}
+	for _, dir := range []string{"etc", "proc", "sys", "var", "run"} {
+		env = append(env, corev1.EnvVar{Name: "HOST_" + strings.ToUpper(dir), Value: "/hostfs/" + dir})
+	}
+	return env
+}
+
+func telegrafInitEnv(in component.Inputs) []corev1.EnvVar {
+	return []corev1.EnvVar{
+		{Name: "NODENAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
+		{Name: "INFLUXDB_URL", Value: in.Cluster.URL("victoria-metrics", "", "")},
+	}
+}
+
+// adaptTelegraf takes the configuration from another directory of the node if the spec says so.
+func adaptTelegraf(o *component.Objects, in component.Inputs) error {
+	pod, err := podOf(o)
+	if err != nil {
+		return err
+	}
+	if dir := in.Cluster.Spec.Telegraf.TelegrafConfigDir; dir != "" {
+		for i := range pod.Volumes {
+			if pod.Volumes[i].Name == "etc-telegraf" {
+				pod.Volumes[i].HostPath.Path = dir
+			}
+		}
+	}
+	return nil
+}

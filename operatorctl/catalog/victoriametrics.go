@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+func victoriaMetrics() component.Component {
+	return component.Component{
+		Name: "victoria-metrics", SpecKey: "victoriaMetrics", StatusKey: "victoriaMetrics", Summary: "the time series database",
+		After: []string{"keystone"},
+		Image: component.Image{Tag: "v1.129.1-1"},
+		Workload: component.Workload{
+			Recreate: true, NodeRole: "any", // its volume decides
+			Command: []string{}, Args: victoriaArgs(), Env: victoriaEnv,
+			Probe: httpsGet("/health", 30428, 15), Liveness: httpsGet("/health", 30428, 30),
+			Mounts: []component.Mount{{Name: "server-volume", Path: "/storage", Storage: true}},
+		},
+		Service:   &component.Service{Ports: []component.Port{{Name: "api", Port: 30428}}},
+		Endpoints: []component.Endpoint{{Service: "victoria-metrics", Type: "victoria-metrics"}},
+		Storage:   &component.Storage{Size: "20G"},
+	}
+}
+
+func victoriaArgs() []string {
+	return []string{
+		"--httpListenAddr=:30428", "--tls", "--tlsMinVersion=TLS12", "--tlsCertFile=/etc/yunion/pki/service.crt", "--tlsKeyFile=/etc/yunion/pki/service.key",
+		"--tlsCipherSuites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384," +
+			"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+		"--storageDataPath=/storage", "--envflag.enable=true", "--envflag.prefix=VM_", "--loggerFormat=json", "--dedup.minScrapeInterval=10s",
+		"--influx.databaseNames=telegraf,meter_db,monitor,system,mysql_metrics", "--maxLabelsPerTimeseries=60",
+	}
+}
+
+// victoriaEnv are the flags that depend on the cloud; the program reads them from its environment.
+func victoriaEnv(in component.Inputs) []corev1.EnvVar {
+	days := in.Cluster.Spec.VictoriaMetrics.RetentionPeriodDays
+	if days == 0 {
+		days = 93
+	}
+	env := []corev1.EnvVar{{Name: "VM_retentionPeriod", Value: fmt.Sprintf("%dd", days)}}
+	if in.Cluster.IPv6 {
+		env = append(env, corev1.EnvVar{Name: "VM_enableTCP6", Value: "true"})
+	}
+	return env
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+func web() component.Component {
+	return component.Component{
+		Name: "web", SpecKey: "web", StatusKey: "web", Summary: "the console in the browser",
+		// nginx resolves the names of its upstreams when it starts; all Services are made before any workload.
+		After: []string{"apigateway"},
+		Image: component.Image{EE: "web-ee", EEFor: eeSupport},
+		Workload: component.Workload{
+			Command:  []string{"nginx", "-g", "daemon off;"},
+			Probe:    httpsGet("/ocadm-ping", 443, 5),
+			Security: usualRights(),
+			Sidecars: []component.Sidecar{
+				{Name: "overview", SpecKey: "web.Overview", Image: component.Image{Name: "dashboard-overview"}, Editions: eeOnly,
+					Ports: []corev1.ContainerPort{{Name: "overview", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}},
+				{Name: "docs", SpecKey: "web.Docs", Image: component.Image{Name: "docs-ee"}, Editions: eeOnly,
+					Ports: []corev1.ContainerPort{{Name: "docs", ContainerPort: 8081, Protocol: corev1.ProtocolTCP}}},
+			},
+		},
+		Config: &component.Config{Plain: "web.conf.tmpl", File: "default.conf", Dir: "/etc/nginx/conf.d"},
+		Service: &component.Service{
+			ClusterIP: true, Annotations: ingressOverHTTPS,
+			Ports: []component.Port{{Name: "http", Port: 80}, {Name: "https", Port: 443}},
+		},
+		Ingress: &component.Ingress{Port: "https", Annotations: map[string]string{"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}},
+		Adapt:   adaptWeb,
+	}
+}
+
+// adaptWeb opens ports of the node where there is no ingress controller, and serves plain HTTP behind one that ends TLS itself.
+func adaptWeb(o *component.Objects, in component.Inputs) error {
+	d, ok := o.Workload.(*appsv1.Deployment)
+	if !ok {
+		return fmt.Errorf("workload is a %T", o.Workload)
+	}
+	c := &d.Spec.Template.Spec.Containers[0]
+	if in.Cluster.Spec.Web.UseHTTP {
+		for _, p := range []*corev1.Probe{c.ReadinessProbe, c.StartupProbe} {
+			p.HTTPGet.Port, p.HTTPGet.Scheme = intstr.FromInt32(80), corev1.URISchemeHTTP
+		}
+	}
+	if in.Cluster.HostWeb {
+		for i := range c.Ports {
+			c.Ports[i].HostPort = c.Ports[i].ContainerPort
+		}
+		// The old pod has to leave the ports before the new one can have them.
+		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))}
+	}
+	return nil
+}
+
+// podOf is the pod of the rendered workload.
+func podOf(o *component.Objects) (*corev1.PodSpec, error) {
+	switch w := o.Workload.(type) {
+	case *appsv1.Deployment:
+		return &w.Spec.Template.Spec, nil
+	case *appsv1.StatefulSet:
+		return &w.Spec.Template.Spec, nil
+	case *appsv1.DaemonSet:
+		return &w.Spec.Template.Spec, nil
+	}
+	return nil, fmt.Errorf("workload is a %T", o.Workload)
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+func webconsole() component.Component {
+	return component.Component{
+		Name: "webconsole", SpecKey: "webconsole", StatusKey: "webconsole", Summary: "remote consoles of servers in the browser",
+		After: []string{"keystone"},
+		Image: component.Image{Hyper: true},
+		Workload: component.Workload{
+			ContainerName: "web", Ping: true, Security: usualRights(),
+			Sidecars: []component.Sidecar{{Name: "guacd", SpecKey: "webconsole.Guacd", Image: component.Image{Tag: "1.6.0"}}},
+		},
+		Config:    &component.Config{Groups: apiGroups, Options: webconsoleOptions},
+		Database:  &component.Database{Name: "webconsole"},
+		Account:   &component.Account{User: "webconsole"},
+		Service:   apiPort(30899),
+		Endpoints: []component.Endpoint{{Service: "webconsole", Type: "webconsole"}},
+	}
+}
+
+func webconsoleOptions(in component.Inputs) map[string]any {
+	return map[string]any{
+		"auto_sync_table": true, "enable_auto_login": true, "ipmitool_path": "/usr/sbin/ipmitool", "api_server": "https://" + in.Cluster.PublicHost("web"),
+	}
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// yunionagent knows the machines it runs on.
+func yunionagent() component.Component {
+	command := []string{"/opt/yunion/bin/yunionagent", "--config", "/etc/yunion/yunionagent.conf"}
+	return component.Component{
+		Name: "yunionagent", SpecKey: "yunionagent", Summary: "licence, settings of the platform",
+		Editions: eeSupport,
+		After:    []string{"keystone"},
+		Image:    component.Image{EEFor: []component.Edition{component.CESupport}, Hyper: true},
+		Workload: component.Workload{
+			Kind: component.DaemonSet, HostNetwork: true, HostNamespaces: true, ServiceAccount: clusterAdmin, Security: usualRights(),
+			Command: command, EECommand: append(command[:3:3], "--edition", "ce/support"),
+		},
+		Config:   &component.Config{Groups: apiGroups, Options: syncTables},
+		Database: &component.Database{Name: "yunionagent"},
+		Account:  &component.Account{User: "yunionagent"},
+		Service: &component.Service{
+			Headless: true, Ports: []component.Port{{Name: "api", Port: 30898, SpecKey: "service.nodePort"}},
+		},
+		Endpoints: []component.Endpoint{{Service: "yunionagent", Type: "yunionagent"}},
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// certificates are what the pods of a cloud mount.
+type certificates struct {
+	caPEM              []byte
+	certHash, etcdHash string
+	renewAt            time.Time
+}
+
+// The keys of Secret <cluster>-certs; tools of the earlier operator read them.
+const (
+	keyCACert, keyCAKey           = "ca.crt", "ca.key"
+	keyServiceCert, keyServiceKey = "service.crt", "service.key"
+)
+
+// ensureCertificates makes sure that the cloud has a CA, a service certificate with every name clients use, and etcd's certificates;
+// it renews a leaf at two thirds of its life, or when a name is missing. The CA is never replaced here.
+func (p *pass) ensureCertificates(ctx context.Context) error {
+	current, err := p.storedCertificates(ctx)
+	if err != nil {
+		return err
+	}
+	ca, made, err := p.authority(current)
+	if err != nil {
+		return err
+	}
+	data := map[string][]byte{keyCACert: current[keyCACert], keyCAKey: current[keyCAKey]}
+	if made {
+		if data, err = encodePair(ca, keyCACert, keyCAKey); err != nil {
+			return err
+		}
+	}
+	leaf, renewAt, err := p.leaf(ca, current, keyServiceCert, keyServiceKey, pki.Request{CommonName: "service", Usage: pki.Server}, p.serviceNames())
+	if err != nil {
+		return fmt.Errorf("issuing the service certificate: %w", err)
+	}
+	maps.Copy(data, leaf)
+	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = leaf[keyServiceCert], leaf[keyServiceKey]
+	if err := p.applySecret(ctx, p.cr.Name+"-"+v1alpha1.SecretCerts, data); err != nil {
+		return err
+	}
+	p.certs.caPEM, p.certs.renewAt = data[keyCACert], renewAt
+	if p.certs.certHash, err = engine.Hash(map[string][]byte{"ca": data[keyCACert], "crt": data[keyServiceCert], "key": data[keyServiceKey]}); err != nil {
+		return err
+	}
+	return p.ensureEtcd(ctx, ca)
+}
+
+// storedCertificates is the data of Secret <cluster>-certs. Where the cache has no CA, the API server is asked: a cache that is behind,
+// or a lost label, must not replace the CA of a running cloud.
+func (p *pass) storedCertificates(ctx context.Context) (map[string][]byte, error) {
+	name := p.cr.Name + "-" + v1alpha1.SecretCerts
+	if s := p.live.secret(name); s != nil && len(s.Data[keyCACert]) > 0 {
+		return s.Data, nil
+	}
+	s := &corev1.Secret{}
+	if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the certificates: %w", err)
+	}
+	return s.Data, nil
+}
+
+func (p *pass) authority(current map[string][]byte) (pki.Pair, bool, error) {
+	if len(current[keyCACert]) > 0 {
+		ca, err := pki.ParsePair(current[keyCACert], current[keyCAKey])
+		if err != nil {
+			return pki.Pair{}, false, fmt.Errorf("reading the CA in Secret %q: %w", p.cr.Name+"-"+v1alpha1.SecretCerts, err)
+		}
+		if !p.now.Before(ca.Cert.NotAfter) {
+			return pki.Pair{}, false, fmt.Errorf("the CA in Secret %q ended on %s: delete the Secret, then a new CA and new certificates are made",
+				p.cr.Name+"-"+v1alpha1.SecretCerts, ca.Cert.NotAfter.Format(time.RFC3339))
+		}
+		return ca, false, nil
+	}
+	ca, err := pki.NewCA(p.now, "onecloud")
+	if err != nil {
+		return pki.Pair{}, false, fmt.Errorf("making the CA: %w", err)
+	}
+	return ca, true, nil
+}
+
+// leaf returns the stored certificate if it still serves, else a new one.
+func (p *pass) leaf(ca pki.Pair, current map[string][]byte, certKey, keyKey string, req pki.Request, names []string) (map[string][]byte, time.Time, error) {
+	if len(current[certKey]) > 0 {
+		old, err := pki.ParsePair(current[certKey], current[keyKey])
+		if err == nil && (!pki.NeedsRenewal(old.Cert, p.now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 && pki.SignedBy(old.Cert, ca.Cert) {
+			return map[string][]byte{certKey: current[certKey], keyKey: current[keyKey]}, renewal(ca, old), nil
+		}
+	}
+	req.DNSNames, req.IPs = pki.SplitNames(names)
+	req.NotBefore, req.NotAfter = p.now.Add(-time.Hour), p.now.Add(pki.LeafLifetime)
+	pair, err := pki.Issue(ca, req)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	data, err := encodePair(pair, certKey, keyKey)
+	return data, renewal(ca, pair), err
+}
+
+// endsWith tells whether a leaf lives as long as its CA lets it: a new one would gain nothing.
+func endsWith(ca, leaf pki.Pair) bool { return !leaf.Cert.NotAfter.Before(ca.Cert.NotAfter) }
+
+func renewal(ca, p pki.Pair) time.Time {
+	if endsWith(ca, p) {
+		return ca.Cert.NotAfter
+	}
+	life := p.Cert.NotAfter.Sub(p.Cert.NotBefore)
+	return p.Cert.NotBefore.Add(life * 2 / 3)
+}
+
+func encodePair(p pki.Pair, certKey, keyKey string) (map[string][]byte, error) {
+	key, err := p.KeyPEM()
+	if err != nil {
+		return nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return map[string][]byte{certKey: p.CertPEM(), keyKey: key}, nil
+}
+
+// serviceNames are all names under which a service of this cloud may be called, whether it is enabled now or not:
+// switching one on must not replace the certificate of all others.
+func (p *pass) serviceNames() []string {
+	names := pki.ServiceNames("service", p.cr.Namespace)
+	for _, c := range p.r.catalog {
+		if c.Service == nil {
+			continue
+		}
+		names = append(names, pki.ServiceNames(p.cr.Name+"-"+c.Name, p.cr.Namespace)...)
+		if c.Workload.ReadReplicas {
+			names = append(names, pki.ServiceNames(p.cr.Name+"-"+c.Name+"-slave", p.cr.Namespace)...)
+		}
+	}
+	names = append(names, "localhost", "127.0.0.1", "::1", p.cr.Spec.LoadBalancerEndpoint)
+	names = append(names, p.cr.Spec.CertSANs...)
+	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
+}
+
+// ensureEtcd makes the three certificates of the cloud's etcd, signed by the cloud's CA, each in a Secret of its own
+// (<cluster>-etcd-server, -peer, -client), so that a service that mounts the client's cannot read the server's key.
+func (p *pass) ensureEtcd(ctx context.Context, ca pki.Pair) error {
+	reqs := pki.EtcdRequests(p.cr.Name+"-etcd", p.cr.Namespace, p.etcdNames(), p.now, p.now.Add(pki.LeafLifetime))
+	hash := map[string][]byte{}
+	for role, req := range map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client} {
+		name := p.cr.Name + "-etcd-" + role
+		current := map[string][]byte{}
+		if s := p.live.secret(name); s != nil {
+			current = s.Data
+		}
+		names := slices.Clone(req.DNSNames)
+		for _, ip := range req.IPs {
+			names = append(names, ip.String())
+		}
+		data, renewAt, err := p.leaf(ca, current, etcdFile(role, ".crt"), etcdFile(role, ".key"), req, names)
+		if err != nil {
+			return fmt.Errorf("issuing etcd's %s certificate: %w", role, err)
+		}
+		data[etcdFile(role, "-ca.crt")] = p.certs.caPEM
+		hash[role] = data[etcdFile(role, ".crt")]
+		if err := p.applySecret(ctx, name, data); err != nil {
+			return err
+		}
+		if renewAt.Before(p.certs.renewAt) {
+			p.certs.renewAt = renewAt
+		}
+	}
+	var err error
+	p.certs.etcdHash, err = engine.Hash(hash)
+	return err
+}
+
+func (p *pass) etcdNames() []string {
+	names := pki.ServiceNames(p.cr.Name+"-etcd-client", p.cr.Namespace)
+	if lb := p.cr.Spec.LoadBalancerEndpoint; lb != "" {
+		names = append(names, lb)
+	}
+	return names
+}
+
+// The file names that etcd's clients of the earlier operator know: server.crt, peer.crt, etcd-client.crt, each with .key and -ca.crt.
+func etcdFile(role, suffix string) string {
+	if role == "client" {
+		return "etcd-client" + suffix
+	}
+	return role + suffix
+}
+
+// applySecret brings a Secret of the cloud to the cluster. It belongs to the cloud but outlives it where databases do.
+func (p *pass) applySecret(ctx context.Context, name string, data map[string][]byte) error {
+	s := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()},
+		Data:       data,
+	}
+	changes, err := p.r.applier.Apply(ctx, []client.Object{p.own(s)})
+	p.changes = append(p.changes, changes...)
+	return err
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package component is the vocabulary in which a service of the cloud is described. A Component is data: what it does not say, the
+// engine does not do. How it becomes objects is the business of package render, what happens outside Kubernetes that of package effects.
+package component
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Edition says who may use a cloud.
+type Edition string
+
+// The editions; the annotation onecloud.yunion.io/edition of the CR holds one of them.
+const (
+	CE        Edition = "ce"
+	CESupport Edition = "ce/support"
+	EE        Edition = "ee"
+)
+
+// Product is a set of components (JSON spec.productVersion).
+type Product string
+
+// The products.
+const (
+	FullStack Product = "FullStack"
+	CMP       Product = "CMP"
+	Edge      Product = "Edge"
+	LightEdge Product = "LightEdge"
+	Baremetal Product = "Baremetal"
+	AI        Product = "AI"
+)
+
+// Component is one deployable unit of the cloud.
+type Component struct {
+	// Name is kebab-case; every object of the component is named <cluster>-<Name>[-suffix].
+	Name string
+	// SpecKey is the JSON key of its block in the CR's spec; "a.b" is a container's block within a block; "" looks in spec.components.
+	SpecKey string
+	// StatusKey is the JSON key under which older tools look in status; "" if there is none.
+	StatusKey string
+	// Summary is one line for "ocadm operator components" and the docs.
+	Summary string
+	// Editions and Products that have it; empty means all.
+	Editions []Edition
+	Products []Product
+	// OffByDefault components run only when the CR says disable: false (or their Gate opens).
+	OffByDefault bool
+	// Gate is one more condition on the spec; the reason why the component is off, or "".
+	Gate func(Spec) string
+	// After names the components that must be Available before this one's workload is made.
+	After []string
+
+	Image     Image
+	Workload  Workload
+	Config    *Config
+	Database  *Database
+	Account   *Account
+	Service   *Service
+	Endpoints []Endpoint
+	// Register adds catalogue services without endpoints of their own.
+	Register []CatalogService
+	Storage  *Storage
+	Ingress  *Ingress
+	// Setup names the bootstrap tasks (package effects) that run once the component is Available.
+	Setup []string
+	// Adapt edits the rendered objects of the odd one. It is pure. At most a fifth of the components may have one.
+	Adapt func(*Objects, Inputs) error
+}
+
+// Image says which image a component runs. The full reference is resolved from the CR, see package resolve.
+type Image struct {
+	// Name is the last path element; empty means the component's name.
+	Name string
+	// EE is the name for the editions in EEFor ("-ee" images).
+	EE    string
+	EEFor []Edition
+	// Tag is fixed for third-party images; empty means spec.version.
+	Tag string
+	// TagKey is the JSON key in the component's block that holds the tag, where it is not "tag".
+	TagKey string
+	// Hyper tells that the one big image can stand in for it.
+	Hyper bool
+	// Reference is the complete default reference of an image that is not the cloud's own: "docker.io/library/mariadb:10.11".
+	Reference string
+}
+
+// WorkloadKind is the kind of object that runs the component's pods.
+type WorkloadKind string
+
+// The workload kinds.
+const (
+	Deployment  WorkloadKind = "Deployment"
+	StatefulSet WorkloadKind = "StatefulSet"
+	DaemonSet   WorkloadKind = "DaemonSet"
+	CronJob     WorkloadKind = "CronJob"
+	// NoWorkload is for components that are only configuration, accounts or records.
+	NoWorkload WorkloadKind = "None"
+)
+
+// Workload is what runs. The zero value is an ordinary Deployment of the component's own program:
+// /opt/yunion/bin/<Name> --config /etc/yunion/<Name>.conf on controller nodes.
+type Workload struct {
+	Kind WorkloadKind // "" = Deployment
+	// Products in which it runs; elsewhere the component is only configuration and accounts. Empty means all.
+	Products []Product
+	// Command and Args of the main container; nil means the ordinary command, an empty slice the image's own.
+	Command, Args []string
+	// EECommand replaces Command in the editions of Image.EEFor.
+	EECommand []string
+	// ContainerName, "" = component name.
+	ContainerName string
+	// WorkingDir of the main container, "" = the image's.
+	WorkingDir string
+	Env        func(Inputs) []corev1.EnvVar
+	// PodLabels are further labels of the pods; they are part of the selector.
+	PodLabels map[string]string
+	// DBInit adds the init container that makes the schema: the command plus --auto-sync-table --exit-after-db-init.
+	DBInit bool
+	// Ports of the container beyond those of Service.
+	Ports []corev1.ContainerPort
+	// Sidecars are further containers of the pod.
+	Sidecars []Sidecar
+	// Ping adds the startup and readiness probes HTTPS GET /ping on the first port; Listens asks only whether that port is open.
+	Ping, Listens bool
+	// StartSeconds is how long it may take to start, 0 = ten minutes.
+	StartSeconds int32
+	// Probe is any other readiness probe, Liveness a liveness probe.
+	Probe, Liveness *corev1.Probe
+	// Privileged container; HostNetwork also sets HostPID and HostIPC when HostNamespaces is set.
+	Privileged, HostNetwork, HostNamespaces bool
+	// NodeRole is the node label that must be "enable": "controller" (the default), "host", "baremetal", "lbagent"; "any" for none,
+	// "host,lbagent" for one of several.
+	NodeRole string
+	// PerZone tells that spec.<key>.zones, out of spec.customZones, get a twin <name>-<zone> each. Its pods avoid each other's nodes.
+	PerZone bool
+	// ReplicasKey is the JSON key in the component's block that holds the number of pods, where it is not "replicas".
+	ReplicasKey string
+	// Recreate instead of RollingUpdate.
+	Recreate bool
+	// MaxUnavailable of a DaemonSet.
+	MaxUnavailable int
+	PriorityClass  string
+	ServiceAccount string
+	// Certs mounts ca.crt, service.crt, service.key at /etc/yunion/pki (default true unless NoCerts); EtcdTLS mounts the etcd client certificate.
+	NoCerts, EtcdTLS bool
+	Mounts           []Mount
+	// Schedule of a CronJob.
+	Schedule string
+	// ReadReplicas tells that spec.<key>.slave_replicas may make a read-only twin <name>-slave.
+	ReadReplicas bool
+	// GracePeriod in seconds, 0 = Kubernetes' default.
+	GracePeriod int64
+	DNSOptions  []corev1.PodDNSConfigOption
+	// Memory and CPU requests of the main container ("10m", "10Mi" by default).
+	CPU, Memory string
+	// RunAsUser etc. for images that are not the cloud's own.
+	Security    *corev1.SecurityContext
+	PodSecurity *corev1.PodSecurityContext
+}
+
+// Sidecar is a further container.
+type Sidecar struct {
+	Name string
+	// SpecKey is the path of its block in the spec, "web.Overview"; with neither that nor an image name it runs the component's own image.
+	SpecKey  string
+	Image    Image
+	Editions []Edition
+	// When is one more condition; nil is always.
+	When func(Spec) bool
+	// Init makes it an init container.
+	Init    bool
+	Command []string
+	Env     func(Inputs) []corev1.EnvVar
+	Ports   []corev1.ContainerPort
+	// Mounts gives it what the main container has mounted.
+	Mounts bool
+}
+
+// Mount is a volume and where it goes.
+type Mount struct {
+	Name, Path string
+	// Exactly one source: HostPath, EmptyDir, Storage (the component's PVC), Secret or ConfigMap (name suffix after "<cluster>-").
+	HostPath      string
+	HostPathType  corev1.HostPathType
+	EmptyDir      bool
+	Storage       bool
+	Secret        string
+	ConfigMap     string
+	ReadOnly      bool
+	Bidirectional bool
+	SubPath       string
+}
+
+// Config is the component's configuration file: YAML, one option per key. Ours lie in ConfigMap <cluster>-<Name>, one data key per
+// option, where people may edit them; together with the secrets they make the file in Secret <cluster>-<Name>-config.
+type Config struct {
+	// File name below /etc/yunion; "" = <Name>.conf.
+	File string
+	// Dir where it is mounted, "" = /etc/yunion.
+	Dir string
+	// Groups of options that many services share: "tls", "base", "common", "db" (components.yaml configGroups).
+	Groups []Group
+	// Options of this service alone; nil values are left out.
+	Options func(Inputs) map[string]any
+	// Secrets are options whose values are secret; they never enter the ConfigMap.
+	Secrets func(Inputs) map[string]any
+	// Plain is a file without secrets (nginx, rcadmin) from templates/services/<Plain>; its ConfigMap is mounted itself, key "config".
+	Plain string
+	// Sealed is a file with secrets that is not made of options, from templates/services/<Sealed>; it lies in the Secret, whole.
+	Sealed string
+	// Properties writes the options as lines key=value, for programs in Java.
+	Properties bool
+	// Files are further files with secrets, whole, by name; they lie beside the file.
+	Files func(Inputs) map[string]string
+	// Of names another component whose configuration this one mounts (host agents share host's).
+	Of string
+	// AccountOf names another component whose database and account this one uses (scheduler uses region's).
+	AccountOf string
+}
+
+// Group is a set of options many services share.
+type Group string
+
+// The option groups.
+const (
+	GroupTLS    Group = "tls"
+	GroupBase   Group = "base"
+	GroupCommon Group = "common"
+	GroupDB     Group = "db"
+)
+
+// Database is a schema and the account that owns it. User "" means the same as Name.
+type Database struct {
+	Name, User string
+	// More databases of the same account.
+	More []string
+}
+
+// Account is a user in the identity service with role admin in project system.
+type Account struct {
+	User string
+}
+
+// Service is the Kubernetes Service <cluster>-<Name>: NodePort by default, port = nodePort = targetPort.
+type Service struct {
+	Ports []Port
+	// ClusterIP instead of NodePort; Headless for ClusterIP None.
+	ClusterIP, Headless bool
+	// NameSuffix for a second Service ("-client").
+	NameSuffix  string
+	Annotations map[string]string
+	// More are further Services.
+	More []Service
+}
+
+// Port of a Service. TargetPort and NodePort 0 mean the same number as Port; a number of the CR then replaces all three.
+type Port struct {
+	Name                       string
+	Port, TargetPort, NodePort int32
+	// SpecKey is the JSON path below the component's block that overrides the number: "service.nodePort". "" = fixed.
+	SpecKey string
+}
+
+// Endpoint is an address in the identity service's catalogue. The host of the public interface is the load balancer,
+// that of the others the component's Service.
+type Endpoint struct {
+	Service, Type string
+	// Port "" = first port of the Service, else a port's name. Path "" or "/v3".
+	Port, Path string
+	// Scheme "" = https.
+	Scheme string
+	// Interfaces; nil = public and internal, plus a disabled slave where ReadReplicas is set.
+	Interfaces []string
+	// URL is a complete fixed address instead.
+	URL string
+}
+
+// CatalogService is a catalogue record without endpoints.
+type CatalogService struct{ Name, Type string }
+
+// Storage is the component's PersistentVolumeClaim <cluster>-<Name>.
+type Storage struct {
+	Size  string // "100G"
+	Class string // "" = local-path
+	// HostDir asks the provisioner for a fixed directory (annotation pvc.onecloud.yunion.io/pv-path).
+	HostDir string
+}
+
+// Ingress for the component's Service.
+type Ingress struct {
+	Port        string
+	Path        string // "" = /
+	Annotations map[string]string
+}
+
+// Kinds of the objects a component consists of.
+func (c Component) Kinds() []string {
+	var out []string
+	add := func(kind string, when bool) {
+		if when {
+			out = append(out, kind)
+		}
+	}
+	hasConfig := c.Config != nil && c.Config.Of == ""
+	add("ConfigMap", hasConfig && c.Config.Sealed == "")
+	add("Secret", hasConfig && (c.Config.Plain == "" || c.Config.Files != nil))
+	add("PersistentVolumeClaim", c.Storage != nil)
+	add("Service", c.Service != nil)
+	switch c.Workload.Kind {
+	case "":
+		add(string(Deployment), true)
+	case NoWorkload:
+	default:
+		add(string(c.Workload.Kind), true)
+	}
+	add("Ingress", c.Ingress != nil)
+	return out
+}

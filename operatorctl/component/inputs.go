@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package component
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Spec is the CR's spec, as a Gate sees it.
+type Spec = v1alpha1.OnecloudClusterSpec
+
+// Inputs is everything a component may know when it is rendered: a value, complete before rendering starts. No client, no clock.
+type Inputs struct {
+	// Cluster is the resolved cloud (package resolve fills it).
+	Cluster Cluster
+	// Self is the component being rendered, resolved.
+	Self Resolved
+	// Credentials are generated once; in an offline render they are placeholders.
+	Credentials Credentials
+	// Options are the values people put into the ConfigMaps of the cloud: YAML text by component and option name; they win over ours.
+	Options map[string]map[string]string
+	// CertHash and EtcdHash change when the mounted certificates do; they roll the pods.
+	CertHash, EtcdHash string
+}
+
+// Cluster is what is common to all components of one cloud.
+type Cluster struct {
+	Name, Namespace, UID string
+	Region, Zone         string
+	Version              string
+	Edition              Edition
+	Product              Product
+	// LoadBalancer is the host part of public addresses; "" makes them use the component's Service, see PublicHost.
+	LoadBalancer string
+	IPv6         bool
+	// Mysql is how components reach their database.
+	MysqlHost, MysqlUser string
+	MysqlPort            int
+	// HostWeb binds the web console to ports 80/443 of controller nodes (spec.web.hostPorts or annotation; used with --ingress none).
+	HostWeb bool
+	Spec    *Spec
+	// All resolved components by name.
+	Components map[string]Resolved
+}
+
+// Resolved is a component of one cloud after defaulting and image resolution.
+type Resolved struct {
+	Component
+	// Enabled, or Why it is not ("disabled in spec", "not in edition ce", "not in product CMP").
+	Enabled bool
+	Why     string
+	// FullImage is the complete reference; Sub are those of further containers by container name.
+	FullImage string
+	Sub       map[string]string
+	// Problem is what is wrong with the component's block; it cannot be rendered then.
+	Problem string
+	// Pinned tells that a person chose the image.
+	Pinned bool
+	// Visible tells that the defaults of this component are shown in the spec: it belongs to this cloud, if only switched off.
+	Visible    bool
+	PullPolicy string
+	// Tolerations of the pods, StorageSize and StorageClass of the claim, Schedule of the CronJob.
+	Tolerations               []corev1.Toleration
+	StorageSize, StorageClass string
+	Schedule                  string
+	Replicas, SlaveReplicas   int32
+	// Block is the component's block of the spec (never nil).
+	Block *v1alpha1.ComponentSpec
+	// Internal makes its Service a ClusterIP. NodePorts by port name after overrides; also the port numbers where it is one.
+	Internal  bool
+	NodePorts map[string]int32
+}
+
+// Credentials are the secrets of one cloud, keyed as in Secret <cluster>-credentials: "keystone.bootstrap-password",
+// "<component>.database-password", "<component>.account-password", "mysql.password" (the admin's, gathered, never stored there).
+type Credentials map[string]string
+
+// Objects are the rendered objects of one component before they become a list.
+type Objects struct {
+	ConfigMaps []client.Object
+	Secrets    []client.Object
+	PVCs       []client.Object
+	Services   []client.Object
+	// Workload is *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet or *batchv1.CronJob; Twins are read-only replicas and per-zone copies.
+	Workload  client.Object
+	Twins     []client.Object
+	Ingresses []client.Object
+}
+
+// The keys of Credentials.
+const (
+	BootstrapPassword = "keystone.bootstrap-password"
+	AdminPassword     = "mysql.password"
+)
+
+// DatabasePassword is the key of the password of a component's database account.
+func DatabasePassword(name string) string { return name + ".database-password" }
+
+// AccountPassword is the key of the password of a component's identity account.
+func AccountPassword(name string) string { return name + ".account-password" }
+
+// CredentialKeys are the secrets that are generated for a component.
+func CredentialKeys(c Component) []string {
+	var keys []string
+	if c.Name == "keystone" {
+		keys = append(keys, BootstrapPassword)
+	}
+	if c.Database != nil {
+		keys = append(keys, DatabasePassword(c.Name))
+	}
+	if c.Account != nil {
+		keys = append(keys, AccountPassword(c.Name))
+	}
+	return keys
+}
+
+// Placeholders stand for the secrets of a cloud where they must not or cannot be had.
+func Placeholders(cluster Cluster) Credentials {
+	c := Credentials{AdminPassword: "<" + AdminPassword + ">"}
+	for _, r := range cluster.Components {
+		for _, k := range CredentialKeys(r.Component) {
+			c[k] = "<" + k + ">"
+		}
+	}
+	return c
+}
+
+// Object is the name of an object of the cloud: <cluster>-<suffix>.
+func (c Cluster) Object(suffix string) string { return c.Name + "-" + suffix }
+
+// Runs tells whether a component is enabled.
+func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
+
+// PublicHost is the host part of a component's public addresses.
+func (c Cluster) PublicHost(component string) string {
+	if c.LoadBalancer != "" {
+		return c.LoadBalancer
+	}
+	return c.Object(component)
+}
+
+// NodePort returns the port number of a component by the port's name, "" being the first.
+func (c Cluster) NodePort(component, port string) int32 {
+	r := c.Components[component]
+	if port == "" && r.Service != nil && len(r.Service.Ports) > 0 {
+		port = r.Service.Ports[0].Name
+	}
+	return r.NodePorts[port]
+}
+
+// URL of a component within the cluster: "https://default-glance:30292/v1".
+func (c Cluster) URL(component, port, path string) string {
+	return "https://" + net.JoinHostPort(c.Object(component), strconv.Itoa(int(c.NodePort(component, port)))) + path
+}
+
+// AuthURL is where components authenticate.
+func (c Cluster) AuthURL() string { return c.URL("keystone", "admin", "/v3") }
+
+// DSN is how a component reaches its database.
+func (in Inputs) DSN(owner string) string {
+	d := in.Cluster.Components[owner].Database
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true",
+		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name)
+}
+
+// JDBC is how a component in Java reaches a database.
+func (in Inputs) JDBC(database string) string {
+	return "jdbc:mysql://" + net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)) + "/" + database
+}
+
+// Account is the user that owns the database.
+func (d Database) Account() string {
+	if d.User != "" {
+		return d.User
+	}
+	return d.Name
+}
+
+// Databases of the enabled components, sorted by component.
+func (c Cluster) Databases() []string {
+	var names []string
+	for _, n := range slices.Sorted(maps.Keys(c.Components)) {
+		if r := c.Components[n]; r.Enabled && r.Database != nil {
+			names = append(append(names, r.Database.Name), r.Database.More...)
+		}
+	}
+	return names
+}

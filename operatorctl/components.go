@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+// invalidSpec is a spec that cannot be carried out until somebody edits it.
+type invalidSpec struct{ err error }
+
+func (e *invalidSpec) Error() string { return e.err.Error() }
+func (e *invalidSpec) Unwrap() error { return e.err }
+
+// resolve turns the CR into values, and makes the defaults visible in its spec.
+func (p *pass) resolve(ctx context.Context) error {
+	if err := p.resolveOnce(); err != nil {
+		return err
+	}
+	if err := p.applyDefaults(ctx); err != nil {
+		return err
+	}
+	p.byName = map[string]*part{}
+	for _, name := range p.r.order {
+		c := &part{Resolved: p.cluster.Components[name]}
+		p.parts = append(p.parts, c)
+		p.byName[name] = c
+	}
+	p.gatherAdminPassword(ctx)
+	return nil
+}
+
+// gatherAdminPassword puts the database administrator's password among the credentials if a component needs it: the backup dumps all
+// databases of the cloud. A password in somebody else's Secret is read once, and again when the audit is due; it is not watched.
+// Without it the backup alone cannot be made.
+func (p *pass) gatherAdminPassword(ctx context.Context) {
+	ref := p.cr.Spec.MySQL.PasswordSecretRef
+	if p.cr.Spec.MySQL.Password != "" || ref == nil {
+		p.creds[component.AdminPassword] = p.cr.Spec.MySQL.Password
+		return
+	}
+	backup := p.byName["backup"]
+	if backup == nil || !backup.Enabled {
+		return
+	}
+	if from := ref.Name + "/" + ref.Key; p.m.adminSecret != from || p.auditDue() {
+		pw, err := p.access().Secret(ctx, ref.Name, ref.Key)
+		if err != nil {
+			backup.err, p.refused = err, true
+			return
+		}
+		p.m.adminPassword, p.m.adminSecret = pw, from
+	}
+	p.creds[component.AdminPassword] = p.m.adminPassword
+}
+
+func (p *pass) auditDue() bool { return p.r.options.Audit > 0 && !p.now.Before(p.m.nextAudit) }
+
+func (p *pass) resolveOnce() error {
+	var err error
+	if p.owned, err = resolve.NewOwned(p.cr.ManagedFields); err != nil {
+		return fmt.Errorf("reading who owns the fields of the spec: %w", err)
+	}
+	p.cluster, err = resolve.Cluster(p.cr, resolve.Facts{
+		Components: p.r.catalog, Owned: p.owned, LastImages: resolve.LastImages(&p.cr.Status), Images: p.r.images,
+	})
+	if err != nil {
+		return &invalidSpec{err}
+	}
+	return nil
+}
+
+// applyDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it, where nobody else owns the field.
+func (p *pass) applyDefaults(ctx context.Context) error {
+	defaults, err := resolve.Defaults(p.cr, p.cluster, p.owned)
+	if err != nil {
+		return fmt.Errorf("working out the defaults: %w", err)
+	}
+	hold, err := engine.AppliedBy(p.cr, v1alpha1.ManagerDefaults, defaults)
+	if err != nil || hold {
+		return err
+	}
+	// Only over what was read: a choice that a person makes at this moment must not be overwritten by a default.
+	defaults.SetUID(p.cr.UID)
+	defaults.SetResourceVersion(p.cr.ResourceVersion)
+	if err := p.r.client.Patch(ctx, defaults, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for the CR
+		client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil {
+		return fmt.Errorf("writing defaults into the spec: %w", err)
+	}
+	updated := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(defaults.Object, updated); err != nil {
+		return fmt.Errorf("writing defaults into the spec: %w", err)
+	}
+	p.cr, p.m.written = updated, updated.DeepCopy()
+	return p.resolveOnce()
+}
+
+// render makes the objects of every enabled component. One that cannot be rendered is its own failure, not the cloud's.
+func (p *pass) render() {
+	options := map[string]map[string]string{}
+	for _, c := range p.parts {
+		if o := p.options(c.Name); o != nil {
+			options[c.Name] = o
+		}
+	}
+	for _, c := range p.parts {
+		if !c.Enabled || c.err != nil {
+			continue
+		}
+		if c.Problem != "" {
+			c.err = errors.New(c.Problem)
+			continue
+		}
+		in := component.Inputs{
+			Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
+			CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash,
+		}
+		if c.objects, c.err = render.Component(c.Resolved, in); c.err != nil {
+			c.err = fmt.Errorf("rendering: %w", c.err)
+			continue
+		}
+		// Kinds and owners first: the hash by which an object is known again covers them.
+		for _, o := range render.List(c.objects) {
+			p.own(o)
+			// People edit ConfigMaps. One that was changed since it was read is not overwritten, but read again.
+			if cm, ok := o.(*corev1.ConfigMap); ok {
+				if seen := p.live.get(cm); seen != nil {
+					cm.SetResourceVersion(seen.GetResourceVersion())
+				}
+			}
+		}
+	}
+	p.planEffects(options)
+}
+
+// planEffects lists what this pass has to do outside Kubernetes.
+func (p *pass) planEffects(chosen map[string]map[string]string) {
+	in := effects.Input{
+		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
+		Options: map[string]map[string]any{}, Chosen: map[string]bool{},
+	}
+	for _, c := range p.parts {
+		in.Chosen[c.Name] = len(chosen[c.Name]) > 0
+		values := map[string]any{}
+		for _, o := range c.objects.ConfigMaps {
+			if cm, ok := o.(*corev1.ConfigMap); ok && c.Config != nil && c.Config.Plain == "" {
+				addValues(values, cm.Data)
+			}
+		}
+		addValues(values, chosen[c.Name])
+		in.Options[c.Name] = values
+	}
+	p.plan = effects.Plan(in)
+}
+
+// addValues reads options as they lie in a ConfigMap: each value is YAML. One that cannot be read is reported by render.
+func addValues(to map[string]any, data map[string]string) {
+	for k, text := range data {
+		var v any
+		if err := yaml.Unmarshal([]byte(text), &v); err == nil && v != nil {
+			to[k] = v
+		}
+	}
+}
+
+// options are the entries of a component's ConfigMap that somebody else than the operator put there or changed.
+func (p *pass) options(name string) map[string]string {
+	cm, ok := p.live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: p.cr.Namespace, Name: p.cr.Name + "-" + name}].(*corev1.ConfigMap)
+	if !ok {
+		return nil
+	}
+	return PeoplesOptions(cm)
+}
+
+// PeoplesOptions returns the data of a ConfigMap whose keys a field manager other than the operator owns.
+func PeoplesOptions(cm *corev1.ConfigMap) map[string]string {
+	theirs := map[string]bool{}
+	for _, m := range cm.ManagedFields {
+		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
+			continue
+		}
+		for _, k := range engine.DataKeys(m) {
+			theirs[k] = true
+		}
+	}
+	var out map[string]string
+	for k, v := range cm.Data {
+		if theirs[k] {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// effects performs the effects of a stage that are due, and tells whether any was done that was not done before.
+func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
+	if p.m.clients == nil {
+		p.m.clients = effects.NewConnections(p.r.options.connections())
+	}
+	pass := effects.Pass{
+		Clients:   p.m.clients.For(p.access()),
+		Memory:    p.m.effects,
+		Recorded:  p.cr.Status.Effects,
+		Available: func(name string) bool { return p.canAsk(name, nil) },
+		Serving:   func(name string) bool { d := p.byName[name]; return d != nil && d.serving },
+		Audit:     p.auditDue(),
+		Now:       p.r.now,
+	}
+	fresh := false
+	for _, o := range pass.Run(ctx, effects.At(p.plan, stage)) {
+		c := p.byName[o.Effect.Component]
+		c.outcomes = append(c.outcomes, o)
+		if o.State == effects.Done && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
+			fresh = true
+		}
+		if o.Changed {
+			p.log.Info("effect", "effect", o.Effect.Key)
+		}
+		p.r.metrics.effect(o)
+	}
+	return fresh
+}
+
+// access is how this cloud's database and services are reached.
+func (p *pass) access() effects.Access {
+	return effects.Access{
+		Cluster: p.cluster, Credentials: p.creds, CAPEM: p.certs.caPEM, MySQL: p.cr.Spec.MySQL,
+		Secret: func(ctx context.Context, name, key string) (string, error) {
+			s := &corev1.Secret{}
+			if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s); err != nil {
+				return "", fmt.Errorf("reading the database password: %w", err)
+			}
+			v, ok := s.Data[key]
+			if !ok {
+				return "", fmt.Errorf("reading the database password: Secret %q has no key %q", name, key)
+			}
+			return string(v), nil
+		},
+	}
+}
+
+// prune deletes what was applied once and is no longer rendered. Claims and certificates stay; so does everything of a component
+// that could not be rendered in this pass.
+func (p *pass) prune(ctx context.Context) {
+	wanted := map[engine.Key]bool{}
+	failed := map[string]bool{}
+	for _, c := range p.parts {
+		if c.err != nil {
+			failed[c.Name] = true
+			continue
+		}
+		if !c.Enabled {
+			continue
+		}
+		for _, o := range render.List(c.objects) {
+			wanted[engine.KeyOf(o)] = true
+		}
+	}
+	for key, o := range p.live.objects {
+		comp := o.GetLabels()[v1alpha1.LabelComponent]
+		if wanted[key] || comp == "" || failed[componentOf(o)] || key.GVK.Kind == "PersistentVolumeClaim" || !o.GetDeletionTimestamp().IsZero() ||
+			o.GetAnnotations()[engine.HashAnnotation] == "" {
+			continue
+		}
+		u, ok := o.DeepCopyObject().(client.Object)
+		if !ok {
+			continue
+		}
+		u.GetObjectKind().SetGroupVersionKind(key.GVK)
+		if err := p.r.applier.Delete(ctx, u); err != nil {
+			p.log.Warn("pruning", "error", err)
+			p.refused = true
+			continue
+		}
+		p.log.Info("applied", "kind", key.GVK.Kind, "name", key.Name, "action", string(engine.Pruned))
+		p.changes = append(p.changes, engine.Change{Action: engine.Pruned, Kind: key.GVK.Kind, Name: key.Name})
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math/big"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// ensureCredentials generates what is missing in Secret <cluster>-credentials, and nothing else: a password that exists is never made
+// anew, it only gives way to one that the spec chooses. The Secret is read past the cache before it is created, and written with its
+// resourceVersion, so that two operators, or a stale cache, cannot lose one.
+func (p *pass) ensureCredentials(ctx context.Context) error {
+	name := p.cr.Name + "-" + v1alpha1.SecretCredentials
+	secret := p.live.secret(name)
+	missing := p.missingCredentials(secret)
+	if len(missing) > 0 {
+		var err error
+		if secret, err = p.generate(ctx, name); err != nil {
+			return fmt.Errorf("generating credentials: %w", err)
+		}
+	}
+	p.setCredentials(secret)
+	return nil
+}
+
+// setCredentials takes the secrets from the Secret.
+func (p *pass) setCredentials(secret *corev1.Secret) {
+	p.creds = component.Credentials{}
+	for k, v := range secret.Data {
+		p.creds[k] = string(v)
+	}
+}
+
+// chosenPassword is what the spec says of a credential: sysadmin's password may be chosen there. It is kept in the Secret like the
+// others, because pods that log in as sysadmin read it there.
+func (p *pass) chosenPassword(key string) string {
+	if key == component.BootstrapPassword {
+		return p.cr.Spec.Keystone.BootstrapPassword
+	}
+	return ""
+}
+
+func (p *pass) missingCredentials(secret *corev1.Secret) []string {
+	var out []string
+	for _, k := range credentialKeys(p.r.catalog) {
+		chosen := p.chosenPassword(k)
+		if secret == nil || len(secret.Data[k]) == 0 || chosen != "" && string(secret.Data[k]) != chosen {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// credentialKeys are what a cloud needs, disabled components included: switching one on must not touch the Secret of a running cloud.
+func credentialKeys(all []component.Component) []string {
+	var keys []string
+	for _, c := range all {
+		keys = append(keys, component.CredentialKeys(c)...)
+	}
+	return keys
+}
+
+func (p *pass) generate(ctx context.Context, name string) (*corev1.Secret, error) {
+	s := &corev1.Secret{}
+	err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s)
+	exists := err == nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if !exists {
+		s = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()}}
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	missing := p.missingCredentials(s)
+	if exists && len(missing) == 0 {
+		return s, nil // the cache was behind
+	}
+	for _, k := range missing {
+		pw := p.chosenPassword(k)
+		if pw == "" {
+			if pw, err = Password(); err != nil {
+				return nil, err
+			}
+		}
+		s.Data[k] = []byte(pw)
+	}
+	if exists {
+		err = p.r.client.Update(ctx, s, client.FieldOwner(engine.FieldManager))
+	} else {
+		err = p.r.client.Create(ctx, s, client.FieldOwner(engine.FieldManager))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.log.Info("generated credentials", "secret", name)
+	return s, nil
+}
+
+// Password makes 24 characters of letters and digits without look-alikes, the first a letter, with a lower-case letter, a capital
+// and a digit: it passes the password policies of databases and needs quoting nowhere (facts/services.md 3: ':' and '/' break the
+// services' database addresses).
+func Password() (string, error) {
+	const (
+		length = 24
+		lower  = "abcdefghijkmnpqrstuvwxyz"
+		upper  = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+		digits = "23456789"
+	)
+	pick := func(set string) (byte, error) {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(set))))
+		if err != nil {
+			return 0, fmt.Errorf("reading random numbers: %w", err)
+		}
+		return set[n.Int64()], nil
+	}
+	out := make([]byte, length)
+	for i := range out {
+		set := lower + upper + digits
+		switch i {
+		case 0:
+			set = lower
+		case length / 3:
+			set = upper
+		case 2 * length / 3:
+			set = digits
+		}
+		c, err := pick(set)
+		if err != nil {
+			return "", err
+		}
+		out[i] = c
+	}
+	return string(out), nil
+}

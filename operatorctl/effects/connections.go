@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Options of how databases and services are reached; tests count and redirect with them.
+type Options struct {
+	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	Transport   func(http.RoundTripper) http.RoundTripper
+	OnStatement func(verb string)
+	UserAgent   string
+}
+
+// Access is how one cloud's database and services are reached, and with which rights.
+type Access struct {
+	Cluster     component.Cluster
+	Credentials component.Credentials
+	CAPEM       []byte
+	MySQL       v1alpha1.DatabaseServer
+	// Secret reads the database password where the CR names a Secret instead; it is only called when the database is needed.
+	Secret func(ctx context.Context, name, key string) (string, error)
+}
+
+// Clients are what effects use. Connections are made when first needed and kept.
+type Clients struct {
+	MySQL    func(ctx context.Context) (*mysql.Admin, error)
+	Identity func(ctx context.Context) (*identity.Client, error)
+	// Catalog is the identity service's catalogue as it was at the start of the pass plus what was made since.
+	Catalog func(ctx context.Context) (*identity.Snapshot, error)
+	// URL of a component's API inside the cluster.
+	URL func(component string) string
+	// Down tells whether an error means that its target cannot be reached now.
+	Down func(error) bool
+}
+
+// Connections keeps the connections of one cloud between passes. Database and identity service have a lock each: one that hangs does
+// not keep the other from being asked.
+type Connections struct {
+	options Options
+
+	dbMu  sync.Mutex
+	dbKey string
+	db    *mysql.Admin
+
+	mu       sync.Mutex
+	key      string
+	identity *identity.Client
+}
+
+// NewConnections makes no connection yet.
+func NewConnections(o Options) *Connections { return &Connections{options: o} }
+
+// Close closes what is open.
+func (c *Connections) Close() {
+	c.dbMu.Lock()
+	c.closeDB()
+	c.dbMu.Unlock()
+	c.mu.Lock()
+	c.closeIdentity()
+	c.mu.Unlock()
+}
+
+func (c *Connections) closeDB() {
+	if c.db != nil {
+		_ = c.db.Close() // nothing depends on it any more
+	}
+	c.db = nil
+}
+
+func (c *Connections) closeIdentity() {
+	if c.identity != nil {
+		c.identity.Close()
+	}
+	c.identity = nil
+}
+
+// For returns the clients of one pass. When address or credentials changed, old connections are closed.
+func (c *Connections) For(a Access) Clients {
+	key := Input{Salt: "identity"}.hash(identityURL(a.Cluster), a.Credentials[component.BootstrapPassword], string(a.CAPEM))
+	c.mu.Lock()
+	if c.key != key {
+		c.closeIdentity()
+		c.key = key
+	}
+	c.mu.Unlock()
+	password := &passwordOnce{}
+	once := &catalogOnce{}
+	return Clients{
+		MySQL:    func(ctx context.Context) (*mysql.Admin, error) { return c.mysql(ctx, a, password) },
+		Identity: func(ctx context.Context) (*identity.Client, error) { return c.identityClient(a) },
+		Catalog: func(ctx context.Context) (*identity.Snapshot, error) {
+			return once.get(func() (*identity.Snapshot, error) {
+				id, err := c.identityClient(a)
+				if err != nil {
+					return nil, err
+				}
+				return id.Snapshot(ctx)
+			})
+		},
+		URL:  func(comp string) string { return internalURL(a.Cluster, comp) },
+		Down: func(err error) bool { return mysql.IsUnavailable(err) || identity.IsUnavailable(err) },
+	}
+}
+
+// internalURL is the address of a component's API for the operator, which may live in another namespace.
+func internalURL(cluster component.Cluster, name string) string {
+	c := cluster.Components[name]
+	if !c.Enabled || len(c.Endpoints) == 0 {
+		return ""
+	}
+	e := c.Endpoints[0]
+	return fmt.Sprintf("https://%s-%s.%s.svc:%d%s", cluster.Name, name, cluster.Namespace, portOf(c, e.Port), e.Path)
+}
+
+type catalogOnce struct {
+	mu   sync.Mutex
+	snap *identity.Snapshot
+}
+
+// get reads the catalogue once a pass; a failure is not remembered.
+func (o *catalogOnce) get(read func() (*identity.Snapshot, error)) (*identity.Snapshot, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.snap != nil {
+		return o.snap, nil
+	}
+	s, err := read()
+	if err == nil {
+		o.snap = s
+	}
+	return s, err
+}
+
+// passwordOnce is the database administrator's password, read once a pass where it lies in a Secret: it may have been rotated there.
+type passwordOnce struct {
+	known bool
+	value string
+}
+
+func (o *passwordOnce) get(ctx context.Context, a Access) (string, error) {
+	ref := a.MySQL.PasswordSecretRef
+	if a.MySQL.Password != "" || ref == nil {
+		return a.MySQL.Password, nil
+	}
+	if !o.known {
+		v, err := a.Secret(ctx, ref.Name, ref.Key)
+		if err != nil {
+			return "", err
+		}
+		o.known, o.value = true, v
+	}
+	return o.value, nil
+}
+
+func (c *Connections) mysql(ctx context.Context, a Access, once *passwordOnce) (*mysql.Admin, error) {
+	c.dbMu.Lock()
+	defer c.dbMu.Unlock()
+	password, err := once.get(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	key := Input{Salt: "database"}.hash(a.MySQL, password)
+	if c.db != nil && c.dbKey == key {
+		return c.db, nil
+	}
+	c.closeDB()
+	if a.MySQL.Host == "" {
+		return nil, errors.New("spec.mysql.host is empty")
+	}
+	db, err := mysql.Open(ctx, mysql.Config{
+		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password,
+		Dial: c.options.Dial, OnStatement: c.options.OnStatement,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.db, c.dbKey = db, key
+	return db, nil
+}
+
+// adminUser is the account that every cloud's identity service makes itself (facts/services.md 5.1).
+const adminUser = "sysadmin"
+
+// identityURL is where the identity service listens for administrators.
+func identityURL(c component.Cluster) string {
+	return fmt.Sprintf("https://%s-%s.%s.svc:%d/v3", c.Name, identityName, c.Namespace, portOf(c.Components[identityName], "admin"))
+}
+
+func (c *Connections) identityClient(a Access) (*identity.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.identity != nil {
+		return c.identity, nil
+	}
+	if !a.Cluster.Components[identityName].Enabled {
+		return nil, fmt.Errorf("component %q is off", identityName)
+	}
+	transport, err := c.transport(a.CAPEM)
+	if err != nil {
+		return nil, err
+	}
+	id, err := identity.New(identity.Options{
+		AuthURL: identityURL(a.Cluster), Username: adminUser, Password: a.Credentials[component.BootstrapPassword],
+		Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.identity = id
+	return id, nil
+}
+
+// transport trusts the cloud's own CA and nobody else. A proxy of the environment is not for services in the cluster.
+func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, errors.New("reading the CA of the cloud: no certificate in it")
+	}
+	t := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DialContext: c.options.Dial,
+		MaxIdleConnsPerHost: parallel, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: timeout,
+	}
+	if c.options.Transport != nil {
+		return c.options.Transport(t), nil
+	}
+	return t, nil
+}
+
+// DropDatabase removes a component's schema and account; spec.deletionPolicy Delete asks for it.
+func DropDatabase(ctx context.Context, admin *mysql.Admin, c component.Component) error {
+	if _, err := admin.DropDatabase(ctx, c.Database.Name); err != nil {
+		return err
+	}
+	_, err := admin.DropAccount(ctx, mysql.Account{User: c.Database.Account(), Hosts: mysql.DefaultHosts(), Database: c.Database.Name})
+	return err
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package effects is what the operator does outside Kubernetes: databases and accounts in MySQL, policies, users, services and
+// endpoints in the identity service, bootstrap tasks in the services themselves. An Effect is a value with a hash; the engine skips
+// it while the hash in status holds, so at rest nothing is asked of anybody.
+package effects
+
+import (
+	"context"
+	"time"
+)
+
+// Target is whom an effect talks to. When one effect finds its target down, the others of that target are not tried in the same pass.
+type Target string
+
+// The targets.
+const (
+	MySQL    Target = "mysql"
+	Identity Target = "identity"
+	Region   Target = "region"
+	Conf     Target = "yunionconf"
+)
+
+// Stage says when in a component's life an effect happens.
+type Stage string
+
+// The stages: Before the workload is made, After it is Available.
+const (
+	Before Stage = "before"
+	After  Stage = "after"
+)
+
+// Effect is one idempotent thing to do outside Kubernetes.
+type Effect struct {
+	// Key is unique in a cloud: "database/keystone", "account/region", "endpoints/glance", "setup/region-topology".
+	Key       string
+	Component string
+	Target    Target
+	Stage     Stage
+	// Hash of everything the effect depends on, secrets included (salted, so that it tells nothing about them).
+	Hash string
+	// Needs are the components that must be Available first ("keystone" for every identity effect but keystone's own).
+	Needs []string
+	// Follows are keys of effects that must be done first.
+	Follows []string
+	// Once effects are not repeated by the audit: people may undo what they did.
+	Once bool
+	// Do performs it. changed tells whether anything was written.
+	Do func(ctx context.Context, c Clients) (changed bool, err error)
+}
+
+// Waiting is an error that means "not yet": the effect is tried again after the delay, and the component is Waiting, not Degraded.
+type Waiting struct {
+	For   string
+	Retry time.Duration
+}
+
+func (w Waiting) Error() string { return "waiting for " + w.For }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// The records every identity service starts with, and those the operator's one policy adds (facts/services.md 5.2).
+const (
+	adminRole     = "admin"
+	systemProject = "system"
+	adminPolicy   = "sysadmin"
+)
+
+// replicaInterface is the catalogue's name for read-only replicas.
+const replicaInterface = "slave"
+
+// grantVisible is how often it is asked whether the identity service sees its new policy yet: it reads policies every
+// rbac_policy_refresh_interval_seconds (facts/services.md 5.3), 2 in our configuration.
+const grantVisible = 500 * time.Millisecond
+
+// ensureAdminPolicy gives the administrator the right to everything. It is all that a fresh identity service allows him to do, and
+// it takes effect some time later: until then this effect is Waiting.
+func ensureAdminPolicy(ctx context.Context, cl Clients) (bool, error) {
+	id, err := cl.Identity(ctx)
+	if err != nil {
+		return false, err
+	}
+	made, err := id.EnsurePolicy(ctx, identity.Policy{
+		Name: adminPolicy, Scope: "system", Description: "everything", Blob: map[string]any{"policy": map[string]any{"*": "allow"}},
+	})
+	if err != nil {
+		return made, err
+	}
+	bound, err := id.EnsureRolePolicy(ctx, adminRole, systemProject, adminPolicy)
+	if err != nil {
+		return made || bound, err
+	}
+	if _, err := id.ListServices(ctx); identity.IsForbidden(err) {
+		return made || bound, Waiting{For: "the identity service to see its policy", Retry: grantVisible}
+	} else if err != nil {
+		return made || bound, err
+	}
+	return made || bound, nil
+}
+
+func ensureRegion(ctx context.Context, cl Clients, region string) (bool, error) {
+	id, snap, err := cl.identityAndCatalog(ctx)
+	if err != nil {
+		return false, err
+	}
+	return id.EnsureRegion(ctx, snap, region)
+}
+
+func (cl Clients) identityAndCatalog(ctx context.Context) (*identity.Client, *identity.Snapshot, error) {
+	id, err := cl.Identity(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	snap, err := cl.Catalog(ctx)
+	if identity.IsForbidden(err) {
+		return nil, nil, Waiting{For: "the identity service to see its policy", Retry: grantVisible}
+	}
+	return id, snap, err
+}
+
+func ensureAccount(ctx context.Context, cl Clients, user, password string) (bool, error) {
+	id, snap, err := cl.identityAndCatalog(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, changed, err := id.EnsureUser(ctx, snap, identity.Account{Name: user, Password: password, System: true})
+	if err != nil {
+		return changed, err
+	}
+	given, err := id.EnsureUserRole(ctx, snap, user, systemProject, adminRole)
+	return changed || given, err
+}
+
+func ensureRecords(ctx context.Context, cl Clients, region string, records []Record, register []component.CatalogService) (bool, error) {
+	id, snap, err := cl.identityAndCatalog(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed := false
+	for _, s := range register {
+		_, made, err := id.EnsureService(ctx, snap, s.Name, s.Type)
+		changed = changed || made
+		if err != nil {
+			return changed, err
+		}
+	}
+	for _, r := range records {
+		service, made, err := id.EnsureService(ctx, snap, r.Service, r.Type)
+		changed = changed || made
+		if err != nil {
+			return changed, err
+		}
+		for _, i := range sortedKeys(r.URLs) {
+			set, err := id.EnsureEndpoint(ctx, snap, identity.Endpoint{
+				ServiceID: service, RegionID: region, Interface: i, URL: r.URLs[i], Enabled: true,
+			})
+			changed = changed || set
+			if err != nil {
+				return changed, err
+			}
+		}
+		off, err := switchOffReplica(ctx, id, snap, service, r)
+		changed = changed || off
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// switchOffReplica disables the endpoint of read-only replicas that are no longer wanted.
+func switchOffReplica(ctx context.Context, id *identity.Client, snap *identity.Snapshot, service string, r Record) (bool, error) {
+	if _, wanted := r.URLs[replicaInterface]; wanted {
+		return false, nil
+	}
+	for _, e := range snap.Endpoints(service) {
+		if e.Interface == replicaInterface && e.Enabled {
+			e.Enabled = false
+			return id.EnsureEndpoint(ctx, snap, e)
+		}
+	}
+	return false, nil
+}
+
+func disableRecords(ctx context.Context, cl Clients, services map[string]bool) (bool, error) {
+	id, snap, err := cl.identityAndCatalog(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed := false
+	for _, s := range sortedKeys(services) {
+		off, err := id.DisableEndpoints(ctx, snap, s)
+		changed = changed || off
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

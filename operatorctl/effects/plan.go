@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Input is what the plan of effects is made of.
+type Input struct {
+	Cluster component.Cluster
+	// Order are the component names, dependencies first.
+	Order       []string
+	Credentials component.Credentials
+	// Salt keeps the hashes in status from telling anything about the secrets in them.
+	Salt string
+	// Options are the values in the components' ConfigMaps, Chosen the components where people changed one.
+	Options map[string]map[string]any
+	Chosen  map[string]bool
+	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
+	Recorded map[string]string
+}
+
+// identityName is the component that all identity effects need.
+const identityName = "keystone"
+
+// Plan lists the effects of a cloud. It is pure: the same input gives the same keys and hashes.
+func Plan(in Input) []Effect {
+	var out []Effect
+	for _, name := range in.Order {
+		c := in.Cluster.Components[name]
+		if !c.Enabled {
+			out = append(out, in.retired(c)...)
+			continue
+		}
+		if c.Database != nil {
+			out = append(out, in.database(c))
+		}
+		if name == identityName {
+			out = append(out, in.bootstrap()...)
+		}
+		if c.Account != nil {
+			out = append(out, in.account(c))
+		}
+		if len(c.Endpoints)+len(c.Register) > 0 {
+			out = append(out, in.endpoints(c))
+		}
+		out = append(out, in.options(c)...)
+		for _, task := range c.Setup {
+			out = append(out, in.setup(c, task))
+		}
+	}
+	for i := range out {
+		out[i].Key = strings.ToLower(out[i].Key)
+	}
+	return out
+}
+
+// At keeps the effects of one stage.
+func At(list []Effect, s Stage) []Effect {
+	return slices.DeleteFunc(slices.Clone(list), func(e Effect) bool { return e.Stage != s })
+}
+
+func (in Input) hash(parts ...any) string {
+	b, err := json.Marshal(parts)
+	if err != nil {
+		panic(fmt.Sprintf("hashing an effect: %v", err)) // only plain values enter
+	}
+	m := hmac.New(sha256.New, []byte(in.Salt))
+	m.Write(b)
+	return hex.EncodeToString(m.Sum(nil)[:12])
+}
+
+func (in Input) database(c component.Resolved) Effect {
+	acc := mysql.Account{User: c.Database.Account(), Password: in.Credentials[component.DatabasePassword(c.Name)], Hosts: mysql.DefaultHosts(), Database: c.Database.Name}
+	return Effect{
+		Key: "database/" + c.Name, Component: c.Name, Target: MySQL, Stage: Before,
+		Hash: in.hash("database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
+		Do: func(ctx context.Context, cl Clients) (bool, error) {
+			admin, err := cl.MySQL(ctx)
+			if err != nil {
+				return false, err
+			}
+			changed := false
+			for _, name := range append([]string{c.Database.Name}, c.Database.More...) {
+				acc.Database = name
+				made, err := admin.EnsureDatabase(ctx, name)
+				changed = changed || made
+				if err != nil {
+					return changed, err
+				}
+				granted, err := admin.EnsureAccount(ctx, acc)
+				changed = changed || granted
+				if err != nil {
+					return changed, err
+				}
+			}
+			return changed, nil
+		},
+	}
+}
+
+// bootstrap are the effects that make a fresh identity service usable, in the order facts/services.md 5 measured: policy and role,
+// which alone a fresh one allows; then, once it lets us, the region. Its own endpoints and common options follow.
+func (in Input) bootstrap() []Effect {
+	name := in.Cluster.Region
+	return []Effect{{
+		Key: "identity/policy", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
+		Hash: in.hash("policy"), Do: ensureAdminPolicy,
+	}, {
+		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{"identity/policy"},
+		Hash: in.hash("region", name),
+		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureRegion(ctx, cl, name) },
+	}}
+}
+
+func (in Input) account(c component.Resolved) Effect {
+	user, password := c.Account.User, in.Credentials[component.AccountPassword(c.Name)]
+	return Effect{
+		Key: "account/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Needs: []string{identityName},
+		Hash: in.hash("account", user, password),
+		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureAccount(ctx, cl, user, password) },
+	}
+}
+
+// endpoints are registered before the workload: a service reads the catalogue when it starts (facts/services.md 3, Dependencies).
+// keystone's own come after, there is nobody to tell before.
+func (in Input) endpoints(c component.Resolved) Effect {
+	records := in.records(c)
+	e := Effect{
+		Key: "endpoints/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Needs: []string{identityName},
+		Hash: in.hash("endpoints", in.Cluster.Region, records, c.Register),
+		Do: func(ctx context.Context, cl Clients) (bool, error) {
+			return ensureRecords(ctx, cl, in.Cluster.Region, records, c.Register)
+		},
+	}
+	if c.Name == identityName {
+		e.Stage, e.Follows = After, []string{"identity/region"}
+	}
+	return e
+}
+
+// retired disables the endpoints of a component that was registered and is now off. Its database and account stay.
+func (in Input) retired(c component.Resolved) []Effect {
+	key := "endpoints/" + c.Name
+	if _, was := in.Recorded[key]; !was || len(c.Endpoints) == 0 {
+		return nil
+	}
+	services := map[string]bool{}
+	for _, e := range c.Endpoints {
+		services[e.Service] = true
+	}
+	return []Effect{{
+		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName},
+		Hash: in.hash("retired", c.Name),
+		Do:   func(ctx context.Context, cl Clients) (bool, error) { return disableRecords(ctx, cl, services) },
+	}}
+}
+
+func (in Input) setup(c component.Resolved, task string) Effect {
+	t, ok := tasks[task]
+	e := Effect{
+		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: []string{identityName, c.Name}, Once: t.once,
+		Hash: in.hash("setup", task, t.version, in.Cluster.Region, in.Cluster.Zone, in.Cluster.Product, in.Cluster.Edition, in.Cluster.LoadBalancer, in.Cluster.Spec.CustomZones),
+	}
+	if t.once {
+		e.Hash = in.hash("setup", task, t.version)
+	}
+	e.Do = func(ctx context.Context, cl Clients) (bool, error) {
+		if !ok {
+			return false, fmt.Errorf("setup task %q of component %q does not exist", task, c.Name)
+		}
+		return t.do(ctx, cl, in.Cluster)
+	}
+	if c.Name == identityName {
+		e.Target, e.Follows = Identity, []string{"endpoints/" + identityName}
+	}
+	return e
+}
+
+// Record is one catalogue entry: a service and its addresses by interface.
+type Record struct {
+	Service, Type string
+	URLs          map[string]string
+}
+
+// records works out the addresses of a component's catalogue entries (facts/operator.md 3.6): the public one at the load balancer,
+// the internal one at the Service; the admin interface of keystone is public too, as the earlier operator had it.
+func (in Input) records(c component.Resolved) []Record {
+	var out []Record
+	for _, e := range c.Endpoints {
+		r := Record{Service: e.Service, Type: e.Type, URLs: map[string]string{}}
+		interfaces := e.Interfaces
+		if interfaces == nil {
+			interfaces = []string{"public", "internal"}
+			if c.Workload.ReadReplicas && c.SlaveReplicas > 0 {
+				interfaces = append(interfaces, replicaInterface)
+			}
+		}
+		for _, i := range interfaces {
+			r.URLs[i] = in.url(c, e, i)
+		}
+		if at := slices.IndexFunc(out, func(o Record) bool { return o.Service == e.Service }); at >= 0 {
+			for i, u := range r.URLs {
+				out[at].URLs[i] = u
+			}
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (in Input) url(c component.Resolved, e component.Endpoint, iface string) string {
+	if e.URL != "" {
+		return e.URL
+	}
+	host := in.Cluster.Name + "-" + c.Name
+	switch iface {
+	case "public", "admin":
+		if in.Cluster.LoadBalancer != "" {
+			host = in.Cluster.LoadBalancer
+		}
+	case replicaInterface:
+		host += "-slave"
+	}
+	scheme := e.Scheme
+	if scheme == "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(portOf(c, e.Port)))) + e.Path
+}
+
+func portOf(c component.Resolved, name string) int32 {
+	if c.Service == nil || len(c.Service.Ports) == 0 {
+		return 0
+	}
+	p := c.Service.Ports[0]
+	for _, q := range c.Service.Ports {
+		if q.Name == name {
+			p = q
+		}
+	}
+	if n := c.NodePorts[p.Name]; n != 0 {
+		return n
+	}
+	return p.Port
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// HashAnnotation holds the hash of what was applied last. Together with Holds it makes the comparison exact: the hash changes when a
+// field is removed from what we render or a list gets shorter, Holds notices when somebody else changed a value of ours.
+const HashAnnotation = "onecloud.yunion.io/applied-hash"
+
+// Hash of a JSON-like value; map order does not matter.
+func Hash(v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("hashing: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12]), nil
+}
+
+// mergeKeys are the keys by which the API server merges lists that several managers share
+// (x-kubernetes-list-map-keys of the Kubernetes API); any other list is one value.
+var mergeKeys = map[string][]string{
+	"containers":       {"name"},
+	"initContainers":   {"name"},
+	"volumes":          {"name"},
+	"env":              {"name"},
+	"volumeMounts":     {"mountPath"},
+	"imagePullSecrets": {"name"},
+	"ownerReferences":  {"uid"},
+	"hostAliases":      {"ip"},
+}
+
+// portKeys: the ports of a container are merged by containerPort, those of a Service by port; both by protocol, TCP by default.
+func listKeys(field string, item map[string]any) []string {
+	if field != "ports" {
+		return mergeKeys[field]
+	}
+	if _, ok := item["containerPort"]; ok {
+		return []string{"containerPort", "protocol"}
+	}
+	return []string{"port", "protocol"}
+}
+
+// Holds tells whether live has every value of desired. What live has beyond that (defaults of the API server, fields of other
+// managers) does not matter, except inside a list that is one value. where is the path of the first difference.
+func Holds(desired, live any) (ok bool, where string) { return holds("", "", desired, live) }
+
+func holds(path, field string, desired, live any) (bool, string) {
+	switch d := desired.(type) {
+	case map[string]any:
+		l, isMap := live.(map[string]any)
+		if !isMap {
+			return len(d) == 0 && live == nil, path
+		}
+		for k, dv := range d {
+			lv, present := l[k]
+			if !present && !empty(dv) {
+				return false, path + "." + k
+			}
+			if present {
+				if ok, where := holds(path+"."+k, k, dv, lv); !ok {
+					return false, where
+				}
+			}
+		}
+		return true, ""
+	case []any:
+		l, isList := live.([]any)
+		if !isList {
+			return len(d) == 0 && live == nil, path
+		}
+		return holdsList(path, field, d, l)
+	}
+	return sameScalar(field, desired, live), path
+}
+
+// empty values are dropped by the API server's round trip through typed structs.
+func empty(v any) bool {
+	switch t := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(t) == 0
+	case []any:
+		return len(t) == 0
+	case string:
+		return t == ""
+	case bool:
+		return !t
+	case int64:
+		return t == 0
+	case float64:
+		return t == 0
+	}
+	return false
+}
+
+func holdsList(path, field string, desired, live []any) (bool, string) {
+	if len(desired) > 0 {
+		if m, isMap := desired[0].(map[string]any); isMap {
+			if keys := listKeys(field, m); keys != nil {
+				return holdsKeyed(path, keys, desired, live)
+			}
+		}
+	}
+	if len(desired) != len(live) {
+		return false, path
+	}
+	for i := range desired {
+		if ok, where := holds(fmt.Sprintf("%s[%d]", path, i), "", desired[i], live[i]); !ok {
+			return false, where
+		}
+	}
+	return true, ""
+}
+
+func holdsKeyed(path string, keys []string, desired, live []any) (bool, string) {
+	byKey := make(map[string]any, len(live))
+	for _, l := range live {
+		byKey[itemKey(keys, l)] = l
+	}
+	for _, d := range desired {
+		k := itemKey(keys, d)
+		l, present := byKey[k]
+		if !present {
+			return false, path + "[" + k + "]"
+		}
+		if ok, where := holds(path+"["+k+"]", "", d, l); !ok {
+			return false, where
+		}
+	}
+	return true, ""
+}
+
+func itemKey(keys []string, item any) string {
+	m, _ := item.(map[string]any)
+	s := ""
+	for _, k := range keys {
+		v := m[k]
+		if v == nil && k == "protocol" {
+			v = "TCP"
+		}
+		s += fmt.Sprint(v) + "/"
+	}
+	return s
+}
+
+func sameScalar(field string, desired, live any) bool {
+	if df, ok := number(desired); ok {
+		if lf, ok := number(live); ok {
+			return df == lf
+		}
+	}
+	if desired == live {
+		return true
+	}
+	ds, ok1 := desired.(string)
+	ls, ok2 := live.(string)
+	if !ok1 || !ok2 {
+		return empty(desired) && live == nil
+	}
+	// "100G" and "100000M" are the same quantity; only resource fields hold them.
+	switch field {
+	case "cpu", "memory", "storage", "sizeLimit", "ephemeral-storage":
+		dq, err1 := resource.ParseQuantity(ds)
+		lq, err2 := resource.ParseQuantity(ls)
+		return err1 == nil && err2 == nil && dq.Cmp(lq) == 0
+	}
+	return false
+}
+
+func number(v any) (float64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return float64(n), true
+	case int32:
+		return float64(n), true
+	case int:
+		return float64(n), true
+	case float64:
+		return n, !math.IsNaN(n)
+	}
+	return 0, false
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// finalize removes a cloud in reverse order: a component goes once all that come after it are gone. Configuration, Services and
+// certificates go with the owner reference when the cloud itself does. Databases, claims and credentials stay unless
+// spec.deletionPolicy is Delete.
+func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(p.cr, v1alpha1.Finalizer) {
+		return ctrl.Result{}, nil
+	}
+	var err error
+	if p.live, err = p.r.list(ctx, p.cr); err != nil {
+		return ctrl.Result{}, err
+	}
+	left := p.workloadsByComponent()
+	var errs []error
+	for name, objs := range left {
+		if p.neededBy(name, left) {
+			continue
+		}
+		for _, o := range objs {
+			if o.GetDeletionTimestamp().IsZero() {
+				errs = append(errs, p.r.applier.Delete(ctx, o))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(left) > 0 {
+		return ctrl.Result{}, p.reportDeleting(ctx, left)
+	}
+	if p.cr.Spec.DeletionPolicy == v1alpha1.Delete {
+		if err := p.purge(ctx); err != nil {
+			err = fmt.Errorf("%w; to leave the databases where they are, set spec.deletionPolicy to Retain", err)
+			if perr := p.reportBlocked(ctx, err); perr != nil {
+				err = errors.Join(err, perr)
+			}
+			return ctrl.Result{}, err
+		}
+	}
+	patch := client.MergeFromWithOptions(p.cr.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	controllerutil.RemoveFinalizer(p.cr, v1alpha1.Finalizer)
+	if err := p.r.client.Patch(ctx, p.cr, patch, client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("releasing the cloud: %w", err)
+	}
+	p.r.events.Eventf(p.cr, nil, corev1.EventTypeNormal, "Deleted", "Delete", "every workload of the cloud is gone")
+	return ctrl.Result{}, nil
+}
+
+// workloadsByComponent are the live workloads and, while pods of a component still run, the component itself.
+func (p *pass) workloadsByComponent() map[string][]client.Object {
+	left := map[string][]client.Object{}
+	for key, o := range p.live.objects {
+		switch key.GVK.Kind {
+		case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
+			c, ok := o.DeepCopyObject().(client.Object)
+			if !ok {
+				continue
+			}
+			c.GetObjectKind().SetGroupVersionKind(key.GVK)
+			name := componentOf(o)
+			left[name] = append(left[name], c)
+		}
+	}
+	for i := range p.live.pods {
+		name := componentOf(&p.live.pods[i])
+		if _, there := left[name]; !there {
+			left[name] = nil
+		}
+	}
+	return left
+}
+
+// componentOf reads the label; a read-only twin ("-slave") goes with its component.
+func componentOf(o client.Object) string {
+	return strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
+}
+
+// neededBy tells whether a component that is still there comes after the named one.
+func (p *pass) neededBy(name string, left map[string][]client.Object) bool {
+	for _, c := range p.r.catalog {
+		if _, there := left[c.Name]; there && slices.Contains(c.After, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// purge removes what holds data: databases and their accounts, claims, credentials and certificates.
+func (p *pass) purge(ctx context.Context) error {
+	if s := p.live.secret(p.cr.Name + "-" + v1alpha1.SecretCredentials); s != nil {
+		p.setCredentials(s)
+	}
+	if err := p.purgeDatabases(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for key, o := range p.live.objects {
+		isSecret := key.GVK.Kind == "Secret" && o.GetLabels()[v1alpha1.LabelComponent] == ""
+		if key.GVK.Kind == "PersistentVolumeClaim" || isSecret {
+			if c, ok := o.DeepCopyObject().(client.Object); ok {
+				c.GetObjectKind().SetGroupVersionKind(key.GVK)
+				errs = append(errs, p.r.applier.Delete(ctx, c))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// purgeTimeout bounds dropping all databases of a cloud.
+const purgeTimeout = time.Minute
+
+func (p *pass) purgeDatabases(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
+	defer cancel()
+	if p.m.clients == nil {
+		p.m.clients = effects.NewConnections(p.r.options.connections())
+	}
+	admin, err := p.m.clients.For(p.access()).MySQL(ctx)
+	if err != nil {
+		return fmt.Errorf("dropping the databases of the cloud: %w", err)
+	}
+	for _, c := range p.r.catalog {
+		if c.Database == nil || p.cr.Status.Effects["database/"+c.Name] == "" {
+			continue // never made by this cloud
+		}
+		if err := effects.DropDatabase(ctx, admin, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}

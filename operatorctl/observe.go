@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"slices"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// observe works out of the live objects which components serve what was rendered, and which are Available: those may be asked
+// something, and those that come after them may start.
+func (p *pass) observe() {
+	for _, c := range p.parts {
+		c.workload, c.serving, c.available = nil, false, false
+		if !c.Enabled || c.err != nil {
+			continue
+		}
+		c.serving = p.serves(c)
+		c.available = c.serving && p.finished(c, effects.Before) && p.finished(c, effects.After)
+	}
+}
+
+// serves tells whether the workload that was rendered is the live one and its pods are ready. A component without a workload serves.
+func (p *pass) serves(c *part) bool {
+	if c.Workload.Kind == component.NoWorkload || c.objects.Workload == nil {
+		return true
+	}
+	o := p.r.applier.Latest(c.objects.Workload, p.live.get(c.objects.Workload))
+	if o == nil {
+		return false
+	}
+	c.workload = status.WorkloadOf(o, p.live.pods)
+	if c.paused = p.isPaused(c.objects.Workload); c.paused {
+		return c.workload.Serving() // as the person who paused it wants it
+	}
+	hash, err := engine.HashOf(c.objects.Workload)
+	return err == nil && o.GetAnnotations()[engine.HashAnnotation] == hash && c.workload.Serving()
+}
+
+// finished tells whether all effects of a stage are done under the hash they have now.
+func (p *pass) finished(c *part, stage effects.Stage) bool {
+	for _, e := range p.plan {
+		if e.Component != c.Name || e.Stage != stage || p.cr.Status.Effects[e.Key] == e.Hash {
+			continue
+		}
+		done := slices.ContainsFunc(c.outcomes, func(o effects.Outcome) bool { return o.Effect.Key == e.Key && o.State == effects.Done })
+		if !done {
+			return false
+		}
+	}
+	return true
+}
+
+// observed is what package status judges a component by.
+func (p *pass) observed(c *part) status.Observed {
+	o := status.Observed{
+		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem,
+		BlockedBy: c.gated, Workload: c.workload, Paused: c.paused, Now: p.now,
+	}
+	if c.err != nil && c.Problem == "" {
+		o.Refused = c.err.Error()
+	}
+	for _, out := range c.outcomes {
+		if out.State == effects.Done {
+			continue
+		}
+		e := status.Effect{Key: out.Effect.Key, Before: out.Effect.Stage == effects.Before}
+		if out.Err != nil && out.State == effects.Failed {
+			e.Error = out.Err.Error()
+		}
+		for i, f := range out.For {
+			if i > 0 {
+				e.Waiting += ", "
+			}
+			e.Waiting += f
+		}
+		o.Effects = append(o.Effects, e)
+		if out.State == effects.Pending && e.Before {
+			o.BlockedBy = appendMissing(o.BlockedBy, p.components(out.For))
+		}
+	}
+	return o
+}
+
+// components keeps the names that are components.
+func (p *pass) components(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return p.byName[n] == nil })
+}
+
+func appendMissing(to, more []string) []string {
+	for _, m := range more {
+		if !slices.Contains(to, m) {
+			to = append(slices.Clone(to), m)
+		}
+	}
+	return to
+}
+
+func previous(cr *v1alpha1.OnecloudCluster, name string) *v1alpha1.ComponentStatus {
+	for i := range cr.Status.Components {
+		if cr.Status.Components[i].Name == name {
+			return &cr.Status.Components[i]
+		}
+	}
+	return nil
+}

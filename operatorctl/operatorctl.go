@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operatorctl is the operator: it watches OnecloudClusters and brings each cloud to what its spec says.
+// One reconcile gathers, resolves, renders, applies and observes; everything between gather and apply is pure (packages resolve, render, status).
+// It never waits: what is not ready is a state, and a watch event or a timer brings the next pass.
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+)
+
+// Options of a running operator.
+type Options struct {
+	// Namespace of the leader election lease.
+	Namespace string
+	// LeaderElection makes several operators take turns.
+	LeaderElection bool
+	// MetricsAddress and HealthAddress to listen on; "0" turns one off.
+	MetricsAddress, HealthAddress string
+	// Audit is how often what lies outside Kubernetes is verified again; 0 means DefaultAudit, negative never.
+	Audit time.Duration
+	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport wraps the HTTP transport to the services; tests count with it.
+	Transport func(http.RoundTripper) http.RoundTripper
+	// OnStatement is told the verb of each SQL statement; tests count with it.
+	OnStatement func(verb string)
+	// UserAgent of requests to the API server.
+	UserAgent string
+	Log       *slog.Logger
+}
+
+// DefaultAudit is how often databases, accounts, services and endpoints are verified when nothing changed.
+const DefaultAudit = 10 * time.Minute
+
+// Leader election: a leader that was killed is replaced within 15 s (lease), one that stops in order at once.
+const (
+	leaseName     = "ocadm-operator"
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+	// gracePeriod bounds an orderly stop.
+	gracePeriod = 2 * time.Second
+)
+
+// Scheme knows every type the operator reads or writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// managed selects what the operator made; only that is cached.
+var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
+
+// owned are the kinds the operator renders. Pods are only watched: they say why a workload is not ready.
+func owned() []client.Object {
+	return []client.Object{
+		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{},
+		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
+	}
+}
+
+// Run runs the operator until ctx ends.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	mgr, err := newManager(cfg, o)
+	if err != nil {
+		return err
+	}
+	if err := setup(mgr, o); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the operator: %w", err)
+	}
+	return nil
+}
+
+func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
+	cfg = rest.CopyConfig(cfg)
+	// The API server's own fairness limits us; a limit here would only slow a first install.
+	cfg.QPS, cfg.Burst = -1, 0
+	if o.UserAgent != "" {
+		cfg.UserAgent = o.UserAgent
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
+	byObject := map[client.Object]cache.ByObject{
+		&v1alpha1.OnecloudCluster{}: {},
+		&corev1.Pod{}:               {Label: managed, Transform: stripPod},
+	}
+	for _, k := range owned() {
+		b := cache.ByObject{Label: managed}
+		if _, isConfig := k.(*corev1.ConfigMap); !isConfig {
+			b.Transform = stripManagedFields
+		}
+		byObject[k] = b
+	}
+	grace, release := gracePeriod, true
+	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        Scheme(),
+		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
+		Cache:                         cache.Options{ByObject: byObject},
+		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},
+		HealthProbeBindAddress:        orOff(o.HealthAddress),
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: release,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+		GracefulShutdownTimeout:       &grace,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the operator: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("setting up /healthz: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("setting up /readyz: %w", err)
+	}
+	return mgr, nil
+}
+
+func orOff(address string) string {
+	if address == "" {
+		return "0"
+	}
+	return address
+}
+
+// stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them.
+func stripManagedFields(in any) (any, error) {
+	if o, ok := in.(client.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	return in, nil
+}
+
+// stripPod keeps of a pod what explains why it is not ready.
+func stripPod(in any) (any, error) {
+	p, ok := in.(*corev1.Pod)
+	if !ok {
+		return in, nil
+	}
+	p.ManagedFields = nil
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
+	return p, nil
+}
+
+func (o Options) connections() effects.Options {
+	return effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement}
+}

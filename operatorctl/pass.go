@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// pass is one reconcile of one cloud.
+type pass struct {
+	r   *Reconciler
+	m   *memory
+	cr  *v1alpha1.OnecloudCluster
+	log *slog.Logger
+	now time.Time
+
+	cluster component.Cluster
+	owned   *resolve.Owned
+	plan    []effects.Effect
+	creds   component.Credentials
+	certs   certificates
+	live    live
+	// parts are the components of this cloud in dependency order, enabled or not.
+	parts   []*part
+	byName  map[string]*part
+	changes []engine.Change
+	// refused tells that something could not be applied or pruned.
+	refused bool
+}
+
+// part is one component in this pass.
+type part struct {
+	component.Resolved
+	objects component.Objects
+	// err is why it could not be rendered or applied.
+	err error
+	// workload is the live one, nil if there is none.
+	workload *status.Workload
+	// paused tells that a person keeps the operator from the workload.
+	paused bool
+	// gated are the components it waits for before its workload is made or moved.
+	gated    []string
+	outcomes []effects.Outcome
+	// serving: the workload runs what was rendered. available: serving, and everything after it is done.
+	serving, available bool
+}
+
+// run makes the pass: gather → resolve → render → apply → observe → report.
+func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
+	if err := p.gather(ctx); err != nil {
+		return p.stop(ctx, err)
+	}
+	if err := p.resolve(ctx); err != nil {
+		return p.stop(ctx, err)
+	}
+	p.render()
+	if err := p.applyBase(ctx); apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: soon}, nil
+	} else if err != nil {
+		p.log.Warn("applying", "error", err)
+	}
+	p.observe()
+	more := p.effects(ctx, effects.Before)
+	if err := p.applyWorkloads(ctx); err != nil {
+		p.log.Warn("applying", "error", err)
+	}
+	p.observe()
+	if p.effects(ctx, effects.After) {
+		more = true
+		p.observe()
+	}
+	p.prune(ctx)
+	if err := p.report(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	return p.next(more), nil
+}
+
+// soon is the shortest way to the next pass that is not the direct consequence of this one. It also follows a write that came too late:
+// what was read is old, and has to be read anew.
+const soon = 50 * time.Millisecond
+
+// next tells when the next pass is due if no watch brings one before.
+func (p *pass) next(more bool) ctrl.Result {
+	if more && p.opened() {
+		return ctrl.Result{RequeueAfter: time.Millisecond}
+	}
+	next := p.m.nextAudit
+	if p.r.options.Audit < 0 {
+		next = p.now.Add(24 * time.Hour)
+	}
+	if t := p.certs.renewAt; !t.IsZero() && t.Before(next) {
+		next = t
+	}
+	for _, part := range p.parts {
+		for _, o := range part.outcomes {
+			if !o.Retry.IsZero() && o.Retry.Before(next) {
+				next = o.Retry
+			}
+		}
+	}
+	if retry := p.retryRefused(); !retry.IsZero() && retry.Before(next) {
+		next = retry
+	}
+	return ctrl.Result{RequeueAfter: max(next.Sub(p.r.now()), soon)}
+}
+
+// What the API server did not take is tried again after a second, then after twice as long each time, at most a minute: a failing
+// request leaves no trace that a watch could bring.
+const (
+	firstRefusedRetry = time.Second
+	lastRefusedRetry  = time.Minute
+)
+
+// retryRefused is when that is due; zero if everything was taken.
+func (p *pass) retryRefused() time.Time {
+	if !p.refused {
+		p.m.refusals = 0
+		return time.Time{}
+	}
+	delay := min(firstRefusedRetry<<min(p.m.refusals, 10), lastRefusedRetry)
+	p.m.refusals++
+	return p.r.now().Add(delay)
+}
+
+// opened tells whether something that waited can go on now.
+func (p *pass) opened() bool {
+	for _, part := range p.parts {
+		if !part.Enabled {
+			continue
+		}
+		for _, o := range part.outcomes {
+			if o.State == effects.Pending && o.Retry.IsZero() && p.allAvailable(o.Effect.Needs, part) {
+				return true
+			}
+		}
+		if len(part.gated) > 0 && len(p.missing(part)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pass) allAvailable(names []string, self *part) bool {
+	for _, n := range names {
+		if !p.canAsk(n, self) {
+			return false
+		}
+	}
+	return true
+}
+
+// stop reports an error that keeps the whole cloud from being reconciled.
+func (p *pass) stop(ctx context.Context, err error) (ctrl.Result, error) {
+	var invalid *invalidSpec
+	if errors.As(err, &invalid) {
+		// Trying again changes nothing; the next edit of the spec brings the next pass.
+		return ctrl.Result{}, p.reportInvalid(ctx, invalid)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	if perr := p.reportBlocked(ctx, err); perr != nil {
+		err = errors.Join(err, perr)
+	}
+	return ctrl.Result{}, err
+}
+
+// jitter spreads audits of many clouds: between 1 and 1.25 times d, the same for the same name.
+func jitter(d time.Duration, name string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // a hash never fails to write
+	return d + d*time.Duration(h.Sum32()%256)/1024
+}
+
+// applyBase brings everything but workloads to the cluster: configuration, secrets, claims, Services, Ingresses.
+// They disturb nobody and may be there long before what uses them.
+func (p *pass) applyBase(ctx context.Context) error {
+	var objs []client.Object
+	var owners []*part
+	for _, part := range p.parts {
+		if !part.Enabled || part.err != nil {
+			continue
+		}
+		for _, o := range base(part.objects) {
+			objs = append(objs, p.own(o))
+			owners = append(owners, part)
+		}
+	}
+	return p.apply(ctx, objs, owners)
+}
+
+// applyWorkloads brings those workloads to the cluster whose gates are open and whose effects are done.
+func (p *pass) applyWorkloads(ctx context.Context) error {
+	var objs []client.Object
+	var owners []*part
+	for _, part := range p.parts {
+		if !part.Enabled || part.err != nil || part.objects.Workload == nil {
+			continue
+		}
+		part.gated = p.missing(part)
+		if len(part.gated) > 0 || !p.ready(part, effects.Before) {
+			continue
+		}
+		for _, o := range append([]client.Object{part.objects.Workload}, part.objects.Twins...) {
+			if p.isPaused(o) {
+				continue
+			}
+			objs = append(objs, p.own(o))
+			owners = append(owners, part)
+		}
+	}
+	return p.apply(ctx, objs, owners)
+}
+
+// isPaused tells whether a person keeps the operator from the live counterpart of a rendered workload.
+func (p *pass) isPaused(o client.Object) bool {
+	live := p.live.get(o)
+	return live != nil && live.GetAnnotations()[v1alpha1.AnnotationPaused] == "true"
+}
+
+func (p *pass) apply(ctx context.Context, objs []client.Object, owners []*part) error {
+	var errs []error
+	changes, perObject := p.r.applier.ApplyEach(ctx, objs)
+	for i, err := range perObject {
+		if err != nil {
+			owners[i].err, p.refused = err, true
+			errs = append(errs, fmt.Errorf("%s: %w", owners[i].Name, err))
+		}
+	}
+	for _, c := range changes {
+		if c.Action != engine.Unchanged && c.Action != "" {
+			p.log.Info("applied", "kind", c.Kind, "name", c.Name, "action", string(c.Action), "where", c.Where)
+			p.changes = append(p.changes, c)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func base(o component.Objects) []client.Object {
+	var out []client.Object
+	for _, list := range [][]client.Object{o.ConfigMaps, o.Secrets, o.PVCs, o.Services, o.Ingresses} {
+		out = append(out, list...)
+	}
+	return out
+}
+
+// ready tells whether all effects of a stage are done. One that was done and that an audit cannot verify now does not hold up a change.
+func (p *pass) ready(c *part, s effects.Stage) bool {
+	for _, o := range c.outcomes {
+		if o.Effect.Stage == s && o.State != effects.Done && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
+			return false
+		}
+	}
+	return true
+}
+
+// missing are the components that must be Available before this one's workload is made.
+// One that is not part of this cloud is nothing to wait for.
+func (p *pass) missing(c *part) []string {
+	var out []string
+	for _, n := range c.After {
+		if d := p.byName[n]; d != nil && d.Enabled && !d.available {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// canAsk tells whether effects may talk to a component: it is Available, or it is the component's own and serves.
+func (p *pass) canAsk(name string, self *part) bool {
+	d := p.byName[name]
+	if d == nil || !d.Enabled {
+		return false
+	}
+	if self != nil && self.Name == name {
+		return d.serving
+	}
+	return d.available
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// Reconciler brings clouds to what their specs say.
+type Reconciler struct {
+	client  client.Client
+	direct  client.Reader
+	scheme  *runtime.Scheme
+	applier *engine.Applier
+	events  events.EventRecorder
+	options Options
+	log     *slog.Logger
+	catalog []component.Component
+	// names are the catalogue's in its own order, order the same with dependencies first.
+	names, order []string
+	images       map[string]string
+	now          func() time.Time
+	metrics      *instruments
+
+	mu     sync.Mutex
+	clouds map[types.NamespacedName]*memory
+}
+
+// memory is what is remembered of one cloud between passes. Losing it costs a few requests and nothing else.
+type memory struct {
+	effects   *effects.Memory
+	clients   *effects.Connections
+	nextAudit time.Time
+	// refusals is in how many passes on end the API server refused something.
+	refusals int
+	// written is the answer to our last write of the cloud, until the cache has caught up.
+	written *v1alpha1.OnecloudCluster
+	// adminPassword of the database where it lies in a Secret of somebody else, and which Secret it was read from.
+	adminPassword, adminSecret string
+}
+
+func newReconciler(c client.Client, direct client.Reader, rec events.EventRecorder, o Options) (*Reconciler, error) {
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Audit == 0 {
+		o.Audit = DefaultAudit
+	}
+	return &Reconciler{
+		client: c, direct: direct, scheme: c.Scheme(), applier: engine.NewApplier(c, c), events: rec,
+		options: o, log: o.Log, catalog: catalog.All(), names: catalogNames(), order: catalogOrder(), now: time.Now,
+		clouds: map[types.NamespacedName]*memory{}, metrics: newInstruments(registry()), images: table.Refs(),
+	}, nil
+}
+
+func catalogNames() []string {
+	var names []string
+	for _, c := range catalog.All() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// catalogOrder is the catalogue's names, dependencies first. The catalogue's own test keeps it free of cycles.
+func catalogOrder() []string {
+	after := map[string][]string{}
+	for _, c := range catalog.All() {
+		after[c.Name] = c.After
+	}
+	order, err := engine.Order(catalogNames(), func(n string) []string { return after[n] })
+	if err != nil {
+		panic(fmt.Sprintf("the catalogue has no order: %v", err))
+	}
+	return order
+}
+
+// Reconcile makes one pass over one cloud.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m := r.memoryOf(req.NamespacedName)
+	cr, err := r.read(ctx, req.NamespacedName, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if cr == nil {
+		r.drop(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	p := &pass{r: r, m: m, cr: cr, log: r.log.With("cluster", req.Name, "namespace", req.Namespace), now: r.now()}
+	if !cr.DeletionTimestamp.IsZero() {
+		return p.finalize(ctx)
+	}
+	if cr.Annotations[v1alpha1.AnnotationPaused] == "true" {
+		return p.paused(ctx)
+	}
+	if err := p.guard(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	return p.run(ctx)
+}
+
+// guard adds the finalizer, before anything is made outside Kubernetes. A merge patch leaves the rest of the object, which may hold
+// fields we do not know, untouched.
+func (p *pass) guard(ctx context.Context) error {
+	before := p.cr.DeepCopy()
+	if !controllerutil.AddFinalizer(p.cr, v1alpha1.Finalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := p.r.client.Patch(ctx, p.cr, patch, client.FieldOwner(engine.FieldManager)); err != nil {
+		return fmt.Errorf("adding the finalizer: %w", err)
+	}
+	p.m.written = p.cr.DeepCopy()
+	return nil
+}
+
+// read gets the cloud from the cache, or the answer to our own last write where the cache is behind it. nil means it is gone.
+func (r *Reconciler) read(ctx context.Context, key types.NamespacedName, m *memory) (*v1alpha1.OnecloudCluster, error) {
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := r.client.Get(ctx, key, cr); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil //nolint:nilnil // documented: nil means it is gone
+		}
+		return nil, fmt.Errorf("reading the cloud: %w", err)
+	}
+	if w := m.written; w != nil && w.UID == cr.UID && engine.Older(cr.ResourceVersion, w.ResourceVersion) {
+		return w.DeepCopy(), nil
+	}
+	m.written = nil
+	return cr.DeepCopy(), nil
+}
+
+func (r *Reconciler) memoryOf(key types.NamespacedName) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.clouds[key]
+	if m == nil {
+		m = &memory{effects: effects.NewMemory(), nextAudit: r.now().Add(jitter(r.options.Audit, key.Name))}
+		r.clouds[key] = m
+	}
+	return m
+}
+
+func (r *Reconciler) drop(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.clouds[key]; m != nil && m.clients != nil {
+		m.clients.Close()
+	}
+	delete(r.clouds, key)
+	r.metrics.forget(key.Namespace, key.Name)
+	r.metrics.expiry.DeleteLabelValues(key.Namespace, key.Name)
+}

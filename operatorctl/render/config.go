@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/templates/services"
+)
+
+// conf is a component's configuration: what lies in the open, what lies in the Secret, and the hash of both.
+type conf struct {
+	public map[string]string
+	secret map[string][]byte
+	hash   string
+}
+
+// plainKey is the key of a ConfigMap that holds a whole file. It is never the name of an option.
+const plainKey = "config"
+
+// configuration composes what the component is configured with; nil maps where it has none.
+func configuration(c component.Component, in component.Inputs) (conf, error) {
+	switch {
+	case c.Config == nil:
+		return conf{}, nil
+	case c.Config.Of != "":
+		other := in.Cluster.Components[c.Config.Of]
+		in.Self = other
+		shared, err := configuration(other.Component, in)
+		return conf{hash: shared.hash}, err
+	}
+	var out conf
+	theirs := in.Options[c.Name]
+	seen := map[string][]byte{}
+	switch {
+	case c.Config.Sealed != "":
+		text, err := plain(c.Config.Sealed, in)
+		if err != nil {
+			return conf{}, err
+		}
+		out.secret = map[string][]byte{fileName(c): []byte(text)}
+	case c.Config.Plain != "":
+		text, err := plain(c.Config.Plain, in)
+		if err != nil {
+			return conf{}, err
+		}
+		out.public = map[string]string{}
+		if t, edited := theirs[plainKey]; edited {
+			text = t
+		} else {
+			out.public[plainKey] = text
+		}
+		seen[fileName(c)] = []byte(text)
+	default:
+		public, file, err := options(c, in, theirs)
+		if err != nil {
+			return conf{}, err
+		}
+		out.public, out.secret = public, map[string][]byte{fileName(c): file}
+	}
+	if c.Config.Files != nil {
+		if out.secret == nil {
+			out.secret = map[string][]byte{}
+		}
+		for name, text := range c.Config.Files(in) {
+			out.secret[name] = []byte(text)
+		}
+	}
+	maps.Copy(seen, out.secret)
+	out.hash = hash(seen)
+	return out, nil
+}
+
+// options gives the ConfigMap's data, less the keys that people have taken over, and the composed file. Ours give way to theirs, theirs
+// to the secrets.
+func options(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
+	ours, secrets := groups(c, in)
+	if c.Config.Options != nil {
+		maps.Copy(ours, c.Config.Options(in))
+	}
+	if c.Config.Secrets != nil {
+		maps.Copy(secrets, c.Config.Secrets(in))
+	}
+	public := map[string]string{}
+	all := map[string]any{}
+	for key, value := range ours {
+		if value == nil {
+			continue
+		}
+		all[key] = value
+		if _, taken := theirs[key]; taken {
+			continue
+		}
+		text, err := optionText(value)
+		if err != nil {
+			return nil, nil, fmt.Errorf("option %s: %w", key, err)
+		}
+		public[key] = text
+	}
+	for key, text := range theirs {
+		if key == plainKey {
+			continue
+		}
+		var value any
+		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+			return nil, nil, fmt.Errorf("option %s in ConfigMap %s is no YAML: %w", key, in.Cluster.Object(c.Name), err)
+		}
+		all[key] = value
+	}
+	maps.Copy(all, secrets)
+	if c.Config.Properties {
+		return public, properties(all), nil
+	}
+	file, err := yaml.Marshal(all)
+	if err != nil {
+		return nil, nil, fmt.Errorf("writing %s: %w", fileName(c), err)
+	}
+	return public, file, nil
+}
+
+// properties are options as programs in Java read them.
+func properties(all map[string]any) []byte {
+	var b bytes.Buffer
+	for _, key := range sorted(all) {
+		fmt.Fprintf(&b, "%s=%v\n", key, all[key])
+	}
+	return b.Bytes()
+}
+
+// groups are the options that many services share, public and secret.
+func groups(c component.Component, in component.Inputs) (public, secret map[string]any) {
+	public, secret = map[string]any{}, map[string]any{}
+	owner := c.Name
+	if c.Config.AccountOf != "" {
+		owner = c.Config.AccountOf
+	}
+	for _, g := range c.Config.Groups {
+		switch g {
+		case component.GroupTLS:
+			public["enable_ssl"] = true
+			public["ssl_ca_certs"] = certsDir + "/ca.crt"
+			public["ssl_certfile"] = certsDir + "/service.crt"
+			public["ssl_keyfile"] = certsDir + "/service.key"
+		case component.GroupBase:
+			base(public, in)
+		case component.GroupCommon:
+			base(public, in)
+			public["auth_url"] = in.Cluster.AuthURL()
+			public["admin_domain"], public["admin_project"] = "Default", "system"
+			if a := in.Cluster.Components[owner].Account; a != nil {
+				public["admin_user"] = a.User
+				secret["admin_password"] = in.Credentials[component.AccountPassword(owner)]
+			}
+		case component.GroupDB:
+			secret["sql_connection"] = in.DSN(owner)
+		}
+	}
+	return public, secret
+}
+
+func base(public map[string]any, in component.Inputs) {
+	public["region"] = in.Cluster.Region
+	public["cron_job_worker_count"], public["local_task_worker_count"] = 4, 4
+	public["request_worker_count"], public["task_worker_count"] = 8, 4
+	if in.Self.Service != nil {
+		public["port"] = in.Cluster.NodePort(in.Self.Name, "")
+	}
+}
+
+// optionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
+func optionText(value any) (string, error) {
+	switch value.(type) {
+	case []string, []any, map[string]any:
+		b, err := json.Marshal(value)
+		return string(b), err
+	}
+	b, err := yaml.Marshal(value)
+	return strings.TrimSuffix(string(b), "\n"), err
+}
+
+func plain(name string, in component.Inputs) (string, error) {
+	t, err := template.New(name).Option("missingkey=error").ParseFS(services.FS, name)
+	if err != nil {
+		return "", fmt.Errorf("reading template %s: %w", name, err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, in); err != nil {
+		return "", fmt.Errorf("filling template %s: %w", name, err)
+	}
+	return b.String(), nil
+}
+
+func fileName(c component.Component) string {
+	if c.Config.File != "" {
+		return c.Config.File
+	}
+	return c.Name + ".conf"
+}
+
+func hash(files map[string][]byte) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%s %d\n%s", name, len(files[name]), files[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+const (
+	confDir  = "/etc/yunion"
+	certsDir = "/etc/yunion/pki"
+	etcdDir  = "/etc/etcdtls/operator/etcd-tls"
+)
+
+// podTemplate of the component.
+func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
+	r := in.Self
+	w := r.Workload
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels(in), Annotations: podAnnotations(in, c)}}
+	s := &t.Spec
+	s.Volumes, _ = volumes(in, c)
+	main, err := container(in, c)
+	if err != nil {
+		return t, err
+	}
+	s.Containers = []corev1.Container{main}
+	if w.DBInit {
+		init := corev1.Container{
+			Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy,
+			Command:         append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init"),
+			VolumeMounts:    main.VolumeMounts,
+			SecurityContext: main.SecurityContext,
+		}
+		s.InitContainers = []corev1.Container{init}
+	}
+	s.InitContainers = append(s.InitContainers, sidecars(in, main, true)...)
+	s.Containers = append(s.Containers, sidecars(in, main, false)...)
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			// The last lines of its log become the message, and the reason why a component is Degraded.
+			list[i].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+		}
+	}
+
+	s.Tolerations = r.Tolerations
+	s.ImagePullSecrets = r.Block.ImagePullSecrets
+	s.PriorityClassName = w.PriorityClass
+	s.ServiceAccountName = w.ServiceAccount
+	s.AutomountServiceAccountToken = new(w.ServiceAccount != "")
+	s.EnableServiceLinks = new(false)
+	s.SecurityContext = w.PodSecurity
+	if s.SecurityContext == nil && !w.Privileged {
+		s.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	}
+	if w.GracePeriod > 0 {
+		s.TerminationGracePeriodSeconds = new(w.GracePeriod)
+	}
+	if w.HostNetwork {
+		s.HostNetwork = true
+		s.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+	}
+	s.HostPID, s.HostIPC = w.HostNamespaces, w.HostNamespaces
+	return t, placement(s, in)
+}
+
+func podAnnotations(in component.Inputs, c conf) map[string]string {
+	a := maps.Clone(in.Self.Block.Annotations)
+	if a == nil {
+		a = map[string]string{}
+	}
+	if c.hash != "" {
+		a[v1alpha1.AnnotationConfigHash] = c.hash
+	}
+	certs := ""
+	if !in.Self.Workload.NoCerts {
+		certs = in.CertHash
+	}
+	if in.Self.Workload.EtcdTLS && in.EtcdHash != "" {
+		certs += in.EtcdHash
+	}
+	if certs != "" {
+		a[v1alpha1.AnnotationCertHash] = certs
+	}
+	return a
+}
+
+func container(in component.Inputs, c conf) (corev1.Container, error) {
+	r := in.Self
+	w := r.Workload
+	_, mounts := volumes(in, c)
+	out := corev1.Container{
+		Name: w.ContainerName, Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
+		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, VolumeMounts: mounts, SecurityContext: w.Security,
+	}
+	if out.Name == "" {
+		out.Name = r.Name
+	}
+	if w.Env != nil {
+		out.Env = w.Env(in)
+	}
+	out.Ports = containerPorts(in)
+	switch {
+	case w.Privileged:
+		out.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	case out.SecurityContext == nil:
+		out.SecurityContext = &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+	}
+	probes(&out, in)
+	var err error
+	out.Resources, err = resources(in)
+	return out, err
+}
+
+// command of the main container: nil means the ordinary one, an empty slice the image's own.
+func command(in component.Inputs) []string {
+	c := in.Self.Component
+	switch {
+	case len(c.Workload.EECommand) > 0 && slices.Contains(c.Image.EEFor, in.Cluster.Edition):
+		return c.Workload.EECommand
+	case c.Workload.Command == nil:
+		return []string{"/opt/yunion/bin/" + c.Name, "--config", confDir + "/" + fileName(c)}
+	case len(c.Workload.Command) == 0:
+		return nil
+	}
+	return c.Workload.Command
+}
+
+func containerPorts(in component.Inputs) []corev1.ContainerPort {
+	out := slices.Clone(in.Self.Workload.Ports)
+	if in.Self.Service == nil {
+		return out
+	}
+	known := map[int32]bool{}
+	for _, p := range out {
+		known[p.ContainerPort] = true
+	}
+	for _, s := range append([]component.Service{*in.Self.Service}, in.Self.Service.More...) {
+		for _, p := range s.Ports {
+			if n := target(in, s, p); !known[n] {
+				known[n] = true
+				out = append(out, corev1.ContainerPort{Name: p.Name, ContainerPort: n, Protocol: corev1.ProtocolTCP})
+			}
+		}
+	}
+	return out
+}
+
+// target is the port on which the container listens.
+func target(in component.Inputs, s component.Service, p component.Port) int32 {
+	switch {
+	case p.TargetPort > 0:
+		return p.TargetPort
+	case p.NodePort > 0:
+		return p.Port
+	}
+	return in.Self.NodePorts[s.NameSuffix+p.Name]
+}
+
+// probes: a pod is asked often until it has started, then at leisure. The services answer /ping as soon as they listen, and they
+// listen when their tables are in order.
+func probes(out *corev1.Container, in component.Inputs) {
+	w := in.Self.Workload
+	out.ReadinessProbe, out.LivenessProbe = w.Probe, w.Liveness
+	if w.Ping && len(out.Ports) > 0 {
+		out.ReadinessProbe = &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+				Path: "/ping", Port: intstr.FromInt32(out.Ports[0].ContainerPort), Scheme: corev1.URISchemeHTTPS,
+			}},
+			PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2,
+		}
+	}
+	if w.Listens && len(out.Ports) > 0 {
+		out.ReadinessProbe = &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(out.Ports[0].ContainerPort)}},
+			PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2,
+		}
+	}
+	if out.ReadinessProbe != nil {
+		start := out.ReadinessProbe.DeepCopy()
+		start.InitialDelaySeconds, start.PeriodSeconds, start.FailureThreshold = 0, 1, max(600, w.StartSeconds)
+		out.StartupProbe = start
+	}
+}
+
+func resources(in component.Inputs) (corev1.ResourceRequirements, error) {
+	var out corev1.ResourceRequirements
+	if in.Cluster.Spec != nil && in.Cluster.Spec.DisableResourceManagement {
+		return out, nil
+	}
+	w, b := in.Self.Workload, in.Self.Block
+	cpu, err := quantity(w.CPU, "10m")
+	if err != nil {
+		return out, err
+	}
+	memory, err := quantity(w.Memory, "10Mi")
+	if err != nil {
+		return out, err
+	}
+	out.Requests = corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory}
+	chosen(out.Requests, b.Requests)
+	if b.Limits != nil {
+		out.Limits = corev1.ResourceList{}
+		chosen(out.Limits, b.Limits)
+	}
+	return out, nil
+}
+
+func quantity(s, fallback string) (resource.Quantity, error) {
+	if s == "" {
+		s = fallback
+	}
+	return resource.ParseQuantity(s)
+}
+
+func chosen(list corev1.ResourceList, by *v1alpha1.ResourceList) {
+	if by == nil {
+		return
+	}
+	if by.CPU != nil {
+		list[corev1.ResourceCPU] = *by.CPU
+	}
+	if by.Memory != nil {
+		list[corev1.ResourceMemory] = *by.Memory
+	}
+}
+
+func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Container {
+	var out []corev1.Container
+	for _, s := range in.Self.Workload.Sidecars {
+		image, runs := in.Self.Sub[s.Name]
+		if !runs || s.Init != init {
+			continue
+		}
+		c := corev1.Container{
+			Name: s.Name, Image: image, ImagePullPolicy: main.ImagePullPolicy, Command: s.Command, Ports: s.Ports,
+			Resources: main.Resources, SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
+		}
+		if s.Mounts {
+			c.VolumeMounts = main.VolumeMounts
+		}
+		if s.Env != nil {
+			c.Env = s.Env(in)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// placement: a person's affinity wins; the role's node label is added where it says nothing about nodes.
+func placement(s *corev1.PodSpec, in component.Inputs) error {
+	r := in.Self
+	s.NodeSelector = r.Block.NodeSelector
+	if err := decode(r, "affinity", raw(r.Block.Affinity), &s.Affinity); err != nil {
+		return err
+	}
+	if err := decode(r, "dnsConfig", raw(r.Block.DNSConfig), &s.DNSConfig); err != nil {
+		return err
+	}
+	if s.DNSConfig == nil && len(r.Workload.DNSOptions) > 0 {
+		s.DNSConfig = &corev1.PodDNSConfig{Options: r.Workload.DNSOptions}
+	}
+	role := r.Workload.NodeRole
+	if role == "" {
+		role = "controller"
+	}
+	if r.Workload.PerZone && s.Affinity == nil {
+		s.Affinity = &corev1.Affinity{PodAntiAffinity: apart(r.Name)}
+	}
+	roles := strings.Split(role, ",")
+	switch {
+	case role == "any":
+	case r.Workload.Kind == component.DaemonSet && len(roles) == 1:
+		s.NodeSelector = maps.Clone(s.NodeSelector)
+		if s.NodeSelector == nil {
+			s.NodeSelector = map[string]string{}
+		}
+		s.NodeSelector[v1alpha1.NodeRolePrefix+role] = v1alpha1.Enable
+	case s.Affinity == nil || s.Affinity.NodeAffinity == nil:
+		if s.Affinity == nil {
+			s.Affinity = &corev1.Affinity{}
+		}
+		s.Affinity.NodeAffinity = nodesWith(roles)
+	}
+	return nil
+}
+
+// nodesWith one of the roles.
+func nodesWith(roles []string) *corev1.NodeAffinity {
+	var terms []corev1.NodeSelectorTerm
+	for _, role := range roles {
+		terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: v1alpha1.NodeRolePrefix + role, Operator: corev1.NodeSelectorOpIn, Values: []string{v1alpha1.Enable}},
+		}})
+	}
+	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// apart puts the pods of one component on different nodes where it can.
+func apart(name string) *corev1.PodAntiAffinity {
+	return &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+		Weight: 100,
+		PodAffinityTerm: corev1.PodAffinityTerm{
+			TopologyKey:   corev1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelApp: name}},
+		},
+	}}}
+}
+
+func decode(r component.Resolved, field string, from []byte, into any) error {
+	if len(from) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(from))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("spec.%s.%s: %w", r.SpecKey, field, err)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package render turns a resolved component into Kubernetes objects. It is pure and deterministic: the same inputs give the same bytes.
+// Owner references are the engine's business.
+package render
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Component renders all objects of one component, whether it is enabled or not: what to apply is the caller's decision.
+func Component(r component.Resolved, in component.Inputs) (component.Objects, error) {
+	in.Self = r
+	if r.Problem != "" {
+		return component.Objects{}, errors.New(r.Problem)
+	}
+	conf, err := configuration(r.Component, in)
+	if err != nil {
+		return component.Objects{}, fmt.Errorf("configuring %s: %w", r.Name, err)
+	}
+	o := component.Objects{Services: serviceObjects(in), Ingresses: ingresses(in)}
+	if o.PVCs, err = claims(in); err != nil {
+		return component.Objects{}, fmt.Errorf("spec.%s.requests.storage: %w", r.SpecKey, err)
+	}
+	if conf.public != nil {
+		o.ConfigMaps = append(o.ConfigMaps, &corev1.ConfigMap{ObjectMeta: meta(in, ""), Data: conf.public})
+	}
+	if conf.secret != nil {
+		o.Secrets = append(o.Secrets, &corev1.Secret{ObjectMeta: meta(in, "-config"), Type: corev1.SecretTypeOpaque, Data: conf.secret})
+	}
+	if o.Workload, err = workload(in, conf); err != nil {
+		return component.Objects{}, fmt.Errorf("rendering %s: %w", r.Name, err)
+	}
+	if r.Adapt != nil {
+		if err := r.Adapt(&o, in); err != nil {
+			return component.Objects{}, fmt.Errorf("adapting %s: %w", r.Name, err)
+		}
+	}
+	if err := twins(&o, in); err != nil {
+		return component.Objects{}, err
+	}
+	return o, zones(&o, in)
+}
+
+// List puts the objects in the order in which they are applied, each with its kind set.
+func List(o component.Objects) []client.Object {
+	var out []client.Object
+	out = append(out, o.ConfigMaps...)
+	out = append(out, o.Secrets...)
+	out = append(out, o.PVCs...)
+	out = append(out, o.Services...)
+	if o.Workload != nil {
+		out = append(out, o.Workload)
+	}
+	out = append(out, o.Twins...)
+	out = append(out, o.Ingresses...)
+	for _, obj := range out {
+		obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
+	}
+	return out
+}
+
+// Kinds are all kinds that may be rendered, with an empty object of each; package engine watches and prunes these.
+func Kinds() []client.Object {
+	list := []client.Object{
+		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}, &corev1.Service{},
+		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
+	}
+	for _, obj := range list {
+		obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
+	}
+	return list
+}
+
+func kindOf(obj client.Object) schema.GroupVersionKind {
+	switch obj.(type) {
+	case *corev1.ConfigMap:
+		return corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	case *corev1.Secret:
+		return corev1.SchemeGroupVersion.WithKind("Secret")
+	case *corev1.PersistentVolumeClaim:
+		return corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+	case *corev1.Service:
+		return corev1.SchemeGroupVersion.WithKind("Service")
+	case *appsv1.Deployment:
+		return appsv1.SchemeGroupVersion.WithKind("Deployment")
+	case *appsv1.StatefulSet:
+		return appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	case *appsv1.DaemonSet:
+		return appsv1.SchemeGroupVersion.WithKind("DaemonSet")
+	case *batchv1.CronJob:
+		return batchv1.SchemeGroupVersion.WithKind("CronJob")
+	case *networkingv1.Ingress:
+		return networkingv1.SchemeGroupVersion.WithKind("Ingress")
+	}
+	return obj.GetObjectKind().GroupVersionKind()
+}
+
+// Labels of every object of a component; without extra pod labels they are also its selector.
+func Labels(cluster, name string) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelName:      v1alpha1.ValueName,
+		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy,
+		v1alpha1.LabelInstance:  v1alpha1.InstancePrefix + cluster,
+		v1alpha1.LabelComponent: name,
+		v1alpha1.LabelApp:       name,
+	}
+}
+
+func labels(in component.Inputs) map[string]string {
+	l := Labels(in.Cluster.Name, in.Self.Name)
+	maps.Copy(l, in.Self.Workload.PodLabels)
+	return l
+}
+
+func meta(in component.Inputs, suffix string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: in.Cluster.Object(in.Self.Name) + suffix, Namespace: in.Cluster.Namespace, Labels: labels(in)}
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+// volumes of the pod, and where the main container has them.
+func volumes(in component.Inputs, c conf) ([]corev1.Volume, []corev1.VolumeMount) {
+	r := in.Self
+	var vols []corev1.Volume
+	var mounts []corev1.VolumeMount
+	add := func(v corev1.Volume, m corev1.VolumeMount) {
+		m.Name = v.Name
+		vols, mounts = append(vols, v), append(mounts, m)
+	}
+	if !r.Workload.NoCerts {
+		add(corev1.Volume{Name: "certs", VolumeSource: secretVolume(in.Cluster.Object(v1alpha1.SecretCerts), "ca.crt", "service.crt", "service.key")},
+			corev1.VolumeMount{MountPath: certsDir, ReadOnly: true})
+	}
+	if r.Config != nil {
+		add(corev1.Volume{Name: "config", VolumeSource: configVolume(in, c)},
+			corev1.VolumeMount{MountPath: orElse(r.Config.Dir, confDir), ReadOnly: true})
+	}
+	if r.Workload.EtcdTLS {
+		add(corev1.Volume{Name: "etcd-client", VolumeSource: secretVolume(in.Cluster.Object(v1alpha1.SecretEtcdClient))},
+			corev1.VolumeMount{MountPath: etcdDir, ReadOnly: true})
+	}
+	for _, m := range r.Workload.Mounts {
+		v, inTemplate := mountVolume(in, m)
+		mount := corev1.VolumeMount{Name: m.Name, MountPath: m.Path, ReadOnly: m.ReadOnly, SubPath: m.SubPath}
+		if m.Bidirectional {
+			mount.MountPropagation = new(corev1.MountPropagationBidirectional)
+		}
+		mounts = append(mounts, mount)
+		if !inTemplate {
+			vols = append(vols, v)
+		}
+	}
+	return vols, mounts
+}
+
+// mountVolume is the source of a mount; a StatefulSet's own storage comes from its claim template instead.
+func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTemplate bool) {
+	v.Name = m.Name
+	switch {
+	case m.HostPath != "":
+		v.HostPath = &corev1.HostPathVolumeSource{Path: m.HostPath}
+		if m.HostPathType != "" {
+			v.HostPath.Type = new(m.HostPathType)
+		}
+	case m.Storage && in.Self.Workload.Kind == component.StatefulSet:
+		return v, true
+	case m.Storage:
+		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(in)}
+	case m.Secret != "":
+		v.VolumeSource = secretVolume(in.Cluster.Object(m.Secret))
+	case m.ConfigMap != "":
+		v.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: in.Cluster.Object(m.ConfigMap)}}
+	default:
+		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	return v, false
+}
+
+// configVolume: a file with secrets comes from the Secret, one without from the ConfigMap, several of both kinds from a projection.
+func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
+	k := in.Self.Config
+	owner, path := in.Self.Component, fileName(in.Self.Component)
+	if k.Of != "" {
+		owner = in.Cluster.Components[k.Of].Component
+	}
+	item := corev1.KeyToPath{Key: fileName(owner), Path: path}
+	object := in.Cluster.Object(owner.Name)
+	if owner.Config.Plain == "" {
+		v := secretVolume(object + "-config")
+		v.Secret.Items = []corev1.KeyToPath{item}
+		for _, name := range sorted(c.secret) {
+			if name != fileName(owner) {
+				v.Secret.Items = append(v.Secret.Items, corev1.KeyToPath{Key: name, Path: name})
+			}
+		}
+		return v
+	}
+	plainFile := []corev1.KeyToPath{{Key: plainKey, Path: path}}
+	if len(c.secret) == 0 {
+		return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: object}, Items: plainFile,
+		}}
+	}
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: object}, Items: plainFile}},
+		{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: object + "-config"}}},
+	}}}
+}
+
+func secretVolume(name string, keys ...string) corev1.VolumeSource {
+	s := &corev1.SecretVolumeSource{SecretName: name}
+	for _, k := range keys {
+		s.Items = append(s.Items, corev1.KeyToPath{Key: k, Path: k})
+	}
+	return corev1.VolumeSource{Secret: s}
+}
+
+// claimName has the class in it where that is not the default, so that another class means another volume.
+func claimName(in component.Inputs) string {
+	name := in.Cluster.Object(in.Self.Name)
+	if in.Self.StorageClass != resolve.DefaultClass {
+		name += "-" + in.Self.StorageClass
+	}
+	return name
+}
+
+func claim(in component.Inputs) (corev1.PersistentVolumeClaimSpec, error) {
+	size, err := resource.ParseQuantity(in.Self.StorageSize)
+	if err != nil {
+		return corev1.PersistentVolumeClaimSpec{}, err
+	}
+	return corev1.PersistentVolumeClaimSpec{
+		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		StorageClassName: new(in.Self.StorageClass),
+		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+	}, nil
+}
+
+func claims(in component.Inputs) ([]client.Object, error) {
+	if in.Self.Storage == nil || in.Self.Workload.Kind == component.StatefulSet {
+		return nil, nil
+	}
+	spec, err := claim(in)
+	if err != nil {
+		return nil, err
+	}
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: meta(in, ""), Spec: spec}
+	pvc.Name = claimName(in)
+	if d := in.Self.Storage.HostDir; d != "" {
+		pvc.Annotations = map[string]string{v1alpha1.AnnotationVolumePath: d}
+	}
+	return []client.Object{pvc}, nil
+}
+
+func claimTemplates(in component.Inputs) ([]corev1.PersistentVolumeClaim, error) {
+	if in.Self.Storage == nil {
+		return nil, nil
+	}
+	spec, err := claim(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range in.Self.Workload.Mounts {
+		if m.Storage {
+			// Without kind and version: the cache reads protobuf, which has neither here, and would see a difference for ever.
+			return []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: labels(in)}, Spec: spec,
+			}}, nil
+		}
+	}
+	return nil, nil
+}
+
+func raw(r *runtime.RawExtension) []byte {
+	if r == nil {
+		return nil
+	}
+	return r.Raw
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

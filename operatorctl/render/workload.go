@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+func workload(in component.Inputs, c conf) (client.Object, error) {
+	kind := in.Self.Workload.Kind
+	if kind == component.NoWorkload {
+		return nil, nil //nolint:nilnil // a component without pods has no workload, and that is no error
+	}
+	pod, err := podTemplate(in, c)
+	if err != nil {
+		return nil, err
+	}
+	selector := &metav1.LabelSelector{MatchLabels: labels(in)}
+	switch kind {
+	case "", component.Deployment:
+		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
+			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in),
+		}}, nil
+	case component.StatefulSet:
+		templates, err := claimTemplates(in)
+		return &appsv1.StatefulSet{ObjectMeta: meta(in, ""), Spec: appsv1.StatefulSetSpec{
+			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, ServiceName: in.Cluster.Object(in.Self.Name),
+			PodManagementPolicy: appsv1.ParallelPodManagement, VolumeClaimTemplates: templates,
+		}}, err
+	case component.DaemonSet:
+		return &appsv1.DaemonSet{ObjectMeta: meta(in, ""), Spec: appsv1.DaemonSetSpec{
+			Selector: selector, Template: pod, UpdateStrategy: daemonStrategy(in),
+		}}, nil
+	case component.CronJob:
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		return &batchv1.CronJob{ObjectMeta: meta(in, ""), Spec: batchv1.CronJobSpec{
+			Schedule: in.Self.Schedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
+			JobTemplate: batchv1.JobTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels(in)},
+				Spec:       batchv1.JobSpec{Template: pod, BackoffLimit: new(int32(2))},
+			},
+		}}, nil
+	}
+	return nil, fmt.Errorf("workload kind %q is unknown", kind)
+}
+
+// strategy: pods that would fight over a host's ports or over a volume do not overlap.
+func strategy(in component.Inputs) appsv1.DeploymentStrategy {
+	remote := in.Self.Storage != nil && in.Self.StorageClass != resolve.DefaultClass
+	if in.Self.Workload.Recreate || in.Self.Workload.HostNetwork || remote {
+		return appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	}
+	return appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}
+}
+
+func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
+	if in.Self.Block.UpdateStrategy == string(appsv1.OnDeleteDaemonSetStrategyType) {
+		return appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+	}
+	n := max(1, in.Self.Workload.MaxUnavailable)
+	if m := in.Self.Block.MaxUnavailableCount; m != nil && *m > 0 {
+		n = int(*m)
+	}
+	return appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n))},
+	}
+}
+
+const slave = "-slave"
+
+// twins adds the read-only twin of a component that has one: the same Deployment with another name, labels and flag, and its Service.
+func twins(o *component.Objects, in component.Inputs) error {
+	if !in.Self.Workload.ReadReplicas || in.Self.SlaveReplicas == 0 {
+		return nil
+	}
+	d, ok := o.Workload.(*appsv1.Deployment)
+	if !ok {
+		return fmt.Errorf("%s: only a Deployment has read-only twins", in.Self.Name)
+	}
+	d = d.DeepCopy()
+	d.Name += slave
+	d.Labels = slaveLabels(d.Labels)
+	d.Spec.Selector.MatchLabels = slaveLabels(d.Spec.Selector.MatchLabels)
+	d.Spec.Template.Labels = slaveLabels(d.Spec.Template.Labels)
+	d.Spec.Replicas = new(in.Self.SlaveReplicas)
+	d.Spec.Template.Spec.InitContainers = nil
+	main := &d.Spec.Template.Spec.Containers[0]
+	main.Command = append(slices.Clone(main.Command), "--is-slave-node")
+	o.Twins = append(o.Twins, d)
+	for _, obj := range o.Services {
+		s, ok := obj.(*corev1.Service)
+		if !ok || s.Name != in.Cluster.Object(in.Self.Name) {
+			continue
+		}
+		s = s.DeepCopy()
+		s.Name += slave
+		s.Labels, s.Spec.Selector = slaveLabels(s.Labels), slaveLabels(s.Spec.Selector)
+		s.Spec.Type = corev1.ServiceTypeClusterIP
+		for i := range s.Spec.Ports {
+			s.Spec.Ports[i].NodePort = 0
+		}
+		o.Twins = append(o.Twins, s)
+	}
+	return nil
+}
+
+func slaveLabels(l map[string]string) map[string]string {
+	l = maps.Clone(l)
+	l[v1alpha1.LabelComponent] += slave
+	l[v1alpha1.LabelApp] += slave
+	l["read-only"] = "true"
+	return l
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// report writes what the pass saw into status, if it differs from what is there, and tells transitions as events.
+func (p *pass) report(ctx context.Context) error {
+	p.r.metrics.changes(p.changes)
+	if !p.certs.renewAt.IsZero() {
+		p.r.metrics.expiry.WithLabelValues(p.cr.Namespace, p.cr.Name).Set(float64(p.certs.renewAt.Unix()))
+	}
+	before := p.cr.DeepCopy()
+	s := &p.cr.Status
+	s.Effects = p.recorded()
+	var components []v1alpha1.ComponentStatus // what was there is needed until the last one is judged
+	for _, name := range p.r.names {
+		c := p.byName[name]
+		cs := status.Component(p.observed(c))
+		cs.Message = p.redact(cs.Message)
+		components = append(components, cs)
+		if c.StatusKey != "" {
+			if legacy := s.Legacy.Workload(c.StatusKey); legacy != nil {
+				*legacy = status.Legacy(c.Resolved, cs)
+			}
+		}
+	}
+	s.Components = components
+	s.ObservedGeneration = p.cr.Generation
+	s.Conditions = status.Conditions(s.Conditions, s.Components, p.cr.Generation, p.now)
+	s.Version = status.Version(s.Version, p.cluster.Version, s.Components)
+	s.Phase = status.Phase(s.Components, s.Version, p.cluster.Version, false)
+	if p.auditDue() {
+		p.m.nextAudit = p.now.Add(jitter(p.r.options.Audit, p.cr.Name))
+	}
+	p.tell(before)
+	p.r.metrics.states(p.cr)
+	return p.patchStatus(ctx, before)
+}
+
+// recorded are the hashes of the effects that are done. What is not planned now (a component that is off) keeps its record.
+func (p *pass) recorded() map[string]string {
+	out := maps.Clone(p.cr.Status.Effects)
+	if out == nil {
+		out = map[string]string{}
+	}
+	for _, c := range p.parts {
+		for _, o := range c.outcomes {
+			if o.State == effects.Done {
+				out[o.Effect.Key] = o.Effect.Hash
+			}
+		}
+	}
+	return out
+}
+
+// patchStatus sends only what differs; nothing if nothing does.
+func (p *pass) patchStatus(ctx context.Context, before *v1alpha1.OnecloudCluster) error {
+	if equality.Semantic.DeepEqual(before.Status, p.cr.Status) {
+		return nil
+	}
+	if err := p.r.client.Status().Patch(ctx, p.cr, client.MergeFrom(before), client.FieldOwner(engine.FieldManager)); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil // deleted meanwhile
+		}
+		return fmt.Errorf("writing status: %w", err)
+	}
+	p.m.written = p.cr.DeepCopy()
+	return nil
+}
+
+// tell makes an event of each transition of a component and of the cloud.
+func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
+	for _, now := range p.cr.Status.Components {
+		old := previous(before, now.Name)
+		if old != nil && old.State == now.State || old == nil && now.State == v1alpha1.Disabled {
+			continue
+		}
+		switch now.State {
+		case v1alpha1.Degraded:
+			p.event(corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
+		case v1alpha1.Available, v1alpha1.Disabled:
+			p.event(corev1.EventTypeNormal, string(now.State), "%s is %s", now.Name, now.State)
+		default:
+			if old == nil || old.State == v1alpha1.Available {
+				p.event(corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
+			}
+		}
+	}
+	if before.Status.Phase != p.cr.Status.Phase {
+		p.event(corev1.EventTypeNormal, string(p.cr.Status.Phase), "the cloud is %s", p.cr.Status.Phase)
+	}
+}
+
+// redact takes the secrets of the cloud out of what errors and logs of services say.
+func (p *pass) redact(s string) string {
+	const short = 6 // shorter ones would blacken ordinary words
+	for _, secret := range p.creds {
+		if len(secret) < short {
+			continue
+		}
+		s = strings.ReplaceAll(s, secret, "***")
+		// A long message was cut, perhaps in the middle of the secret.
+		for n := len(secret) - 1; n >= short && strings.Contains(s, "…"); n-- {
+			s = strings.ReplaceAll(s, secret[:n]+"…", "***…")
+		}
+	}
+	return s
+}
+
+func (p *pass) event(kind, reason, format string, args ...any) {
+	p.r.events.Eventf(p.cr, nil, kind, reason, "Reconcile", format, args...)
+}
+
+// reportInvalid tells that the spec cannot be carried out.
+func (p *pass) reportInvalid(ctx context.Context, invalid *invalidSpec) error {
+	before := p.cr.DeepCopy()
+	s := &p.cr.Status
+	s.ObservedGeneration = p.cr.Generation
+	s.Conditions = status.Invalid(s.Conditions, invalid.Error(), p.cr.Generation, p.now)
+	s.Phase = v1alpha1.PhaseFailed
+	if before.Status.Phase != s.Phase {
+		p.event(corev1.EventTypeWarning, status.ReasonInvalid, "%s", invalid.Error())
+	}
+	return p.patchStatus(ctx, before)
+}
+
+// reportBlocked tells what keeps the whole cloud from being reconciled. The pass is tried again.
+func (p *pass) reportBlocked(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	before := p.cr.DeepCopy()
+	p.cr.Status.Conditions = status.Blocked(p.cr.Status.Conditions, p.redact(err.Error()), p.cr.Generation, p.now)
+	return p.patchStatus(ctx, before)
+}
+
+// reportDeleting tells what is still there of a cloud that is being deleted.
+func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Object) error {
+	before := p.cr.DeepCopy()
+	names := slices.Sorted(maps.Keys(left))
+	p.cr.Status.Phase = v1alpha1.PhaseDeleting
+	p.cr.Status.ObservedGeneration = p.cr.Generation
+	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, "waiting for the pods of "+strings.Join(names, ", "), p.cr.Generation, p.now)
+	if before.Status.Phase != p.cr.Status.Phase {
+		p.event(corev1.EventTypeNormal, string(p.cr.Status.Phase), "deleting the cloud, last component first")
+	}
+	return p.patchStatus(ctx, before)
+}
+
+// paused leaves the cloud as it is; its status goes on telling how it is.
+func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
+	var err error
+	if p.live, err = p.r.list(ctx, p.cr); err != nil {
+		return ctrl.Result{}, err
+	}
+	before := p.cr.DeepCopy()
+	for i := range p.cr.Status.Components {
+		c := &p.cr.Status.Components[i]
+		for key, o := range p.live.objects {
+			if key.Name != p.cr.Name+"-"+c.Name {
+				continue
+			}
+			if w := status.WorkloadOf(o, p.live.pods); w != nil {
+				c.Replicas, c.Ready = w.Wanted, w.Ready
+			}
+		}
+	}
+	p.cr.Status.Conditions = status.Paused(p.cr.Status.Conditions, p.cr.Generation, p.now)
+	return ctrl.Result{}, p.patchStatus(ctx, before)
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resolve
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Defaults are the fields of the spec to be applied by the field manager v1alpha1.ManagerDefaults, with force: what nobody chose, made
+// visible. Applied again after a release or a choice has changed, it moves with it; a field it no longer holds is given up.
+func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (*unstructured.Unstructured, error) {
+	v, err := newView(&cr.Spec, owned)
+	if err != nil {
+		return nil, err
+	}
+	d := defaults{view: v, out: map[string]any{}}
+	d.set(c.Version, "version")
+	d.set(DefaultRepository, "imageRepository")
+	d.set(string(c.Product), "productVersion")
+	d.set(c.Region, "region")
+	d.set(c.Zone, "zone")
+	d.set(string(v1alpha1.Retain), "deletionPolicy")
+	d.set(int64(DefaultMysqlPort), "mysql", "port")
+	d.set(DefaultMysqlUser, "mysql", "username")
+	for _, r := range c.Components {
+		if r.Visible && r.Workload.Kind != component.NoWorkload {
+			if err := d.component(r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": d.out}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	u.SetName(c.Name)
+	u.SetNamespace(c.Namespace)
+	return u, nil
+}
+
+type defaults struct {
+	view
+	out map[string]any
+}
+
+// set shows a default unless the field is somebody's.
+func (d defaults) set(value any, path ...string) {
+	if !d.chosen(path...) {
+		d.force(value, path...)
+	}
+}
+
+func (d defaults) force(value any, path ...string) {
+	_ = unstructured.SetNestedField(d.out, value, path...) // fails only where a path runs through a scalar; ours do not
+}
+
+func (d defaults) component(r component.Resolved) error {
+	at := place(r.Component)
+	outer := at
+	nested := strings.Contains(r.SpecKey, ".")
+	if nested {
+		outer = at[:1]
+	}
+	key := func(k ...string) []string { return append(outer[:len(outer):len(outer)], k...) }
+	// An image that somebody wrote but did not choose follows the release, whoever owns the field.
+	if !r.Pinned && r.Problem == "" {
+		d.force(r.FullImage, append(at[:len(at):len(at)], "image")...)
+	}
+	d.set("IfNotPresent", append(at[:len(at):len(at)], "imagePullPolicy")...)
+	for _, s := range r.Workload.Sidecars {
+		if image, runs := r.Sub[s.Name]; runs && s.SpecKey != "" {
+			d.set(image, append(strings.Split(s.SpecKey, "."), "image")...)
+		}
+	}
+	if nested {
+		return nil
+	}
+	if r.OffByDefault {
+		d.set(true, key("disable")...)
+	}
+	switch r.Workload.Kind {
+	case "", component.Deployment, component.StatefulSet:
+		k := r.Workload.ReplicasKey
+		if k == "" {
+			k = "replicas"
+		}
+		d.set(int64(r.Replicas), key(k)...)
+	case component.CronJob:
+		d.set(r.Schedule, key("schedule")...)
+	}
+	if err := d.tolerations(r, key("tolerations")); err != nil {
+		return err
+	}
+	if r.Storage != nil {
+		d.set(r.StorageSize, key("requests", "storage")...)
+		d.set(r.StorageClass, key("storageClassName")...)
+	}
+	if r.Service == nil {
+		return nil
+	}
+	for _, s := range append([]component.Service{*r.Service}, r.Service.More...) {
+		for _, p := range s.Ports {
+			if p.SpecKey != "" {
+				d.set(int64(r.NodePorts[s.NameSuffix+p.Name]), key(strings.Split(p.SpecKey, ".")...)...)
+			}
+		}
+	}
+	return nil
+}
+
+func (d defaults) tolerations(r component.Resolved, path []string) error {
+	if d.chosen(path...) {
+		return nil
+	}
+	list := make([]any, 0, len(r.Tolerations))
+	for i := range r.Tolerations {
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&r.Tolerations[i])
+		if err != nil {
+			return err
+		}
+		list = append(list, m)
+	}
+	d.force(list, path...)
+	return nil
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resolve turns the resource of a cloud into a complete description of it: defaults, what is enabled, images, ports. It is
+// pure: it neither reads nor writes anything but its arguments.
+package resolve
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// The defaults of a cloud.
+const (
+	DefaultRepository = "registry.cn-beijing.aliyuncs.com/yunionio"
+	DefaultVersion    = "latest"
+	DefaultRegion     = "region0"
+	DefaultZone       = "zone0"
+	DefaultMysqlPort  = 3306
+	DefaultMysqlUser  = "root"
+	DefaultClass      = "local-path"
+)
+
+// Facts is what a cloud is resolved with besides its resource.
+type Facts struct {
+	// Components is the catalogue.
+	Components []component.Component
+	// Owned tells which fields of the spec are choices; nil means all that are there (a file that was never applied).
+	Owned *Owned
+	// LastImages are the defaults that were computed last, by component: see LastImages.
+	LastImages map[string]string
+	// Images are complete references of images that are not the cloud's own, by the names the catalogue uses for them.
+	Images map[string]string
+}
+
+// LastImages reads from the status of a cloud which images were defaults when it was last reconciled.
+func LastImages(s *v1alpha1.OnecloudClusterStatus) map[string]string {
+	last := make(map[string]string, len(s.Components))
+	for _, c := range s.Components {
+		if c.Image != "" && !c.Pinned {
+			last[c.Name] = c.Image
+		}
+	}
+	return last
+}
+
+// Cluster resolves a cloud. The error joins what is wrong with the cloud as a whole; what is wrong with one component is its Problem.
+func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
+	spec, err := newView(&cr.Spec, f.Owned)
+	if err != nil {
+		return component.Cluster{}, err
+	}
+	c := component.Cluster{
+		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID),
+		Region:       spec.text(DefaultRegion, "region"),
+		Zone:         spec.text(DefaultZone, "zone"),
+		Version:      spec.text(DefaultVersion, "version"),
+		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
+		LoadBalancer: cr.Spec.LoadBalancerEndpoint,
+		IPv6:         cr.Spec.IPv6Cluster,
+		MysqlHost:    cr.Spec.MySQL.Host,
+		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
+		MysqlUser:    spec.text(DefaultMysqlUser, "mysql", "username"),
+		HostWeb:      cr.Spec.Web.HostPorts,
+		Spec:         &cr.Spec,
+		Components:   make(map[string]component.Resolved, len(f.Components)),
+	}
+	if c.Namespace == "" {
+		c.Namespace = "onecloud"
+	}
+	var errs []error
+	if c.Edition, err = edition(cr.Annotations[v1alpha1.AnnotationEdition]); err != nil {
+		errs = append(errs, err)
+	}
+	products := []component.Product{component.FullStack, component.CMP, component.Edge, component.LightEdge, component.AI}
+	if !slices.Contains(products, c.Product) {
+		errs = append(errs, fmt.Errorf("spec.productVersion: %q is none of %v", c.Product, products))
+	}
+	if c.MysqlHost == "" {
+		errs = append(errs, errors.New("spec.mysql.host: name the database server"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return c, err
+	}
+	images := images{spec: spec, cluster: &c, facts: f}
+	images.saved = images.savedRelease()
+	for _, k := range f.Components {
+		c.Components[k.Name] = resolveOne(k, &c, spec, images)
+	}
+	return c, nil
+}
+
+func edition(annotation string) (component.Edition, error) {
+	switch e := component.Edition(annotation); e {
+	case "":
+		return component.CE, nil
+	case component.CE, component.CESupport, component.EE:
+		return e, nil
+	}
+	return "", fmt.Errorf("metadata.annotations[%s]: %q is none of ce, ce/support, ee", v1alpha1.AnnotationEdition, annotation)
+}
+
+func resolveOne(k component.Component, c *component.Cluster, spec view, images images) component.Resolved {
+	if w := &k.Workload; len(w.Products) > 0 && !slices.Contains(w.Products, c.Product) {
+		w.Kind = component.NoWorkload
+	}
+	r := component.Resolved{Component: k, Block: spec.block(k)}
+	r.Why, r.Visible = whyNot(k, c, spec)
+	r.Enabled = r.Why == ""
+	at := place(k)
+	outer := at[:len(at):len(at)]
+	if strings.Contains(k.SpecKey, ".") {
+		outer = at[:1:1]
+	}
+
+	var errs []error
+	var err error
+	if k.Workload.Kind != component.NoWorkload {
+		r.FullImage, r.Pinned, err = images.resolve(k.Name, k.Image, at)
+		errs = append(errs, err)
+	}
+	for _, s := range k.Workload.Sidecars {
+		if len(s.Editions) > 0 && !slices.Contains(s.Editions, c.Edition) || s.When != nil && !s.When(*c.Spec) {
+			continue
+		}
+		if r.Sub == nil {
+			r.Sub = map[string]string{}
+		}
+		r.Sub[s.Name] = r.FullImage
+		switch {
+		case s.SpecKey != "":
+			r.Sub[s.Name], _, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
+			errs = append(errs, err)
+		case s.Image.Name != "":
+			r.Sub[s.Name], err = images.beside(s.Name, s.Image, at)
+			errs = append(errs, err)
+		}
+	}
+	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
+	r.Replicas = replicas(k, spec, outer)
+	r.SlaveReplicas = r.Block.SlaveReplicas
+	r.Tolerations = defaultTolerations()
+	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 {
+		r.Tolerations = r.Block.Tolerations
+	}
+	if k.Storage != nil {
+		r.StorageSize = spec.text(k.Storage.Size, append(outer, "requests", "storage")...)
+		class := k.Storage.Class
+		if class == "" {
+			class = DefaultClass
+		}
+		r.StorageClass = spec.text(class, append(outer, "storageClassName")...)
+	}
+	r.Schedule = spec.text(k.Workload.Schedule, append(outer, "schedule")...)
+	r.Internal, r.NodePorts = ports(k, spec, outer)
+	if err := errors.Join(errs...); err != nil {
+		r.Problem = err.Error()
+	}
+	return r
+}
+
+// whyNot tells why a component does not run, "" if it does; and whether it belongs to this cloud at all.
+func whyNot(k component.Component, c *component.Cluster, spec view) (why string, visible bool) {
+	if len(k.Editions) > 0 && !slices.Contains(k.Editions, c.Edition) {
+		return "not in edition " + string(c.Edition), false
+	}
+	if len(k.Products) > 0 && !slices.Contains(k.Products, c.Product) {
+		return "not in product " + string(c.Product), false
+	}
+	if k.Gate != nil {
+		if why := k.Gate(*c.Spec); why != "" {
+			return why, false
+		}
+	}
+	at := place(k)[:1]
+	if place(k)[0] == "components" {
+		at = place(k)
+	}
+	if spec.flag(k.OffByDefault, append(at[:len(at):len(at)], "disable")...) {
+		if k.OffByDefault && !spec.chosen(append(at[:len(at):len(at)], "disable")...) {
+			return "off by default", true
+		}
+		return "disabled in spec", true
+	}
+	return "", true
+}
+
+// place is the path of a component's block below spec.
+func place(k component.Component) []string {
+	if k.SpecKey == "" {
+		return []string{"components", k.Name}
+	}
+	return strings.Split(k.SpecKey, ".")
+}
+
+func replicas(k component.Component, spec view, at []string) int32 {
+	key := k.Workload.ReplicasKey
+	if key == "" {
+		key = "replicas"
+	}
+	return max(1, int32(spec.number(1, append(at[:len(at):len(at)], key)...)))
+}
+
+// ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
+func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {
+	if k.Service == nil {
+		return false, nil
+	}
+	numbers = map[string]int32{}
+	internal = k.Service.ClusterIP || k.Service.Headless
+	for _, s := range append([]component.Service{*k.Service}, k.Service.More...) {
+		for _, p := range s.Ports {
+			numbers[s.NameSuffix+p.Name] = p.Port
+			if p.NodePort > 0 {
+				numbers[s.NameSuffix+p.Name] = p.NodePort
+			}
+			if p.SpecKey == "" {
+				continue
+			}
+			path := append(at[:len(at):len(at)], strings.Split(p.SpecKey, ".")...)
+			if n := int32(spec.number(0, path...)); n > 0 {
+				numbers[s.NameSuffix+p.Name] = n
+			}
+			internal = internal || spec.flag(false, append(path[:len(path)-1:len(path)-1], "internalOnly")...)
+		}
+	}
+	return internal, numbers
+}
+
+func defaultTolerations() []corev1.Toleration {
+	var out []corev1.Toleration
+	for _, role := range []string{"control-plane", "controlplane", "master"} {
+		out = append(out, corev1.Toleration{
+			Key: "node-role.kubernetes.io/" + role, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
+	}
+	return out
+}
+
+// view reads the spec by path, and tells defaults from choices.
+type view struct {
+	spec  *v1alpha1.OnecloudClusterSpec
+	tree  map[string]any
+	owned *Owned
+}
+
+func newView(spec *v1alpha1.OnecloudClusterSpec, owned *Owned) (view, error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return view{}, fmt.Errorf("reading spec: %w", err)
+	}
+	return view{spec: spec, tree: tree, owned: owned}, nil
+}
+
+func (v view) block(k component.Component) *v1alpha1.ComponentSpec {
+	key := k.SpecKey
+	if key == "" {
+		key = k.Name
+	}
+	if b := v.spec.Component(key); b != nil {
+		return b
+	}
+	return &v1alpha1.ComponentSpec{}
+}
+
+func (v view) get(path ...string) (any, bool) {
+	var at any = v.tree
+	for _, p := range path {
+		m, ok := at.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if at, ok = m[p]; !ok || at == nil {
+			return nil, false
+		}
+	}
+	return at, true
+}
+
+// chosen tells whether a field is there and somebody other than the defaults manager owns it.
+func (v view) chosen(path ...string) bool {
+	_, present := v.get(path...)
+	return present && (v.owned == nil || v.owned.others.Has(fieldPath(path)))
+}
+
+// personal is chosen, less what the earlier operator wrote.
+func (v view) personal(path ...string) bool {
+	_, present := v.get(path...)
+	return present && (v.owned == nil || v.owned.people.Has(fieldPath(path)))
+}
+
+func (v view) text(fallback string, path ...string) string {
+	if value, _ := v.get(path...); v.chosen(path...) {
+		if s, ok := value.(string); ok && s != "" {
+			return s
+		}
+	}
+	return fallback
+}
+
+func (v view) number(fallback int64, path ...string) int64 {
+	if value, _ := v.get(path...); v.chosen(path...) {
+		if n, ok := value.(int64); ok && n != 0 {
+			return n
+		}
+	}
+	return fallback
+}
+
+func (v view) flag(fallback bool, path ...string) bool {
+	if value, _ := v.get(path...); v.chosen(path...) {
+		if b, ok := value.(bool); ok {
+			return b
+		}
+	}
+	return fallback
+}

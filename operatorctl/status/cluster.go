@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Conditions of a cloud, out of the states of its components. A condition whose status does not change keeps its time.
+func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStatus, generation int64, now time.Time) []metav1.Condition {
+	by := map[v1alpha1.State][]string{}
+	total := 0
+	for _, c := range components {
+		by[c.State] = append(by[c.State], c.Name)
+		if c.State != v1alpha1.Disabled {
+			total++
+		}
+	}
+	available := len(by[v1alpha1.Available])
+	under := slices.Concat(by[v1alpha1.Provisioning], by[v1alpha1.Progressing], by[v1alpha1.Waiting])
+	slices.Sort(under)
+	count := fmt.Sprintf("%d of %d components are Available", available, total)
+
+	out := slices.Clone(previous)
+	set := func(kind string, yes bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if yes {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&out, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: clip(message), ObservedGeneration: generation,
+			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	degraded := by[v1alpha1.Degraded]
+	switch {
+	case total > 0 && available == total:
+		set(v1alpha1.ConditionReady, true, "AllAvailable", count)
+	case len(degraded) > 0:
+		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
+	default:
+		set(v1alpha1.ConditionReady, false, "ComponentsProgressing", count+"; on their way: "+strings.Join(under, ", "))
+	}
+	if len(under) > 0 {
+		set(v1alpha1.ConditionProgressing, true, "ComponentsProgressing", "on their way: "+strings.Join(under, ", "))
+	} else {
+		set(v1alpha1.ConditionProgressing, false, "NothingToDo", "")
+	}
+	if len(degraded) > 0 {
+		set(v1alpha1.ConditionDegraded, true, "ComponentsDegraded", why(components))
+	} else {
+		set(v1alpha1.ConditionDegraded, false, "NoneDegraded", "")
+	}
+	return out
+}
+
+// Invalid are the conditions of a cloud whose spec cannot be carried out.
+func Invalid(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
+	out := slices.Clone(previous)
+	for kind, status := range map[string]metav1.ConditionStatus{
+		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionProgressing: metav1.ConditionFalse, v1alpha1.ConditionDegraded: metav1.ConditionTrue,
+	} {
+		meta.SetStatusCondition(&out, metav1.Condition{
+			Type: kind, Status: status, Reason: ReasonInvalid, Message: clip(message), ObservedGeneration: generation,
+			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return out
+}
+
+func why(components []v1alpha1.ComponentStatus) string {
+	var parts []string
+	for _, c := range components {
+		if c.State == v1alpha1.Degraded {
+			parts = append(parts, c.Name+": "+c.Message)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Phase is the whole cloud in one word. running is the release that every component has reached once, "" before that. A component that
+// is merely restarting does not change it: that is what the conditions are for.
+func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleting bool) v1alpha1.Phase {
+	moving, degraded := false, false
+	for _, c := range components {
+		switch c.State {
+		case v1alpha1.Degraded:
+			degraded = true
+		case v1alpha1.Waiting, v1alpha1.Provisioning, v1alpha1.Progressing:
+			moving = true
+		}
+	}
+	switch {
+	case deleting:
+		return v1alpha1.PhaseDeleting
+	case degraded && !moving:
+		return v1alpha1.PhaseFailed
+	case (moving || degraded) && running == "":
+		return v1alpha1.PhaseCreating
+	case running != wanted && running != "":
+		return v1alpha1.PhaseUpgrading
+	case degraded:
+		return v1alpha1.PhaseFailed
+	}
+	return v1alpha1.PhaseRunning
+}
+
+// Version is the release that every component of the cloud runs; it stays at the previous one until the last has moved.
+func Version(previous, wanted string, components []v1alpha1.ComponentStatus) string {
+	for _, c := range components {
+		if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+			return previous
+		}
+	}
+	return wanted
+}
+
+// Legacy is what older tools read of a component, nil where it has no workload.
+func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.WorkloadStatus {
+	if s.State == v1alpha1.Disabled || r.Workload.Kind == component.NoWorkload || r.FullImage == "" {
+		return nil
+	}
+	out := &v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadUpgrade, ImageStatus: &v1alpha1.ImageStatus{
+		Image: s.Image, Tag: Tag(s.Image), ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
+	}}
+	if s.State == v1alpha1.Available {
+		out.Phase = v1alpha1.WorkloadNormal
+	}
+	name := strings.TrimSuffix(strings.TrimSuffix(s.Image, out.ImageStatus.Tag), ":")
+	name, _, _ = strings.Cut(name, "@")
+	out.ImageStatus.ImageName = name
+	if i := strings.LastIndex(name, "/"); i >= 0 {
+		out.ImageStatus.Repository, out.ImageStatus.ImageName = name[:i], name[i+1:]
+	}
+	return out
+}
+
+// Blocked are the conditions of a cloud that could not be reconciled at all: everything else stays as it was seen last.
+func Blocked(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
+	return one(previous, v1alpha1.ConditionDegraded, metav1.ConditionTrue, ReasonBlocked, message, generation, now)
+}
+
+// Deleting are the conditions of a cloud that is being deleted.
+func Deleting(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
+	out := one(previous, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonDeleting, message, generation, now)
+	return one(out, v1alpha1.ConditionProgressing, metav1.ConditionTrue, ReasonDeleting, message, generation, now)
+}
+
+// Paused are the conditions of a cloud whose operator was told to leave it.
+func Paused(previous []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
+	return one(previous, v1alpha1.ConditionProgressing, metav1.ConditionFalse, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused, generation, now)
+}
+
+func one(previous []metav1.Condition, kind string, status metav1.ConditionStatus, reason, message string, generation int64, now time.Time) []metav1.Condition {
+	out := slices.Clone(previous)
+	meta.SetStatusCondition(&out, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: clip(message), ObservedGeneration: generation,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	})
+	return out
+}

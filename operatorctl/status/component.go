@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status turns what was observed into what is reported: a state per component, conditions and a phase per cloud. It is pure and
+// steady: the same observation gives the same status, so that a cloud at rest is never written.
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Reasons of a component's state.
+const (
+	ReasonDisabled       = "Disabled"
+	ReasonInvalid        = "InvalidSpec"
+	ReasonNotApplied     = "NotApplied"
+	ReasonDependencies   = "WaitingForComponents"
+	ReasonEffectPending  = "EffectPending"
+	ReasonEffectFailed   = "EffectFailed"
+	ReasonNotMade        = "NotMade"
+	ReasonRollout        = "RolloutInProgress"
+	ReasonStalled        = "RolloutStalled"
+	ReasonPods           = "PodsNotRunning"
+	ReasonNoNodes        = "NoMatchingNodes"
+	ReasonAvailable      = "Available"
+	ReasonPaused         = "Paused"
+	ReasonAsScheduled    = "Scheduled"
+	ReasonConfigurations = "Configured"
+	ReasonBlocked        = "Blocked"
+	ReasonDeleting       = "Deleting"
+)
+
+// messageLimit keeps the status of sixty components small.
+const messageLimit = 400
+
+// Observed is what is known of one component.
+type Observed struct {
+	// Name of the component; Previous is what was reported of it last, nil if nothing.
+	Name     string
+	Previous *v1alpha1.ComponentStatus
+	// Resolved is the component in this cloud.
+	Resolved component.Resolved
+	// Problem is why it cannot be rendered, Refused why the API server did not take it.
+	Problem, Refused string
+	// BlockedBy are the components that must be Available before its workload is made or moved.
+	BlockedBy []string
+	// Effects that are not done, in the order in which they are due.
+	Effects []Effect
+	// Workload is the live one, nil if there is none yet.
+	Workload *Workload
+	// Paused tells that a person keeps the operator from it.
+	Paused bool
+	Now    time.Time
+}
+
+// Effect is one thing outside Kubernetes that is not done yet.
+type Effect struct {
+	Key string
+	// Before tells that the workload is not made until it is done.
+	Before bool
+	// Waiting is what it waits for; Error why it failed. Neither: it is being done.
+	Waiting, Error string
+}
+
+// Component is the state of one component.
+func Component(o Observed) v1alpha1.ComponentStatus {
+	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
+	s.State, s.Reason, s.Message = judge(o)
+	s.BlockedBy = blockedBy(o, s)
+	if w := o.Workload; w != nil && o.Resolved.Enabled {
+		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
+	}
+	s.Version = Tag(s.Image)
+	// Until the new version serves, the old one is what it runs.
+	if p := o.Previous; p != nil && s.State != v1alpha1.Available && s.State != v1alpha1.Disabled && p.Version != "" && o.Workload != nil {
+		s.Version = p.Version
+	}
+	if o.Workload == nil && o.Resolved.Workload.Kind != component.NoWorkload {
+		s.Version = ""
+	}
+	if !o.Resolved.Enabled {
+		s.Version = ""
+	}
+	s.Message = clip(s.Message)
+	s.Since = metav1.NewTime(o.Now.Truncate(time.Second))
+	if p := o.Previous; p != nil && p.State == s.State && !p.Since.IsZero() {
+		s.Since = p.Since
+	}
+	return s
+}
+
+// judge looks at what comes first in the life of a component, first.
+func judge(o Observed) (v1alpha1.State, string, string) {
+	r := o.Resolved
+	switch {
+	case !r.Enabled:
+		return v1alpha1.Disabled, ReasonDisabled, r.Why
+	case o.Problem != "":
+		return v1alpha1.Degraded, ReasonInvalid, o.Problem
+	case o.Refused != "":
+		return v1alpha1.Degraded, ReasonNotApplied, o.Refused
+	}
+	if state, reason, message := effects(o, true); state != "" {
+		return state, reason, message
+	}
+	if o.Paused {
+		return paused(o)
+	}
+	if len(o.BlockedBy) > 0 {
+		return v1alpha1.Waiting, ReasonDependencies, "waiting for " + strings.Join(o.BlockedBy, ", ")
+	}
+	well, reason, message := v1alpha1.Available, ReasonConfigurations, ""
+	if r.Workload.Kind != component.NoWorkload {
+		if o.Workload == nil {
+			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(kind(r)) + " is being made"
+		}
+		if well, reason, message = o.Workload.judge(); well != v1alpha1.Available {
+			return well, reason, message
+		}
+	}
+	if state, reason, message := effects(o, false); state != "" {
+		return state, reason, message
+	}
+	if r.Workload.Kind == component.CronJob {
+		message = "runs at " + r.Schedule
+	}
+	return well, reason, message
+}
+
+func paused(o Observed) (v1alpha1.State, string, string) {
+	const message = "paused by annotation " + v1alpha1.AnnotationPaused
+	if o.Workload == nil {
+		return v1alpha1.Waiting, ReasonPaused, message
+	}
+	state, reason, m := o.Workload.judge()
+	if state == v1alpha1.Available {
+		return state, ReasonPaused, message
+	}
+	return state, reason, m
+}
+
+func effects(o Observed, before bool) (v1alpha1.State, string, string) {
+	for _, e := range o.Effects {
+		if e.Before != before {
+			continue
+		}
+		switch {
+		case e.Error != "":
+			return v1alpha1.Degraded, ReasonEffectFailed, e.Key + ": " + e.Error
+		case e.Waiting != "":
+			return v1alpha1.Waiting, ReasonEffectPending, e.Key + " waits for " + e.Waiting
+		default:
+			return v1alpha1.Provisioning, ReasonEffectPending, e.Key + " is being done"
+		}
+	}
+	return "", "", ""
+}
+
+func blockedBy(o Observed, s v1alpha1.ComponentStatus) []string {
+	if s.State == v1alpha1.Waiting || s.State == v1alpha1.Provisioning {
+		return o.BlockedBy
+	}
+	return nil
+}
+
+func kind(r component.Resolved) string {
+	if r.Workload.Kind == "" {
+		return string(component.Deployment)
+	}
+	return string(r.Workload.Kind)
+}
+
+// Tag of an image, or its digest; "" if it has neither.
+func Tag(image string) string {
+	if _, digest, found := strings.Cut(image, "@"); found {
+		return digest
+	}
+	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
+		return image[i+1:]
+	}
+	return ""
+}
+
+func clip(s string) string {
+	if len(s) <= messageLimit {
+		return s
+	}
+	return fmt.Sprintf("%s…", strings.ToValidUTF8(s[:messageLimit], ""))
+}

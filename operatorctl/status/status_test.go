@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+var (
+	t0 = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	t1 = t0.Add(time.Minute)
+)
+
+func service() component.Resolved {
+	return component.Resolved{Component: component.Component{Name: "glance"}, Enabled: true, FullImage: "r.io:5000/y/glance:v2", PullPolicy: "IfNotPresent"}
+}
+
+func deployment(generation, observed int64, wanted, total, updated, available int32) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Generation: generation},
+		Spec:       appsv1.DeploymentSpec{Replicas: &wanted, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "glance"}}},
+		Status: appsv1.DeploymentStatus{
+			ObservedGeneration: observed, Replicas: total, UpdatedReplicas: updated, AvailableReplicas: available, ReadyReplicas: available,
+		},
+	}
+}
+
+func pod(s corev1.ContainerStatus) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "glance"}},
+		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{s}},
+	}
+}
+
+func waiting(reason, message string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: "glance", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+}
+
+func TestComponent(t *testing.T) {
+	crash := waiting("CrashLoopBackOff", "back-off 10s restarting failed container")
+	crash.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
+	stalled := deployment(1, 1, 1, 1, 1, 0)
+	stalled.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "took too long"}}
+	daemons := func(wanted, updated, available int32) *appsv1.DaemonSet {
+		return &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: wanted, UpdatedNumberScheduled: updated, NumberAvailable: available}}
+	}
+	cron := service()
+	cron.Workload.Kind, cron.Schedule = component.CronJob, "0 2 * * *"
+	record := service()
+	record.Workload.Kind = component.NoWorkload
+	off := service()
+	off.Enabled, off.Why = false, "not in edition ce"
+
+	for _, c := range []struct {
+		name     string
+		observed status.Observed
+		live     client.Object
+		pods     []corev1.Pod
+		state    v1alpha1.State
+		reason   string
+		message  string
+	}{
+		{"disabled", status.Observed{Resolved: off}, nil, nil, v1alpha1.Disabled, status.ReasonDisabled, "not in edition ce"},
+		{"bad block", status.Observed{Problem: "spec.glance.affinity: bad"}, nil, nil, v1alpha1.Degraded, status.ReasonInvalid, "spec.glance.affinity: bad"},
+		{"refused", status.Observed{Refused: "field is immutable"}, nil, nil, v1alpha1.Degraded, status.ReasonNotApplied, "field is immutable"},
+		{"effect runs", status.Observed{Effects: []status.Effect{{Key: "database/glance", Before: true}}}, nil, nil,
+			v1alpha1.Provisioning, status.ReasonEffectPending, "database/glance is being done"},
+		{"effect waits", status.Observed{Effects: []status.Effect{{Key: "account/glance", Before: true, Waiting: "keystone"}}, BlockedBy: []string{"keystone"}}, nil, nil,
+			v1alpha1.Waiting, status.ReasonEffectPending, "account/glance waits for keystone"},
+		{"effect failed", status.Observed{Effects: []status.Effect{{Key: "database/glance", Before: true, Error: "access denied"}}}, nil, nil,
+			v1alpha1.Degraded, status.ReasonEffectFailed, "database/glance: access denied"},
+		{"blocked", status.Observed{BlockedBy: []string{"keystone", "region"}}, nil, nil, v1alpha1.Waiting, status.ReasonDependencies, "waiting for keystone, region"},
+		{"not made", status.Observed{}, nil, nil, v1alpha1.Progressing, status.ReasonNotMade, "deployment is being made"},
+		{"not seen yet", status.Observed{}, deployment(2, 1, 1, 1, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "the cluster has not looked at the change yet"},
+		{"rolling", status.Observed{}, deployment(2, 2, 2, 3, 1, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods moved to the new version"},
+		{"old pod still serves", status.Observed{}, deployment(2, 2, 1, 2, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},
+		{"starting", status.Observed{}, deployment(1, 1, 1, 1, 1, 0), nil, v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},
+		{"pulling is no trouble", status.Observed{}, deployment(1, 1, 1, 1, 1, 0), []corev1.Pod{pod(waiting("ContainerCreating", ""))},
+			v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},
+		{"no image", status.Observed{}, deployment(1, 1, 1, 1, 1, 0), []corev1.Pod{pod(waiting("ImagePullBackOff", "not found"))},
+			v1alpha1.Degraded, status.ReasonPods, "0 of 1 pods ready; container glance: ImagePullBackOff: not found"},
+		{"two pods, one reason", status.Observed{}, deployment(1, 1, 2, 2, 2, 0), []corev1.Pod{pod(crash), pod(crash)},
+			v1alpha1.Degraded, status.ReasonPods, "0 of 2 pods ready; container glance: CrashLoopBackOff, last exit 1"},
+		{"gave up", status.Observed{}, stalled, nil, v1alpha1.Degraded, status.ReasonStalled, "0 of 1 pods ready; took too long"},
+		{"available", status.Observed{}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonAvailable, ""},
+		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
+			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is being done"},
+		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
+		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Available, status.ReasonNoNodes, "no node has the label it runs on"},
+		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
+		{"suspended", status.Observed{Resolved: cron}, &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: new(true)}}, nil,
+			v1alpha1.Degraded, status.ReasonStalled, "the CronJob is suspended"},
+		{"only a record", status.Observed{Resolved: record}, nil, nil, v1alpha1.Available, status.ReasonConfigurations, ""},
+		{"paused", status.Observed{Paused: true}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonPaused, "paused by annotation onecloud.yunion.io/paused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := c.observed
+			o.Name, o.Now = "glance", t0
+			if o.Resolved.Name == "" {
+				o.Resolved = service()
+			}
+			if c.live != nil {
+				o.Workload = status.WorkloadOf(c.live, c.pods)
+			}
+			got := status.Component(o)
+			if got.State != c.state || got.Reason != c.reason || got.Message != c.message {
+				t.Errorf("got %s %s %q", got.State, got.Reason, got.Message)
+			}
+			// The same observation later gives the same status.
+			o.Previous, o.Now = &got, t1
+			if d := cmp.Diff(got, status.Component(o)); d != "" {
+				t.Errorf("it changes by itself:\n%s", d)
+			}
+		})
+	}
+}
+
+func TestVersionMovesWhenItServes(t *testing.T) {
+	o := status.Observed{Name: "glance", Resolved: service(), Now: t0, Previous: &v1alpha1.ComponentStatus{State: v1alpha1.Available, Version: "v1"}}
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 2, 1, 1), nil)
+	if s := status.Component(o); s.Version != "v1" || s.State != v1alpha1.Progressing {
+		t.Errorf("while it rolls: %s %s", s.Version, s.State)
+	}
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), nil)
+	if s := status.Component(o); s.Version != "v2" || s.State != v1alpha1.Available || !s.Since.Time.Equal(t0) {
+		t.Errorf("afterwards: %+v", s)
+	}
+}
+
+func states(all ...v1alpha1.State) []v1alpha1.ComponentStatus {
+	var out []v1alpha1.ComponentStatus
+	for i, s := range all {
+		out = append(out, v1alpha1.ComponentStatus{Name: string(rune('a' + i)), State: s, Message: "why"})
+	}
+	return out
+}
+
+func TestConditions(t *testing.T) {
+	const yes, no = "True", "False"
+	for _, c := range []struct {
+		name                         string
+		components                   []v1alpha1.ComponentStatus
+		ready, progressing, degraded string
+	}{
+		{"all there", states(v1alpha1.Available, v1alpha1.Disabled), yes, no, no},
+		{"on the way", states(v1alpha1.Available, v1alpha1.Waiting), no, yes, no},
+		{"one is broken", states(v1alpha1.Available, v1alpha1.Degraded), no, no, yes},
+		{"both", states(v1alpha1.Progressing, v1alpha1.Degraded), no, yes, yes},
+		{"nothing yet", nil, no, no, no},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first := status.Conditions(nil, c.components, 3, t0)
+			got := map[string]string{}
+			for _, k := range first {
+				got[k.Type] = string(k.Status)
+				if k.ObservedGeneration != 3 || !k.LastTransitionTime.Time.Equal(t0) {
+					t.Errorf("%+v", k)
+				}
+			}
+			want := map[string]string{v1alpha1.ConditionReady: c.ready, v1alpha1.ConditionProgressing: c.progressing, v1alpha1.ConditionDegraded: c.degraded}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+			if d := cmp.Diff(first, status.Conditions(first, c.components, 3, t1)); d != "" {
+				t.Errorf("they change by themselves:\n%s", d)
+			}
+		})
+	}
+	before := status.Conditions(nil, states(v1alpha1.Available), 1, t0)
+	after := status.Conditions(before, states(v1alpha1.Degraded), 2, t1)
+	if !after[0].LastTransitionTime.Time.Equal(t1) || !strings.Contains(after[2].Message, "a: why") {
+		t.Errorf("%+v", after)
+	}
+	if before[0].Status != metav1.ConditionTrue {
+		t.Error("the previous conditions were changed in place")
+	}
+}
+
+func TestPhaseAndVersion(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		components      []v1alpha1.ComponentStatus
+		running, wanted string
+		phase           v1alpha1.Phase
+		version         string
+	}{
+		{"first steps", states(v1alpha1.Waiting), "", "v1", v1alpha1.PhaseCreating, ""},
+		{"a stumble while it is made", states(v1alpha1.Waiting, v1alpha1.Degraded), "", "v1", v1alpha1.PhaseCreating, ""},
+		{"stuck", states(v1alpha1.Available, v1alpha1.Degraded), "", "v1", v1alpha1.PhaseFailed, ""},
+		{"done", states(v1alpha1.Available), "", "v1", v1alpha1.PhaseRunning, "v1"},
+		{"upgrade", states(v1alpha1.Progressing), "v1", "v2", v1alpha1.PhaseUpgrading, "v1"},
+		{"upgraded", states(v1alpha1.Available), "v1", "v2", v1alpha1.PhaseRunning, "v2"},
+		{"a pod restarts", states(v1alpha1.Progressing), "v1", "v1", v1alpha1.PhaseRunning, "v1"},
+		{"broken", states(v1alpha1.Degraded, v1alpha1.Progressing), "v1", "v1", v1alpha1.PhaseFailed, "v1"},
+	} {
+		version := status.Version(c.running, c.wanted, c.components)
+		if phase := status.Phase(c.components, version, c.wanted, false); phase != c.phase || version != c.version {
+			t.Errorf("%s: %s %s, want %s %s", c.name, phase, version, c.phase, c.version)
+		}
+	}
+	if status.Phase(nil, "v1", "v1", true) != v1alpha1.PhaseDeleting {
+		t.Error("deleting does not win")
+	}
+}
+
+func TestLegacy(t *testing.T) {
+	r := service()
+	for image, want := range map[string]v1alpha1.ImageStatus{
+		"r.io:5000/y/glance:v2":  {Repository: "r.io:5000/y", ImageName: "glance", Tag: "v2"},
+		"r.io:5000/y/glance":     {Repository: "r.io:5000/y", ImageName: "glance"},
+		"glance:v2":              {ImageName: "glance", Tag: "v2"},
+		"r.io/glance@sha256:abc": {Repository: "r.io", ImageName: "glance", Tag: "sha256:abc"},
+	} {
+		want.Image, want.ImagePullPolicy = image, corev1.PullIfNotPresent
+		got := status.Legacy(r, v1alpha1.ComponentStatus{State: v1alpha1.Available, Image: image})
+		if d := cmp.Diff(&v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadNormal, ImageStatus: &want}, got); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// A role that no node has is no trouble for a Deployment; everything else that keeps its pods from a node is.
+func TestNoNodeOfTheRole(t *testing.T) {
+	const none = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2 nodes are available."
+	for _, c := range []struct {
+		role, message string
+		state         v1alpha1.State
+	}{
+		{"baremetal", none, v1alpha1.Available},
+		{"controller", none, v1alpha1.Degraded},
+		{"baremetal", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.", v1alpha1.Degraded},
+		{"baremetal", "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint", v1alpha1.Degraded},
+	} {
+		d := deployment(1, 1, 1, 1, 1, 0)
+		d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.NodeRolePrefix + c.role, Operator: corev1.NodeSelectorOpIn, Values: []string{"enable"}}},
+			}}},
+		}}
+		pending := pod(corev1.ContainerStatus{})
+		pending.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: c.message,
+		}}
+		got := status.Component(status.Observed{Resolved: service(), Workload: status.WorkloadOf(d, []corev1.Pod{pending}), Now: t0})
+		if got.State != c.state {
+			t.Errorf("%s, %s: got %s, want %s", c.role, c.message, got.State, c.state)
+		}
+	}
+}

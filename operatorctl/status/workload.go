@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
+type Workload struct {
+	Kind string
+	// Generation is that of the object, ObservedGeneration the one its controller has seen.
+	Generation, ObservedGeneration int64
+	Wanted, Updated, Ready         int32
+	// Stalled is what its controller says when it has given up waiting.
+	Stalled string
+	// Suspended CronJobs do not run.
+	Suspended bool
+	// Pods that do not run as they should, worst first.
+	Pods []string
+	// Nodeless tells that its pods wait for a node with the label of their role, and there is none.
+	Nodeless bool
+}
+
+// WorkloadOf reads a live object and its pods; nil for nil, and for an object of another kind.
+func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
+	w := &Workload{}
+	switch t := o.(type) {
+	case *appsv1.Deployment:
+		w.Kind, w.Generation, w.ObservedGeneration = "Deployment", t.Generation, t.Status.ObservedGeneration
+		w.Wanted, w.Updated = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
+		// Pods of an old revision may serve on; only when they are gone is everything new.
+		w.Ready = t.Status.AvailableReplicas - max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
+		for _, c := range t.Status.Conditions {
+			if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse ||
+				c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+				w.Stalled = c.Message
+			}
+		}
+	case *appsv1.StatefulSet:
+		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
+		w.Wanted, w.Updated, w.Ready = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
+	case *appsv1.DaemonSet:
+		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
+		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable
+		if t.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+			w.Updated = w.Wanted // people replace these pods when they like
+		}
+	case *batchv1.CronJob:
+		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
+		w.Suspended = t.Spec.Suspend != nil && *t.Spec.Suspend
+		return w
+	default:
+		return nil
+	}
+	for _, p := range pods {
+		if owned(p, o) {
+			if trouble := Trouble(p); trouble != "" {
+				w.Pods = append(w.Pods, trouble)
+			}
+		}
+	}
+	w.Nodeless = onRole(o) && len(w.Pods) > 0 && !slices.ContainsFunc(w.Pods, func(t string) bool { return !noNodeMatches(t) })
+	slices.Sort(w.Pods)
+	w.Pods = slices.Compact(w.Pods)
+	return w
+}
+
+// owned tells whether a pod carries the labels that the workload selects.
+func owned(p corev1.Pod, o client.Object) bool {
+	var s *metav1.LabelSelector
+	switch t := o.(type) {
+	case *appsv1.Deployment:
+		s = t.Spec.Selector
+	case *appsv1.StatefulSet:
+		s = t.Spec.Selector
+	case *appsv1.DaemonSet:
+		s = t.Spec.Selector
+	}
+	if s == nil {
+		return false
+	}
+	for k, v := range s.MatchLabels {
+		if have, ok := p.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// onRole tells whether a Deployment runs only on nodes of a role that a cloud need not have.
+func onRole(o client.Object) bool {
+	d, ok := o.(*appsv1.Deployment)
+	if !ok || d.Spec.Template.Spec.Affinity == nil || d.Spec.Template.Spec.Affinity.NodeAffinity == nil {
+		return false
+	}
+	required := d.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) != 1 || len(required.NodeSelectorTerms[0].MatchExpressions) != 1 {
+		return false
+	}
+	role, ours := strings.CutPrefix(required.NodeSelectorTerms[0].MatchExpressions[0].Key, v1alpha1.NodeRolePrefix)
+	return ours && role != "controller"
+}
+
+// unmatched is how the scheduler says how many of how many nodes lack what a pod asks of their labels.
+var unmatched = regexp.MustCompile(`^Unschedulable: 0/(\d+) nodes are available: (\d+) node\(s\) didn't match Pod's node affinity/selector`)
+
+func noNodeMatches(trouble string) bool {
+	m := unmatched.FindStringSubmatch(trouble)
+	return m != nil && m[1] == m[2]
+}
+
+// hopeless are waiting reasons that time alone does not mend.
+var hopeless = []string{
+	"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
+	"InvalidImageName", "RunContainerError", "OOMKilled", "Unschedulable",
+}
+
+// Trouble tells why a pod does not run, "" if it does or is on its way. It names no pod: pods of one workload fail alike.
+func Trouble(p corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return ""
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := s.State.Waiting
+		if w == nil || !slices.Contains(hopeless, w.Reason) {
+			continue
+		}
+		what := w.Reason
+		if t := s.LastTerminationState.Terminated; t != nil && w.Reason == "CrashLoopBackOff" {
+			what += fmt.Sprintf(", last exit %d", t.ExitCode)
+			if t.Reason == "OOMKilled" {
+				what += " (out of memory)"
+			}
+			if line := lastLine(t.Message); line != "" {
+				what += ": " + line
+			}
+		} else if w.Message != "" && w.Reason != "CrashLoopBackOff" {
+			what += ": " + w.Message
+		}
+		return fmt.Sprintf("container %s: %s", s.Name, what)
+	}
+	return ""
+}
+
+// judge a workload on its own.
+func (w *Workload) judge() (v1alpha1.State, string, string) {
+	count := fmt.Sprintf("%d of %d pods ready", max(0, w.Ready), w.Wanted)
+	switch {
+	case w.Kind == "CronJob" && w.Suspended:
+		return v1alpha1.Degraded, ReasonStalled, "the CronJob is suspended"
+	case w.Kind == "CronJob":
+		return v1alpha1.Available, ReasonAsScheduled, ""
+	case w.ObservedGeneration < w.Generation:
+		return v1alpha1.Progressing, ReasonRollout, "the cluster has not looked at the change yet"
+	case w.Updated >= w.Wanted && w.Ready >= w.Wanted && w.Wanted > 0:
+		return v1alpha1.Available, ReasonAvailable, ""
+	case w.Wanted == 0 && w.Kind == "DaemonSet", w.Nodeless && w.Ready <= 0:
+		return v1alpha1.Available, ReasonNoNodes, "no node has the label it runs on"
+	case w.Wanted == 0:
+		return v1alpha1.Degraded, ReasonStalled, "it is scaled to zero"
+	case len(w.Pods) > 0:
+		return v1alpha1.Degraded, ReasonPods, count + "; " + strings.Join(w.Pods, "; ")
+	case w.Stalled != "":
+		return v1alpha1.Degraded, ReasonStalled, count + "; " + w.Stalled
+	case w.Updated < w.Wanted:
+		return v1alpha1.Progressing, ReasonRollout, fmt.Sprintf("%d of %d pods moved to the new version", w.Updated, w.Wanted)
+	}
+	return v1alpha1.Progressing, ReasonRollout, count
+}
+
+// Serving tells whether the workload runs what was asked for.
+func (w *Workload) Serving() bool {
+	if w == nil {
+		return false
+	}
+	state, _, _ := w.judge()
+	return state == v1alpha1.Available
+}
+
+func deref(p *int32, otherwise int32) int32 {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// lastLine of what a container said before it ended.
+func lastLine(message string) string {
+	const limit = 200
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	line := strings.TrimSpace(lines[len(lines)-1])
+	if len(line) > limit {
+		line = strings.ToValidUTF8(line[:limit], "") + "…"
+	}
+	return line
+}

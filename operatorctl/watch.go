@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// concurrent clouds; each pass is itself parallel inside.
+const concurrent = 4
+
+// setup wires the reconciler into the manager.
+func setup(mgr ctrl.Manager, o Options) error {
+	r, err := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), o)
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	// Our own writes to status must not bring the next pass: they would be a loop.
+	wanted := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectNew.GetDeletionTimestamp() != nil && len(e.ObjectNew.GetFinalizers()) != len(e.ObjectOld.GetFinalizers())
+		}})
+	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudcluster").
+		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true)}) // one after another may live in a process
+	for _, k := range owned() {
+		b = b.Watches(k, r.toCloud())
+	}
+	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	return nil
+}
+
+// toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
+func (r *Reconciler) toCloud() handler.EventHandler {
+	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if name, ok := strings.CutPrefix(o.GetLabels()[v1alpha1.LabelInstance], v1alpha1.InstancePrefix); ok {
+			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+		}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
+				add(e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			if gvk, err := apiutil.GVKForObject(e.Object, r.scheme); err == nil {
+				r.applier.Forget(engine.Key{GVK: gvk, Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()})
+			}
+			add(e.Object, q)
+		},
+	}
+}
+
+// podTellsMore drops the many pod updates that change nothing we report.
+func podTellsMore(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Pod)
+	now, ok2 := e.ObjectNew.(*corev1.Pod)
+	if !ok1 || !ok2 {
+		return true
+	}
+	return old.Status.Phase != now.Status.Phase || !maps.Equal(reasons(old), reasons(now))
+}
+
+func reasons(p *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		switch {
+		case c.State.Waiting != nil:
+			out[c.Name] = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			out[c.Name] = c.State.Terminated.Reason
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			out["-"] = c.Reason + c.Message
+		}
+	}
+	return out
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func plainConfig() *config.Config {
+	c := &config.Config{}
+	c.Cluster.PodNetworkCIDR = "10.40.0.0/16"
+	c.Cluster.ProxyMode = "nftables"
+	c.Node.Name = "node1"
+	c.Cloud.Namespace = "onecloud"
+	c.Addons = config.Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"}
+	return c
+}
+
+func cases() map[string]*config.Config {
+	private := plainConfig()
+	private.Cluster.ImageRepository = "10.0.0.1:5000/mirror"
+	private.Cluster.ProxyMode = "iptables"
+	private.Cluster.PodNetworkCIDR = "172.20.0.0/14"
+	private.Addons.StoragePath = "/data/volumes"
+	private.Database.StorageSize = "200Gi"
+	return map[string]*config.Config{"plain": plainConfig(), "private-registry": private}
+}
+
+const placeholder = "PLACEHOLDER"
+
+func TestGolden(t *testing.T) {
+	for name, c := range cases() {
+		for _, a := range All() {
+			t.Run(name+"/"+a.Name, func(t *testing.T) {
+				objs, err := a.Objects(c, Prepared{Password: placeholder})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got bytes.Buffer
+				for _, o := range objs {
+					doc, err := yaml.Marshal(o.Object)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got.WriteString("---\n")
+					got.Write(doc)
+				}
+				golden(t, filepath.Join("testdata", name, a.Name+".yaml"), got.Bytes())
+			})
+		}
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
+	}
+}
+
+// Every object must be one that the Go types know, field by field.
+func TestManifestsHaveNoUnknownField(t *testing.T) {
+	s, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
+	for _, o := range every(t) {
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := strict.Decode(raw, nil, nil); err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+func every(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	var out []*unstructured.Unstructured
+	for _, c := range cases() {
+		for _, a := range All() {
+			objs, err := a.Objects(c, Prepared{Password: placeholder})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, objs...)
+		}
+	}
+	return out
+}
+
+// podSpecs calls f for the pod template of each workload.
+func podSpecs(t *testing.T, objs []*unstructured.Unstructured, f func(name string, p corev1.PodTemplateSpec)) {
+	t.Helper()
+	for _, o := range objs {
+		if d, ok := kube.As[appsv1.DaemonSet](o); ok && o.GetKind() == "DaemonSet" {
+			f(o.GetName(), d.Spec.Template)
+		}
+		if d, ok := kube.As[appsv1.Deployment](o); ok && o.GetKind() == "Deployment" {
+			f(o.GetName(), d.Spec.Template)
+		}
+		if d, ok := kube.As[appsv1.StatefulSet](o); ok && o.GetKind() == "StatefulSet" {
+			f(o.GetName(), d.Spec.Template)
+		}
+	}
+}
+
+// What a manifest runs, its addon declares; otherwise a bundle would lack it.
+func TestImagesAreDeclared(t *testing.T) {
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := plainConfig()
+	for _, a := range All() {
+		declared := map[string]bool{}
+		for _, n := range a.Images {
+			ref, err := table.Ref(n, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared[ref] = true
+		}
+		objs, err := a.Objects(c, Prepared{Password: placeholder})
+		if err != nil {
+			t.Fatal(err)
+		}
+		podSpecs(t, objs, func(name string, p corev1.PodTemplateSpec) {
+			for _, k := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+				if !declared[k.Image] {
+					t.Errorf("%s: %s runs %s, which Images does not name", a.Name, name, k.Image)
+				}
+			}
+		})
+	}
+	all, err := Images(c)
+	if err != nil || len(all) != 6 {
+		t.Errorf("Images: %q, %v", all, err)
+	}
+	c.Addons, c.Database.Host = config.Addons{CNI: "none", Storage: "none", Ingress: "none"}, "10.0.0.5"
+	if all, err := Images(c); err != nil || len(all) != 0 {
+		t.Errorf("Images with nothing wanted: %q, %v", all, err)
+	}
+}
+
+// A workload that failed tells its reason by its last lines, and the database's and ingress' pods run with no more rights than they need.
+func TestPodsAreCareful(t *testing.T) {
+	podSpecs(t, every(t), func(name string, p corev1.PodTemplateSpec) {
+		for _, k := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+			if k.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+				t.Errorf("%s/%s: terminationMessagePolicy is %q", name, k.Name, k.TerminationMessagePolicy)
+			}
+			if sc := k.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
+				t.Errorf("%s/%s is privileged", name, k.Name)
+			}
+		}
+		if name != "ocadm-mysql" && name != "traefik" {
+			return
+		}
+		if p.Spec.SecurityContext == nil || p.Spec.SecurityContext.RunAsNonRoot == nil || !*p.Spec.SecurityContext.RunAsNonRoot {
+			t.Errorf("%s may run as root", name)
+		}
+	})
+}
+
+// The password is in one Secret and nowhere else: no argument, variable, ConfigMap or annotation.
+func TestPasswordStaysInItsSecret(t *testing.T) {
+	objs, err := database().Objects(plainConfig(), Prepared{Password: "Very5ecret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objs {
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.GetKind() != "Secret" && strings.Contains(string(raw), "Very5ecret") {
+			t.Errorf("%s %s holds the password", o.GetKind(), o.GetName())
+		}
+	}
+}
+
+func TestConfigRollsItsPods(t *testing.T) {
+	stamp := func(c *config.Config) string {
+		objs, err := flannel().Objects(c, Prepared{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := ""
+		podSpecs(t, objs, func(_ string, p corev1.PodTemplateSpec) { out = p.Annotations[configAnnotation] })
+		return out
+	}
+	a, b := plainConfig(), plainConfig()
+	b.Cluster.PodNetworkCIDR = "10.41.0.0/16"
+	if stamp(a) == "" || stamp(a) == stamp(b) || stamp(a) != stamp(plainConfig()) {
+		t.Errorf("%q, %q", stamp(a), stamp(b))
+	}
+}
+
+func TestSkip(t *testing.T) {
+	c := plainConfig()
+	c.Addons = config.Addons{CNI: "none", Storage: "none", Ingress: "none"}
+	c.Database.Host = "10.0.0.5"
+	for _, a := range All() {
+		if a.Skip(plainConfig()) != "" || a.Skip(c) == "" {
+			t.Errorf("%s: %q, %q", a.Name, a.Skip(plainConfig()), a.Skip(c))
+		}
+	}
+	if n := len(targets(c)); n != 0 {
+		t.Errorf("%d things are waited for where nothing was wanted", n)
+	}
+	if n := len(targets(plainConfig())); n != 6 {
+		t.Errorf("%d things are waited for, want node, DNS and four addons", n)
+	}
+}
+
+func TestPlain(t *testing.T) {
+	for pw, want := range map[string]bool{"": false, "abcXYZ019-_.": true, "a'b": false, "a b": false, "ä": false, "a\nb": false} {
+		if plain(pw) != want {
+			t.Errorf("plain(%q) = %t", pw, !want)
+		}
+	}
+}
+
+func TestFlannelNetworks(t *testing.T) {
+	for pods, want := range map[string]map[string]any{
+		"10.40.0.0/16":               {"Network": "10.40.0.0/16"},
+		"fd00:40::/56":               {"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00:40::/56"},
+		"10.40.0.0/16, fd00:40::/56": {"Network": "10.40.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:40::/56"},
+	} {
+		c := config.Default()
+		c.Cluster.PodNetworkCIDR = pods
+		objs, err := flannel().Objects(&c, Prepared{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objs {
+			text, found, _ := unstructured.NestedString(o.Object, "data", "net-conf.json")
+			if !found {
+				continue
+			}
+			var got map[string]any
+			if err := json.Unmarshal([]byte(text), &got); err != nil {
+				t.Fatalf("%s: %v\n%s", pods, err, text)
+			}
+			delete(got, "EnableNFTables")
+			delete(got, "Backend")
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", pods, d)
+			}
+		}
+	}
+}

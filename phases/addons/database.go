@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// DatabaseName is the name of the embedded database's Service, StatefulSet and of the Secret with its administrator's password.
+const DatabaseName = "ocadm-mysql"
+
+// The keys of that Secret.
+const (
+	keyUser     = "username"
+	keyPassword = "password"
+)
+
+// defaultStorage is the size of the embedded database's volume; local-path does not enforce it.
+const defaultStorage = "20Gi"
+
+func database() Addon {
+	return Addon{
+		Name: "database", Dir: "database", Short: "Install the embedded database",
+		Long: "Installs one MariaDB on a local volume, with a generated administrator's password in Secret ocadm-mysql, which is made once and\n" +
+			"never changed. With --mysql-host your own server is used and nothing is installed.",
+		Skip: func(c *config.Config) string {
+			if c.Database.Host != "" {
+				return "--mysql-host names a database server"
+			}
+			return ""
+		},
+		Data: func(c *config.Config, t images.Table, p Prepared) (any, error) {
+			image, err := refs(t, c, "mariadb")
+			class := "local-path"
+			if c.Addons.Storage == "none" {
+				class = "" // the cluster's default class
+			}
+			size := c.Database.StorageSize
+			if size == "" {
+				size = defaultStorage
+			}
+			return map[string]any{
+				"Image": image["mariadb"], "Namespace": c.Cloud.Namespace, "Password": p.Password,
+				"StorageClass": class, "StorageSize": size,
+			}, err
+		},
+		Images:  []string{"mariadb"},
+		Prepare: ensurePassword,
+		Waits:   []client.Object{&appsv1.StatefulSet{ObjectMeta: named("", DatabaseName)}},
+	}
+}
+
+// ensurePassword reads the administrator's password of the embedded database, or makes one when there is none. It is never made anew:
+// the database on the volume knows the first one.
+func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config, peek bool) (Prepared, []kube.Change, error) {
+	s := &corev1.Secret{ObjectMeta: named(cfg.Cloud.Namespace, DatabaseName)}
+	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
+	if err == nil {
+		pw := string(s.Data[keyPassword])
+		if !plain(pw) {
+			return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name, keyPassword)
+		}
+		return Prepared{Password: pw}, nil, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	made := []kube.Change{{Action: kube.Created, Kind: "Secret", Namespace: s.Namespace, Name: s.Name}}
+	if peek {
+		return Prepared{}, made, nil
+	}
+	ns := &corev1.Namespace{ObjectMeta: named("", cfg.Cloud.Namespace)}
+	if err := c.Create(ctx, ns, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return Prepared{}, nil, fmt.Errorf("creating namespace %s: %w", ns.Name, err)
+	}
+	pw := rand.Text()
+	s.Type = corev1.SecretTypeOpaque
+	s.Data = map[string][]byte{keyUser: []byte("root"), keyPassword: []byte(pw)}
+	if err := c.Create(ctx, s, client.FieldOwner(kube.FieldManager)); err != nil {
+		return Prepared{}, nil, fmt.Errorf("creating Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return Prepared{Password: pw}, made, nil
+}
+
+// plain tells whether a password can stand in SQL and in an option file as it is.
+func plain(pw string) bool {
+	for _, r := range pw {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
+			return false
+		}
+	}
+	return pw != ""
+}

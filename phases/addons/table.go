@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func flannel() Addon {
+	return Addon{
+		Name: "cni", Dir: "flannel", Short: "Install the pod network",
+		Long: "Installs flannel (VXLAN) as the pod network. With --cni none the network is left to you; nodes stay NotReady until there is one.",
+		Skip: unless(func(c *config.Config) string { return c.Addons.CNI }, "flannel", "--cni"),
+		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
+			image, err := refs(t, c, "flannel", "flannel-cni-plugin")
+			if err != nil {
+				return nil, err
+			}
+			pods, err := config.CIDRs(c.Cluster.PodNetworkCIDR)
+			network := map[bool]string{}
+			for _, p := range pods {
+				network[p.Addr().Is4()] = p.String()
+			}
+			return map[string]any{
+				"Image": image["flannel"], "PluginImage": image["flannel-cni-plugin"],
+				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode == "nftables",
+			}, err
+		},
+		Images: []string{"flannel", "flannel-cni-plugin"},
+		Waits:  []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
+	}
+}
+
+func localPath() Addon {
+	return Addon{
+		Name: "storage", Dir: "local-path", Short: "Install storage on the nodes' own disks",
+		Long: "Installs the local-path provisioner and makes its StorageClass local-path the default one. Volumes are directories below\n" +
+			"--storage-path on the node where their pod runs first. With --storage none it is left to you to provide such a class.",
+		Skip: unless(func(c *config.Config) string { return c.Addons.Storage }, "local-path", "--storage"),
+		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
+			image, err := refs(t, c, "local-path-provisioner", "busybox")
+			return map[string]any{
+				"Image": image["local-path-provisioner"], "HelperImage": image["busybox"], "Path": c.Addons.StoragePath,
+			}, err
+		},
+		Images: []string{"local-path-provisioner", "busybox"},
+		Waits:  []client.Object{&appsv1.Deployment{ObjectMeta: named("local-path-storage", "local-path-provisioner")}},
+	}
+}
+
+func traefik() Addon {
+	return Addon{
+		Name: "ingress", Dir: "traefik", Short: "Install web access on ports 80 and 443 of controller nodes",
+		Long: "Installs Traefik as the default ingress controller. With --ingress none the web console answers on these ports itself.",
+		Skip: unless(func(c *config.Config) string { return c.Addons.Ingress }, "traefik", "--ingress"),
+		Data: func(c *config.Config, t images.Table, _ Prepared) (any, error) {
+			image, err := refs(t, c, "traefik")
+			return map[string]any{"Image": image["traefik"]}, err
+		},
+		Images: []string{"traefik"},
+		Waits:  []client.Object{&appsv1.DaemonSet{ObjectMeta: named("traefik", "traefik")}},
+	}
+}
+
+// unless skips an addon when its setting asks for something else.
+func unless(setting func(*config.Config) string, want, flag string) func(*config.Config) string {
+	return func(c *config.Config) string {
+		if got := setting(c); got != want {
+			return flag + " is " + got
+		}
+		return ""
+	}
+}
+
+func refs(t images.Table, c *config.Config, names ...string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, n := range names {
+		ref, err := t.Ref(n, c.Cluster.ImageRepository)
+		if err != nil {
+			return nil, err
+		}
+		out[n] = ref
+	}
+	return out, nil
+}
+
+func named(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cloud ends an installation: it gives the node its roles, keeps in the cluster what is known of the cloud, and creates it.
+// The verbs themselves are those of package cluster.
+package cloud
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const (
+	checkTimeout = 10 * time.Second
+	// readyTimeout bounds the wait for a cloud: dozens of images may have to be pulled.
+	readyTimeout = 30 * time.Minute
+)
+
+// Options of the cloud that a configuration describes. It is pure.
+func Options(c *config.Config) cluster.Options {
+	o := cluster.Options{
+		Name: c.Cloud.Name, Namespace: c.Cloud.Namespace, Version: c.Cloud.Version, ImageRepository: c.Cluster.ImageRepository,
+		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
+		LoadBalancerEndpoint: LoadBalancer(c), DisableResourceManagement: c.Cloud.DisableResourceManagement,
+		UseHyperImage: c.Cloud.UseHyperImage, WebHostPorts: c.Addons.Ingress == "none",
+		Database: cluster.Database{
+			Host: addons.DatabaseName + "." + c.Cloud.Namespace + ".svc", Port: 3306, Username: "root",
+			Secret: addons.DatabaseName, SecretKey: "password",
+		},
+	}
+	if c.Database.Host != "" {
+		o.Database = cluster.Database{
+			Host: c.Database.Host, Port: c.Database.Port, Username: c.Database.User,
+			Secret: cluster.DatabaseSecret, SecretKey: cluster.DatabaseSecretKey,
+		}
+	}
+	return o
+}
+
+// LoadBalancer is the address by which people reach the cloud: the one that was given, else that of the control plane.
+func LoadBalancer(c *config.Config) string {
+	return cmp.Or(c.Cloud.LoadBalancerEndpoint, hostOf(c.Cluster.ControlPlaneEndpoint), c.Node.AdvertiseAddress, c.Node.IP)
+}
+
+// hostOf is the host of "host", "host:port", "[v6]" and "[v6]:port".
+func hostOf(endpoint string) string {
+	if h, _, err := net.SplitHostPort(endpoint); err == nil {
+		return h
+	}
+	return strings.Trim(endpoint, "[]")
+}
+
+// Roles are the labels that say what the node does for the cloud.
+func Roles(c *config.Config) map[string]string {
+	roles := map[string]bool{
+		cluster.RoleController: c.Node.AsController, cluster.RoleHost: c.Node.EnableHostAgent, cluster.RoleBaremetal: c.Node.Baremetal,
+		"glance": c.Node.Glance, "esxi": c.Node.ESXi,
+	}
+	out := map[string]string{}
+	for role, on := range roles {
+		if on {
+			out[v1alpha1.NodeRolePrefix+role] = v1alpha1.Enable
+		}
+	}
+	return out
+}
+
+// Settings labels the node with its roles, and keeps the settings of the cloud in ConfigMap ocadm-cloud (the password of a database
+// server outside the cluster in Secret ocadm-database), where "ocadm cluster create" finds them.
+func Settings() host.Phase {
+	return host.Phase{
+		Name: "cloud-settings", Short: "Give the node its roles and keep the settings of the cloud",
+		Long: "Labels the node onecloud.yunion.io/controller=enable and so on, and keeps what is known of the cloud in ConfigMap ocadm-cloud and the\n" +
+			"password of an external database in Secret ocadm-database, both in namespace onecloud, where ocadm cluster create finds them.",
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			lines, err := planSettings(ctx, h)
+			return err == nil && len(lines) == 0, nil // nobody answers yet: the work is not done, and Run says what is wrong
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			lines, err := planSettings(ctx, h)
+			if err == nil {
+				return lines, nil
+			}
+			return planOffline(h.Config)
+		},
+		Run: runSettings,
+	}
+}
+
+func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
+	password := ""
+	if c.Database.Host != "" {
+		password = c.Database.Password
+	}
+	o := Options(c)
+	// The version is a choice of each creation, not a setting.
+	o.Version = ""
+	return cluster.Settings(o, password)
+}
+
+func runSettings(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	objs, err := settings(h.Config)
+	if err != nil {
+		return err
+	}
+	set, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
+	for _, change := range set.Changed() {
+		r.Changed("%s", change)
+	}
+	if err != nil {
+		return err
+	}
+	if len(Roles(h.Config)) == 0 {
+		return nil
+	}
+	changes, err := cluster.Label(ctx, c, []string{h.Config.Node.Name}, Roles(h.Config))
+	for _, change := range kube.ChangeSet(changes).Changed() {
+		r.Changed("%s", change)
+	}
+	return err
+}
+
+func planSettings(ctx context.Context, h *host.Host) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	objs, err := settings(h.Config)
+	if err != nil {
+		return nil, err
+	}
+	set, err := kube.Diff(ctx, c, kube.FieldManager, objs...)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, change := range set.Changed() {
+		lines = append(lines, change.Planned())
+	}
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
+		return nil, err
+	}
+	for _, label := range slices.Sorted(maps.Keys(Roles(h.Config))) {
+		if n.Labels[label] != v1alpha1.Enable {
+			lines = append(lines, fmt.Sprintf("label Node %s %s=%s", n.Name, label, v1alpha1.Enable))
+		}
+	}
+	return lines, nil
+}
+
+func planOffline(c *config.Config) ([]string, error) {
+	objs, err := settings(c)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, o := range objs {
+		lines = append(lines, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Planned())
+	}
+	for _, label := range slices.Sorted(maps.Keys(Roles(c))) {
+		lines = append(lines, fmt.Sprintf("label Node %s %s=%s", c.Node.Name, label, v1alpha1.Enable))
+	}
+	return lines, nil
+}
+
+// Create creates the cloud when --onecloud-version was given, and waits for it unless --wait=false.
+func Create() host.Phase {
+	return host.Phase{
+		Name: "cloud", Short: "Create the cloud", Timeout: readyTimeout,
+		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not). Without\n" +
+			"--onecloud-version no cloud is created; ocadm cluster create does it later.",
+		Skip: func(h *host.Host) string {
+			if h.Config.Cloud.Version == "" {
+				return "--onecloud-version was not given"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			done, _, err := look(ctx, h)
+			return err == nil && done, nil // Run says what is wrong
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			o := Options(h.Config)
+			if _, there, err := look(ctx, h); err == nil && there {
+				return []string{"wait for OnecloudCluster " + o.Key().String()}, nil
+			}
+			return []string{fmt.Sprintf("create OnecloudCluster %s version %s", o.Key(), o.Version)}, nil
+		},
+		Run: run,
+	}
+}
+
+// look tells whether the cloud is there as wanted and, if that is asked for, ready.
+func look(ctx context.Context, h *host.Host) (done, there bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	o := Options(h.Config)
+	there, err = cluster.Agrees(ctx, c, o)
+	if err != nil || !there {
+		return false, there, err
+	}
+	if !h.Config.Cloud.Wait {
+		return true, true, nil
+	}
+	s, err := cluster.Get(ctx, c, o.Key())
+	return s.Ready, true, err
+}
+
+func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	o := Options(h.Config)
+	action, err := cluster.Create(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	if action == kube.Created {
+		r.Changed("created OnecloudCluster %s version %s", o.Key(), o.Version)
+	}
+	if !h.Config.Cloud.Wait {
+		return nil
+	}
+	return cluster.Wait(ctx, c, o.Key(), Report(r))
+}
+
+// Report turns what a cloud says into what a phase says: each component once when it becomes Available, each new reason for waiting.
+func Report(r workflow.Reporter) func(cluster.Status) {
+	told := map[string]string{}
+	return func(s cluster.Status) {
+		available, all := s.Counts()
+		if all == 0 {
+			r.Waiting("cloud", s.Message)
+			return
+		}
+		for _, c := range s.Components {
+			text := string(c.State)
+			if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+				if why := cluster.Why(c); why != "" {
+					text += ": " + why
+				}
+			}
+			if told[c.Name] == text {
+				continue
+			}
+			told[c.Name] = text
+			switch c.State {
+			case v1alpha1.Disabled:
+			case v1alpha1.Available:
+				r.Info("%s is available", c.Name)
+			default:
+				r.Waiting(c.Name, text)
+			}
+		}
+		r.Progress(int64(available), int64(all), "components")
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config is the installer's configuration: its types, defaults and validation. How flags, environment and file become
+// one, is the business of package cmd; nothing here reads a file or a variable.
+package config
+
+import "time"
+
+// APIVersion and Kind head a configuration file.
+const (
+	APIVersion = "ocadm.yunion.io/v1"
+	Kind       = "Configuration"
+)
+
+// Config is every setting of init, join and reset. The JSON names are those of the configuration file; Settings gives each its flag.
+type Config struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+
+	Cluster  Cluster  `json:"cluster"`
+	Node     Node     `json:"node"`
+	Database Database `json:"database"`
+	Cloud    Cloud    `json:"cloud"`
+	Addons   Addons   `json:"addons"`
+	Join     Join     `json:"join"`
+	Run      Run      `json:"-"`
+}
+
+// Cluster is the Kubernetes cluster.
+type Cluster struct {
+	KubernetesVersion         string        `json:"kubernetesVersion"`         // --kubernetes-version; only the linked version is accepted
+	ControlPlaneEndpoint      string        `json:"controlPlaneEndpoint"`      // --control-plane-endpoint host[:port]; default advertiseAddress:bindPort
+	PodNetworkCIDR            string        `json:"podNetworkCIDR"`            // --pod-network-cidr
+	ServiceCIDR               string        `json:"serviceCIDR"`               // --service-cidr
+	ServiceDNSDomain          string        `json:"serviceDNSDomain"`          // --service-dns-domain
+	NodeCIDRMaskSize          int           `json:"nodeCIDRMaskSize"`          // --node-cidr-mask-size
+	APIServerCertExtraSANs    []string      `json:"apiserverCertExtraSANs"`    // --apiserver-cert-extra-sans
+	KubernetesImageRepository string        `json:"kubernetesImageRepository"` // --kubernetes-image-repository; default registry.k8s.io, or imageRepository when that was set
+	FeatureGates              string        `json:"featureGates"`              // --feature-gates
+	ProxyMode                 string        `json:"proxyMode"`                 // --proxy-mode nftables|iptables
+	Token                     string        `json:"token"`                     // --token
+	TokenTTL                  time.Duration `json:"tokenTTL"`                  // --token-ttl
+	// ImageRepository, when set, is where every image comes from: Kubernetes, addons, operator, services. --image-repository
+	ImageRepository string `json:"imageRepository"`
+}
+
+// Node is this machine.
+type Node struct {
+	Name             string   `json:"name"`             // --node-name
+	IP               string   `json:"ip"`               // --node-ip: one setting for kubelet, API server, etcd and CR
+	AdvertiseAddress string   `json:"advertiseAddress"` // --apiserver-advertise-address, default IP
+	BindPort         int      `json:"bindPort"`         // --apiserver-bind-port
+	CRISocket        string   `json:"criSocket"`        // --cri-socket
+	Labels           []string `json:"labels"`           // --node-labels, added to the roles below
+	EnableHostAgent  bool     `json:"enableHostAgent"`  // --enable-host-agent → onecloud.yunion.io/host=enable
+	AsController     bool     `json:"asController"`     // --as-onecloud-controller; init: always → onecloud.yunion.io/controller=enable
+	Glance           bool     `json:"glance"`           // --glance-node
+	Baremetal        bool     `json:"baremetal"`        // --baremetal-node
+	ESXi             bool     `json:"esxi"`             // --esxi-node
+	Bundle           string   `json:"bundle"`           // --bundle FILE
+	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. --mirror
+	Mirror string `json:"mirror"`
+	// CgroupV1 lets the kubelet run on cgroup v1, which Kubernetes 1.36 otherwise refuses. --allow-cgroup-v1
+	CgroupV1              bool   `json:"allowCgroupV1"`
+	ContainerdRestrictOOM bool   `json:"restrictOOMScoreAdj"` // --restrict-oom-score-adj, for machines without CAP_SYS_RESOURCE
+	ConntrackMaxPerCore   *int32 `json:"conntrackMaxPerCore"` // --conntrack-max-per-core; 0 leaves the kernel's value
+}
+
+// Database is the MySQL or MariaDB server of the cloud. An empty Host means the embedded one.
+type Database struct {
+	Host         string `json:"host"`         // --mysql-host
+	Port         int    `json:"port"`         // --mysql-port
+	User         string `json:"user"`         // --mysql-user
+	Password     string `json:"password"`     // --mysql-password (scrubbed from argv), OCADM_MYSQL_PASSWORD
+	PasswordFile string `json:"passwordFile"` // --mysql-password-file, "-" is standard input
+	StorageSize  string `json:"storageSize"`  // --mysql-storage-size of the embedded one
+}
+
+// Cloud is the OnecloudCluster that init may create at the end.
+type Cloud struct {
+	Name                      string `json:"name"`
+	Namespace                 string `json:"namespace"`
+	Version                   string `json:"version"`         // --onecloud-version; empty: no cloud is created
+	OperatorVersion           string `json:"operatorVersion"` // --operator-version, default this ocadm's version
+	Region                    string `json:"region"`
+	Zone                      string `json:"zone"`
+	Edition                   string `json:"edition"` // ce, ce/support, ee
+	ProductVersion            string `json:"productVersion"`
+	LoadBalancerEndpoint      string `json:"loadBalancerEndpoint"` // default: host of the control plane endpoint
+	DisableResourceManagement bool   `json:"disableResourceManagement"`
+	UseHyperImage             bool   `json:"useHyperImage"`
+	Wait                      bool   `json:"wait"`
+	// Images are what the chosen cloud needs; package cmd computes them, preflight checks them against the bundle.
+	Images []string `json:"-"`
+}
+
+// Addons are what is installed beside Kubernetes.
+type Addons struct {
+	CNI         string `json:"cni"`         // --cni flannel|none
+	Storage     string `json:"storage"`     // --storage local-path|none
+	StoragePath string `json:"storagePath"` // --storage-path, default /opt/local-path-provisioner
+	Ingress     string `json:"ingress"`     // --ingress traefik|none
+}
+
+// Join is how a node finds its cluster.
+type Join struct {
+	Endpoint                 string        `json:"endpoint"` // the argument HOST[:PORT], port 6443 by default
+	Token                    string        `json:"token"`
+	CACertHashes             []string      `json:"caCertHashes"`             // --discovery-token-ca-cert-hash
+	UnsafeSkipCAVerification bool          `json:"unsafeSkipCAVerification"` // --discovery-token-unsafe-skip-ca-verification
+	DiscoveryFile            string        `json:"discoveryFile"`
+	Timeout                  time.Duration `json:"timeout"`
+}
+
+// Run is how this one run behaves; it is not part of a configuration file.
+type Run struct {
+	DryRun                bool
+	SkipPhases            []string
+	IgnorePreflightErrors []string
+	OnFailure             string // keep|rollback
+	Force                 bool
+	Keep                  []string // what reset leaves: images
+	Output                string // text|jsonl
+	Kubeconfig            string
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Every field has its setting and every setting its field; flags and keys are unique per command.
+func TestSettingsMatchTheType(t *testing.T) {
+	var fields []string
+	typ := reflect.TypeFor[config.Config]()
+	for i := range typ.NumField() {
+		section := typ.Field(i)
+		if section.Type.Kind() != reflect.Struct || section.Tag.Get("json") == "-" {
+			continue
+		}
+		for j := range section.Type.NumField() {
+			if name := section.Type.Field(j).Tag.Get("json"); name != "-" {
+				fields = append(fields, section.Tag.Get("json")+"."+name)
+			}
+		}
+	}
+	var keys []string
+	c := config.Default()
+	for _, s := range config.Settings() {
+		keys = append(keys, s.Key)
+		config.Field(&c, s.Key)
+		if s.For == 0 || s.Usage == "" || strings.HasSuffix(s.Usage, ".") {
+			t.Errorf("%s: the table's line lacks something", s.Key)
+		}
+	}
+	slices.Sort(fields)
+	slices.Sort(keys)
+	if diff := cmp.Diff(fields, keys); diff != "" {
+		t.Error(diff)
+	}
+	for _, command := range []config.For{config.ForInit, config.ForJoin, config.ForReset} {
+		seen := map[string]bool{}
+		for _, s := range config.Settings() {
+			if s.For&command == 0 || s.Flag == "" {
+				continue
+			}
+			if seen[s.Flag] {
+				t.Errorf("--%s occurs twice for command %d", s.Flag, command)
+			}
+			seen[s.Flag] = true
+		}
+	}
+}
+
+func good(change func(*config.Config)) *config.Config {
+	c := config.Default()
+	c.Join.Endpoint = "10.0.0.1"
+	if change != nil {
+		change(&c)
+	}
+	config.Complete(&c, config.Machine{Hostname: "Node-1.example.org", Address: "192.168.7.9"})
+	return &c
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	for _, command := range []config.For{config.ForInit, config.ForJoin, config.ForReset} {
+		if errs := config.Errors(good(nil), command); len(errs) > 0 {
+			t.Errorf("command %d: %v", command, errs)
+		}
+	}
+}
+
+func TestComplete(t *testing.T) {
+	c := good(func(c *config.Config) { c.Cluster.ImageRepository = "10.0.0.9:5000/yunionio/" })
+	got := map[string]string{
+		"name": c.Node.Name, "ip": c.Node.IP, "advertise": c.Node.AdvertiseAddress, "endpoint": c.Cluster.ControlPlaneEndpoint,
+		"lb": c.Cloud.LoadBalancerEndpoint, "join": c.Join.Endpoint, "kube images": c.Cluster.KubernetesImageRepository,
+	}
+	want := map[string]string{
+		"name": "node-1", "ip": "192.168.7.9", "advertise": "192.168.7.9", "endpoint": "192.168.7.9:6443", "lb": "192.168.7.9",
+		"join": "10.0.0.1:6443", "kube images": "10.0.0.9:5000/yunionio",
+	}
+	got["kube images"] = strings.TrimSuffix(got["kube images"], "/")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	c = good(func(c *config.Config) { c.Node.IP, c.Cluster.ControlPlaneEndpoint = "fd00::7", "cloud.example.org" })
+	if c.Cluster.ControlPlaneEndpoint != "cloud.example.org:6443" || c.Cloud.LoadBalancerEndpoint != "cloud.example.org" {
+		t.Error(c.Cluster.ControlPlaneEndpoint, c.Cloud.LoadBalancerEndpoint)
+	}
+	if c = good(func(c *config.Config) { c.Node.IP = "fd00::7" }); c.Cluster.ControlPlaneEndpoint != "[fd00::7]:6443" {
+		t.Error(c.Cluster.ControlPlaneEndpoint)
+	}
+}
+
+func TestErrorsNameFlagAndKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		want   string
+	}{
+		"node name":        {func(c *config.Config) { c.Node.Name = "cloud_poc" }, "--node-name (node.name)"},
+		"address":          {func(c *config.Config) { c.Node.IP = "10.0.0" }, "--node-ip (node.ip)"},
+		"loopback":         {func(c *config.Config) { c.Node.IP = "127.0.0.1" }, "no address that other nodes can reach"},
+		"pod cidr":         {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.1/16" }, "the range is 10.40.0.0/16"},
+		"overlap":          {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.40.8.0/24" }, "overlaps the pods' 10.40.0.0/16"},
+		"node in pods":     {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "192.168.0.0/16" }, "contains this node's address"},
+		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
+		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
+		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is none of flannel, none`},
+		"token":            {func(c *config.Config) { c.Cluster.Token = "abc" }, "--token (cluster.token)"},
+		"repository":       {func(c *config.Config) { c.Cluster.ImageRepository = "https://x/y" }, "without a scheme"},
+		"database host":    {func(c *config.Config) { c.Database.Host = "10.0.0.5:3306" }, "the port is --mysql-port"},
+		"two passwords":    {func(c *config.Config) { c.Database.Password, c.Database.PasswordFile = "x", "/y" }, "given twice"},
+		"no storage":       {func(c *config.Config) { c.Addons.Storage = "none" }, "needs storage"},
+		"labels":           {func(c *config.Config) { c.Node.Labels = []string{"a"} }, "not key=value"},
+		"contrary labels":  {func(c *config.Config) { c.Node.Labels = []string{"a=1", "a=2"} }, "a is given twice"},
+		"endpoint":         {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "a:b:c" }, "--control-plane-endpoint"},
+		"storage size":     {func(c *config.Config) { c.Database.StorageSize = "lots" }, "--mysql-storage-size"},
+		"on failure":       {func(c *config.Config) { c.Run.OnFailure = "cry" }, "--on-failure"},
+		"storage path":     {func(c *config.Config) { c.Addons.StoragePath = "/" }, "--storage-path"},
+		"same family":      {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.96.0.0/16,10.97.0.0/16" }, "at most one IPv4 and one IPv6"},
+		"family of node":   {func(c *config.Config) { c.Node.IP, c.Node.AdvertiseAddress = "fd00::7", "fd00::7" }, "family of the API server's address"},
+		"family of pods":   {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "fd00:40::/56" }, "family of the services'"},
+		"conntrack":        {func(c *config.Config) { n := int32(-1); c.Node.ConntrackMaxPerCore = &n }, "--conntrack-max-per-core"},
+		"cri socket":       {func(c *config.Config) { c.Node.CRISocket = "tcp://x" }, "--cri-socket"},
+		"feature gates":    {func(c *config.Config) { c.Cluster.FeatureGates = "A" }, "--feature-gates"},
+		"cloud's own name": {func(c *config.Config) { c.Cloud.Name = "My Cloud" }, "--cluster-name"},
+	} {
+		err := config.Validate(good(c.change), config.ForInit)
+		l := finding.Of(err)
+		if len(l) != 1 || l[0].ExitCode() != finding.ExitConfig || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	for _, name := range []string{"a b", "[::1", "x:0", "x:70000", "", "1.2.3.4.5"} {
+		c := good(nil)
+		c.Join.Endpoint = name
+		if err := config.Validate(c, config.ForJoin); err == nil {
+			t.Errorf("endpoint %q is accepted", name)
+		}
+	}
+}
+
+func TestEveryErrorIsToldAtOnce(t *testing.T) {
+	err := config.Validate(good(func(c *config.Config) {
+		c.Node.Name, c.Addons.CNI, c.Cluster.Token = "A_B", "x", "s3cret"
+	}), config.ForInit)
+	l := finding.Of(err)
+	if len(l) != 1 || len(l[0].Evidence) != 3 || !strings.HasPrefix(l[0].Evidence[0], "--node-name") {
+		t.Fatalf("%+v", l)
+	}
+	if strings.Contains(strings.Join(l[0].Evidence, " "), "s3cret") {
+		t.Error("the token is told")
+	}
+}
+
+func TestInputsHoldNoSecret(t *testing.T) {
+	c := config.Default()
+	c.Database.Password, c.Cluster.Token, c.Cloud.Region = "canary-1", "canary-2", "r1"
+	want := map[string]string{"--mysql-password": "(secret)", "--token": "(secret)", "--region": "r1"}
+	if diff := cmp.Diff(want, config.Inputs(&c, config.ForInit)); diff != "" {
+		t.Error(diff)
+	}
+	if got := config.Inputs(&c, config.ForReset); len(got) > 0 {
+		t.Errorf("reset: %v", slices.Sorted(maps.Keys(got)))
+	}
+	out, err := config.Print(&c)
+	if err != nil || strings.Contains(string(out), "canary") {
+		t.Errorf("%v, %s", err, out)
+	}
+}

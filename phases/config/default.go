@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/version"
+)
+
+// The registries that images come from where none is set.
+const (
+	DefaultImageRepository           = "registry.cn-beijing.aliyuncs.com/yunionio"
+	DefaultKubernetesImageRepository = "registry.k8s.io"
+)
+
+// DefaultPort is the port of the API server.
+const DefaultPort = 6443
+
+// Default is the configuration of somebody who sets nothing.
+func Default() Config {
+	return Config{
+		APIVersion: APIVersion,
+		Kind:       Kind,
+		Cluster: Cluster{
+			KubernetesVersion: version.Kubernetes,
+			PodNetworkCIDR:    "10.40.0.0/16",
+			ServiceCIDR:       "10.96.0.0/12",
+			ServiceDNSDomain:  "cluster.local",
+			NodeCIDRMaskSize:  24,
+			ProxyMode:         "nftables",
+			TokenTTL:          24 * time.Hour,
+		},
+		Node: Node{BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
+		Database: Database{
+			Port: 3306, User: "root", StorageSize: "20Gi",
+		},
+		Cloud: Cloud{
+			Name: "default", Namespace: "onecloud", OperatorVersion: version.Version,
+			Region: "region0", Zone: "zone0", Edition: "ce", ProductVersion: "FullStack", Wait: true,
+		},
+		Addons: Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"},
+		Join:   Join{Timeout: 5 * time.Minute},
+		Run:    Run{OnFailure: "keep", Output: "text"},
+	}
+}
+
+// Machine is what the configuration takes from the machine where nothing was set.
+type Machine struct {
+	Hostname string
+	// Address is the source address of the default route.
+	Address string
+}
+
+// Complete fills in what follows from the machine and from other settings, and writes addresses in one way. It is called once, before
+// Validate.
+func Complete(c *Config, m Machine) {
+	if c.Node.Name == "" {
+		c.Node.Name, _, _ = strings.Cut(strings.ToLower(m.Hostname), ".")
+	}
+	if c.Node.IP == "" {
+		if c.Node.IP = c.Node.AdvertiseAddress; c.Node.IP == "" {
+			c.Node.IP = m.Address
+		}
+	}
+	if c.Node.AdvertiseAddress == "" {
+		c.Node.AdvertiseAddress = c.Node.IP
+	}
+	if c.Cluster.KubernetesImageRepository == "" {
+		c.Cluster.KubernetesImageRepository = DefaultKubernetesImageRepository
+		if c.Cluster.ImageRepository != "" {
+			c.Cluster.KubernetesImageRepository = c.Cluster.ImageRepository
+		}
+	}
+	c.Cluster.ImageRepository = strings.TrimSuffix(c.Cluster.ImageRepository, "/")
+	if host, port, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, c.Node.BindPort); err == nil && host != "" {
+		c.Cluster.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
+	} else if c.Cluster.ControlPlaneEndpoint == "" && address(c.Node.AdvertiseAddress) == nil {
+		c.Cluster.ControlPlaneEndpoint = net.JoinHostPort(c.Node.AdvertiseAddress, strconv.Itoa(c.Node.BindPort))
+	}
+	if c.Cloud.LoadBalancerEndpoint == "" {
+		if host, _, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, DefaultPort); err == nil {
+			c.Cloud.LoadBalancerEndpoint = host
+		}
+	}
+	if host, port, err := SplitEndpoint(c.Join.Endpoint, DefaultPort); err == nil && host != "" {
+		c.Join.Endpoint = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	if c.Node.CRISocket != "" && strings.HasPrefix(c.Node.CRISocket, "/") {
+		c.Node.CRISocket = "unix://" + c.Node.CRISocket
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var (
+	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	labelKey = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelVal = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
+const maxDNSName = 253
+
+// SplitEndpoint takes HOST[:PORT] apart. An IPv6 address with a port is in brackets; without a port it may be. An empty endpoint is
+// an empty host.
+func SplitEndpoint(s string, defaultPort int) (host string, port int, err error) {
+	if s == "" {
+		return "", 0, nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.String(), defaultPort, nil
+	}
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			a, err := netip.ParseAddr(inner)
+			if err != nil || !a.Is6() {
+				return "", 0, fmt.Errorf("%q is no IPv6 address", inner)
+			}
+			return a.String(), defaultPort, nil
+		}
+	}
+	host, port = s, defaultPort
+	if strings.Contains(s, ":") {
+		h, p, err := net.SplitHostPort(s)
+		if err != nil {
+			return "", 0, fmt.Errorf("%q is not HOST[:PORT]; an IPv6 address with a port is written [ADDRESS]:PORT", s)
+		}
+		if port, err = Port(p); err != nil {
+			return "", 0, err
+		}
+		host = h
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.String(), port, nil
+	}
+	if err := Hostname(host); err != nil {
+		return "", 0, err
+	}
+	return host, port, nil
+}
+
+// Port parses a port number.
+func Port(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is no port; a port is 1 to 65535", s)
+	}
+	return int(n), nil
+}
+
+// Hostname tells why s is no DNS name.
+func Hostname(s string) error {
+	if s == "" || len(s) > maxDNSName {
+		return errors.New("a host name has 1 to 253 letters")
+	}
+	last := ""
+	for label := range strings.SplitSeq(s, ".") {
+		if !dnsLabel.MatchString(strings.ToLower(label)) {
+			return fmt.Errorf("%q is no host name: %q is not made of letters, digits and inner hyphens", s, label)
+		}
+		last = label
+	}
+	if strings.Trim(last, "0123456789") == "" {
+		return fmt.Errorf("%q is neither an address nor a host name", s)
+	}
+	return nil
+}
+
+// NodeName tells why s cannot be the name of a node: capitals and underscores are what machines have and nodes must not.
+func NodeName(s string) error {
+	if len(s) > maxDNSName {
+		return errors.New("it is longer than 253 letters")
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !dnsLabel.MatchString(label) {
+			return fmt.Errorf("%q is not made of lower case letters, digits and inner hyphens", label)
+		}
+	}
+	return nil
+}
+
+// CIDR parses an address range; bits below the prefix must not be set.
+func CIDR(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is no address range such as 10.40.0.0/16 or fd00:40::/56", s)
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, fmt.Errorf("%s has bits below its prefix; the range is %s", s, p.Masked())
+	}
+	return p, nil
+}
+
+// CIDRs parses one range, or two of different families with a comma between.
+func CIDRs(s string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for part := range strings.SplitSeq(s, ",") {
+		p, err := CIDR(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	if len(out) > 2 || len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
+		return nil, fmt.Errorf("%q: at most one IPv4 and one IPv6 range", s)
+	}
+	return out, nil
+}
+
+// Label parses key=value of a node's label.
+func Label(s string) (key, value string, err error) {
+	key, value, ok := strings.Cut(s, "=")
+	if !ok {
+		return "", "", fmt.Errorf("%q is not key=value", s)
+	}
+	name := key
+	if prefix, rest, ok := strings.Cut(key, "/"); ok {
+		if err := NodeName(prefix); err != nil {
+			return "", "", fmt.Errorf("the label's prefix: %w", err)
+		}
+		name = rest
+	}
+	if !labelKey.MatchString(name) {
+		return "", "", fmt.Errorf("%q is no name of a label", key)
+	}
+	if !labelVal.MatchString(value) {
+		return "", "", fmt.Errorf("%q is no value of a label", value)
+	}
+	return key, value, nil
+}

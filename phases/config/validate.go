@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
+)
+
+// KeepImages lets reset leave the images of containers, for the next init.
+const KeepImages = "images"
+
+// FieldError is a setting that cannot be what it is.
+type FieldError struct {
+	Key, Flag string
+	Problem   string
+}
+
+func (e FieldError) Error() string {
+	if e.Flag == "" {
+		return e.Key + ": " + e.Problem
+	}
+	return "--" + e.Flag + " (" + e.Key + "): " + e.Problem
+}
+
+// Validate tells every setting of a command that cannot be what it is, as one finding.
+func Validate(c *Config, command For) error {
+	errs := Errors(c, command)
+	if len(errs) == 0 {
+		return nil
+	}
+	f := finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "A setting is not valid", Cause: errs[0].Error(),
+		Remedy: "ocadm config print shows every setting with its default"}
+	if len(errs) > 1 {
+		f.What, f.Cause = fmt.Sprintf("%d settings are not valid", len(errs)), ""
+		for _, e := range errs {
+			f.Evidence = append(f.Evidence, e.Error())
+		}
+	}
+	return f
+}
+
+// Errors are all field errors of the settings that a command uses.
+func Errors(c *Config, command For) []FieldError {
+	v := &validation{c: c, command: command}
+	v.node()
+	if command&ForInit != 0 {
+		v.cluster()
+		v.database()
+		v.cloud()
+		v.addons()
+	}
+	if command&ForJoin != 0 {
+		v.join()
+	}
+	v.oneOf("onFailure", "on-failure", c.Run.OnFailure, "keep", "rollback")
+	for _, keep := range c.Run.Keep {
+		v.oneOf("keep", "keep", keep, KeepImages)
+	}
+	slices.SortStableFunc(v.errs, func(a, b FieldError) int { return cmp.Compare(position(a.Key), position(b.Key)) })
+	return v.errs
+}
+
+// position puts the errors in the order of the settings.
+func position(key string) int {
+	return slices.IndexFunc(Settings(), func(s Setting) bool { return s.Key == key })
+}
+
+type validation struct {
+	c       *Config
+	command For
+	errs    []FieldError
+}
+
+func (v *validation) add(key, problem string) {
+	e := FieldError{Key: key, Problem: problem}
+	for _, s := range Settings() {
+		if s.Key == key {
+			e.Flag = s.Flag
+		}
+	}
+	v.errs = append(v.errs, e)
+}
+
+func (v *validation) check(key string, err error) {
+	if err != nil {
+		v.add(key, err.Error())
+	}
+}
+
+func (v *validation) oneOf(key, flag, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.errs = append(v.errs, FieldError{Key: key, Flag: flag, Problem: fmt.Sprintf("%q is none of %s", value, strings.Join(allowed, ", "))})
+	}
+}
+
+func (v *validation) choice(key string, allowed ...string) {
+	for _, s := range Settings() {
+		if s.Key == key {
+			v.oneOf(key, s.Flag, Text(v.c, key), allowed...)
+		}
+	}
+}
+
+func (v *validation) node() {
+	n := v.c.Node
+	if n.Name == "" {
+		v.add("node.name", "the machine has no host name and none was given")
+	} else {
+		v.check("node.name", NodeName(n.Name))
+	}
+	if !strings.HasPrefix(n.CRISocket, "unix:///") {
+		v.add("node.criSocket", fmt.Sprintf("%q is not unix:///PATH", n.CRISocket))
+	}
+	if v.command&(ForInit|ForJoin) == 0 {
+		return
+	}
+	v.check("node.ip", address(n.IP))
+	if n.AdvertiseAddress != n.IP {
+		v.check("node.advertiseAddress", address(n.AdvertiseAddress))
+	}
+	v.port("node.bindPort", n.BindPort)
+	seen := map[string]string{}
+	for _, l := range n.Labels {
+		key, value, err := Label(l)
+		v.check("node.labels", err)
+		if old, ok := seen[key]; ok && old != value && err == nil {
+			v.add("node.labels", fmt.Sprintf("%s is given twice", key))
+		}
+		seen[key] = value
+	}
+	if n.ConntrackMaxPerCore != nil && *n.ConntrackMaxPerCore < 0 {
+		v.add("node.conntrackMaxPerCore", "it is negative")
+	}
+	if v.c.Cluster.KubernetesVersion != version.Kubernetes {
+		v.add("cluster.kubernetesVersion", fmt.Sprintf("this ocadm installs %s; another version needs another ocadm", version.Kubernetes))
+	}
+	v.repository("cluster.imageRepository", v.c.Cluster.ImageRepository)
+}
+
+func address(s string) error {
+	if s == "" {
+		return errors.New("the machine has no default route to take an address from, and none was given")
+	}
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is no IP address", s)
+	case a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "":
+		return fmt.Errorf("%s is no address that other nodes can reach", s)
+	}
+	return nil
+}
+
+func (v *validation) port(key string, p int) {
+	if p < 1 || p > 65535 {
+		v.add(key, fmt.Sprintf("%d is no port; a port is 1 to 65535", p))
+	}
+}
+
+var repository = regexp.MustCompile(`^[a-zA-Z0-9.\-\[\]:]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`)
+
+func (v *validation) repository(key, r string) {
+	if r != "" && !repository.MatchString(r) {
+		v.add(key, fmt.Sprintf("%q is not REGISTRY[:PORT][/PATH], without a scheme", r))
+	}
+}
+
+func (v *validation) cluster() {
+	c := v.c.Cluster
+	if _, _, err := SplitEndpoint(c.ControlPlaneEndpoint, DefaultPort); err != nil {
+		v.check("cluster.controlPlaneEndpoint", err)
+	}
+	pods, perr := CIDRs(c.PodNetworkCIDR)
+	v.check("cluster.podNetworkCIDR", perr)
+	services, serr := CIDRs(c.ServiceCIDR)
+	v.check("cluster.serviceCIDR", serr)
+	for _, p := range pods {
+		for _, s := range services {
+			if p.Overlaps(s) {
+				v.add("cluster.serviceCIDR", fmt.Sprintf("%s overlaps the pods' %s", s, p))
+			}
+		}
+		if a, err := netip.ParseAddr(v.c.Node.IP); err == nil && p.Contains(a) {
+			v.add("cluster.podNetworkCIDR", fmt.Sprintf("%s contains this node's address %s", p, a))
+		}
+	}
+	if a, err := netip.ParseAddr(v.c.Node.AdvertiseAddress); err == nil && len(services) > 0 && services[0].Addr().Is4() != a.Is4() {
+		v.add("cluster.serviceCIDR", fmt.Sprintf("its first range, %s, is not of the family of the API server's address %s", services[0], a))
+	}
+	if len(pods) > 0 && len(services) > 0 && pods[0].Addr().Is4() != services[0].Addr().Is4() {
+		v.add("cluster.podNetworkCIDR", fmt.Sprintf("its first range, %s, is not of the family of the services' %s", pods[0], services[0]))
+	}
+	for _, s := range services {
+		if a, err := netip.ParseAddr(v.c.Node.IP); err == nil && s.Contains(a) {
+			v.add("cluster.serviceCIDR", fmt.Sprintf("%s contains this node's address %s", s, a))
+		}
+	}
+	if len(pods) > 0 && pods[0].Addr().Is4() && (c.NodeCIDRMaskSize < pods[0].Bits() || c.NodeCIDRMaskSize > 30) {
+		v.add("cluster.nodeCIDRMaskSize", fmt.Sprintf("%d is not from %d (the pod network's) to 30", c.NodeCIDRMaskSize, pods[0].Bits()))
+	}
+	v.check("cluster.serviceDNSDomain", Hostname(c.ServiceDNSDomain))
+	for _, san := range c.APIServerCertExtraSANs {
+		if _, err := netip.ParseAddr(san); err != nil {
+			v.check("cluster.apiserverCertExtraSANs", Hostname(strings.TrimPrefix(san, "*.")))
+		}
+	}
+	if c.KubernetesImageRepository != c.ImageRepository {
+		v.repository("cluster.kubernetesImageRepository", c.KubernetesImageRepository)
+	}
+	v.choice("cluster.proxyMode", "nftables", "iptables")
+	if c.TokenTTL < 0 {
+		v.add("cluster.tokenTTL", "it is negative")
+	}
+	v.token("cluster.token", c.Token)
+	for gate := range strings.SplitSeq(c.FeatureGates, ",") {
+		if name, value, ok := strings.Cut(gate, "="); gate != "" && (!ok || name == "" || value != "true" && value != "false") {
+			v.add("cluster.featureGates", fmt.Sprintf("%q is not NAME=true or NAME=false", gate))
+		}
+	}
+}
+
+var token = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
+
+// token never repeats the value: it is a secret.
+func (v *validation) token(key, t string) {
+	if t != "" && !token.MatchString(t) {
+		v.add(key, "it is not of the form [a-z0-9]{6}.[a-z0-9]{16}")
+	}
+}
+
+func (v *validation) database() {
+	d := v.c.Database
+	if d.Password != "" && d.PasswordFile != "" {
+		v.add("database.passwordFile", "the password is given twice, in clear and by a file")
+	}
+	if d.Host == "" {
+		if q, err := resource.ParseQuantity(d.StorageSize); err != nil || q.Sign() <= 0 {
+			v.add("database.storageSize", fmt.Sprintf("%q is no size such as 20Gi", d.StorageSize))
+		}
+		return
+	}
+	if host, _, err := SplitEndpoint(d.Host, d.Port); err != nil {
+		v.check("database.host", err)
+	} else if host != d.Host {
+		v.add("database.host", "it is a host without a port; the port is --mysql-port")
+	}
+	v.port("database.port", d.Port)
+	if d.User == "" {
+		v.add("database.user", "it is empty")
+	}
+}
+
+var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+
+func (v *validation) cloud() {
+	c := v.c.Cloud
+	if c.Version != "" && !imageTag.MatchString(c.Version) {
+		v.add("cloud.version", fmt.Sprintf("%q cannot be the tag of an image", c.Version))
+	}
+	if !imageTag.MatchString(c.OperatorVersion) {
+		v.add("cloud.operatorVersion", fmt.Sprintf("%q cannot be the tag of an image", c.OperatorVersion))
+	}
+	for key, value := range map[string]string{"cloud.name": c.Name, "cloud.namespace": c.Namespace} {
+		if !dnsLabel.MatchString(value) {
+			v.add(key, fmt.Sprintf("%q is not made of lower case letters, digits and inner hyphens", value))
+		}
+	}
+	for key, value := range map[string]string{"cloud.region": c.Region, "cloud.zone": c.Zone} {
+		if value == "" {
+			v.add(key, "it is empty")
+		}
+	}
+	v.choice("cloud.edition", "ce", "ce/support", "ee")
+	if _, _, err := SplitEndpoint(c.LoadBalancerEndpoint, DefaultPort); err != nil {
+		v.check("cloud.loadBalancerEndpoint", err)
+	}
+}
+
+func (v *validation) addons() {
+	v.choice("addons.cni", "flannel", "none")
+	v.choice("addons.storage", "local-path", "none")
+	v.choice("addons.ingress", "traefik", "none")
+	if p := v.c.Addons.StoragePath; !path.IsAbs(p) || path.Clean(p) == "/" {
+		v.add("addons.storagePath", fmt.Sprintf("%q is no absolute path of a directory", p))
+	}
+	if v.c.Addons.Storage == "none" && v.c.Database.Host == "" {
+		v.add("addons.storage", "the embedded database needs storage; give --mysql-host or --storage local-path")
+	}
+}
+
+func (v *validation) join() {
+	j := v.c.Join
+	if j.Endpoint == "" && j.DiscoveryFile == "" {
+		v.add("join.endpoint", "it is missing: ocadm join HOST[:PORT]")
+	} else if _, _, err := SplitEndpoint(j.Endpoint, DefaultPort); err != nil {
+		v.check("join.endpoint", err)
+	}
+	v.token("join.token", j.Token)
+	if j.Timeout <= 0 {
+		v.add("join.timeout", "it is not longer than nothing")
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/exec"
+)
+
+// Facts are what the machine is, as far as phases ask. They are a snapshot; what a run changes does not change them.
+type Facts struct {
+	OS       OS     `json:"os"`
+	Kernel   string `json:"kernel"`
+	Arch     string `json:"arch"` // as Go names it
+	Hostname string `json:"hostname"`
+	UID      int    `json:"uid"`
+	CPUs     int    `json:"cpus"`
+	Memory   uint64 `json:"memory"` // bytes
+	// Swap are the devices and files that are in use.
+	Swap []string `json:"swap,omitempty"`
+	// Cgroup is the version, 1 or 2; 0 where there is none.
+	Cgroup  int  `json:"cgroup"`
+	Systemd bool `json:"systemd"`
+	// Address is the one from which this machine speaks to others: that of the default route. Invalid without such a route.
+	Address    netip.Addr  `json:"address"`
+	Interface  string      `json:"interface,omitempty"` // that it is on
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// DiskFree is the free space in bytes of the file systems that hold these directories.
+	DiskFree map[string]uint64 `json:"diskFree,omitempty"`
+	// Programs of a node that were there before, by name.
+	Programs map[string]Program `json:"programs,omitempty"`
+	// Runtimes are the container runtimes' sockets that are there.
+	Runtimes []string `json:"runtimes,omitempty"`
+	// Features of the kernel: present or loadable as a module.
+	Features map[string]bool `json:"features,omitempty"`
+}
+
+// OS is what /etc/os-release says.
+type OS struct {
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Name    string `json:"name"`
+}
+
+// Interface is a network interface that is up, or could be.
+type Interface struct {
+	Name     string         `json:"name"`
+	MAC      string         `json:"mac,omitempty"`
+	Up       bool           `json:"up"`
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+}
+
+// Program is an executable and its version, "v1.2.3", empty if it would not tell.
+type Program struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+}
+
+// Gather collects the facts. What cannot be found out stays empty: judging is preflight's business. In a machine with a root of its
+// own (a test) nothing is asked of this process's kernel.
+func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
+	f := Facts{
+		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), UID: os.Geteuid(),
+		OS:       osRelease(text(files, "/etc/os-release")),
+		Kernel:   strings.TrimSpace(text(files, "/proc/sys/kernel/osrelease")),
+		Hostname: strings.TrimSpace(text(files, "/proc/sys/kernel/hostname")),
+		Memory:   memory(text(files, "/proc/meminfo")),
+		Swap:     swaps(text(files, "/proc/swaps")),
+		Systemd:  files.Exists("/run/systemd/system"),
+		Programs: map[string]Program{}, DiskFree: map[string]uint64{}, Features: features(files),
+	}
+	switch {
+	case files.Exists("/sys/fs/cgroup/cgroup.controllers"):
+		f.Cgroup = 2
+	case files.Exists("/sys/fs/cgroup/memory") || files.Exists("/sys/fs/cgroup/systemd"):
+		f.Cgroup = 1
+	}
+	for _, s := range []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock", "/run/docker.sock"} {
+		if files.Exists(s) {
+			f.Runtimes = append(f.Runtimes, s)
+		}
+	}
+	for _, name := range []string{"containerd", "ctr", "runc", "kubelet", "kubectl"} {
+		if p, ok := FindProgram(ctx, files, run, name); ok {
+			f.Programs[name] = p
+		}
+	}
+	if files.Root == "" {
+		f.Interfaces = interfaces()
+		f.Interface, f.Address = defaultAddress(f.Interfaces)
+		for _, dir := range []string{"/", "/var/lib", "/var/log", "/opt"} {
+			var st unix.Statfs_t
+			if unix.Statfs(dir, &st) == nil {
+				f.DiskFree[dir] = st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive
+			}
+		}
+	}
+	return f
+}
+
+func text(files Files, name string) string {
+	raw, err := files.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+func osRelease(s string) OS {
+	m := map[string]string{}
+	for line := range strings.Lines(s) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			if u, err := strconv.Unquote(v); err == nil {
+				v = u
+			}
+			m[k] = v
+		}
+	}
+	return OS{ID: m["ID"], Version: m["VERSION_ID"], Name: m["PRETTY_NAME"]}
+}
+
+func memory(meminfo string) uint64 {
+	for line := range strings.Lines(meminfo) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "MemTotal:" {
+			kib, err := strconv.ParseUint(f[1], 10, 64)
+			if err == nil {
+				return kib << 10
+			}
+		}
+	}
+	return 0
+}
+
+func swaps(s string) []string {
+	var out []string
+	for i, line := range strings.Split(s, "\n") {
+		if f := strings.Fields(line); i > 0 && len(f) > 0 {
+			out = append(out, f[0])
+		}
+	}
+	return out
+}
+
+// featureModules are the kernel features that a node uses, each with a file or directory that is there when it is.
+func featureModules() map[string][]string {
+	return map[string][]string{
+		"overlay":      {"/sys/module/overlay"},
+		"br_netfilter": {"/sys/module/br_netfilter", "/proc/sys/net/bridge/bridge-nf-call-iptables"},
+		"vxlan":        {"/sys/module/vxlan"},
+		"nf_conntrack": {"/sys/module/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_max"},
+		"nf_tables":    {"/sys/module/nf_tables"},
+		"ip_tables":    {"/sys/module/ip_tables"},
+		"tun":          {"/sys/module/tun", "/dev/net/tun"},
+		"kmsg":         {"/dev/kmsg"},
+	}
+}
+
+func features(files Files) map[string]bool {
+	kernel := strings.TrimSpace(text(files, "/proc/sys/kernel/osrelease"))
+	dir := "/lib/modules/" + kernel
+	known := text(files, dir+"/modules.builtin") + text(files, dir+"/modules.dep")
+	filesystems := text(files, "/proc/filesystems")
+	out := map[string]bool{}
+	for name, signs := range featureModules() {
+		out[name] = strings.Contains(known, "/"+name+".ko") || name == "overlay" && strings.Contains(filesystems, "\toverlay\n")
+		for _, s := range signs {
+			out[name] = out[name] || files.Exists(s)
+		}
+	}
+	return out
+}
+
+// ProgramPath are the directories in which a machine's programs are looked for.
+func programPath() []string {
+	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+}
+
+var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)
+
+// versionTimeout is how long a program may take to tell its version.
+const versionTimeout = 5 * time.Second
+
+// FindProgram looks for a program where a login shell would, and asks for its version.
+func FindProgram(ctx context.Context, files Files, run exec.Runner, name string) (Program, bool) {
+	for _, dir := range programPath() {
+		path := filepath.Join(dir, name)
+		if st, err := files.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return Program{Path: path, Version: ProgramVersion(ctx, run, path)}, true
+		}
+	}
+	return Program{}, false
+}
+
+// ProgramVersion asks a program for its version: "v1.2.3", or "" when it does not tell.
+func ProgramVersion(ctx context.Context, run exec.Runner, path string) string {
+	v, err := AskVersion(ctx, run, path)
+	if err != nil {
+		return ""
+	}
+	return v
+}
+
+// AskVersion is ProgramVersion for those who want to know why a program does not tell.
+func AskVersion(ctx context.Context, run exec.Runner, path string) (string, error) {
+	args := []string{"--version"}
+	if filepath.Base(path) == "kubectl" {
+		args = []string{"version", "--client"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	res, err := run.Run(ctx, exec.Command{Path: path, Args: args})
+	if err != nil {
+		return "", fmt.Errorf("asking for the version: %w", err)
+	}
+	m := versionNumber.FindStringSubmatch(res.Stdout)
+	if m == nil {
+		return "", fmt.Errorf("asking for the version: %q tells none", res.Stdout)
+	}
+	return "v" + m[1], nil
+}

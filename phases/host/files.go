@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Files are the files of the machine. What is made or changed through it is noted in the ledger first, so that reset can take it
+// back. All names are absolute paths on the machine.
+type Files struct {
+	// Root is where the machine's file system is; empty means "/". Tests give a directory.
+	Root string
+	// DryRun makes everything that would change the machine fail with ErrDryRun.
+	DryRun bool
+	// Ledger takes notes; nil means that none are taken.
+	Ledger *Ledger
+}
+
+// ErrDryRun is what a dry run answers when something would have been changed all the same.
+var ErrDryRun = errors.New("a dry run changes nothing")
+
+// Path is where the machine's file name is for this process.
+func (f Files) Path(name string) string { return filepath.Join("/", f.Root, name) }
+
+func (f Files) wet(op, name string) error {
+	if f.DryRun {
+		return &fs.PathError{Op: op, Path: name, Err: ErrDryRun}
+	}
+	return nil
+}
+
+// ReadFile reads a file.
+func (f Files) ReadFile(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
+
+// ReadDir lists a directory, sorted by name.
+func (f Files) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.Path(name)) }
+
+// Stat describes a file, or what a link leads to.
+func (f Files) Stat(name string) (fs.FileInfo, error) { return os.Stat(f.Path(name)) }
+
+// Exists tells whether there is something of that name.
+func (f Files) Exists(name string) bool {
+	_, err := os.Lstat(f.Path(name))
+	return err == nil
+}
+
+// Glob returns the names that match a pattern, sorted.
+func (f Files) Glob(pattern string) ([]string, error) {
+	found, err := filepath.Glob(f.Path(pattern))
+	if err != nil {
+		return nil, err
+	}
+	root := f.Path("/")
+	for i, n := range found {
+		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(n, root), "/")
+	}
+	return found, nil
+}
+
+// Digest is the SHA-256 of a file, "sha256:…".
+func (f Files) Digest(name string) (string, error) {
+	r, err := os.Open(f.Path(name))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return "", errors.Join(err, r.Close())
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), r.Close()
+}
+
+// Write gives a file this content and mode, in one step and safe from a power cut, and tells whether anything changed. Parents are
+// made as needed. A file of someone else's that it replaces is kept for reset.
+func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, err error) {
+	old, err := os.ReadFile(f.Path(name))
+	if err == nil && bytes.Equal(old, data) {
+		st, err := os.Stat(f.Path(name))
+		if err == nil && st.Mode().Perm() == mode.Perm() {
+			return false, nil
+		}
+	}
+	return true, f.replace(name, bytes.NewReader(data), mode, true)
+}
+
+// WriteFile is Write for those who do not ask whether anything changed.
+func (f Files) WriteFile(name string, data []byte, mode fs.FileMode) error {
+	_, err := f.Write(name, data, mode)
+	return err
+}
+
+// WriteFrom is Write for a large content that the caller can check again by its digest: the file appears only when r was read to its
+// end without an error, but it is not forced to the disk at once.
+func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) error {
+	return f.replace(name, r, mode, false)
+}
+
+func (f Files) replace(name string, r io.Reader, mode fs.FileMode, sync bool) (err error) {
+	if err := f.wet("write", name); err != nil {
+		return err
+	}
+	path := f.Path(name)
+	if err := f.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	// Noted first: what a process that is killed leaves half written is found by its name then.
+	if err := f.noteFile(name); err != nil {
+		return err
+	}
+	if err := ignoreMissing(os.Remove(unfinished(path))); err != nil {
+		return err
+	}
+	temp, err := os.OpenFile(unfinished(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreMissing(os.Remove(temp.Name())))
+		}
+	}()
+	_, err = io.Copy(temp, r)
+	if err == nil {
+		err = temp.Chmod(mode.Perm())
+	}
+	if err == nil && sync {
+		err = temp.Sync()
+	}
+	if err := errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	if sync {
+		return syncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+// unfinished is where a file's new content is until it is complete.
+func unfinished(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".ocadm")
+}
+
+// noteFile notes that a file is about to be made or changed; what someone else wrote is copied first.
+func (f Files) noteFile(name string) error {
+	if f.Ledger == nil || f.Ledger.Has(KindFile, name) {
+		return nil
+	}
+	old, err := os.ReadFile(f.Path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Created})
+	}
+	if err != nil {
+		return err
+	}
+	st, err := os.Stat(f.Path(name))
+	if err != nil {
+		return err
+	}
+	backup, err := f.Ledger.keep(name, old)
+	if err != nil {
+		return err
+	}
+	return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Changed, Previous: backup, Mode: st.Mode().Perm()})
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Mkdir makes a directory and those above it that are not there.
+func (f Files) Mkdir(name string, mode fs.FileMode) error {
+	if st, err := os.Stat(f.Path(name)); err == nil && st.IsDir() {
+		return nil
+	}
+	if err := f.wet("mkdir", name); err != nil {
+		return err
+	}
+	if parent := filepath.Dir(name); parent != name {
+		if err := f.Mkdir(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	if f.Ledger != nil {
+		if err := f.Ledger.Record(Entry{Kind: KindDir, Name: name, Op: Created}); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(f.Path(name), mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// MkdirAll is Mkdir under the name that package os has for it.
+func (f Files) MkdirAll(name string, mode fs.FileMode) error { return f.Mkdir(name, mode) }
+
+// Symlink makes name a link to target and tells whether it was not one before. Anything else of that name is left and an error.
+func (f Files) Symlink(target, name string) (changed bool, err error) {
+	if got, err := os.Readlink(f.Path(name)); err == nil && got == target {
+		return false, nil
+	}
+	if err := f.wet("symlink", name); err != nil {
+		return false, err
+	}
+	if err := f.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		return false, err
+	}
+	if f.Ledger != nil && !f.Exists(name) {
+		if err := f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Created}); err != nil {
+			return false, err
+		}
+	}
+	return true, os.Symlink(target, f.Path(name))
+}
+
+// Remove removes a file or an empty directory.
+func (f Files) Remove(name string) error {
+	if err := f.wet("remove", name); err != nil {
+		return err
+	}
+	return os.Remove(f.Path(name))
+}
+
+// RemoveAll removes a file or a tree; it is no error when it is not there.
+func (f Files) RemoveAll(name string) error {
+	if err := f.wet("remove", name); err != nil {
+		return err
+	}
+	if filepath.Clean(name) == "/" {
+		return errors.New("removing /: refused")
+	}
+	return os.RemoveAll(f.Path(name))
+}
+
+// Undo takes back what an entry of the ledger tells of a file or directory, and strikes the entry. A directory that others use by now
+// is left.
+func (f Files) Undo(e Entry) error {
+	if err := f.wet("undo", e.Name); err != nil {
+		return err
+	}
+	if !slices.Contains([]Kind{KindFile, KindDir}, e.Kind) || e.Op == Found {
+		return fmt.Errorf("taking back %s %s: it is not a file that was made", e.Kind, e.Name)
+	}
+	if e.Kind == KindFile {
+		if err := ignoreMissing(os.Remove(unfinished(f.Path(e.Name)))); err != nil {
+			return fmt.Errorf("removing what was not finished of %s: %w", e.Name, err)
+		}
+	}
+	if e.Op == Changed {
+		old, err := os.ReadFile(f.Path(e.Previous))
+		if err != nil {
+			return fmt.Errorf("restoring %s: %w", e.Name, err)
+		}
+		if err := (Files{Root: f.Root}).WriteFile(e.Name, old, e.Mode); err != nil {
+			return fmt.Errorf("restoring %s: %w", e.Name, err)
+		}
+	} else if err := os.Remove(f.Path(e.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) && (e.Kind != KindDir || f.empty(e.Name)) {
+		return fmt.Errorf("removing %s: %w", e.Name, err)
+	}
+	if f.Ledger == nil {
+		return nil
+	}
+	return f.Ledger.Forget(e.Kind, e.Name)
+}
+
+func (f Files) empty(dir string) bool {
+	l, err := os.ReadDir(f.Path(dir))
+	return err == nil && len(l) == 0
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func fake(t *testing.T, root string, dryRun bool) *Host {
+	t.Helper()
+	c := &config.Config{}
+	c.Run.DryRun = dryRun
+	h, err := Fake(t.Context(), root, c, &Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// tree lists the files under root with their modes, without ocadm's own state.
+func tree(t *testing.T, root string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(p, root)
+		if rel == StateDir {
+			return fs.SkipDir
+		}
+		if !d.IsDir() {
+			data, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			rel += "=" + string(data)
+		}
+		out = append(out, rel)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestWriteIsNotedAndTakenBack(t *testing.T) {
+	root := t.TempDir()
+	for _, d := range []string{"etc", "var/lib"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/theirs"), []byte("before"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, root)
+	h := fake(t, root, false)
+	for _, step := range []struct {
+		name, data string
+		want       bool
+	}{
+		{"/etc/ours/a", "1", true}, {"/etc/ours/a", "1", false}, {"/etc/ours/a", "2", true},
+		{"/etc/theirs", "before", true}, // another mode
+		{"/etc/theirs", "after", true}, {"/etc/theirs", "after", false},
+	} {
+		changed, err := h.Files.Write(step.name, []byte(step.data), 0o600)
+		if err != nil || changed != step.want {
+			t.Errorf("%s=%s: changed %v, %v; want %v", step.name, step.data, changed, err, step.want)
+		}
+	}
+	if changed, err := h.Files.Symlink("a", "/etc/ours/link"); err != nil || !changed {
+		t.Errorf("link: %v, %v", changed, err)
+	}
+	if changed, err := h.Files.Symlink("a", "/etc/ours/link"); err != nil || changed {
+		t.Errorf("link again: %v, %v", changed, err)
+	}
+
+	// Another process takes it back.
+	h = fake(t, root, false)
+	for _, e := range h.Ledger.Created() {
+		if err := h.Files.Undo(e); err != nil {
+			t.Error(err)
+		}
+	}
+	if d := cmp.Diff(before, tree(t, root)); d != "" {
+		t.Errorf("after the undo (-want +got):\n%s", d)
+	}
+	if st, err := os.Stat(filepath.Join(root, "etc/theirs")); err != nil || st.Mode().Perm() != 0o640 {
+		t.Errorf("mode of the restored file: %v, %v", st.Mode(), err)
+	}
+	if left := fake(t, root, false).Ledger.Created(); len(left) > 0 {
+		t.Errorf("still in the ledger: %v", left)
+	}
+}
+
+func TestFailedWriteLeavesTheOldFile(t *testing.T) {
+	h := fake(t, t.TempDir(), false)
+	if _, err := h.Files.Write("/etc/a", []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if err := h.Files.WriteFrom("/etc/a", iotest.ErrReader(broken), 0o644); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if d := cmp.Diff([]string{"", "/etc", "/etc/a=old", "/var", "/var/lib"}, tree(t, h.Files.Root)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A process that is killed while it writes leaves a part of the file; the next write replaces it, and reset finds it.
+func TestHalfWrittenFileIsTakenBack(t *testing.T) {
+	root := t.TempDir()
+	h := fake(t, root, false)
+	half := filepath.Join(root, "usr/local/bin/.kubelet.ocadm")
+	killed := func() {
+		t.Helper()
+		_ = h.Files.WriteFrom("/usr/local/bin/kubelet", iotest.ErrReader(errors.New("killed")), 0o755)
+		if err := os.WriteFile(half, []byte("ha"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed()
+	if err := h.Files.WriteFrom("/usr/local/bin/kubelet", strings.NewReader("whole"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the half file is there after a write: %v", err)
+	}
+	killed()
+	for _, e := range h.Ledger.Created() {
+		if err := h.Files.Undo(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "usr")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left: %v", tree(t, root))
+	}
+}
+
+func TestDryRunCannotChangeAnything(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, root)
+	h := fake(t, root, true)
+	for name, f := range map[string]func() error{
+		"write":     func() error { return h.Files.WriteFile("/new", nil, 0o644) },
+		"writeFrom": func() error { return h.Files.WriteFrom("/file", strings.NewReader("y"), 0o644) },
+		"mkdir":     func() error { return h.Files.Mkdir("/dir", 0o755) },
+		"symlink":   func() error { _, err := h.Files.Symlink("x", "/link"); return err },
+		"remove":    func() error { return h.Files.Remove("/file") },
+		"removeAll": func() error { return h.Files.RemoveAll("/file") },
+		"undo":      func() error { return h.Files.Undo(Entry{Kind: KindFile, Name: "/file", Op: Created}) },
+		"record":    func() error { return h.Ledger.Record(Entry{Kind: KindUnit, Name: "x", Op: Created}) },
+		"program": func() error {
+			_, err := h.Exec.Run(t.Context(), exec.Command{Path: "systemctl", Args: []string{"restart", "kubelet"}})
+			return err
+		},
+	} {
+		if err := f(); !errors.Is(err, ErrDryRun) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if d := cmp.Diff(before, tree(t, root)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if h.Files.Exists(LedgerFile) {
+		t.Error("a ledger was made")
+	}
+	for _, c := range [][]string{{"systemctl", "is-active", "kubelet"}, {"ctr", "-n", "k8s.io", "images", "ls", "-q"}, {"runc", "--version"}} {
+		if _, err := h.Exec.Run(t.Context(), exec.Command{Path: c[0], Args: c[1:]}); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+func TestLedgerSurvivesACrash(t *testing.T) {
+	root := t.TempDir()
+	h := fake(t, root, false)
+	for _, n := range []string{"one", "two"} {
+		if err := h.Ledger.Record(Entry{Kind: KindUnit, Name: n, Op: Created}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := h.Files.Path(LedgerFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw[:len(raw)-10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = fake(t, root, false)
+	if h.Ledger.Has(KindUnit, "two") || !h.Ledger.Has(KindUnit, "one") {
+		t.Error("want the first note and not the torn one")
+	}
+	if err := h.Ledger.Record(Entry{Kind: KindUnit, Name: "three", Op: Created}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range fake(t, root, false).Ledger.Created() {
+		names = append(names, e.Name)
+	}
+	if d := cmp.Diff([]string{"three", "one"}, names); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+}
+
+func TestFacts(t *testing.T) {
+	root := t.TempDir()
+	for name, data := range map[string]string{
+		"etc/os-release":                          "ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n",
+		"proc/sys/kernel/osrelease":               "6.1.0-28-amd64\n",
+		"proc/meminfo":                            "MemTotal:        2048 kB\nMemFree: 1 kB\n",
+		"proc/swaps":                              "Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n",
+		"sys/fs/cgroup/cgroup.controllers":        "cpu memory pids",
+		"lib/modules/6.1.0-28-amd64/modules.dep":  "kernel/drivers/net/vxlan/vxlan.ko: \n",
+		"proc/sys/net/netfilter/nf_conntrack_max": "1",
+		"usr/bin/kubelet":                         "",
+	} {
+		p := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(data), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec := &Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{Stdout: "Kubernetes v1.36.3\n"}, nil }}
+	got := Gather(t.Context(), Files{Root: root}, rec)
+	if got.OS.ID != "debian" || got.Kernel != "6.1.0-28-amd64" || got.Memory != 2<<20 || got.Cgroup != 2 {
+		t.Errorf("got %+v", got)
+	}
+	if d := cmp.Diff([]string{"/dev/sda2"}, got.Swap); d != "" {
+		t.Errorf("swap (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(map[string]Program{"kubelet": {"/usr/bin/kubelet", "v1.36.3"}}, got.Programs); d != "" {
+		t.Errorf("programs (-want +got):\n%s", d)
+	}
+	if !got.Features["vxlan"] || !got.Features["nf_conntrack"] || got.Features["tun"] {
+		t.Errorf("features: %v", got.Features)
+	}
+}
+
+// What a dry run must see to tell the truth.
+func TestDryRunMayLook(t *testing.T) {
+	rec := &Recorder{}
+	r := ReadOnly(rec)
+	for _, c := range []exec.Command{
+		{Path: "/usr/bin/kubectl", Args: []string{"version", "--client"}},
+		{Path: "/usr/local/bin/kubelet", Args: []string{"--version"}},
+		{Path: "iptables-nft-save"}, {Path: "ip6tables-legacy-save"},
+		{Path: "ctr", Args: []string{"-n", "k8s.io", "images", "ls"}},
+	} {
+		if _, err := r.Run(t.Context(), c); err != nil {
+			t.Errorf("%s %q: %v", c.Path, c.Args, err)
+		}
+	}
+	for _, c := range []exec.Command{{Path: "iptables-nft-restore"}, {Path: "kubectl", Args: []string{"delete", "node", "n"}}} {
+		if _, err := r.Run(t.Context(), c); !errors.Is(err, ErrDryRun) {
+			t.Errorf("%s %q: %v", c.Path, c.Args, err)
+		}
+	}
+}

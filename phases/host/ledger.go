@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// StateDir is where ocadm keeps what it knows of the machine.
+const StateDir = "/var/lib/ocadm"
+
+// LedgerFile is the ledger.
+const LedgerFile = StateDir + "/ledger.jsonl"
+
+const backupDir = StateDir + "/backup"
+
+// Kind is what an entry of the ledger is about.
+type Kind string
+
+// The kinds. Name is the path of a file (or link) or directory, the name of a systemd unit that was enabled, of a kernel parameter
+// that was set, of a program that was found, of an image that was imported.
+const (
+	KindFile    Kind = "file"
+	KindDir     Kind = "dir"
+	KindUnit    Kind = "unit"
+	KindSysctl  Kind = "sysctl"
+	KindProgram Kind = "program"
+	KindImage   Kind = "image"
+)
+
+// Op is what happened to it.
+type Op string
+
+// The operations. What was found was there before, is used, and is not touched by reset.
+const (
+	Created Op = "created"
+	Changed Op = "changed"
+	Found   Op = "found"
+
+	forgotten Op = "forgotten"
+)
+
+// Entry is one thing that ocadm made, changed or found.
+type Entry struct {
+	Time time.Time `json:"time"`
+	Kind Kind      `json:"kind"`
+	Name string    `json:"name"`
+	Op   Op        `json:"op"`
+	// Previous is what was there before: the backup of a changed file, the value of a parameter.
+	Previous string      `json:"previous,omitempty"`
+	Mode     fs.FileMode `json:"mode,omitempty"`
+	// Detail is for people: the version of a program that was found.
+	Detail string `json:"detail,omitempty"`
+}
+
+func (e Entry) key() string { return string(e.Kind) + " " + e.Name }
+
+// Ledger is the list of what ocadm made on this machine, one JSON line each, written before the thing itself: after a crash it may
+// name what was not made, and never lacks what was. The first note on a thing stays.
+type Ledger struct {
+	files Files // without a ledger of its own
+
+	mu      sync.Mutex
+	entries []Entry
+}
+
+// OpenLedger reads the ledger of the machine. It makes nothing before the first note.
+func OpenLedger(files Files) (*Ledger, error) {
+	files.Ledger = nil
+	l := &Ledger{files: files}
+	raw, err := files.ReadFile(LedgerFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	lines := bytes.SplitAfter(raw, []byte("\n"))
+	for i, line := range lines {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			if i == len(lines)-1 { // cut off by a crash: what it would have told of had not been done yet
+				break
+			}
+			return nil, fmt.Errorf("reading the ledger %s, line %d: %w", LedgerFile, i+1, err)
+		}
+		l.apply(e)
+	}
+	return l, nil
+}
+
+func (l *Ledger) apply(e Entry) {
+	i := slices.IndexFunc(l.entries, func(o Entry) bool { return o.key() == e.key() })
+	switch {
+	case e.Op == forgotten && i >= 0:
+		l.entries = slices.Delete(l.entries, i, i+1)
+	case e.Op != forgotten && i < 0:
+		l.entries = append(l.entries, e)
+	}
+}
+
+// Record notes something. A thing that is noted already keeps its note.
+func (l *Ledger) Record(e Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.index(e.Kind, e.Name) >= 0 {
+		return nil
+	}
+	return l.append(e)
+}
+
+// Forget strikes a thing that was taken back.
+func (l *Ledger) Forget(kind Kind, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.index(kind, name) < 0 {
+		return nil
+	}
+	return l.append(Entry{Kind: kind, Name: name, Op: forgotten})
+}
+
+// Has tells whether there is a note on a thing.
+func (l *Ledger) Has(kind Kind, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.index(kind, name) >= 0
+}
+
+// Get returns the note on a thing.
+func (l *Ledger) Get(kind Kind, name string) (Entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := l.index(kind, name); i >= 0 {
+		return l.entries[i], true
+	}
+	return Entry{}, false
+}
+
+func (l *Ledger) index(kind Kind, name string) int {
+	return slices.IndexFunc(l.entries, func(e Entry) bool { return e.Kind == kind && e.Name == name })
+}
+
+// Created returns what was made or changed, the newest first: the order in which it is taken back.
+func (l *Ledger) Created() []Entry {
+	return l.reversed(func(e Entry) bool { return e.Op == Created || e.Op == Changed })
+}
+
+// Found returns what was there before and is used.
+func (l *Ledger) Found() []Entry { return l.reversed(func(e Entry) bool { return e.Op == Found }) }
+
+func (l *Ledger) reversed(keep func(Entry) bool) []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Entry
+	for _, e := range slices.Backward(l.entries) {
+		if keep(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (l *Ledger) append(e Entry) error {
+	if err := l.files.wet("note", e.Name); err != nil {
+		return err
+	}
+	e.Time = time.Now().UTC()
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("noting %s: %w", e.Name, err)
+	}
+	path := l.files.Path(LedgerFile)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("noting %s: %w", e.Name, err)
+	}
+	if err := appendLine(path, append(line, '\n')); err != nil {
+		return fmt.Errorf("noting %s: %w", e.Name, err)
+	}
+	l.apply(e)
+	return nil
+}
+
+// appendLine adds a line after the last whole one, and waits until it is on the disk.
+func appendLine(path string, line []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	end, err := wholeLines(f)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(line, end); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// wholeLines is the length of a file without what follows its last newline.
+func wholeLines(f *os.File) (int64, error) {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return 0, err
+	}
+	raw := make([]byte, st.Size())
+	if _, err := f.ReadAt(raw, 0); err != nil {
+		return 0, err
+	}
+	return int64(bytes.LastIndexByte(raw, '\n') + 1), nil
+}
+
+// keep stores what a file held before it is changed, and returns where.
+func (l *Ledger) keep(name string, data []byte) (string, error) {
+	sum := sha256.Sum256([]byte(name))
+	backup := filepath.Join(backupDir, hex.EncodeToString(sum[:4])+"-"+filepath.Base(name))
+	if err := os.MkdirAll(l.files.Path(backupDir), 0o700); err != nil {
+		return "", fmt.Errorf("keeping %s: %w", name, err)
+	}
+	return backup, l.files.WriteFile(backup, data, 0o600)
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// New is the machine that this process runs on: its facts are gathered, its ledger is open, its clients wait for a kubeconfig. With
+// Config.Run.DryRun nothing on it can be changed through the result. The caller opens and closes Bundle.
+func New(ctx context.Context, c *config.Config) (*Host, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	return build(ctx, c, "", self, exec.Machine{})
+}
+
+func build(ctx context.Context, c *config.Config, root, self string, run exec.Runner) (*Host, error) {
+	files := Files{Root: root, DryRun: c.Run.DryRun}
+	ledger, err := OpenLedger(files)
+	if err != nil {
+		return nil, err
+	}
+	files.Ledger = ledger
+	if files.DryRun {
+		run = ReadOnly(run)
+	}
+	h := &Host{Config: c, Files: files, Exec: run, Ledger: ledger, Self: self, Facts: Gather(ctx, files, run)}
+	h.REST = lazyREST(h)
+	h.Kube = lazyKube(h)
+	return h, nil
+}
+
+// Fake is a machine for tests: its files are under root and no program is run; rec notes each and answers.
+func Fake(ctx context.Context, root string, c *config.Config, rec *Recorder) (*Host, error) {
+	return build(ctx, c, root, "/usr/local/bin/ocadm", rec)
+}

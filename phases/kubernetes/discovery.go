@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/cluster-bootstrap/token/jws"
+	bootstraptokenv1 "k8s.io/kubernetes/cmd/kubeadm/app/apis/bootstraptoken/v1"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+const (
+	newToken         = "on a control-plane node: ocadm token create --print-join-command"
+	discoveryTimeout = 10 * time.Second
+	maxAnswer        = 1 << 20
+	// skewTold is the difference of clocks that is worth a word: certificates begin to be valid when they are made.
+	skewTold = 30 * time.Second
+)
+
+// Discovered is what a joining node learns of its cluster before it changes anything.
+type Discovered struct {
+	CA      []byte // PEM
+	Cluster kubeadmv1beta4.ClusterConfiguration
+	// Skew is the cluster's clock minus ours.
+	Skew time.Duration
+}
+
+// Discover asks the control plane who it is, with the token and the pins that join was given, and tells what is wrong with them. It
+// changes nothing. kubeadm asks again by itself; this is to say clearly, and at once, why it would not succeed.
+func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
+	endpoint := withPort(c.Join.Endpoint)
+	token, pins, err := joinSecrets(c)
+	if err != nil {
+		return Discovered{}, err
+	}
+	info, skew, err := clusterInfo(ctx, endpoint)
+	if err != nil {
+		return Discovered{}, err
+	}
+	ca, err := trusted(info, token, pins, c.Join.UnsafeSkipCAVerification, skew)
+	if err != nil {
+		return Discovered{Skew: skew}, err
+	}
+	d := Discovered{CA: ca, Skew: skew}
+	d.Cluster, err = clusterConfigurationFrom(ctx, endpoint, ca, token.String())
+	if err != nil {
+		return d, err
+	}
+	return d, sameNameIsReady(ctx, endpoint, ca, token.String(), c.Node.Name)
+}
+
+func joinSecrets(c *config.Config) (*bootstraptokenv1.BootstrapTokenString, *pubkeypin.Set, error) {
+	token, err := bootstraptokenv1.NewBootstrapTokenString(c.Join.Token)
+	if err != nil {
+		return nil, nil, finding.Finding{Code: "OCA-0302", Severity: finding.Error, What: "The token of --token is missing or malformed",
+			Cause: "a token is [a-z0-9]{6}.[a-z0-9]{16}", Remedy: newToken}
+	}
+	pins := pubkeypin.NewSet()
+	if err := pins.Allow(c.Join.CACertHashes...); err != nil {
+		return nil, nil, finding.Errorf("OCA-0303", "A hash of --discovery-token-ca-cert-hash is malformed", newToken, "%w", err)
+	}
+	if pins.Empty() && !c.Join.UnsafeSkipCAVerification {
+		return nil, nil, finding.Finding{Code: "OCA-0304", Severity: finding.Error,
+			What:   "Nothing says which cluster to trust",
+			Cause:  "neither --discovery-token-ca-cert-hash nor --discovery-token-unsafe-skip-ca-verification was given",
+			Remedy: newToken}
+	}
+	return token, pins, nil
+}
+
+func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.Duration, error) {
+	// Trust comes from the token's signature and the pinned authority in what is answered, not from this connection.
+	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	a, err := ask(ctx, insecure, endpoint, "/api/v1/namespaces/kube-public/configmaps/cluster-info", "")
+	if err != nil {
+		return nil, 0, finding.Finding{Code: "OCA-4101", Severity: finding.Error,
+			What:   fmt.Sprintf("The control plane at %s cannot be reached", endpoint),
+			Cause:  networkCause(err),
+			Remedy: fmt.Sprintf("curl -k https://%s/version, and see to routes and firewalls between the two", endpoint), Err: err}
+	}
+	var cm corev1.ConfigMap
+	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
+		return nil, a.skew, finding.Finding{Code: "OCA-4105", Severity: finding.Error,
+			What:   fmt.Sprintf("What answers at %s is no control plane that nodes can join", endpoint),
+			Cause:  fmt.Sprintf("asked for cluster-info it answers %d", a.status),
+			Remedy: "compare the address with the one that this prints " + newToken}
+	}
+	return &cm, a.skew, nil
+}
+
+func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenString, pins *pubkeypin.Set, unsafe bool, skew time.Duration) ([]byte, error) {
+	signature := info.Data[bootstrapapi.JWSSignatureKeyPrefix+token.ID]
+	if signature == "" {
+		return nil, finding.Finding{Code: "OCA-4102", Severity: finding.Error,
+			What:  "The token has expired, or the cluster never knew it",
+			Cause: fmt.Sprintf("the cluster holds no token %s%s", token.ID, skewNote(skew)), Remedy: newToken}
+	}
+	kubeconfig := info.Data[bootstrapapi.KubeConfigKey]
+	if !jws.DetachedTokenIsValid(signature, kubeconfig, token.ID, token.Secret) {
+		return nil, finding.Finding{Code: "OCA-4103", Severity: finding.Error,
+			What:  "The token is wrong",
+			Cause: fmt.Sprintf("the cluster knows a token %s, but with another second half", token.ID), Remedy: newToken}
+	}
+	kc, err := clientcmd.Load([]byte(kubeconfig))
+	if err != nil {
+		return nil, fmt.Errorf("parsing the cluster's public kubeconfig: %w", err)
+	}
+	for _, cluster := range kc.Clusters {
+		certs, err := certutil.ParseCertsPEM(cluster.CertificateAuthorityData)
+		if err != nil {
+			return nil, fmt.Errorf("parsing the cluster's certificate authority: %w", err)
+		}
+		if pins.Empty() && unsafe {
+			return cluster.CertificateAuthorityData, nil
+		}
+		if err := pins.CheckAny(certs); err != nil {
+			return nil, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
+				What:     "The cluster's certificate authority is not the expected one",
+				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the line is of another cluster, or somebody is in between",
+				Remedy:   newToken,
+				Evidence: []string{"hash of the cluster's authority: " + pubkeypin.Hash(certs[0])}, Err: err}
+		}
+		return cluster.CertificateAuthorityData, nil
+	}
+	return nil, errors.New("reading the cluster's public kubeconfig: it names no cluster")
+}
+
+// clusterConfigurationFrom proves that the token also lets us in, and that the pinned authority signed the server's certificate.
+func clusterConfigurationFrom(ctx context.Context, endpoint string, ca []byte, token string) (kubeadmv1beta4.ClusterConfiguration, error) {
+	var k kubeadmv1beta4.ClusterConfiguration
+	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
+	if err != nil {
+		return k, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
+			What:  fmt.Sprintf("The server at %s does not hold a certificate of the cluster", endpoint),
+			Cause: networkCause(err), Remedy: "timedatectl, and compare clock and address with the control plane's", Err: err}
+	}
+	if a.status == http.StatusUnauthorized {
+		return k, finding.Finding{Code: "OCA-4102", Severity: finding.Error,
+			What:  "The token has expired",
+			Cause: "the cluster does not let it in any more" + skewNote(a.skew), Remedy: newToken}
+	}
+	var cm corev1.ConfigMap
+	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
+		return k, finding.Finding{Code: "OCA-4107", Severity: finding.Error,
+			What:  "The cluster's configuration cannot be read with the token",
+			Cause: fmt.Sprintf("asked for kube-system/kubeadm-config the server answers %d", a.status), Remedy: newToken}
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k); err != nil {
+		return k, fmt.Errorf("parsing the cluster's configuration: %w", err)
+	}
+	return k, nil
+}
+
+func sameNameIsReady(ctx context.Context, endpoint string, ca []byte, token, name string) error {
+	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/nodes/"+name, token)
+	var n corev1.Node
+	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &n) != nil {
+		return nil //nolint:nilerr // no such node is what we hope for; kubeadm asks again
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return finding.Finding{Code: "OCA-4106", Severity: finding.Error,
+				What:   fmt.Sprintf("A node named %s is in the cluster already, and Ready", name),
+				Cause:  "two machines cannot be one node",
+				Remedy: fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name)}
+		}
+	}
+	return nil
+}
+
+type answer struct {
+	status int
+	body   []byte
+	skew   time.Duration
+}
+
+func ask(ctx context.Context, tlsConfig *tls.Config, endpoint, path, token string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+endpoint+path, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{status: resp.StatusCode, body: body}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		a.skew = time.Until(date)
+	}
+	return a, nil
+}
+
+func pinned(ca []byte) *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+}
+
+func skewNote(skew time.Duration) string {
+	if skew.Abs() < skewTold {
+		return ""
+	}
+	direction := "behind"
+	if skew < 0 {
+		direction = "ahead of"
+	}
+	return fmt.Sprintf("; this machine's clock is %s %s the control plane's", skew.Abs().Round(time.Second), direction)
+}
+
+func networkCause(err error) string {
+	s := err.Error()
+	if i := strings.LastIndex(s, "\": "); i >= 0 {
+		s = s[i+3:]
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer within " + discoveryTimeout.String()
+	}
+	return s
+}

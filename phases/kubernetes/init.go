@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// InitPhases make the first control-plane node. software names the phases after which containerd and the kubelet are installed; with
+// none, everything starts after the phase listed before. Certificates, kubeconfigs and manifests need no software, so they are made
+// while it is being installed.
+//
+// The kubelet starts as soon as it has a kubeconfig and picks up the static pods as their manifests appear. Once the API server speaks
+// the kubelet is restarted (kubelet-finalize does that anyway): it then registers its node at once instead of after a back-off.
+func InitPhases(software ...string) []host.Phase {
+	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderInit(h.Config) }, ControlPlane)
+	if len(software) > 0 {
+		config.After = []string{"preflight"}
+	}
+	return []host.Phase{
+		config,
+		certsPhase(),
+		kubeconfigPhase(),
+		etcdPhase(),
+		controlPlanePhase(),
+		kubeletStartPhase(append([]string{"kubeconfig/kubelet"}, software...)),
+		waitControlPlanePhase(),
+		kubeletFinalizePhase(),
+		uploadConfigPhase(),
+		uploadCertsPhase(),
+		kubeadmPhase{
+			name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"init", "phase", "mark-control-plane"},
+			writes: []string{"label node-role.kubernetes.io/control-plane"}, check: live(controlPlaneMarked),
+			after: []string{"kubelet-finalize", apiServerReady},
+		}.phase(),
+		kubeadmPhase{
+			name: "bootstrap-token", short: "Let nodes join with a token", args: []string{"init", "phase", "bootstrap-token", "--skip-token-print"},
+			writes: []string{"ConfigMap kube-public/cluster-info", "a bootstrap token", "the roles that joining needs"},
+			check:  live(bootstrapTokenDone), after: []string{apiServerReady},
+		}.phase(),
+		addonPhase(),
+	}
+}
+
+// apiServerReady is the phase after which the API server answers.
+const apiServerReady = "wait-control-plane/apiserver"
+
+func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase {
+	return host.Phase{
+		Name: "kubeadm-config", Short: "Write kubeadm's configuration",
+		Long: "Renders kubeadm's configuration from ocadm's and writes it to " + ConfigFile + " (mode 0600, it may hold a token).",
+		Check: func(_ context.Context, h *host.Host) (bool, error) {
+			want, err := configFiles(h, render, role)
+			if err != nil {
+				return false, err
+			}
+			for name, data := range want {
+				got, err := h.Files.ReadFile(name)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return false, fmt.Errorf("reading kubeadm's configuration: %w", err)
+				}
+				if !bytes.Equal(got, data) {
+					return false, nil // not there is not done
+				}
+			}
+			return true, nil
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			want, err := configFiles(h, render, role)
+			var lines []string
+			for _, name := range sortedKeys(want) {
+				lines = append(lines, "write "+name)
+			}
+			return lines, err
+		},
+		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			want, err := configFiles(h, render, role)
+			if err != nil {
+				return err
+			}
+			for _, name := range sortedKeys(want) {
+				if err := h.Files.WriteFile(name, want[name], 0o600); err != nil {
+					return fmt.Errorf("writing kubeadm's configuration: %w", err)
+				}
+				r.Changed("wrote %s", name)
+			}
+			// The kubelet watches this directory from its start on; without it, it only looks every 20 s.
+			if err := h.Files.MkdirAll(manifestsDir, 0o700); err != nil {
+				return fmt.Errorf("making the directory of static pods: %w", err)
+			}
+			return nil
+		},
+		// The first phase undoes for all that follow: their work is one heap, and goes as a whole.
+		Undo: undoInit,
+	}
+}
+
+func configFiles(h *host.Host, render func(*host.Host) ([]byte, error), role Role) (map[string][]byte, error) {
+	doc, err := render(h)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{ConfigFile: doc}
+	if p := KubeletPatch(h.Config); p != nil {
+		files[PatchesDir+"/kubeletconfiguration+merge.yaml"] = p
+	}
+	if role == ControlPlane {
+		p, err := CoreDNSPatch()
+		if err != nil {
+			return nil, fmt.Errorf("rendering the patch of CoreDNS: %w", err)
+		}
+		files[PatchesDir+"/corednsdeployment+strategic.yaml"] = p
+	}
+	return files, nil
+}
+
+func sortedKeys(m map[string][]byte) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func kubeletStartPhase(after []string) host.Phase {
+	p := kubeadmPhase{
+		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"init", "phase", "kubelet-start"},
+		writes: []string{kubeletConfigFile, kubeletFlagsFile}, after: after,
+		check: func(ctx context.Context, h *host.Host) (bool, error) {
+			if ok, err := kubeletConfigured(h, ControlPlane); !ok || err != nil {
+				return false, err
+			}
+			return kubeletActive(ctx, h), nil
+		},
+	}.phase()
+	p.Verify = func(_ context.Context, h *host.Host) error {
+		ok, err := kubeletConfigured(h, ControlPlane)
+		if err == nil && !ok {
+			err = errors.New("its settings are not what they should be")
+		}
+		if err != nil {
+			return fmt.Errorf("verifying the kubelet's settings: %w", err)
+		}
+		return nil // whether it lives is what wait-control-plane/kubelet tells
+	}
+	return p
+}
+
+// kubeletConfigured tells whether the kubelet's files hold what the configuration asks for.
+func kubeletConfigured(h *host.Host, role Role) (bool, error) {
+	doc, err := h.Files.ReadFile(kubeletConfigFile)
+	flags, ferr := h.Files.ReadFile(kubeletFlagsFile)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(ferr, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err = errors.Join(err, ferr); err != nil {
+		return false, fmt.Errorf("reading the kubelet's settings: %w", err)
+	}
+	for _, a := range nodeRegistration(h.Config, role).KubeletExtraArgs {
+		if !bytes.Contains(flags, []byte("--"+a.Name+"="+a.Value)) {
+			return false, nil
+		}
+	}
+	if p := KubeletPatch(h.Config); p != nil {
+		if ok, err := coversYAML(doc, p); !ok || err != nil {
+			return false, nil //nolint:nilerr // a torn file is written again
+		}
+	}
+	if role == Worker {
+		return true, nil // the rest is the cluster's
+	}
+	want, err := document(kubeletConfiguration())
+	if err != nil {
+		return false, err
+	}
+	ok, err := coversYAML(doc, want)
+	return ok && err == nil, nil // a torn file is written again
+}
+
+func kubeletFinalizePhase() host.Phase {
+	return host.Phase{
+		Name: "kubelet-finalize", Short: "Settle the kubelet with its cluster", After: []string{"wait-control-plane/apiserver-listening"},
+		Phases: []host.Phase{kubeadmPhase{
+			name: "enable-client-cert-rotation", short: "Let the kubelet renew its client certificate",
+			args:   []string{"init", "phase", "kubelet-finalize", "enable-client-cert-rotation"},
+			writes: []string{KubeletKubeconfig},
+			check: func(_ context.Context, h *host.Host) (bool, error) {
+				raw, err := h.Files.ReadFile(KubeletKubeconfig)
+				if err != nil {
+					return false, nil //nolint:nilerr // kubeconfig/kubelet says what is wrong with it
+				}
+				kc, err := clientcmd.Load(raw)
+				if err != nil {
+					return false, nil //nolint:nilerr // as above
+				}
+				for _, user := range kc.AuthInfos {
+					if user.ClientCertificate == kubeletClientPEM {
+						return true, nil
+					}
+				}
+				return false, nil
+			},
+			after: []string{},
+		}.phase()},
+	}
+}
+
+func uploadConfigPhase() host.Phase {
+	args := []string{"init", "phase", "upload-config"}
+	return host.Phase{
+		Name: "upload-config", Short: "Store the configuration in the cluster", After: []string{apiServerReady},
+		Phases: []host.Phase{
+			kubeadmPhase{name: "kubeadm", short: "Store the cluster's configuration for joins and upgrades", args: append(slices.Clone(args), "kubeadm"),
+				writes: []string{"ConfigMap kube-system/kubeadm-config"}, check: live(kubeadmConfigUploaded), after: []string{}}.phase(),
+			kubeadmPhase{name: "kubelet", short: "Store the kubelets' configuration for joins", args: append(slices.Clone(args), "kubelet"),
+				writes: []string{"ConfigMap kube-system/kubelet-config"}, check: live(kubeletConfigUploaded), after: []string{}}.phase(),
+		},
+	}
+}
+
+func uploadCertsPhase() host.Phase {
+	return kubeadmPhase{
+		name: "upload-certs", short: "Store the control plane's certificates for more control-plane nodes",
+		args:   []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print"},
+		writes: []string{"Secret kube-system/kubeadm-certs"}, after: []string{apiServerReady},
+		skip: func(*host.Host) string { return "only workers join; the keys of the control plane stay on this node" },
+	}.phase()
+}
+
+func addonPhase() host.Phase {
+	return host.Phase{
+		Name: "addon", Short: "Install cluster DNS and the service proxy", After: []string{apiServerReady},
+		Phases: []host.Phase{
+			kubeadmPhase{name: "coredns", short: "Install CoreDNS", args: []string{"init", "phase", "addon", "coredns"},
+				writes: []string{"Deployment kube-system/coredns and what it needs"}, check: live(coreDNSInstalled), after: []string{}}.phase(),
+			kubeadmPhase{name: "kube-proxy", short: "Install kube-proxy", args: []string{"init", "phase", "addon", "kube-proxy"},
+				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"}, check: live(kubeProxyInstalled), after: []string{}}.phase(),
+		},
+	}
+}

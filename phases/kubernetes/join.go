@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// JoinPhases make this machine a worker of a cluster. software names the phases after which containerd and the kubelet are installed;
+// discovery and configuration need none.
+func JoinPhases(software ...string) []host.Phase {
+	discovery := discoveryPhase()
+	if len(software) > 0 {
+		discovery.After = []string{"preflight"}
+	}
+	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderJoin(h.Config) }, Worker)
+	config.After = []string{discovery.Name}
+	config.Check = unlessJoined(config.Check)
+	start := kubeadmPhase{
+		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"join", "phase", "kubelet-start"},
+		writes: []string{kubeletConfigFile, kubeletFlagsFile, pkiDir + "/ca.crt", bootstrapConf}, after: append([]string{config.Name}, software...),
+		check: func(ctx context.Context, h *host.Host) (bool, error) {
+			if ok, err := kubeletConfigured(h, Worker); !ok || err != nil {
+				return false, err
+			}
+			_, err := h.Files.ReadFile(bootstrapConf)
+			return (err == nil || kubeletJoined(h)) && kubeletActive(ctx, h), nil
+		},
+		prepare: forgetOtherAuthority,
+	}.phase()
+	start.Verify = func(_ context.Context, h *host.Host) error {
+		ok, err := kubeletConfigured(h, Worker)
+		if err == nil && !ok {
+			err = errors.New("they are not what they should be")
+		}
+		if err != nil {
+			return fmt.Errorf("verifying the kubelet's settings: %w", err)
+		}
+		return nil
+	}
+	return []host.Phase{discovery, config, start, bootstrapPhase(), registeredPhase()}
+}
+
+func discoveryPhase() host.Phase {
+	return host.Phase{
+		Name: "discovery", Short: "Ask the control plane who it is",
+		Long: "Verifies the endpoint, the token and the hash of the certificate authority before anything is changed.",
+		Skip: func(h *host.Host) string {
+			if h.Config.Join.DiscoveryFile != "" {
+				return "kubeadm reads the discovery file"
+			}
+			return ""
+		},
+		Check: func(_ context.Context, h *host.Host) (bool, error) {
+			if !kubeletJoined(h) {
+				return false, nil
+			}
+			return true, ofThisCluster(h)
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			return []string{"ask " + withPort(h.Config.Join.Endpoint) + " for the cluster's certificate authority and configuration"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			d, err := Discover(ctx, h.Config)
+			if err != nil {
+				return err
+			}
+			r.Info("cluster at %s, Kubernetes %s", withPort(h.Config.Join.Endpoint), d.Cluster.KubernetesVersion)
+			if n := skewNote(d.Skew); n != "" {
+				r.Info("warning%s", n)
+			}
+			return versionFits(h.Config.Cluster.KubernetesVersion, d.Cluster.KubernetesVersion)
+		},
+	}
+}
+
+// ofThisCluster is a finding when the node, which has joined, joined another cluster than it is told to join now.
+func ofThisCluster(h *host.Host) error {
+	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if err != nil {
+		return nil //nolint:nilerr // kubelet-start writes it
+	}
+	ca, err := parseCertificate(raw)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	cluster, _, err := loadKubeconfig(h, KubeletKubeconfig)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	hash := pubkeypin.Hash(ca)
+	same := slices.Contains(h.Config.Join.CACertHashes, hash)
+	if len(h.Config.Join.CACertHashes) == 0 {
+		u, err := url.Parse(cluster.Server)
+		same = err == nil && u.Host == withPort(h.Config.Join.Endpoint)
+	}
+	if same {
+		return nil
+	}
+	return finding.Finding{Code: "OCA-4108", Severity: finding.Error,
+		What:     "This machine is a node of another cluster",
+		Cause:    fmt.Sprintf("its kubelet belongs to %s, whose certificate authority is not the one of --discovery-token-ca-cert-hash", cluster.Server),
+		Remedy:   "to take it out of that cluster first: ocadm reset",
+		Evidence: []string{"hash of that cluster's authority: " + hash}}
+}
+
+// kubeletJoined tells whether the kubelet has a certificate of its cluster.
+func kubeletJoined(h *host.Host) bool {
+	problem, err := kubeconfigProblem(h, KubeletKubeconfig, time.Now())
+	return err == nil && problem == ""
+}
+
+func unlessJoined(c check) check {
+	return func(ctx context.Context, h *host.Host) (bool, error) {
+		done, err := c(ctx, h)
+		if err != nil || done {
+			return done, err
+		}
+		ok, err := kubeletConfigured(h, Worker)
+		return ok && kubeletJoined(h), err // a new token is no reason to change a node that has joined
+	}
+}
+
+// forgetOtherAuthority removes what an earlier, unfinished join to another cluster left: kubeadm would keep the old authority.
+func forgetOtherAuthority(_ context.Context, h *host.Host, r workflow.Reporter) error {
+	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if errors.Is(err, fs.ErrNotExist) || len(h.Config.Join.CACertHashes) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	if ca, err := parseCertificate(raw); err == nil && slices.Contains(h.Config.Join.CACertHashes, pubkeypin.Hash(ca)) {
+		return nil
+	}
+	for _, f := range []string{pkiDir + "/ca.crt", KubeletKubeconfig} {
+		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing what an earlier join left: %w", err)
+		}
+	}
+	r.Changed("removed %s/ca.crt, which an unfinished join to another cluster left", pkiDir)
+	return nil
+}
+
+// bootstrapPhase waits natively: kubeadm's own phase for it cannot be run alone on a worker.
+func bootstrapPhase() host.Phase {
+	return host.Phase{
+		Name: "kubelet-wait-bootstrap", Short: "Wait for the kubelet to get its certificate", Timeout: startTimeout + time.Minute,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			_, err := h.Files.ReadFile(bootstrapConf)
+			return kubeletJoined(h) && errors.Is(err, fs.ErrNotExist) && probeKubelet(ctx, h) == "", nil
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"wait for " + KubeletKubeconfig, "remove " + bootstrapConf}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			if err := await(ctx, h, r, "kubelet", probeKubelet, hopelessKubelet, diagnoseKubelet); err != nil {
+				return err
+			}
+			joined := func(_ context.Context, h *host.Host) string {
+				if kubeletJoined(h) {
+					return ""
+				}
+				return "the cluster has not signed the kubelet's certificate yet"
+			}
+			if err := await(ctx, h, r, "certificate", joined, hopelessKubelet, diagnoseBootstrap); err != nil {
+				return err
+			}
+			if err := h.Files.Remove(bootstrapConf); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("removing the bootstrap credentials: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.Finding {
+	return explain(kubeletSignatures(), finding.Finding{
+		Code: "OCA-4110", Severity: finding.Error, What: "The kubelet got no certificate from the cluster", Cause: cause.Error(),
+		Remedy:   "on a control-plane node: kubectl get csr, and see that the controller manager runs",
+		Evidence: kubeletEvidence(ctx, h), Err: cause,
+	})
+}
+
+// registeredPhase waits until the cluster knows the node, with the kubelet's own rights.
+func registeredPhase() host.Phase {
+	return host.Phase{
+		Name: "node-registered", Short: "Wait for the cluster to know the node",
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			if !kubeletJoined(h) {
+				return false, nil
+			}
+			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+			defer cancel()
+			c, err := kubeletClient(h)
+			if err != nil {
+				return false, nil // the phase runs and says why
+			}
+			_, err = c.CoreV1().Nodes().Get(ctx, h.Config.Node.Name, metav1.GetOptions{})
+			return err == nil, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			c, err := kubeletClient(h)
+			if err != nil {
+				return err
+			}
+			r.Waiting("node "+h.Config.Node.Name, "the kubelet registers it")
+			if err := watchForNode(ctx, c, h.Config.Node.Name); err != nil {
+				if errors.Is(context.Cause(ctx), context.Canceled) {
+					return err
+				}
+				return explained(ctx, h, diagnoseKubelet, err)
+			}
+			return nil
+		},
+	}
+}
+
+func watchForNode(ctx context.Context, c clientset.Interface, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	w, err := c.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		return fmt.Errorf("watching the node: %w", err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if e.Type == watch.Added || e.Type == watch.Modified {
+			if _, ok := e.Object.(*corev1.Node); ok {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("watching the node: it did not appear: %w", context.Cause(ctx))
+}
+
+func kubeletClient(h *host.Host) (clientset.Interface, error) {
+	raw, err := h.Files.ReadFile(KubeletKubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubelet's kubeconfig: %w", err)
+	}
+	rc, err := clientcmd.RESTConfigFromKubeConfig(raw)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the kubelet's kubeconfig: %w", err)
+	}
+	c, err := clientset.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the kubelet's: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// joinTokenMargin is the life that a token must have left to be printed again instead of making a new one.
+const joinTokenMargin = 10 * time.Minute
+
+// JoinCommand is the line that joins a worker to this node's cluster. It takes a token that is good for a while yet, or makes one.
+// What it returns is a secret.
+func JoinCommand(ctx context.Context, h *host.Host) (string, error) {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return "", err
+	}
+	tokens, err := ListTokens(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	now := time.Now()
+	t, ok := usableToken(tokens, now.Add(joinTokenMargin))
+	if !ok {
+		if t, err = CreateToken(ctx, c, TokenOptions{Description: "made for a join command"}, now); err != nil {
+			return "", err
+		}
+	}
+	return JoinCommandFor(ctx, h, t.String())
+}
+
+// JoinCommandFor is the line that joins a worker with the given token.
+func JoinCommandFor(ctx context.Context, h *host.Host, token string) (string, error) {
+	hash, err := CAHash(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	endpoint, err := Endpoint(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s", endpoint, token, hash), nil
+}
+
+// CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the
+// kubeconfig that was named, else this machine's.
+func CAHash(ctx context.Context, h *host.Host) (string, error) {
+	raw, err := authority(ctx, h)
+	if err != nil {
+		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	cert, err := parseCertificate(raw)
+	if err != nil {
+		return "", fmt.Errorf("parsing the cluster's certificate authority: %w", err)
+	}
+	return pubkeypin.Hash(cert), nil
+}
+
+func authority(ctx context.Context, h *host.Host) ([]byte, error) {
+	if h.Config.Run.Kubeconfig == "" {
+		return h.Files.ReadFile(pkiDir + "/ca.crt")
+	}
+	c, err := h.REST(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return nil, err
+	}
+	return c.CAData, nil
+}
+
+// Endpoint is the cluster's control plane endpoint, host:port, from the cluster if it answers, else from the administrator's kubeconfig.
+func Endpoint(ctx context.Context, h *host.Host) (string, error) {
+	if c, err := h.Kube(ctx); err == nil {
+		if k, err := liveClusterConfiguration(ctx, c); err == nil && k.ControlPlaneEndpoint != "" {
+			return k.ControlPlaneEndpoint, nil
+		}
+	}
+	raw, err := h.Files.ReadFile(cmp.Or(h.Config.Run.Kubeconfig, AdminKubeconfig))
+	if err != nil {
+		return "", fmt.Errorf("reading the administrator's kubeconfig: %w", err)
+	}
+	kc, err := clientcmd.Load(raw)
+	if err != nil {
+		return "", fmt.Errorf("parsing the administrator's kubeconfig: %w", err)
+	}
+	for _, cluster := range kc.Clusters {
+		if u, err := url.Parse(cluster.Server); err == nil && u.Host != "" {
+			return u.Host, nil
+		}
+	}
+	return "", errors.New("the administrator's kubeconfig names no server")
+}
+
+func liveClusterConfiguration(ctx context.Context, c client.Client) (*kubeadmv1beta4.ClusterConfiguration, error) {
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm); err != nil {
+		return nil, err
+	}
+	var k kubeadmv1beta4.ClusterConfiguration
+	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k); err != nil {
+		return nil, fmt.Errorf("parsing ConfigMap kube-system/kubeadm-config: %w", err)
+	}
+	return &k, nil
+}
+
+func parseCertificate(raw []byte) (*x509.Certificate, error) {
+	for {
+		block, rest := pem.Decode(raw)
+		if block == nil {
+			return nil, errors.New("it holds no certificate")
+		}
+		if strings.EqualFold(block.Type, "CERTIFICATE") {
+			return x509.ParseCertificate(block.Bytes)
+		}
+		raw = rest
+	}
+}

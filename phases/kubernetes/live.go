@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"k8s.io/kubernetes/cmd/kubeadm/app/images"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// apiTimeout bounds what a check asks of the API server.
+const apiTimeout = 5 * time.Second
+
+// live makes a check of what the API server holds. No API server, or none that lets us in: the work is not done.
+func live(f func(context.Context, client.Client, *host.Host) (bool, error)) check {
+	return func(ctx context.Context, h *host.Host) (bool, error) {
+		if _, err := h.Files.ReadFile(AdminKubeconfig); err != nil {
+			return false, nil // before kubeconfig/admin there is nothing to ask
+		}
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		c, err := h.Kube(ctx)
+		if err != nil {
+			return false, nil // nobody answers: the phase runs, and says what is wrong
+		}
+		done, err := f(ctx, c, h)
+		if err != nil {
+			return false, nil // as above; not found is the usual one
+		}
+		return done, nil
+	}
+}
+
+func inSystem(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}
+}
+
+func kubeadmConfigUploaded(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
+	cluster, err := clusterConfiguration(h.Config)
+	if err != nil {
+		return false, err
+	}
+	return configMapCovers(ctx, c, "kubeadm-config", "ClusterConfiguration", cluster)
+}
+
+func kubeletConfigUploaded(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
+	return configMapCovers(ctx, c, "kubelet-config", "kubelet", kubeletConfiguration())
+}
+
+func configMapCovers(ctx context.Context, c client.Client, name, key string, want any) (bool, error) {
+	doc, err := document(want)
+	if err != nil {
+		return false, err
+	}
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, inSystem(name), &cm); err != nil {
+		return false, err
+	}
+	return coversYAML([]byte(cm.Data[key]), doc)
+}
+
+func controlPlaneMarked(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
+		return false, err
+	}
+	_, labelled := n.Labels[constants.LabelNodeRoleControlPlane]
+	for _, t := range n.Spec.Taints {
+		if t.Key == constants.LabelNodeRoleControlPlane {
+			return false, nil
+		}
+	}
+	return labelled, nil
+}
+
+// bootstrapTokenDone tells whether nodes can join: the public cluster information, the rights, and a token that is good now. When
+// the user chose the token, that one.
+func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &corev1.ConfigMap{}); err != nil {
+		return false, err
+	}
+	for _, name := range []string{constants.NodeKubeletBootstrap, constants.NodeAutoApproveBootstrapClusterRoleBinding,
+		constants.NodeAutoApproveCertificateRotationClusterRoleBinding} {
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, &rbacv1.ClusterRoleBinding{}); err != nil {
+			return false, err
+		}
+	}
+	tokens, err := ListTokens(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	for _, t := range tokens {
+		if t.Joins(now) && (h.Config.Cluster.Token == "" || h.Config.Cluster.Token == t.String()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func coreDNSInstalled(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
+	internal, err := internalCluster(h.Config)
+	if err != nil {
+		return false, err
+	}
+	var d appsv1.Deployment
+	if err := c.Get(ctx, inSystem(constants.CoreDNSDeploymentName), &d); err != nil {
+		return false, err
+	}
+	for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.ServiceAccount{}} {
+		if err := c.Get(ctx, inSystem("coredns"), o); err != nil {
+			return false, err
+		}
+	}
+	if err := c.Get(ctx, inSystem("kube-dns"), &corev1.Service{}); err != nil {
+		return false, err
+	}
+	return len(d.Spec.Template.Spec.Containers) == 1 && d.Spec.Template.Spec.Containers[0].Image == images.GetDNSImage(internal), nil
+}
+
+func kubeProxyInstalled(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
+	internal, err := internalCluster(h.Config)
+	if err != nil {
+		return false, err
+	}
+	if ok, err := configMapCovers(ctx, c, constants.KubeProxyConfigMap, "config.conf", proxyConfiguration(h.Config)); err != nil || !ok {
+		return false, err
+	}
+	if err := c.Get(ctx, client.ObjectKey{Name: constants.KubeProxyClusterRoleBindingName}, &rbacv1.ClusterRoleBinding{}); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	var d appsv1.DaemonSet
+	if err := c.Get(ctx, inSystem(constants.KubeProxy), &d); err != nil {
+		return false, err
+	}
+	return len(d.Spec.Template.Spec.Containers) == 1 &&
+		d.Spec.Template.Spec.Containers[0].Image == images.GetKubernetesImage(constants.KubeProxy, internal), nil
+}

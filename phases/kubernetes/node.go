@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Role is what a node is to Kubernetes.
+type Role string
+
+// The roles of a node.
+const (
+	ControlPlane Role = "control-plane"
+	Worker       Role = "worker"
+)
+
+// NodeLabels are the labels that the kubelet gives its node when it registers it: the cloud's roles, then the user's.
+func NodeLabels(c *config.Config, role Role) []string {
+	var labels []string
+	add := func(on bool, name string) {
+		if on {
+			labels = append(labels, "onecloud.yunion.io/"+name+"=enable")
+		}
+	}
+	add(role == ControlPlane || c.Node.AsController, "controller")
+	add(c.Node.EnableHostAgent, "host")
+	add(c.Node.Glance, "glance")
+	add(c.Node.Baremetal, "baremetal")
+	add(c.Node.ESXi, "esxi")
+	for _, l := range c.Node.Labels {
+		if !slices.Contains(labels, l) {
+			labels = append(labels, l)
+		}
+	}
+	return labels
+}
+
+func nodeRegistration(c *config.Config, role Role) kubeadmv1beta4.NodeRegistrationOptions {
+	var args []kubeadmv1beta4.Arg
+	if c.Node.IP != "" {
+		args = append(args, arguments("node-ip", c.Node.IP)...)
+	}
+	if l := NodeLabels(c, role); len(l) > 0 {
+		args = append(args, arguments("node-labels", strings.Join(l, ","))...)
+	}
+	return kubeadmv1beta4.NodeRegistrationOptions{
+		Name:      c.Node.Name,
+		CRISocket: cmp.Or(c.Node.CRISocket, defaultCRISocket),
+		// A controller node runs the cloud's pods, which tolerate no taint: an empty list keeps kubeadm from adding its own.
+		Taints:           []corev1.Taint{},
+		KubeletExtraArgs: args,
+	}
+}
+
+// KubeletPatch is what the kubelet's configuration has on this node alone, as a merge patch for kubeadm; nil when there is nothing.
+func KubeletPatch(c *config.Config) []byte {
+	if !c.Node.CgroupV1 {
+		return nil
+	}
+	return []byte("failCgroupV1: false\n")
+}
+
+// CoreDNSPatch makes CoreDNS ready as soon as it answers: kubeadm asks it every ten seconds only. It is given up as not ready
+// after as long as before.
+func CoreDNSPatch() ([]byte, error) {
+	return yaml.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{
+			"name":           "coredns",
+			"readinessProbe": map[string]any{"periodSeconds": 1, "failureThreshold": 30},
+		}},
+	}}}})
+}

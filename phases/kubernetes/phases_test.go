@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
+	h := fakeHost(t, nil)
+	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
+	p := InitPhases()[0]
+	for range 2 {
+		if err := p.Run(t.Context(), h, &reporter{}); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := p.Check(t.Context(), h); !done || err != nil {
+			t.Fatalf("done %t, %v", done, err)
+		}
+	}
+	st, err := h.Files.Stat(ConfigFile)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v, %v", ConfigFile, st.Mode(), err)
+	}
+	h.Config.Cluster.ServiceCIDR = "10.112.0.0/12"
+	if done, _ := p.Check(t.Context(), h); done {
+		t.Error("another configuration counts as written")
+	}
+}
+
+// Every phase of kubeadm's runs this program as kubeadm with our file, and with no secret in its arguments.
+func TestPhasesRunKubeadm(t *testing.T) {
+	rec := &host.Recorder{}
+	h := fakeHost(t, rec)
+	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
+	for _, p := range flat("", InitPhases()) {
+		if strings.HasPrefix(p.Name, "wait-control-plane/") || p.Name == "kubeadm-config" {
+			continue
+		}
+		rec.Reset()
+		if err := p.Run(t.Context(), h, &reporter{}); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+			continue
+		}
+		calls := rec.Calls()
+		want := "/usr/local/bin/ocadm kubeadm init phase " + strings.ReplaceAll(p.Name, "/", " ")
+		if len(calls) != 1 || !strings.HasPrefix(calls[0], want) || !strings.HasSuffix(calls[0], "--config "+ConfigFile) || strings.Contains(calls[0], "abcdef") {
+			t.Errorf("%s runs %q", p.Name, calls)
+		}
+		if p.Plan == nil || p.Check == nil && p.Name != "upload-certs" {
+			t.Errorf("%s cannot check or plan", p.Name)
+		}
+	}
+}
+
+func flat(parent string, phases []host.Phase) []host.Phase {
+	var out []host.Phase
+	for _, p := range phases {
+		p.Name = strings.TrimPrefix(parent+"/"+p.Name, "/")
+		if len(p.Phases) == 0 {
+			out = append(out, p)
+		}
+		out = append(out, flat(p.Name, p.Phases)...)
+	}
+	return out
+}
+
+// On a fresh machine nothing is done yet, nothing fails, and looking changes nothing.
+func TestChecksOnAFreshMachine(t *testing.T) {
+	rec := &host.Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{ExitCode: 1}, errors.New("nothing there") }}
+	h := fakeHost(t, rec)
+	for name, plan := range map[string][]host.Phase{"init": InitPhases(), "join": JoinPhases()} {
+		for _, p := range flat("", plan) {
+			if p.Check == nil || strings.HasPrefix(p.Name, "wait-control-plane/") {
+				continue
+			}
+			if done, err := p.Check(t.Context(), h); done || err != nil {
+				t.Errorf("%s %s: done %t, %v", name, p.Name, done, err)
+			}
+			if p.Plan != nil {
+				if _, err := p.Plan(t.Context(), h); err != nil {
+					t.Errorf("%s %s: planning: %v", name, p.Name, err)
+				}
+			}
+		}
+	}
+	if found, _ := h.Files.Glob("/*"); len(found) != 0 {
+		t.Errorf("looking made %v", found)
+	}
+}
+
+func TestManifestDone(t *testing.T) {
+	const good = `apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - image: registry.k8s.io/kube-scheduler:v1.36.3
+    command: [kube-scheduler, --kube-api-burst=400, --kube-api-qps=200, --leader-elect=true]
+`
+	for name, tt := range map[string]struct {
+		text string
+		done bool
+	}{
+		"good": {good, true}, "other image": {strings.Replace(good, "v1.36.3", "v1.36.2", 1), false},
+		"other argument": {strings.Replace(good, "qps=200", "qps=50", 1), false}, "torn": {good[:40], false},
+	} {
+		h := fakeHost(t, nil)
+		write(t, h, manifest("kube-scheduler"), tt.text)
+		if done, err := manifestDone(h, "kube-scheduler"); done != tt.done || err != nil {
+			t.Errorf("%s: done %t, %v", name, done, err)
+		}
+	}
+}
+
+func TestAwaitGivesUpEarlyAndExplains(t *testing.T) {
+	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		switch c.Path {
+		case "journalctl":
+			return exec.Result{Stdout: "I1 flags\nE1121 err=\"kubelet is configured to not run on a host using cgroup v1\"\n"}, nil
+		case "systemctl":
+			return exec.Result{Stdout: "NRestarts=9\nLoadState=loaded\n"}, nil
+		}
+		return exec.Result{}, nil
+	}}
+	h := fakeHost(t, rec)
+	never := func(context.Context, *host.Host) string { return "it refuses connections" }
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := await(ctx, h, &reporter{}, "kubelet", never, nil, diagnoseKubelet)
+	l := finding.Of(err)
+	if len(l) != 1 || l[0].Code != "OCA-3011" || !errors.Is(err, context.DeadlineExceeded) || len(l[0].Evidence) != 2 {
+		t.Errorf("got %+v", l)
+	}
+	interrupted, stop := context.WithCancel(t.Context())
+	stop()
+	if err := await(interrupted, h, &reporter{}, "kubelet", never, nil, diagnoseKubelet); !errors.Is(err, context.Canceled) || finding.Of(err) != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+	if !hopelessKubelet(t.Context(), h) {
+		t.Error("a kubelet that was restarted nine times has hope")
+	}
+}
+
+func TestResetWorksWithoutAnAPIServer(t *testing.T) {
+	rec := &host.Recorder{}
+	h := fakeHost(t, rec)
+	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
+	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", kubeletConfigFile, ConfigFile} {
+		write(t, h, f, "x")
+	}
+	write(t, h, kubernetesDir+"/somebody-elses.txt", "x")
+	for _, p := range ResetPhases() {
+		if p.Skip != nil && p.Skip(h) != "" {
+			continue
+		}
+		if err := p.Run(t.Context(), h, &reporter{}); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if p.Verify != nil {
+			if err := p.Verify(t.Context(), h); err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+			}
+		}
+	}
+	if left, _ := residue(h); len(left) != 0 || h.Ledger.Has(host.KindFile, ConfigFile) {
+		t.Errorf("left %v", left)
+	}
+	if !h.Files.Exists(kubernetesDir + "/somebody-elses.txt") {
+		t.Error("a file of somebody else's is gone")
+	}
+	if calls := strings.Join(rec.Calls(), "\n"); strings.Contains(calls, "remove-etcd-member") {
+		t.Errorf("a last member was removed:\n%s", calls)
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	configutil "k8s.io/kubernetes/cmd/kubeadm/app/util/config"
+	"k8s.io/utils/ptr"
+
+	"yunion.io/x/ocadm/phases/config"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s differs (-want +got):\n%s", file, d)
+	}
+}
+
+func testConfig() *config.Config {
+	return &config.Config{
+		Cluster: config.Cluster{
+			KubernetesVersion: "v1.36.3", PodNetworkCIDR: "10.40.0.0/16", ServiceCIDR: "10.96.0.0/12", ServiceDNSDomain: "cluster.local",
+			NodeCIDRMaskSize: 24, ProxyMode: "nftables", TokenTTL: 24 * time.Hour,
+		},
+		Node: config.Node{Name: "node-1", IP: "10.77.0.11", BindPort: 6443, CRISocket: "unix:///run/containerd/containerd.sock"},
+	}
+}
+
+func TestRenderInit(t *testing.T) {
+	tests := map[string]func(*config.Config){
+		"init-plain.yaml": func(*config.Config) {},
+		"init-every-setting.yaml": func(c *config.Config) {
+			c.Cluster.ControlPlaneEndpoint = "cloud.example.org"
+			c.Cluster.APIServerCertExtraSANs = []string{"api.example.org", "192.0.2.7"}
+			c.Cluster.ImageRepository = "registry.example.org/mirror"
+			c.Cluster.FeatureGates = "NodeLocalCRISocket=true"
+			c.Cluster.ProxyMode = "iptables"
+			c.Cluster.Token = "abcdef.0123456789abcdef"
+			c.Cluster.TokenTTL = time.Hour
+			c.Node.AdvertiseAddress = "10.77.0.99"
+			c.Node.BindPort = 7443
+			c.Node.EnableHostAgent = true
+			c.Node.Labels = []string{"rack=r1"}
+			c.Node.ConntrackMaxPerCore = ptr.To[int32](0)
+			c.Node.CgroupV1 = true
+		},
+	}
+	for name, set := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := testConfig()
+			set(c)
+			got, err := RenderInit(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, got)
+			if again, _ := RenderInit(c); !bytes.Equal(got, again) {
+				t.Error("two renders differ")
+			}
+			// kubeadm itself takes it: strict decoding, defaults and validation.
+			internal, err := configutil.BytesToInitConfiguration(got, true)
+			if err != nil {
+				t.Fatalf("kubeadm refuses the configuration: %v", err)
+			}
+			if internal.ImageRepository == "" || len(internal.NodeRegistration.Taints) != 0 {
+				t.Errorf("image repository %q, taints %v", internal.ImageRepository, internal.NodeRegistration.Taints)
+			}
+		})
+	}
+}
+
+// As with kubeadm, no time is for ever; left out it would be a day.
+func TestTokenForEver(t *testing.T) {
+	c := testConfig()
+	c.Cluster.TokenTTL = 0
+	raw, err := RenderInit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	internal, err := configutil.BytesToInitConfiguration(raw, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ttl := internal.BootstrapTokens[0].TTL; ttl == nil || ttl.Duration != 0 {
+		t.Errorf("the token lives for %v", ttl)
+	}
+}
+
+// The controller manager does not start with node networks that are larger than the pod network.
+func TestNodeNetworksOfIPv6(t *testing.T) {
+	c := testConfig()
+	for pods, want := range map[string]string{"fd00:40::/56": "64", "fd00:40::/72": "80", "10.40.0.0/16": "24"} {
+		c.Cluster.PodNetworkCIDR = pods
+		k, err := clusterConfiguration(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range k.ControllerManager.ExtraArgs {
+			if strings.HasPrefix(a.Name, "node-cidr-mask-size") && a.Value != want {
+				t.Errorf("%s: --%s=%s, want %s", pods, a.Name, a.Value, want)
+			}
+		}
+	}
+}
+
+func TestRenderInitRefuses(t *testing.T) {
+	tests := map[string]func(*config.Config){
+		"token":        func(c *config.Config) { c.Cluster.Token = "secret-but-malformed" },
+		"feature gate": func(c *config.Config) { c.Cluster.FeatureGates = "Nonsense" },
+	}
+	for name, set := range tests {
+		c := testConfig()
+		set(c)
+		_, err := RenderInit(c)
+		if err == nil {
+			t.Errorf("%s: rendered", name)
+		} else if bytes.Contains([]byte(err.Error()), []byte("secret-but")) {
+			t.Errorf("%s: the error shows the token: %v", name, err)
+		}
+	}
+}
+
+func TestRenderJoin(t *testing.T) {
+	tests := map[string]func(*config.Config){
+		"join-plain.yaml": func(*config.Config) {},
+		"join-every-setting.yaml": func(c *config.Config) {
+			c.Node.EnableHostAgent, c.Node.AsController, c.Node.Glance, c.Node.Baremetal, c.Node.ESXi = true, true, true, true, true
+			c.Node.CgroupV1 = true
+			c.Join.Timeout = 90 * time.Second
+		},
+		"join-file.yaml": func(c *config.Config) {
+			c.Join = config.Join{DiscoveryFile: "/root/discovery.conf", Token: "abcdef.0123456789abcdef"}
+		},
+	}
+	for name, set := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := testConfig()
+			c.Node.Name, c.Node.IP = "node-2", "10.77.0.12"
+			c.Join = config.Join{
+				Endpoint: "10.77.0.11", Token: "abcdef.0123456789abcdef",
+				CACertHashes: []string{"sha256:0000000000000000000000000000000000000000000000000000000000000000"},
+			}
+			set(c)
+			got, err := RenderJoin(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, got)
+			if c.Join.DiscoveryFile != "" {
+				return // kubeadm's loader wants the file to exist
+			}
+			file := filepath.Join(t.TempDir(), "join.yaml")
+			if err := os.WriteFile(file, got, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := configutil.LoadJoinConfigurationFromFile(file, configutil.LoadOrDefaultConfigurationOptions{SkipCRIDetect: true}); err != nil {
+				t.Fatalf("kubeadm refuses the configuration: %v", err)
+			}
+		})
+	}
+}
+
+func TestImages(t *testing.T) {
+	got, err := Images(testConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"registry.k8s.io/coredns/coredns:v1.14.2",
+		"registry.k8s.io/etcd:3.6.8-0",
+		"registry.k8s.io/kube-apiserver:v1.36.3",
+		"registry.k8s.io/kube-controller-manager:v1.36.3",
+		"registry.k8s.io/kube-proxy:v1.36.3",
+		"registry.k8s.io/kube-scheduler:v1.36.3",
+		"registry.k8s.io/pause:3.10.2",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("images (-want +got):\n%s", d)
+	}
+	c := testConfig()
+	c.Cluster.ImageRepository = "registry.example.org/mirror"
+	got, err = WorkerImages(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = []string{
+		"registry.example.org/mirror/coredns:v1.14.2",
+		"registry.example.org/mirror/kube-proxy:v1.36.3",
+		"registry.example.org/mirror/pause:3.10.2",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("worker images (-want +got):\n%s", d)
+	}
+}

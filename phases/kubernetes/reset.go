@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// ResetPhases take Kubernetes off this machine: its node, its etcd member, its containers, files and packet filter rules. They work
+// without an API server and on what a failed init left. The software stays; package node takes that.
+func ResetPhases() []host.Phase {
+	return []host.Phase{
+		removeNodePhase(),
+		removeEtcdMemberPhase(),
+		cleanupNodePhase(),
+		networkResiduePhase(),
+	}
+}
+
+// removalTimeout bounds what reset asks of an API server that may be dying.
+const removalTimeout = 8 * time.Second
+
+func removeNodePhase() host.Phase {
+	return host.Phase{
+		Name: "remove-node", Short: "Delete this machine's node from the cluster", Timeout: 4 * removalTimeout,
+		Skip: func(h *host.Host) string {
+			if _, err := h.Files.ReadFile(AdminKubeconfig); err == nil {
+				return ""
+			}
+			if _, err := h.Files.ReadFile(KubeletKubeconfig); err == nil {
+				return ""
+			}
+			return "this machine is no node"
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			if !h.Files.Exists(AdminKubeconfig) {
+				return []string{"stop kubelet.service", "tell the cluster that Node " + h.Config.Node.Name + " has left"}, nil
+			}
+			return []string{"delete Node " + h.Config.Node.Name + " if the API server answers"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+			defer cancel()
+			if !h.Files.Exists(AdminKubeconfig) {
+				return leaveNode(ctx, h, r)
+			}
+			c, err := h.Kube(ctx)
+			if err != nil {
+				r.Info("the API server does not answer: its cluster goes away with it, or keeps Node %s", h.Config.Node.Name)
+				return nil
+			}
+			err = c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}})
+			if err == nil {
+				r.Changed("deleted Node %s", h.Config.Node.Name)
+			} else if client.IgnoreNotFound(err) != nil {
+				r.Info("Node %s could not be deleted: %v", h.Config.Node.Name, err)
+			}
+			return nil
+		},
+	}
+}
+
+// leaveNode tells the cluster with the kubelet's rights, which do not reach to deleting a Node, that the machine is gone: its pods are
+// replaced at once, and a machine of that name may join. Without it the Node would pass for Ready until the controllers miss it.
+func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	name := h.Config.Node.Name
+	// A kubelet that runs would take it back.
+	if _, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", "kubelet"}}); err != nil {
+		r.Info("the kubelet could not be stopped: %v", err)
+	}
+	c, err := kubeletClient(h)
+	if err == nil {
+		_, err = c.CoreV1().Nodes().PatchStatus(ctx, name, left(time.Now()))
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		r.Info("the cluster could not be told: %v", err)
+	} else {
+		r.Changed("told the cluster that Node %s has left", name)
+	}
+	r.Info("a worker may not delete its Node; on a control-plane node: kubectl delete node %s", name)
+	return nil
+}
+
+// left is the patch that says of a Node that its machine is gone.
+func left(now time.Time) []byte {
+	at := metav1.NewTime(now)
+	raw, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "NodeLeft", Message: "ocadm reset took the machine out of the cluster",
+		LastHeartbeatTime: at, LastTransitionTime: at,
+	}}}})
+	if err != nil {
+		panic(err) // a literal
+	}
+	return raw
+}
+
+func removeEtcdMemberPhase() host.Phase {
+	return host.Phase{
+		Name: "remove-etcd-member", Short: "Take this machine out of etcd", Timeout: 2 * time.Minute,
+		Skip: func(h *host.Host) string {
+			if _, err := h.Files.ReadFile(manifest(constants.Etcd)); err != nil {
+				return "no etcd runs here"
+			}
+			return ""
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"remove the etcd member if the cluster has others"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			if !otherControlPlanes(ctx, h) {
+				r.Info("no other control-plane node answers: etcd ends with this one")
+				return nil
+			}
+			return kubeadm(ctx, h, r, "reset", "phase", "remove-etcd-member", "--kubeconfig", AdminKubeconfig)
+		},
+	}
+}
+
+func otherControlPlanes(ctx context.Context, h *host.Host) bool {
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return false
+	}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name != h.Config.Node.Name })
+}
+
+func cleanupNodePhase() host.Phase {
+	return host.Phase{
+		Name: "cleanup-node", Short: "Stop the kubelet, remove its containers and files",
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			left, err := residue(h)
+			return err == nil && len(left) == 0 && !kubeletActive(ctx, h), err
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			left, err := residue(h)
+			lines := []string{"stop kubelet.service", "remove every container of the kubelet", "unmount what is mounted under " + kubeletDir}
+			for _, l := range left {
+				lines = append(lines, "remove "+l)
+			}
+			return lines, err
+		},
+		Run:    cleanupNode,
+		Verify: nothingLeft,
+	}
+}
+
+func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	left, err := residue(h)
+	if err != nil {
+		return err
+	}
+	// Containers outlive their runtime; to remove them it must answer. On a machine without it, this fails and does not matter.
+	_, _ = h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"start", "containerd"}})
+	// With an administrator's kubeconfig kubeadm would ask an API server for minutes that is about to go, or has gone.
+	for _, f := range []string{AdminKubeconfig, superAdminKubeconfig} {
+		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing %s: %w", f, err)
+		}
+	}
+	if err := kubeadm(ctx, h, r, "reset", "phase", "cleanup-node", "--cleanup-tmp-dir", "--cri-socket", nodeRegistration(h.Config, Worker).CRISocket); err != nil {
+		return err
+	}
+	removed := map[string]int{}
+	for _, f := range left {
+		if err := h.Files.RemoveAll(f); err != nil {
+			return fmt.Errorf("removing %s: %w", f, err)
+		}
+		if err := forget(h, f); err != nil {
+			return err
+		}
+		removed[path.Dir(f)]++
+	}
+	for _, dir := range slices.Sorted(maps.Keys(removed)) {
+		r.Changed("removed what was in %s (%d)", dir, removed[dir])
+	}
+	for _, dir := range []string{manifestsDir, pkiDir, kubernetesDir, kubeletDir, etcdDir, podLogsDir, containerLogsDir} {
+		_ = h.Files.Remove(dir) // fails when something of somebody else's is in it, or it is a mount point: then it stays
+	}
+	return nil
+}
+
+// forget strikes a path, and what was below it, from the ledger.
+func forget(h *host.Host, name string) error {
+	if h.Ledger == nil {
+		return nil
+	}
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindFile && (e.Name == name || strings.HasPrefix(e.Name, name+"/")) {
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// undoInit takes back what the phases of a failed init or join did, for a rollback.
+func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if err := cleanupNode(ctx, h, r); err != nil {
+		return err
+	}
+	if err := removeNetworkResidue(ctx, h, r); err != nil {
+		return err
+	}
+	return nothingLeft(ctx, h)
+}
+
+// residue is what Kubernetes has on this machine's disk, of the paths that it and this package own.
+func residue(h *host.Host) ([]string, error) {
+	var out []string
+	for _, pattern := range []string{
+		manifestsDir + "/*", pkiDir + "/*", kubernetesDir + "/*.conf", kubernetesDir + "/tmp",
+		kubeletDir + "/*", etcdDir + "/*", ConfigFile, PatchesDir,
+		podLogsDir + "/*", containerLogsDir + "/*",
+	} {
+		found, err := h.Files.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("looking for what Kubernetes left: %w", err)
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+func nothingLeft(_ context.Context, h *host.Host) error {
+	left, err := residue(h)
+	if err != nil {
+		return err
+	}
+	if mounts, err := h.Files.ReadFile("/proc/self/mounts"); err == nil {
+		for line := range strings.Lines(string(mounts)) {
+			if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], kubeletDir+"/") {
+				left = append(left, "mount "+f[1])
+			}
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return finding.Finding{Code: "OCA-9001", Severity: finding.Error, What: "Kubernetes left something on this machine",
+		Cause:  fmt.Sprintf("%d paths could not be removed; usually a program still uses them", len(left)),
+		Remedy: "fuser -vm " + kubeletDir + ", end what it names, then: ocadm reset", Evidence: left[:min(len(left), kubeletLines)]}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/cluster-bootstrap/token/jws"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func TestTokens(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	short, err := CreateToken(t.Context(), c, TokenOptions{TTL: time.Hour}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CreateToken(t.Context(), c, TokenOptions{Token: "abcdef.0123456789abcdef", TTL: 2 * time.Hour}, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CreateToken(t.Context(), c, TokenOptions{Token: "fedcba.0123456789abcdef", Forever: true, Usages: []string{"signing"}}, now); err != nil {
+		t.Fatal(err)
+	}
+	_, err = CreateToken(t.Context(), c, TokenOptions{Token: "abcdef.ffffffffffffffff"}, now)
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-4120" || strings.Contains(err.Error(), "ffff") {
+		t.Errorf("a second token of the same ID gives %v", err)
+	}
+	list, err := ListTokens(t.Context(), c)
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%d tokens, %v", len(list), err)
+	}
+	for at, want := range map[time.Duration]string{
+		0:             "abcdef",
+		3 * time.Hour: "", // the one without an expiry only signs
+	} {
+		got, ok := usableToken(list, now.Add(at))
+		if ok != (want != "") || got.ID != want {
+			t.Errorf("after %s the usable token is %q", at, got.ID)
+		}
+	}
+	if err := DeleteToken(t.Context(), c, short.String()); err != nil {
+		t.Fatal(err)
+	}
+	if l := finding.Of(DeleteToken(t.Context(), c, short.ID)); len(l) != 1 || l[0].Code != "OCA-4121" {
+		t.Errorf("deleting it again gives %v", l)
+	}
+	for _, bad := range []string{"x", "ABCDEF.0123456789abcdef", ""} {
+		if l := finding.Of(DeleteToken(t.Context(), c, bad)); len(l) != 1 || l[0].ExitCode() != finding.ExitConfig {
+			t.Errorf("deleting %q gives %v", bad, l)
+		}
+	}
+}
+
+func TestJoinCommand(t *testing.T) {
+	h := fakeHost(t, nil)
+	ca := issue(t, nil, time.Now().Add(time.Hour))
+	write(t, h, pkiDir+"/ca.crt", ca.pem)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"},
+		Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: cloud.example.org:6443\n"}}
+	c := fake.NewClientBuilder().WithObjects(cm).Build()
+	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
+	got, err := JoinCommand(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, _ := ListTokens(t.Context(), c)
+	want := fmt.Sprintf("ocadm join cloud.example.org:6443 --token %s --discovery-token-ca-cert-hash %s", tokens[0], pubkeypin.Hash(ca.cert))
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if again, _ := JoinCommand(t.Context(), h); again != got {
+		t.Errorf("a second command has another token: %s", again)
+	}
+	// Another cluster's kubeconfig: its authority counts, not that of this machine.
+	other := issue(t, nil, time.Now().Add(time.Hour))
+	h.Config.Run.Kubeconfig = "other.conf"
+	h.REST = func(context.Context) (*rest.Config, error) {
+		return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte(other.pem)}}, nil
+	}
+	if got, err := JoinCommand(t.Context(), h); err != nil || !strings.HasSuffix(got, pubkeypin.Hash(other.cert)) {
+		t.Errorf("for another cluster: %s, %v", got, err)
+	}
+}
+
+// controlPlane answers like an API server that nodes may join.
+type controlPlane struct {
+	info       map[string]string
+	authorised bool
+	readyNode  string
+	date       time.Time
+}
+
+func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !c.date.IsZero() {
+		w.Header().Set("Date", c.date.UTC().Format(http.TimeFormat))
+	}
+	answer := func(o any) { _ = json.NewEncoder(w).Encode(o) }
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/cluster-info") && c.info != nil:
+		answer(corev1.ConfigMap{Data: c.info})
+	case r.Header.Get("Authorization") != "Bearer abcdef.0123456789abcdef" || !c.authorised:
+		w.WriteHeader(http.StatusUnauthorized)
+	case strings.HasSuffix(r.URL.Path, "/kubeadm-config"):
+		answer(corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: v1.36.3\n"}})
+	case c.readyNode != "" && strings.HasSuffix(r.URL.Path, "/nodes/"+c.readyNode):
+		answer(corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	later := time.Now().Add(time.Hour)
+	ca, other := issue(t, nil, later), issue(t, nil, later)
+	server := issue(t, &ca, later, "127.0.0.1")
+	kubeconfig := func(ca pair) string {
+		raw, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": {Server: "https://127.0.0.1", CertificateAuthorityData: []byte(ca.pem)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	signed := func(ca pair, secret string) map[string]string {
+		sig, err := jws.ComputeDetachedSignature(kubeconfig(ca), "abcdef", secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{"kubeconfig": kubeconfig(ca), "jws-kubeconfig-abcdef": sig}
+	}
+	good := signed(ca, "0123456789abcdef")
+	tests := map[string]struct {
+		cp   controlPlane
+		set  func(*config.Join)
+		code string
+	}{
+		"good":              {controlPlane{info: good, authorised: true}, nil, ""},
+		"no such token":     {controlPlane{info: map[string]string{"kubeconfig": kubeconfig(ca)}}, nil, "OCA-4102"},
+		"other secret":      {controlPlane{info: signed(ca, "ffffffffffffffff")}, nil, "OCA-4103"},
+		"expired just now":  {controlPlane{info: good}, nil, "OCA-4102"},
+		"other hash":        {controlPlane{info: signed(other, "0123456789abcdef")}, nil, "OCA-4104"},
+		"no control plane":  {controlPlane{}, nil, "OCA-4105"},
+		"same name":         {controlPlane{info: good, authorised: true, readyNode: "node-1"}, nil, "OCA-4106"},
+		"malformed token":   {controlPlane{info: good}, func(j *config.Join) { j.Token = "nonsense" }, "OCA-0302"},
+		"malformed hash":    {controlPlane{info: good}, func(j *config.Join) { j.CACertHashes = []string{"md5:00"} }, "OCA-0303"},
+		"no hash":           {controlPlane{info: good}, func(j *config.Join) { j.CACertHashes = nil }, "OCA-0304"},
+		"no hash, accepted": {controlPlane{info: good, authorised: true}, func(j *config.Join) { j.CACertHashes, j.UnsafeSkipCAVerification = nil, true }, ""},
+		"nobody there":      {controlPlane{}, func(j *config.Join) { j.Endpoint = "127.0.0.1:1" }, "OCA-4101"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(tt.cp)
+			s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{server.cert.Raw}, PrivateKey: server.key}}}
+			s.StartTLS()
+			defer s.Close()
+			c := testConfig()
+			c.Join = config.Join{Endpoint: s.Listener.Addr().String(), Token: "abcdef.0123456789abcdef", CACertHashes: []string{pubkeypin.Hash(ca.cert)}}
+			if tt.set != nil {
+				tt.set(&c.Join)
+			}
+			d, err := Discover(t.Context(), c)
+			l := finding.Of(err)
+			if tt.code == "" {
+				if err != nil || string(d.CA) != ca.pem || d.Cluster.KubernetesVersion != "v1.36.3" {
+					t.Fatalf("discovered %+v, %v", d.Cluster, err)
+				}
+				return
+			}
+			if len(l) != 1 || l[0].Code != tt.code || l[0].Remedy == "" || l[0].Check != "" {
+				t.Fatalf("got %v, want %s", err, tt.code)
+			}
+			if strings.Contains(fmt.Sprintf("%+v", l[0]), "0123456789abcdef") {
+				t.Error("the finding shows the token")
+			}
+		})
+	}
+}
+
+func TestDiscoverTellsOfClocks(t *testing.T) {
+	s := httptest.NewTLSServer(controlPlane{info: map[string]string{"kubeconfig": "x"}, date: time.Now().Add(10 * time.Minute)})
+	defer s.Close()
+	c := testConfig()
+	c.Join = config.Join{Endpoint: s.Listener.Addr().String(), Token: "abcdef.0123456789abcdef", UnsafeSkipCAVerification: true}
+	_, err := Discover(t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), "behind the control plane's") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestVersionFits(t *testing.T) {
+	for pair, fits := range map[[2]string]bool{
+		{"v1.36.3", "v1.36.0"}: true, {"v1.36.3", "v1.39.0"}: true, {"v1.36.3", "v1.40.0"}: false, {"v1.36.3", "v1.35.9"}: false,
+	} {
+		if err := versionFits(pair[0], pair[1]); (err == nil) != fits {
+			t.Errorf("kubelet %s, control plane %s: %v", pair[0], pair[1], err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const (
+	startTimeout  = 4 * time.Minute
+	probeInterval = 150 * time.Millisecond
+	probeTimeout  = 2 * time.Second
+	// hopelessInterval is how often a wait looks whether it can still succeed.
+	hopelessInterval = 5 * time.Second
+)
+
+// waitControlPlanePhase waits natively instead of by kubeadm: it asks oftener, says what it waits for, gives up early on what cannot
+// succeed, and explains.
+func waitControlPlanePhase() host.Phase {
+	return host.Phase{
+		Name: "wait-control-plane", Short: "Wait for the control plane to answer", After: []string{"kubelet-start", "etcd", "control-plane"},
+		Phases: []host.Phase{
+			waitPhase("kubelet", "Wait for the kubelet", probeKubelet, always(hopelessKubelet), diagnoseKubelet),
+			waitPhase("apiserver-listening", "Wait for the API server's first answer", probeAPIServerSpeaks, hopelessAPIServer,
+				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
+			waitPhase("apiserver", "Wait for etcd and the API server", probeAPIServer, hopelessAPIServer, diagnosePod(constants.KubeAPIServer, constants.Etcd)),
+			waitPhase("controller-manager", "Wait for the controller manager", probeLocal(constants.KubeControllerManager, constants.KubeControllerManagerPort, "healthz"),
+				always(nil), diagnosePod(constants.KubeControllerManager)),
+			waitPhase("scheduler", "Wait for the scheduler", probeLocal(constants.KubeScheduler, constants.KubeSchedulerPort, "livez"),
+				always(nil), diagnosePod(constants.KubeScheduler)),
+			administratorPhase(),
+		},
+	}
+}
+
+// probe says why something does not answer yet, "" when it does.
+type probe func(context.Context, *host.Host) string
+
+// hopeless tells whether what is waited for can come no more; nil means that it always can.
+type hopeless func(context.Context, *host.Host) bool
+
+// always is a hopeless that needs not know how things were when the wait began.
+func always(f hopeless) func(*host.Host) hopeless { return func(*host.Host) hopeless { return f } }
+
+// diagnose explains why something never came up; it never returns nil.
+type diagnose func(context.Context, *host.Host, error) finding.Finding
+
+func waitPhase(name, short string, p probe, begin func(*host.Host) hopeless, d diagnose) host.Phase {
+	return host.Phase{
+		Name: name, Short: short, After: []string{}, Timeout: startTimeout + time.Minute,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) { return p(ctx, h) == "", nil },
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			return await(ctx, h, r, name, p, begin(h), d)
+		},
+	}
+}
+
+func await(ctx context.Context, h *host.Host, r workflow.Reporter, what string, p probe, hopeless hopeless, d diagnose) error {
+	waiting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	last, looked := "", time.Now()
+	for {
+		why := p(waiting, h)
+		if why == "" {
+			return nil
+		}
+		if why != last {
+			r.Waiting(what, why)
+			last = why
+		}
+		if hopeless != nil && time.Since(looked) > hopelessInterval {
+			looked = time.Now()
+			if hopeless(waiting, h) {
+				return explained(ctx, h, d, errors.New(why))
+			}
+		}
+		select {
+		case <-waiting.Done(): // with ctx, or before
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+				return cause
+			}
+			return explained(ctx, h, d, fmt.Errorf("%s: %w", why, context.DeadlineExceeded))
+		case <-tick.C:
+		}
+	}
+}
+
+// evidenceTimeout bounds the gathering of evidence, which goes on when the time of the phase is up.
+const evidenceTimeout = 15 * time.Second
+
+func explained(ctx context.Context, h *host.Host, d diagnose, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), evidenceTimeout)
+	defer cancel()
+	return d(ctx, h, cause)
+}
+
+func probeKubelet(ctx context.Context, _ *host.Host) string {
+	return get(ctx, http.DefaultTransport, fmt.Sprintf("http://127.0.0.1:%d/healthz", constants.KubeletHealthzPort))
+}
+
+// probeAPIServerSpeaks is content with any answer: a kubelet may register its node long before all roles are made.
+func probeAPIServerSpeaks(ctx context.Context, h *host.Host) string {
+	why := probeAPIServer(ctx, h)
+	if strings.Contains(why, answers) {
+		return ""
+	}
+	return why
+}
+
+func probeAPIServer(ctx context.Context, h *host.Host) string {
+	ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if err != nil {
+		return "there is no certificate authority yet"
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
+	return get(ctx, tr, "https://"+localEndpoint(h.Config)+"/readyz")
+}
+
+func probeLocal(_ string, port int, path string) probe {
+	return func(ctx context.Context, _ *host.Host) string {
+		// The component serves its health on the loopback with a certificate it made up at its start: there is nothing to verify it by.
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
+		return get(ctx, tr, fmt.Sprintf("https://127.0.0.1:%d/%s", port, path))
+	}
+}
+
+const answers = " answers "
+
+func get(ctx context.Context, tr http.RoundTripper, url string) string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		if strings.Contains(err.Error(), "connection refused") {
+			return url + " refuses connections"
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return url + " does not answer"
+		}
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		return ""
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	return fmt.Sprintf("%s%s%d%s", url, answers, resp.StatusCode, failedChecks(body))
+}
+
+// failedChecks are the names of the health checks that a component reports as failing.
+func failedChecks(body []byte) string {
+	var names []string
+	for line := range strings.Lines(string(body)) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(names, ", ")
+}
+
+// manyRestarts is how often systemd may have restarted the kubelet, or the kubelet a container, before a wait gives up on it.
+const manyRestarts = 5
+
+// hopelessKubelet tells whether the kubelet keeps dying, so that nothing that it should start will come.
+func hopelessKubelet(ctx context.Context, h *host.Host) bool {
+	if probeKubelet(ctx, h) == "" {
+		return false
+	}
+	res, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"show", "kubelet", "-p", "NRestarts", "-p", "LoadState"}})
+	if err != nil {
+		return false
+	}
+	if strings.Contains(res.Stdout, "LoadState=not-found") || strings.Contains(res.Stdout, "LoadState=masked") {
+		return true
+	}
+	var n int
+	for line := range strings.Lines(res.Stdout) {
+		if _, err := fmt.Sscanf(line, "NRestarts=%d", &n); err == nil {
+			return n >= manyRestarts
+		}
+	}
+	return false
+}
+
+// hopelessAPIServer tells whether the kubelet keeps dying, or since the wait began etcd or the API server.
+func hopelessAPIServer(h *host.Host) hopeless {
+	components := []string{constants.Etcd, constants.KubeAPIServer}
+	before := map[string]int{}
+	for _, c := range components {
+		_, before[c] = newestLog(h, c)
+	}
+	return func(ctx context.Context, h *host.Host) bool {
+		for _, c := range components {
+			if _, restarts := newestLog(h, c); restarts-before[c] >= manyRestarts {
+				return true
+			}
+		}
+		return hopelessKubelet(ctx, h)
+	}
+}
+
+func kubeletActive(ctx context.Context, h *host.Host) bool {
+	_, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-active", "--quiet", "kubelet"}})
+	return err == nil
+}

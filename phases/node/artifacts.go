@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"archive/tar"
+	"cmp"
+	"compress/gzip"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// The fetcher is tested against a server of the test's own: the projects' real pages are not asked by any test.
+
+//go:embed artifacts.yaml
+var artifactTable []byte
+
+// artifact is one thing to download: a program by itself (File), or an archive of which some files (Files) or all (Dir) are taken.
+type artifact struct {
+	Name     string            `json:"name"`
+	Version  string            `json:"version"`
+	URL      string            `json:"url"`
+	Checksum string            `json:"checksum"`
+	File     string            `json:"file,omitempty"`
+	Files    map[string]string `json:"files,omitempty"`
+	Dir      string            `json:"dir,omitempty"`
+}
+
+// artifacts are those of the table with their addresses filled in.
+func artifacts(table []byte, arch, kubernetes, mirror string) ([]artifact, error) {
+	var list []artifact
+	if err := yaml.UnmarshalStrict(table, &list); err != nil {
+		return nil, fmt.Errorf("reading the table of artifacts: %w", err)
+	}
+	for i := range list {
+		a := &list[i]
+		if a.Version == "kubernetes" {
+			a.Version = kubernetes
+		}
+		fill := strings.NewReplacer("{version}", strings.TrimPrefix(a.Version, "v"), "{arch}", arch)
+		a.URL, a.Checksum = mirrored(fill.Replace(a.URL), mirror), mirrored(fill.Replace(a.Checksum), mirror)
+	}
+	return list, nil
+}
+
+func mirrored(url, mirror string) string {
+	if mirror == "" {
+		return url
+	}
+	return strings.TrimSuffix(mirror, "/") + "/" + strings.TrimPrefix(url, "https://")
+}
+
+func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name string) bool) ([]piece, error) {
+	list, err := artifacts(artifactTable, h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes), h.Config.Node.Mirror)
+	if err != nil {
+		return nil, err
+	}
+	var out []piece
+	for _, a := range list {
+		if has(a.Name) && !a.present(ctx, h) {
+			out = append(out, download{artifact: a})
+		}
+	}
+	return out, nil
+}
+
+// targets are the files that an artifact brings for sure.
+func (a artifact) targets() []string {
+	var out []string
+	for _, t := range a.Files {
+		out = append(out, t)
+	}
+	if a.Dir != "" {
+		for _, p := range neededPlugins() {
+			out = append(out, path.Join(a.Dir, p))
+		}
+	}
+	if a.File != "" {
+		out = append(out, a.File)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// present tells whether every file of the artifact is there, in this version as far as it was ocadm that installed it.
+func (a artifact) present(ctx context.Context, h *host.Host) bool {
+	e, installed := h.Ledger.Get(host.KindProgram, a.Name)
+	current := installed && e.Detail == a.Version
+	for _, t := range a.targets() {
+		if skipFile(h, t) {
+			continue
+		}
+		if !current || !h.Files.Exists(t) {
+			return false
+		}
+		if path.Dir(t) != cniDir && path.Base(t) != shim && host.ProgramVersion(ctx, h.Exec, t) != a.Version {
+			return false
+		}
+	}
+	return true
+}
+
+// download is an artifact that has yet to be installed.
+type download struct {
+	artifact
+	client *http.Client // nil is http.DefaultClient
+}
+
+func (d download) plan() string {
+	return fmt.Sprintf("download %s and install %s", d.URL, strings.Join(d.targets(), ", "))
+}
+func (d download) size() int64 { return 0 }
+
+func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error {
+	r.Info("downloading %s", d.URL)
+	file, err := fetch(ctx, d.client, h.Files, d.URL, d.Checksum, count)
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(h.Files.Path(file))
+	if err != nil {
+		return fmt.Errorf("installing %s: %w", d.Name, err)
+	}
+	if err := errors.Join(d.unpack(h, r, in), in.Close()); err != nil {
+		return fmt.Errorf("installing %s: %w", d.Name, err)
+	}
+	if err := h.Ledger.Forget(host.KindProgram, d.Name); err != nil {
+		return err
+	}
+	if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: d.Name, Op: host.Created, Detail: d.Version}); err != nil {
+		return err
+	}
+	return h.Files.Remove(file)
+}
+
+func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader) error {
+	if d.File != "" {
+		return d.put(h, r, d.File, in)
+	}
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return err
+	}
+	found := 0
+	for t := tar.NewReader(z); ; {
+		e, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean(e.Name)
+		to := d.Files[name]
+		if d.Dir != "" && path.Dir(name) == "." && e.Mode&0o111 != 0 {
+			to = path.Join(d.Dir, name)
+		}
+		if to == "" || e.Typeflag != tar.TypeReg {
+			continue
+		}
+		found++
+		if err := d.put(h, r, to, t); err != nil {
+			return err
+		}
+	}
+	if found == 0 || found < len(d.Files) {
+		return fmt.Errorf("unpacking %s: it holds %d of the files wanted", d.URL, found)
+	}
+	return nil
+}
+
+func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Reader) error {
+	if skipFile(h, name) {
+		return nil
+	}
+	if err := h.Files.WriteFrom(name, in, programMode); err != nil {
+		return err
+	}
+	r.Changed("installed %s %s", name, d.Version)
+	return nil
+}

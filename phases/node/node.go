@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node brings a machine from a bare operating system to one on which a kubelet can be started, and back: programs, units,
+// kernel settings, container images. It knows nothing of clusters; kubeadm's part is package kubernetes.
+//
+// What is already on the machine in a good version is used and left alone, also by reset; everything else is noted in the ledger
+// before it is made, and reset takes back what the ledger tells.
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// The findings of this package.
+const (
+	CodeIncompleteBundle = "OCA-2401"
+	CodeDownload         = "OCA-2402"
+	CodeChecksum         = "OCA-2403"
+	CodeProgramBroken    = "OCA-2404"
+	CodeKernelFeature    = "OCA-2405"
+	CodeKernelParameter  = "OCA-2406"
+	CodeRuntimeDown      = "OCA-2407"
+	CodeRuntimeUnusable  = "OCA-2408"
+	CodeImport           = "OCA-2409"
+	CodeResidue          = "OCA-2410"
+)
+
+// Where node software goes.
+const (
+	binDir       = "/usr/local/bin"
+	cniDir       = "/opt/cni/bin"
+	programMode  = 0o755
+	containerd   = "containerd"
+	shim         = "containerd-shim-runc-v2"
+	ctr          = "ctr"
+	runc         = "runc"
+	kubelet      = "kubelet"
+	kubectl      = "kubectl"
+	cniPlugins   = "cni-plugins"
+	socket       = "/run/containerd/containerd.sock"
+	k8sNamespace = "k8s.io"
+)
+
+// program is one of the programs that a node needs, apart from the CNI plugins.
+type program struct {
+	name string
+	// with is the program it belongs to: both are used as found, or both installed.
+	with string
+	// good tells whether a version that somebody else installed can be used.
+	good func(v string) bool
+}
+
+func programs() []program {
+	return []program{
+		{name: containerd, good: func(v string) bool { return atLeast("v2.1.0")(v) && semver.Major(v) == "v2" }},
+		{name: shim, with: containerd},
+		{name: ctr, with: containerd},
+		{name: runc, good: atLeast("v1.1.5")},
+		{name: kubelet, good: func(v string) bool {
+			return semver.MajorMinor(v) == semver.MajorMinor(version.Kubernetes) && semver.Compare(v, version.Kubernetes) <= 0
+		}},
+		{name: kubectl, good: atLeast("v1.35.0")},
+	}
+}
+
+func atLeast(low string) func(string) bool {
+	return func(v string) bool { return semver.Compare(v, low) >= 0 }
+}
+
+// theirs returns the program that was on the machine before ocadm and is good enough to be used.
+func theirs(h *host.Host, name string) (host.Program, bool) {
+	i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
+	if i < 0 {
+		return host.Program{}, false
+	}
+	p := programs()[i]
+	lead := cmp.Or(p.with, p.name)
+	found, ok := h.Facts.Programs[lead]
+	if !ok || h.Ledger.Has(host.KindFile, found.Path) || !h.Files.Exists(found.Path) {
+		return host.Program{}, false
+	}
+	for _, q := range programs() {
+		switch {
+		case q.name == lead && !q.good(found.Version):
+			return host.Program{}, false
+		case q.with == lead && !h.Files.Exists(path.Join(path.Dir(found.Path), q.name)):
+			return host.Program{}, false
+		}
+	}
+	return host.Program{Path: path.Join(path.Dir(found.Path), p.name), Version: found.Version}, true
+}
+
+// programPath is where a program of the node is, or will be.
+func programPath(h *host.Host, name string) string {
+	if p, ok := theirs(h, name); ok {
+		return p.Path
+	}
+	return path.Join(binDir, name)
+}
+
+// containerdRuns tells whether the node's container runtime is containerd, which ocadm looks after; any other is the user's business.
+func containerdRuns(h *host.Host) bool {
+	s := strings.TrimPrefix(h.Config.Node.CRISocket, "unix://")
+	return s == "" || path.Base(s) == path.Base(socket)
+}
+
+func otherRuntime(h *host.Host) string {
+	if containerdRuns(h) {
+		return ""
+	}
+	return "the container runtime at " + h.Config.Node.CRISocket + " is not ocadm's"
+}
+
+// target is where a file of a bundle goes on the node; "" for one that this package does not know, which is not installed.
+func target(file string) string {
+	if path.Dir(file) == cniDir {
+		return file
+	}
+	if name := path.Base(file); slices.ContainsFunc(programs(), func(p program) bool { return p.name == name }) {
+		return path.Join(binDir, name)
+	}
+	return ""
+}
+
+// CheckBundle tells everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
+// images and programs that it lacks. Without a bundle there is nothing to tell. It reads no more than the bundle's index.
+func CheckBundle(h *host.Host, images []string) finding.List {
+	if h.Bundle == nil {
+		return nil
+	}
+	var out finding.List
+	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes)))...)
+	out = append(out, finding.Of(h.Bundle.CheckImages(images))...)
+	if missing := missingPrograms(h); len(missing) > 0 {
+		out = append(out, finding.Finding{
+			Code: CodeIncompleteBundle, Severity: finding.Error,
+			What:     fmt.Sprintf("the bundle %s lacks programs that this machine needs", h.Bundle.Name()),
+			Cause:    strings.Join(missing, ", "),
+			Remedy:   fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name()),
+			Evidence: missing,
+		})
+	}
+	return out
+}
+
+func missingPrograms(h *host.Host) []string {
+	has := map[string]bool{}
+	for _, f := range h.Bundle.Contents().Files {
+		has[target(f.Path)] = true
+	}
+	var missing []string
+	for _, p := range programs() {
+		if _, ok := theirs(h, p.name); !ok && needed(h, p.name) && !has[path.Join(binDir, p.name)] {
+			missing = append(missing, p.name)
+		}
+	}
+	for _, plugin := range neededPlugins() {
+		if file := path.Join(cniDir, plugin); !has[file] && !h.Files.Exists(file) {
+			missing = append(missing, file)
+		}
+	}
+	return missing
+}
+
+// needed tells whether a run installs or uses the program at all.
+func needed(h *host.Host, name string) bool {
+	return containerdRuns(h) || name == kubelet || name == kubectl
+}
+
+// neededPlugins are those that every pod network calls.
+func neededPlugins() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
+
+// undo takes back the files of these names that the ledger tells of.
+func undo(h *host.Host, names ...string) (undone []string, err error) {
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindFile && slices.Contains(names, e.Name) {
+			if err := h.Files.Undo(e); err != nil {
+				return undone, err
+			}
+			undone = append(undone, e.Name)
+		}
+	}
+	return undone, nil
+}
+
+// describe tells in one line what writing a file would do.
+func describe(h *host.Host, name string, data []byte, mode fs.FileMode) string {
+	old, err := h.Files.ReadFile(name)
+	st, serr := h.Files.Stat(name)
+	switch {
+	case err != nil:
+		return "write " + name
+	case string(old) != string(data) || serr == nil && st.Mode().Perm() != mode:
+		return "change " + name
+	}
+	return ""
+}
+
+// canceled tells whether ctx is the reason for a failure, which is then no finding.
+func canceled(ctx context.Context) bool { return ctx.Err() != nil }

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// SoftwarePhase is the name of Software, for the After of others.
+const SoftwarePhase = "node-files"
+
+// Software installs the programs of a node: containerd, its shim, ctr and runc first, so that images can be imported while the CNI
+// plugins, kubelet and kubectl are installed. They come from the bundle or, without one, from the addresses in artifacts.yaml.
+func Software() host.Phase {
+	return host.Phase{
+		Name: SoftwarePhase, Short: "Install containerd, runc, CNI plugins, kubelet and kubectl",
+		Long: "Installs the programs of a node into " + binDir + " and " + cniDir + ", from the bundle or, without one, from the projects' release\n" +
+			"pages (--mirror names another place). A program that is already on the machine in a good version is used and left alone.",
+		Example: "  ocadm init phase node-files --bundle ocadm.bundle",
+		After:   []string{"preflight"},
+		Phases: []host.Phase{
+			part{name: "runtime", short: "Install containerd, ctr and runc", has: isRuntime}.phase(),
+			part{name: "kubelet", short: "Install kubelet, kubectl and the CNI plugins", has: func(n string) bool { return !isRuntime(n) }}.phase(),
+		},
+	}
+}
+
+// part is one half of the software: the programs, by the names of their files, that has tells.
+type part struct {
+	name, short string
+	has         func(name string) bool
+}
+
+func isRuntime(name string) bool { return slices.Contains([]string{containerd, shim, ctr, runc}, name) }
+
+func (p part) phase() host.Phase {
+	return host.Phase{
+		Name: p.name, Short: p.short,
+		Timeout: time.Hour,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			todo, err := p.outstanding(ctx, h)
+			return err == nil && len(todo) == 0 && len(p.unnoted(h)) == 0, err
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			todo, err := p.outstanding(ctx, h)
+			var lines []string
+			for _, i := range todo {
+				lines = append(lines, i.plan())
+			}
+			return lines, err
+		},
+		Run:    p.install,
+		Verify: p.verify,
+		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			return p.remove(h, r)
+		},
+	}
+}
+
+// piece is a thing to be installed: a file of the bundle, or an artifact to be downloaded with several files in it.
+type piece interface {
+	plan() string
+	size() int64
+	install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error
+}
+
+// outstanding is what has yet to be installed.
+func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
+	if h.Bundle == nil {
+		return outstandingArtifacts(ctx, h, p.has)
+	}
+	if l := CheckBundle(h, nil); len(l) > 0 {
+		return nil, l
+	}
+	var out []piece
+	for _, f := range h.Bundle.Contents().Files {
+		name := target(f.Path)
+		if name == "" || !p.has(path.Base(name)) || skipFile(h, name) {
+			continue
+		}
+		got, err := h.Files.Digest(name)
+		if err == nil && got == f.Digest {
+			continue
+		}
+		out = append(out, bundleFile{source: f.Path, target: name, bytes: f.Size})
+	}
+	return out, nil
+}
+
+// skipFile tells whether a file is not installed because the machine has a good one, or because nobody would call it.
+func skipFile(h *host.Host, name string) bool {
+	if path.Dir(name) == cniDir {
+		return h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
+	}
+	_, ok := theirs(h, path.Base(name))
+	return ok || !needed(h, path.Base(name))
+}
+
+type bundleFile struct {
+	source, target string
+	bytes          int64
+}
+
+func (b bundleFile) plan() string { return "install " + b.target }
+func (b bundleFile) size() int64  { return b.bytes }
+
+func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error {
+	in, err := h.Bundle.OpenFile(b.source)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(h.Files.WriteFrom(b.target, counted{ctx, in, count}, programMode), in.Close())
+	if err != nil {
+		return fmt.Errorf("installing %s: %w", b.target, err)
+	}
+	r.Changed("installed %s", b.target)
+	return nil
+}
+
+// counted tells how much was read, and ends with ctx.
+type counted struct {
+	ctx   context.Context // of one copy
+	r     io.Reader
+	count func(int64)
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	c.count(int64(n))
+	return n, err
+}
+
+func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if err := p.noteTheirs(h, r); err != nil {
+		return err
+	}
+	todo, err := p.outstanding(ctx, h)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for _, i := range todo {
+		total += i.size()
+	}
+	var done atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
+	for _, i := range todo {
+		g.Go(func() error {
+			return i.install(ctx, h, r, func(n int64) { r.Progress(done.Add(n), total, "B") })
+		})
+	}
+	return g.Wait()
+}
+
+// unnoted are the programs of the machine that are used and that the ledger does not tell of yet.
+func (p part) unnoted(h *host.Host) []host.Program {
+	var out []host.Program
+	for _, q := range programs() {
+		found, ok := theirs(h, q.name)
+		if ok && p.has(q.name) && needed(h, q.name) && !h.Ledger.Has(host.KindProgram, found.Path) {
+			out = append(out, found)
+		}
+	}
+	return out
+}
+
+// noteTheirs notes which programs of the machine are used, so that reset leaves them and people can see it.
+func (p part) noteTheirs(h *host.Host, r workflow.Reporter) error {
+	for _, found := range p.unnoted(h) {
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: found.Path, Op: host.Found, Detail: found.Version}); err != nil {
+			return err
+		}
+		r.Info("using %s %s, which was there before", found.Path, found.Version)
+	}
+	return nil
+}
+
+// verify runs every program once: what cannot tell its version does not work on this machine.
+func (p part) verify(ctx context.Context, h *host.Host) error {
+	var out finding.List
+	for _, q := range programs() {
+		if q.name == shim || !p.has(q.name) || !needed(h, q.name) {
+			continue
+		}
+		file := programPath(h, q.name)
+		if _, err := host.AskVersion(ctx, h.Exec, file); err != nil {
+			if canceled(ctx) {
+				return context.Cause(ctx)
+			}
+			out = append(out, finding.Finding{
+				Code: CodeProgramBroken, Severity: finding.Error,
+				What:   fmt.Sprintf("%s does not run on this machine", file),
+				Cause:  err.Error(),
+				Remedy: file + " --version; then run the same command again",
+				Err:    err,
+			})
+		}
+	}
+	return out.Err()
+}
+
+func (p part) remove(h *host.Host, r workflow.Reporter) error {
+	var names []string
+	for _, e := range h.Ledger.Created() {
+		dir, name := path.Split(e.Name)
+		switch {
+		case !p.has(name):
+		case e.Kind == host.KindFile && (path.Clean(dir) == cniDir || path.Clean(dir) == binDir && target(e.Name) == e.Name):
+			names = append(names, e.Name)
+		case e.Kind == host.KindProgram:
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return err
+			}
+		}
+	}
+	undone, err := undo(h, names...)
+	for _, n := range undone {
+		r.Changed("removed %s", n)
+	}
+	return err
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operator installs the operator into the cluster: definition, rights, Deployment. It installs by manifest and shares no code
+// with the operator. Applying it again with another version is the upgrade.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/templates"
+)
+
+// The Deployment of the operator.
+const (
+	Namespace = "onecloud"
+	Name      = "onecloud-operator"
+)
+
+const (
+	rolloutTimeout = 10 * time.Minute
+	checkTimeout   = 10 * time.Second
+)
+
+// Image is the image of the operator that a configuration asks for.
+func Image(c *config.Config) string {
+	v := c.Cloud.OperatorVersion
+	if v == "" {
+		v = version.Version
+	}
+	return images.OperatorRef(c.Cluster.ImageRepository, v)
+}
+
+// Objects renders everything the operator needs, for an image. It is pure.
+func Objects(image string) ([]*unstructured.Unstructured, error) {
+	data := map[string]any{"Namespace": Namespace, "Image": image}
+	// The definition is taken as it is: its patterns are no templates.
+	crds, err := templates.ReadDir("operator/crds")
+	if err != nil {
+		return nil, err
+	}
+	text := crds
+	for _, dir := range []string{"operator/rbac", "operator/deployment"} {
+		more, err := templates.RenderDir(dir, data)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, "\n---\n"...), more...)
+	}
+	objs, err := kube.Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifests of the operator: %w", err)
+	}
+	return objs, nil
+}
+
+// Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does.
+func Install() host.Phase {
+	return host.Phase{
+		Name: "operator", Short: "Install the operator",
+		Long: "Applies the definition of OnecloudCluster, the operator's rights, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
+			"by default this ocadm's own). The phase operator-ready waits for it.",
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			set, err := diff(ctx, h)
+			return err == nil && len(set) == 0, nil // nobody answers yet: the work is not done, and Run says what is wrong
+		},
+		Plan: plan,
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			c, err := h.Kube(ctx)
+			if err != nil {
+				return err
+			}
+			set, err := Apply(ctx, c, Image(h.Config))
+			for _, change := range set.Changed() {
+				r.Changed("%s", change)
+			}
+			return err
+		},
+	}
+}
+
+// Apply brings the operator to the cluster.
+func Apply(ctx context.Context, c client.WithWatch, image string) (kube.ChangeSet, error) {
+	objs, err := Objects(image)
+	if err != nil {
+		return nil, err
+	}
+	return kube.Apply(ctx, c, kube.FieldManager, objs...)
+}
+
+func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	objs, err := Objects(Image(h.Config))
+	if err != nil {
+		return nil, err
+	}
+	set, err := kube.Diff(ctx, c, kube.FieldManager, objs...)
+	return set.Changed(), err
+}
+
+func plan(ctx context.Context, h *host.Host) ([]string, error) {
+	set, err := diff(ctx, h)
+	if err != nil { // there is no cluster yet: everything is made
+		objs, err := Objects(Image(h.Config))
+		if err != nil {
+			return nil, err
+		}
+		set = nil
+		for _, o := range objs {
+			set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
+		}
+	}
+	var lines []string
+	for _, c := range set {
+		lines = append(lines, c.Planned())
+	}
+	return lines, nil
+}
+
+// Ready waits until the operator of the wanted version runs.
+func Ready() host.Phase {
+	return host.Phase{
+		Name: "operator-ready", Short: "Wait until the operator runs", Timeout: rolloutTimeout,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+			defer cancel()
+			c, err := h.Kube(ctx)
+			if err != nil {
+				return false, nil // nobody answers yet: it does not run
+			}
+			d := deployment()
+			if err := c.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+				return false, nil // not there is the usual error; Run says any other
+			}
+			ready, _ := kube.Ready(d, nil)
+			return ready, nil
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			c, err := h.Kube(ctx)
+			if err != nil {
+				return err
+			}
+			return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
+		},
+	}
+}
+
+func deployment() *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
+}
+
+// WaitReady waits until the operator runs and every pod of an older version has ended.
+func WaitReady(ctx context.Context, c client.WithWatch, report func(why string)) error {
+	err := kube.WaitReady(ctx, c, deployment(), report)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return finding.Finding{
+		Code: "OCA-7001", Severity: finding.Error, What: "the operator did not become ready in time", Cause: wait.Why(err),
+		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then repeat the command: it goes on from here", Err: err,
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func TestGolden(t *testing.T) {
+	objs, err := Objects("10.0.0.1:5000/mirror/ocadm:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, o := range objs {
+		if o.GetKind() == "CustomResourceDefinition" {
+			continue // it is a file as it is
+		}
+		doc, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n")
+		got.Write(doc)
+	}
+	file := filepath.Join("testdata", "operator.yaml")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got.String()); d != "" {
+		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
+	}
+}
+
+// Every object is one that the Go types know, the definition is among them, and none gives the operator everything.
+func TestObjects(t *testing.T) {
+	s, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
+	objs, err := Objects("r/ocadm:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, o := range objs {
+		kinds[o.GetKind()]++
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := strict.Decode(raw, nil, nil); err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		if b, ok := kube.As[rbacv1.ClusterRoleBinding](o); ok && o.GetKind() == "ClusterRoleBinding" && b.RoleRef.Name == "cluster-admin" {
+			// Services that manage the cluster they run in have an account of their own.
+			if slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Name != "onecloud-cluster-admin" }) {
+				t.Error("the operator is bound to cluster-admin")
+			}
+		}
+		if r, ok := kube.As[rbacv1.ClusterRole](o); ok && o.GetKind() == "ClusterRole" {
+			for _, rule := range r.Rules {
+				if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.Resources, "*") || slices.Contains(rule.APIGroups, "*") {
+					t.Errorf("%s has a rule without bounds: %v", r.Name, rule)
+				}
+			}
+		}
+		if d, ok := kube.As[appsv1.Deployment](o); ok && o.GetKind() == "Deployment" {
+			first := d.Spec.Template.Spec.Containers[0]
+			if first.Image != "r/ocadm:v1" || first.Name != Name || !slices.Contains(first.Args, "--leader-elect") {
+				t.Errorf("container 0: %s %s %q", first.Name, first.Image, first.Args)
+			}
+		}
+	}
+	for k, want := range map[string]int{"CustomResourceDefinition": 1, "Namespace": 1, "ServiceAccount": 3, "Deployment": 1, "PriorityClass": 1} {
+		if kinds[k] != want {
+			t.Errorf("%d objects of kind %s, want %d", kinds[k], k, want)
+		}
+	}
+}
+
+func TestImage(t *testing.T) {
+	c := &config.Config{}
+	c.Cloud.OperatorVersion = "v7"
+	if got := Image(c); got != "registry.cn-beijing.aliyuncs.com/yunionio/ocadm:v7" {
+		t.Error(got)
+	}
+	c.Cluster.ImageRepository = "10.0.0.1:5000/m/"
+	if got := Image(c); got != "10.0.0.1:5000/m/ocadm:v7" {
+		t.Error(got)
+	}
+}

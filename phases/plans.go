@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package phases holds the plans of the installer: what init, join and reset do, each a list on one screen. What a phase does is its
+// own package's business; which phases there are, and which may overlap, is told here.
+package phases
+
+import (
+	"slices"
+
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/cloud"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/operator"
+	"yunion.io/x/ocadm/phases/preflight"
+)
+
+// apiServer is the phase after which the API server answers us: everything is applied from then on, and waited for at the end.
+const apiServer = "wait-control-plane/administrator"
+
+// Init makes a control plane, what a cluster needs beside it, and a cloud. Certificates and manifests are made while software is
+// installed, images are imported while the control plane starts, and all that is applied is applied at once.
+func Init() []host.Phase {
+	return slices.Concat(
+		[]host.Phase{
+			preflight.Phase(preflight.Init),
+			node.Software(), // after preflight
+			node.Kernel(),   // after preflight
+			node.Units(),    // after node-files/runtime
+			node.Images(imagesOfControlPlane(), imagesOfAddons(), imagesOfTheCloud(), otherImages()),
+		},
+		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, "images/control-plane"),
+		[]host.Phase{
+			after(addons.CNI(), apiServer, "images/addons"),
+			after(addons.Storage(), apiServer, "images/addons"),
+			after(addons.Ingress(), apiServer, "images/addons"),
+			after(addons.Database(), apiServer, "images/addons"),
+			after(operator.Install(), apiServer, "images/cloud"),
+			after(cloud.Settings(), "operator", "database"),
+			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
+			after(operator.Ready(), "operator", "ready"),
+			after(cloud.Create(), "cloud-settings", "operator-ready", "upload-config", "bootstrap-token"),
+		},
+	)
+}
+
+// Join makes a worker of this machine.
+func Join() []host.Phase {
+	return slices.Concat(
+		[]host.Phase{
+			preflight.Phase(preflight.Join),
+			node.Software(),
+			node.Kernel(),
+			node.Units(),
+			node.Images(imagesOfWorker(), otherImages()),
+		},
+		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, "images/worker"),
+	)
+}
+
+// Reset takes the machine out of its cluster and takes back what ocadm made on it.
+func Reset() []host.Phase {
+	return slices.Concat(kubernetes.ResetPhases(), node.ResetPhases())
+}
+
+// after says in the plan whom a phase waits for.
+func after(p host.Phase, names ...string) host.Phase {
+	p.After = names
+	return p
+}

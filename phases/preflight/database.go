@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func databaseChecks() []Check {
+	codes := []string{otherDatabase}
+	for _, c := range databaseCodes() {
+		codes = append(codes, c.code)
+	}
+	return []Check{{
+		Name: "MySQL", Short: "the cloud's database server can be reached and used", Codes: codes, Timeout: 20 * time.Second,
+		Applies: func(k Kind, c *config.Config) bool { return k == Init && c.Database.Host != "" },
+		run:     checkDatabase,
+	}}
+}
+
+const otherDatabase = "OCA-6099"
+
+type databaseCode struct {
+	class mysql.Class
+	code  string
+	what  string // the %s is host:port
+}
+
+func databaseCodes() []databaseCode {
+	return []databaseCode{
+		{mysql.Unreachable, "OCA-6001", "The database server %s cannot be reached"},
+		{mysql.AccessDenied, "OCA-6002", "The database server %s refuses the account"},
+		{mysql.HostNotAllowed, "OCA-6003", "The database server %s does not let this machine in"},
+		{mysql.HostBlocked, "OCA-6004", "The database server %s has blocked this machine"},
+		{mysql.AccountLocked, "OCA-6005", "The account is locked on the database server %s"},
+		{mysql.PasswordExpired, "OCA-6006", "The account's password has expired on the database server %s"},
+		{mysql.UnsupportedAuth, "OCA-6007", "The database server %s wants an authentication that is not supported"},
+		{mysql.TLSFailed, "OCA-6008", "No TLS connection to the database server %s can be made"},
+		{mysql.TooManyConnections, "OCA-6009", "The database server %s has no connection left"},
+		{mysql.TooOld, "OCA-6010", "The database server %s is too old"},
+		{mysql.ReadOnly, "OCA-6011", "The database server %s is read-only"},
+		{mysql.NoCreate, "OCA-6012", "The account may not create databases on %s"},
+		{mysql.NoCreateUser, "OCA-6013", "The account may not create users on %s"},
+		{mysql.NoGrantOption, "OCA-6014", "The account may not grant privileges on %s"},
+		{mysql.NoTable, "OCA-6015", "The account may not create or change tables on %s"},
+		{mysql.WeakPassword, "OCA-6016", "The password policy of the database server %s refuses generated passwords"},
+	}
+}
+
+func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
+	d := m.h.Config.Database
+	cfg := mysql.Config{Host: d.Host, Port: d.Port, User: d.User, Password: d.Password, Timeout: 5 * time.Second}
+	probe := mysql.Probe
+	if m.h.Config.Run.DryRun {
+		probe = mysql.Inspect // a dry run makes nothing, not even for a moment
+	}
+	rep, err := probe(ctx, cfg)
+	if err == nil {
+		return nil
+	}
+	var out []finding.Finding
+	for _, p := range rep.Problems {
+		out = append(out, databaseFinding(p))
+	}
+	if len(out) == 0 {
+		var p *mysql.Error
+		if errors.As(err, &p) {
+			return []finding.Finding{databaseFinding(p)}
+		}
+		out = append(out, failure(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))
+	}
+	return out
+}
+
+func databaseFinding(p *mysql.Error) finding.Finding {
+	f := failure(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, p.Remedy())
+	if i := slices.IndexFunc(databaseCodes(), func(c databaseCode) bool { return c.class == p.Class }); i >= 0 {
+		c := databaseCodes()[i]
+		f.Code, f.What = c.code, fmt.Sprintf(c.what, p.Server)
+	}
+	if p.Account != "" {
+		f.What += " (" + p.Account + ")"
+	}
+	if f.Remedy == "" {
+		f.Remedy = "see the database server's log"
+	}
+	f.Evidence = []string{p.Error()}
+	f.Err = p
+	return f
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func hostChecks() []Check {
+	return []Check{
+		{Name: "Root", Short: "the command runs as root", Codes: []string{"OCA-1001"}, run: checkRoot},
+		{Name: "System", Short: "Linux with systemd on a supported architecture", Codes: []string{"OCA-1002", "OCA-1003"}, run: checkSystem},
+		{Name: "NodeState", Short: "no other Kubernetes is on the machine", Codes: []string{"OCA-1004", "OCA-1005", "OCA-1006", "OCA-1007"}, run: checkNodeState},
+		{Name: "CPU", Short: "enough processors for a control plane", Codes: []string{"OCA-1008"}, Applies: onInit, run: checkCPU},
+		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
+		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},
+		{Name: "Cgroups", Short: "cgroup v2 with the controllers that the kubelet needs", Codes: []string{"OCA-1011", "OCA-1012"}, run: checkCgroups},
+		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013"}, run: checkKernel},
+		{Name: "Tools", Short: "programs that the kubelet calls are installed", Codes: []string{"OCA-1014", "OCA-1015"}, run: checkTools},
+		{Name: "Disk", Short: "enough space for images, etcd and pods", Codes: []string{"OCA-1016", "OCA-1017"}, run: checkDisk},
+		{Name: "Clock", Short: "the clock is synchronised", Codes: []string{"OCA-1018"}, run: checkClock},
+	}
+}
+
+func checkRoot(_ context.Context, m *machine) []finding.Finding {
+	if uid := m.h.Facts.UID; uid != 0 {
+		return []finding.Finding{NotRoot(uid)}
+	}
+	return nil
+}
+
+// NotRoot is told before anything else to who may not even read what ocadm knows of the machine.
+func NotRoot(uid int) finding.Finding {
+	return failure("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
+		"run it again with sudo")
+}
+
+func checkSystem(_ context.Context, m *machine) []finding.Finding {
+	var out []finding.Finding
+	if m.goos != "linux" || !m.h.Facts.Systemd {
+		out = append(out, failure("OCA-1002", "This machine does not run Linux with systemd",
+			"containerd and the kubelet are run as systemd services, and /run/systemd/system is not there",
+			"run ocadm on a machine that was booted with systemd, such as Debian 12; a container without it will not do"))
+	}
+	if arch := m.h.Facts.Arch; arch != "amd64" && arch != "arm64" {
+		out = append(out, failure("OCA-1003", "The processor architecture "+arch+" is not supported", "there are no images for it",
+			"use a machine with amd64 or arm64"))
+	}
+	return out
+}
+
+func checkCPU(_ context.Context, m *machine) []finding.Finding {
+	have := m.h.Facts.CPUs
+	if have >= m.limits.CPUs {
+		return nil
+	}
+	return []finding.Finding{failure("OCA-1008", "This machine has too few processors for a control plane",
+		fmt.Sprintf("it has %d, and at least %d are needed", have, m.limits.CPUs),
+		"give the machine more processors, or accept a slow cloud with --ignore-preflight-errors=CPU")}
+}
+
+func checkMemory(_ context.Context, m *machine) []finding.Finding {
+	need := m.limits.MemoryInit
+	if m.kind == Join {
+		need = m.limits.MemoryJoin
+	}
+	total := m.h.Facts.Memory
+	if total == 0 || total >= need { // 0: it would not tell
+		return nil
+	}
+	return []finding.Finding{failure("OCA-1009", "This machine has too little memory",
+		fmt.Sprintf("it has %s, and at least %s are needed", bytesText(total), bytesText(need)),
+		"give the machine more memory, or try nevertheless with --ignore-preflight-errors=Memory")}
+}
+
+func checkSwap(_ context.Context, m *machine) []finding.Finding {
+	devices := m.h.Facts.Swap
+	if len(devices) == 0 {
+		return nil
+	}
+	return []finding.Finding{failure("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "),
+		"swapoff -a && sed -i.bak '/\\sswap\\s/s/^/#/' /etc/fstab")}
+}
+
+func checkCgroups(_ context.Context, m *machine) []finding.Finding {
+	const remedy = "add to the kernel command line: cgroup_enable=memory cgroup_enable=cpuset, then restart the machine"
+	if m.h.Facts.Cgroup == 2 {
+		return lacking(words(m.read("/sys/fs/cgroup/cgroup.controllers")), []string{"cpu", "cpuset", "memory", "pids"}, remedy)
+	}
+	if !m.h.Config.Node.CgroupV1 {
+		return []finding.Finding{failure("OCA-1011", "This machine runs cgroup v1",
+			"Kubernetes 1.36 refuses it unless told otherwise, and later versions will not have it",
+			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or accept it for now with --allow-cgroup-v1")}
+	}
+	var enabled []string
+	for line := range strings.Lines(m.read("/proc/cgroups")) {
+		if f := words(line); len(f) == 4 && f[3] == "1" {
+			enabled = append(enabled, f[0])
+		}
+	}
+	return lacking(enabled, []string{"cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"}, remedy)
+}
+
+func lacking(have, need []string, remedy string) []finding.Finding {
+	missing := slices.DeleteFunc(slices.Clone(need), func(n string) bool { return slices.Contains(have, n) })
+	if len(missing) == 0 {
+		return nil
+	}
+	return []finding.Finding{failure("OCA-1012", "The kernel lacks cgroup controllers", "not enabled: "+strings.Join(missing, ", "), remedy)}
+}
+
+func checkTools(_ context.Context, m *machine) []finding.Finding {
+	lacks := func(names ...string) []string {
+		return slices.DeleteFunc(names, func(n string) bool {
+			return m.any("/usr/sbin/"+n) || m.any("/usr/bin/"+n) || m.any("/sbin/"+n) || m.any("/bin/"+n) || m.any("/usr/local/bin/"+n) || m.any("/usr/local/sbin/"+n)
+		})
+	}
+	var out []finding.Finding
+	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe"); len(l) > 0 {
+		out = append(out, failure("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
+			"apt-get install mount iproute2 systemd kmod (or what your system calls them)"))
+	}
+	if l := lacks("iptables", "ethtool"); len(l) > 0 {
+		out = append(out, warning("OCA-1015", "Programs are missing", "host ports of pods need iptables; other things may need "+strings.Join(l, ", "),
+			"apt-get install "+strings.Join(l, " ")))
+	}
+	return out
+}
+
+func checkDisk(_ context.Context, m *machine) []finding.Finding {
+	type demand struct {
+		path string
+		need uint64
+	}
+	demands := []demand{{"/var/lib/containerd", m.limits.DiskImages}, {"/var/lib/kubelet", m.limits.DiskKubelet}}
+	if m.kind == Init {
+		demands = append(demands, demand{"/var/lib/etcd", m.limits.DiskEtcd})
+	}
+	if m.ours() && m.initialised() {
+		return nil // what was free has become images and data; the kubelet watches the rest
+	}
+	type filesystem struct {
+		free, need uint64
+		paths      []string
+	}
+	var devices []uint64
+	on := map[uint64]*filesystem{}
+	var out []finding.Finding
+	for _, d := range demands {
+		device, free, err := m.disk(d.path)
+		if err != nil {
+			out = append(out, warning("OCA-1017", "The free space of "+d.path+" is unknown", err.Error(), "df -h "+d.path))
+			continue
+		}
+		if on[device] == nil {
+			on[device] = &filesystem{free: free}
+			devices = append(devices, device)
+		}
+		on[device].need += d.need
+		on[device].paths = append(on[device].paths, d.path)
+	}
+	for _, device := range devices {
+		if f := on[device]; f.free < f.need {
+			paths := strings.Join(f.paths, ", ")
+			out = append(out, failure("OCA-1016", "There is too little disk space for "+paths,
+				fmt.Sprintf("%s are free there, and %s are needed", bytesText(f.free), bytesText(f.need)),
+				"make room (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
+		}
+	}
+	return out
+}
+
+func checkClock(ctx context.Context, m *machine) []finding.Finding {
+	out, ok := m.output(ctx, "timedatectl", "show", "-p", "NTPSynchronized", "--value")
+	if !ok || strings.TrimSpace(out) != "no" {
+		return nil
+	}
+	return []finding.Finding{warning("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
+		"timedatectl set-ntp true, or install chrony")}
+}
+
+// feature is something that the kernel must have, built in or as a module.
+type feature struct {
+	module, option, why string
+	applies             func(*config.Config) bool
+}
+
+func features() []feature {
+	return []feature{
+		{module: "overlay", option: "CONFIG_OVERLAY_FS", why: "containerd"},
+		{module: "br_netfilter", option: "CONFIG_BRIDGE_NETFILTER", why: "traffic to services between pods of one node"},
+		{module: "vxlan", option: "CONFIG_VXLAN", why: "the pod network", applies: func(c *config.Config) bool { return c.Addons.CNI != "none" }},
+		{module: "nf_tables", option: "CONFIG_NF_TABLES", why: "kube-proxy", applies: func(c *config.Config) bool { return c.Cluster.ProxyMode != "iptables" }},
+		{module: "nf_conntrack", option: "CONFIG_NF_CONNTRACK", why: "kube-proxy"},
+	}
+}
+
+func checkKernel(_ context.Context, m *machine) []finding.Finding {
+	release := m.h.Facts.Kernel
+	known := m.exists("/lib/modules/" + release + "/modules.dep")
+	options := m.read("/boot/config-" + release)
+	var out []finding.Finding
+	for _, f := range features() {
+		if f.applies != nil && !f.applies(m.h.Config) || m.h.Facts.Features[f.module] || strings.Contains(options, f.option+"=y\n") {
+			continue
+		}
+		// No only when something says so: a kernel without module directory and configuration is given the benefit.
+		if !known && !strings.Contains(options, "# "+f.option+" is not set\n") {
+			continue
+		}
+		out = append(out, failure("OCA-1013", "The kernel lacks "+f.module, fmt.Sprintf("%s needs it (%s)", f.why, f.option),
+			fmt.Sprintf("modprobe %s; if that fails, install the modules of kernel %s, or another kernel", f.module, release)))
+	}
+	return out
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func joinChecks() []Check {
+	return []Check{{
+		Name: "ControlPlane", Short: "the control plane answers and takes the token", Timeout: 15 * time.Second,
+		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4111"},
+		Applies: func(k Kind, c *config.Config) bool {
+			return k == Join && c.Join.DiscoveryFile == ""
+		},
+		run: checkControlPlane,
+	}}
+}
+
+func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
+	if m.ours() && m.initialised() {
+		return nil // it has joined; the discovery phase tells whether it was this cluster
+	}
+	d, err := kubernetes.Discover(ctx, m.h.Config)
+	if err != nil {
+		if found := finding.Of(err); len(found) > 0 {
+			return found
+		}
+		return []finding.Finding{failure("OCA-4107", "What the control plane says of itself cannot be used", err.Error(),
+			"on a control-plane node: ocadm token create --print-join-command")}
+	}
+	if s := d.Skew.Abs(); s > maxSkew {
+		return []finding.Finding{warning("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),
+			"timedatectl set-ntp true on both, or install chrony")}
+	}
+	return nil
+}
+
+// maxSkew is the difference of clocks that is worth a warning.
+const maxSkew = 30 * time.Second

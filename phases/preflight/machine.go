@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Limits are what a machine must have. Zero values demand nothing.
+type Limits struct {
+	CPUs        int
+	MemoryInit  uint64 // bytes
+	MemoryJoin  uint64
+	DiskEtcd    uint64 // free bytes for /var/lib/etcd
+	DiskImages  uint64 // for /var/lib/containerd
+	DiskKubelet uint64 // for /var/lib/kubelet
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// DefaultLimits are the least with which a small cloud works.
+func DefaultLimits() Limits {
+	return Limits{
+		CPUs: 2, MemoryInit: 1700 * mib, MemoryJoin: 700 * mib,
+		DiskEtcd: 2 * gib, DiskImages: 8 * gib, DiskKubelet: 2 * gib,
+	}
+}
+
+// machine is what checks look at. What is no fact, file or program is a function, so that tests need no such machine.
+type machine struct {
+	h      *host.Host
+	kind   Kind
+	limits Limits
+
+	goos    string
+	disk    func(path string) (device, free uint64, err error)
+	dial    func(ctx context.Context, address string) error
+	resolve func(ctx context.Context, name string) ([]string, error)
+	getenv  func(string) string
+}
+
+func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
+	return &machine{
+		h: h, kind: kind, limits: limits,
+		goos: runtime.GOOS, disk: diskFree, dial: dial, resolve: net.DefaultResolver.LookupHost, getenv: os.Getenv,
+	}
+}
+
+func (m *machine) read(path string) string {
+	raw, err := m.h.Files.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+func (m *machine) exists(path string) bool { return m.h.Files.Exists(path) }
+
+func (m *machine) any(pattern string) bool {
+	found, err := m.h.Files.Glob(pattern)
+	return err == nil && len(found) > 0
+}
+
+// output is what a program prints; ok is false when it is not there or ends badly.
+func (m *machine) output(ctx context.Context, path string, args ...string) (out string, ok bool) {
+	res, err := m.h.Exec.Run(ctx, exec.Command{Path: path, Args: args})
+	return res.Stdout, err == nil
+}
+
+// ours tells whether an earlier init or join of ocadm got as far as Kubernetes: then what is found may be its own.
+func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.ConfigFile) }
+
+// initialised tells whether a kubelet belongs to a cluster here.
+func (m *machine) initialised() bool { return m.exists(kubernetes.KubeletKubeconfig) }
+
+// diskFree finds the file system that a path is or will be on.
+func diskFree(path string) (device, free uint64, err error) {
+	for {
+		var st unix.Statfs_t
+		err = unix.Statfs(path, &st)
+		if err == nil {
+			var info unix.Stat_t
+			if err := unix.Stat(path, &info); err != nil {
+				return 0, 0, fmt.Errorf("looking at %s: %w", path, err)
+			}
+			return info.Dev, st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block size is positive
+		}
+		if !errors.Is(err, fs.ErrNotExist) || path == "/" {
+			return 0, 0, fmt.Errorf("looking at %s: %w", path, err)
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+func dial(ctx context.Context, address string) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func bytesText(n uint64) string {
+	if n >= gib {
+		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
+	}
+	return fmt.Sprintf("%d MiB", n/mib)
+}
+
+func words(s string) []string { return strings.Fields(s) }

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+func networkChecks() []Check {
+	return []Check{
+		{Name: "Hostname", Short: "the node's name is a DNS name and resolves", Codes: []string{"OCA-1019", "OCA-1020"}, run: checkHostname},
+		{Name: "Resolver", Short: "pods can use the machine's name servers", Codes: []string{"OCA-1021", "OCA-1022"}, run: checkResolver},
+		{Name: "Ports", Short: "the ports of Kubernetes and the cloud are free", Codes: []string{"OCA-2001"}, run: checkPorts},
+		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
+		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
+		{Name: "Proxy", Short: "an HTTP proxy is not used for the cluster's own traffic", Codes: []string{"OCA-2006"}, run: checkProxy},
+		{Name: "Firewall", Short: "no firewall manager drops the cluster's rules", Codes: []string{"OCA-2007"}, run: checkFirewall},
+	}
+}
+
+func checkHostname(ctx context.Context, m *machine) []finding.Finding {
+	name := m.h.Config.Node.Name
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return []finding.Finding{failure("OCA-1019", fmt.Sprintf("%q cannot be the name of a node", name),
+			"it must be a DNS name: lower-case letters, digits, hyphens and dots, beginning and ending with a letter or digit",
+			"choose one with --node-name, or: hostnamectl set-hostname "+dnsName(name))}
+	}
+	addresses, err := m.resolve(ctx, name)
+	remedy := fmt.Sprintf("add to /etc/hosts: %s %s", m.h.Config.Node.IP, name)
+	if err != nil || len(addresses) == 0 {
+		return []finding.Finding{warning("OCA-1020", fmt.Sprintf("The name %s does not resolve", name), "some programs look up their own host", remedy)}
+	}
+	for _, a := range addresses {
+		if ip, err := netip.ParseAddr(a); err == nil && ip.IsLoopback() {
+			return []finding.Finding{warning("OCA-1020", fmt.Sprintf("The name %s resolves to the loopback address %s", name, a),
+				"programs that look up their own host will be reachable by nobody else", remedy)}
+		}
+	}
+	return nil
+}
+
+var notDNS = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+func dnsName(s string) string {
+	s = strings.Trim(notDNS.ReplaceAllString(strings.ToLower(s), "-"), "-.")
+	if s == "" {
+		return "node-1"
+	}
+	return s
+}
+
+func checkResolver(_ context.Context, m *machine) []finding.Finding {
+	file := "/etc/resolv.conf"
+	if m.exists("/run/systemd/resolve/resolv.conf") {
+		file = "/run/systemd/resolve/resolv.conf" // what the kubelet is given when systemd-resolved runs
+	}
+	var servers []string
+	for line := range strings.Lines(m.read(file)) {
+		if f := words(line); len(f) >= 2 && f[0] == "nameserver" {
+			servers = append(servers, f[1])
+		}
+	}
+	if len(servers) == 0 {
+		return []finding.Finding{warning("OCA-1022", "This machine has no name server", file+" names none: pods will only resolve names of the cluster",
+			"add a line to "+file+": nameserver ADDRESS")}
+	}
+	for _, s := range servers {
+		if ip, err := netip.ParseAddr(s); err == nil && ip.IsLoopback() {
+			return []finding.Finding{failure("OCA-1021", "The machine's name server is a loopback address",
+				fmt.Sprintf("%s names %s; in a pod that is the pod itself, and CoreDNS would ask itself for ever", file, s),
+				"name a server of the network in "+file+", or run systemd-resolved")}
+		}
+	}
+	return nil
+}
+
+type port struct {
+	number int
+	of     string
+}
+
+func (m *machine) ports() []port {
+	list := []port{{10250, "the kubelet"}, {10248, "the kubelet's health check"}, {10249, "kube-proxy"}, {10256, "kube-proxy's health check"}}
+	c := m.h.Config
+	controller := c.Node.AsController
+	if m.kind == Init {
+		controller = true
+		api := c.Node.BindPort
+		if api == 0 {
+			api = 6443
+		}
+		list = append(list, port{api, "the API server"}, port{2379, "etcd"}, port{2380, "etcd's peers"}, port{2381, "etcd's health check"},
+			port{10257, "the controller manager"}, port{10259, "the scheduler"})
+	}
+	if controller {
+		list = append(list, port{443, "the web console"})
+		if c.Addons.Ingress == "traefik" {
+			list = append(list, port{80, "the ingress"})
+		}
+	}
+	return list
+}
+
+func checkPorts(ctx context.Context, m *machine) []finding.Finding {
+	if m.ours() && m.initialised() {
+		return nil // the holders are the cluster's own programs
+	}
+	taken := listening(m.read("/proc/net/tcp") + m.read("/proc/net/tcp6"))
+	var holders map[int]string
+	var out []finding.Finding
+	for _, p := range m.ports() {
+		if !slices.Contains(taken, p.number) {
+			continue
+		}
+		if holders == nil {
+			text, _ := m.output(ctx, "ss", "-Hltnp")
+			holders = portHolders(text)
+		}
+		by := "another program"
+		if h := holders[p.number]; h != "" {
+			by = h
+		}
+		out = append(out, failure("OCA-2001", fmt.Sprintf("Port %d is taken", p.number), fmt.Sprintf("%s needs it, and %s listens on it", p.of, by),
+			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop what it names", p.number)))
+	}
+	return out
+}
+
+// listening are the TCP ports with a listener, from /proc/net/tcp and tcp6.
+func listening(proc string) []int {
+	const listen = "0A"
+	var out []int
+	for line := range strings.Lines(proc) {
+		f := words(line)
+		if len(f) < 4 || f[3] != listen {
+			continue
+		}
+		_, hexPort, ok := strings.Cut(f[1], ":")
+		raw, err := hex.DecodeString(hexPort)
+		if ok && err == nil && len(raw) == 2 {
+			out = append(out, int(raw[0])<<8|int(raw[1]))
+		}
+	}
+	return out
+}
+
+var ssUser = regexp.MustCompile(`users:\(\("([^"]+)",pid=(\d+)`)
+
+// portHolders reads the program of each port from what ss -Hltnp prints.
+func portHolders(text string) map[int]string {
+	out := map[int]string{}
+	for line := range strings.Lines(text) {
+		f := words(line)
+		user := ssUser.FindStringSubmatch(line)
+		if len(f) < 4 || user == nil {
+			continue
+		}
+		if n, err := strconv.Atoi(f[3][strings.LastIndex(f[3], ":")+1:]); err == nil {
+			out[n] = fmt.Sprintf("%s (process %s)", user[1], user[2])
+		}
+	}
+	return out
+}
+
+func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
+	var out []finding.Finding
+	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
+	switch {
+	case m.h.Config.Node.IP == "":
+		out = append(out, failure("OCA-2002", "The node has no address", "no interface with a default route has one", "name it: --node-ip ADDRESS"))
+	case err != nil:
+		out = append(out, failure("OCA-2002", fmt.Sprintf("%q is no IP address", m.h.Config.Node.IP), "--node-ip must be one", "--node-ip ADDRESS"))
+	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast():
+		out = append(out, failure("OCA-2002", fmt.Sprintf("%s cannot be the address of a node", ip), "other nodes cannot reach it", "name another one: --node-ip ADDRESS"))
+	default:
+		if f, bad := m.foreignAddress(ip); bad {
+			out = append(out, f)
+		}
+	}
+	if !hasDefaultRoute(m.read("/proc/net/route")) && m.read("/proc/net/ipv6_route") == "" {
+		out = append(out, warning("OCA-2003", "This machine has no default route", "packets to services and to registries have nowhere to go",
+			"ip route add default via GATEWAY"))
+	}
+	return out
+}
+
+func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
+	if len(m.h.Facts.Interfaces) == 0 {
+		return finding.Finding{}, false // they would not tell
+	}
+	var have []string
+	for _, l := range m.h.Facts.Interfaces {
+		for _, p := range l.Prefixes {
+			if p.Addr() == ip {
+				return finding.Finding{}, false
+			}
+			if !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
+				have = append(have, fmt.Sprintf("%s (%s)", p.Addr(), l.Name))
+			}
+		}
+	}
+	return failure("OCA-2002", fmt.Sprintf("%s is not an address of this machine", ip), "it has "+strings.Join(have, ", "), "name one of these: --node-ip ADDRESS"), true
+}
+
+func hasDefaultRoute(proc string) bool {
+	for line := range strings.Lines(proc) {
+		if f := words(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
+			return true
+		}
+	}
+	return false
+}
+
+// clusterLink tells an interface that a cluster made: its addresses are of the pod network by design.
+func clusterLink(name string) bool {
+	for _, p := range []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"} {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func checkNetworks(_ context.Context, m *machine) []finding.Finding {
+	type network struct {
+		name   string
+		prefix netip.Prefix
+	}
+	var nets []network
+	var out []finding.Finding
+	for _, s := range []struct{ name, flag, value string }{
+		{"the pod network", "--pod-network-cidr", m.h.Config.Cluster.PodNetworkCIDR},
+		{"the service network", "--service-cidr", m.h.Config.Cluster.ServiceCIDR},
+	} {
+		for cidr := range strings.SplitSeq(s.value, ",") {
+			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
+			if err != nil {
+				out = append(out, failure("OCA-2005", fmt.Sprintf("%q is no network", cidr), s.flag+" wants ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
+				continue
+			}
+			nets = append(nets, network{fmt.Sprintf("%s %s", s.name, p), p})
+		}
+	}
+	own := len(nets)
+	for _, l := range m.h.Facts.Interfaces {
+		for _, p := range l.Prefixes {
+			if !clusterLink(l.Name) && !p.Addr().IsLinkLocalUnicast() {
+				nets = append(nets, network{fmt.Sprintf("the network %s of interface %s", p.Masked(), l.Name), p})
+			}
+		}
+	}
+	for i := range own {
+		for j := i + 1; j < len(nets); j++ {
+			if nets[i].prefix.Overlaps(nets[j].prefix) {
+				out = append(out, failure("OCA-2004", fmt.Sprintf("%s and %s overlap", upperFirst(nets[i].name), nets[j].name),
+					"an address could mean two things", "choose others: --pod-network-cidr, --service-cidr"))
+			}
+		}
+	}
+	return out
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func checkProxy(_ context.Context, m *machine) []finding.Finding {
+	env := func(name string) string {
+		if v := m.getenv(name); v != "" {
+			return v
+		}
+		return m.getenv(strings.ToLower(name))
+	}
+	if env("HTTPS_PROXY") == "" && env("HTTP_PROXY") == "" {
+		return nil
+	}
+	c := m.h.Config
+	need := []string{c.Node.IP, c.Cluster.ServiceCIDR, c.Cluster.PodNetworkCIDR, ".svc", "." + c.Cluster.ServiceDNSDomain}
+	have := strings.Split(env("NO_PROXY"), ",")
+	missing := slices.DeleteFunc(slices.Clone(need), func(n string) bool { return n == "" || n == "." || excluded(n, have) })
+	if len(missing) == 0 {
+		return nil
+	}
+	all := append(slices.DeleteFunc(have, func(s string) bool { return s == "" }), missing...)
+	return []finding.Finding{warning("OCA-2006", "The cluster's own traffic would go through the HTTP proxy", "NO_PROXY lacks "+strings.Join(missing, ", "),
+		"export NO_PROXY="+strings.Join(all, ","))}
+}
+
+func excluded(n string, list []string) bool {
+	ip, err := netip.ParseAddr(n)
+	for _, e := range list {
+		e = strings.TrimSpace(e)
+		if e == n || e == "*" || strings.TrimPrefix(e, ".") == strings.TrimPrefix(n, ".") {
+			return true
+		}
+		if p, perr := netip.ParsePrefix(e); perr == nil && err == nil && p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
+	for _, unit := range []string{"firewalld", "ufw"} {
+		if _, active := m.output(ctx, "systemctl", "is-active", "--quiet", unit); active {
+			return []finding.Finding{warning("OCA-2007", unit+" is active", "it may drop traffic between nodes and pods",
+				"allow 6443, 10250 and 8472/udp between the nodes and the pod network, or: systemctl disable --now "+unit)}
+		}
+	}
+	return nil
+}

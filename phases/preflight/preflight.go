@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight looks at a machine before anything on it is changed, and tells everything at once that would make init or join
+// fail, each with what to do about it. It changes nothing; the one exception is the throw-away schema that proves a database account's
+// rights, which is not made in a dry run.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// Kind is the command that the machine is checked for.
+type Kind string
+
+// The kinds.
+const (
+	Init Kind = "init"
+	Join Kind = "join"
+)
+
+// Check is one look at the machine. Every finding of it carries its name, by which it can be ignored, and one of its codes.
+type Check struct {
+	Name  string
+	Short string // for the documentation
+	Codes []string
+	// Applies tells whether the check matters to a run; nil means that it always does.
+	Applies func(Kind, *config.Config) bool
+	// Timeout bounds it; 0 means checkTimeout.
+	Timeout time.Duration
+	run     func(context.Context, *machine) []finding.Finding
+}
+
+const checkTimeout = 3 * time.Second
+
+// Checks are all there are, in the order in which their findings are shown. A new one is a value here.
+func Checks() []Check {
+	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks(), settingsChecks(), joinChecks())
+}
+
+// Phase is the preflight phase of a command.
+func Phase(kind Kind) host.Phase {
+	return host.Phase{
+		Name: "preflight", Short: "Check the machine before anything is changed",
+		Long: "Runs every check at once and tells all that is wrong, each with what to do about it. --ignore-preflight-errors NAME turns a\n" +
+			"check's errors into warnings; \"all\" names every check.",
+		Example: "  ocadm " + string(kind) + " phase preflight\n  ocadm " + string(kind) + " phase preflight --ignore-preflight-errors=CPU,Memory",
+		Timeout: bundleTimeout + time.Minute, ReadOnly: true,
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			return report(Gather(ctx, h, kind, DefaultLimits()), h.Config.Run.IgnorePreflightErrors, r)
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			found := Gather(ctx, h, kind, DefaultLimits()).Ignore(h.Config.Run.IgnorePreflightErrors)
+			var lines []string
+			for _, f := range found.Warnings() {
+				lines = append(lines, "warning: "+f.Error())
+			}
+			return lines, found.Err()
+		},
+	}
+}
+
+func report(found finding.List, ignore []string, r workflow.Reporter) error {
+	for _, name := range ignore {
+		if !known(name) {
+			r.Info("warning: --ignore-preflight-errors names %q, which is no check", name)
+		}
+	}
+	found = found.Ignore(ignore)
+	for _, f := range found.Warnings() {
+		line := fmt.Sprintf("warning %s: %s", f.Code, f.Error())
+		if f.Remedy != "" {
+			line += " — " + f.Remedy
+		}
+		r.Info("%s", line)
+	}
+	return found.Err()
+}
+
+func known(name string) bool {
+	return strings.EqualFold(name, "all") || slices.ContainsFunc(Checks(), func(c Check) bool { return strings.EqualFold(c.Name, name) })
+}
+
+// Gather runs the checks that apply, all at the same time, and returns their findings in the order of the checks.
+func Gather(ctx context.Context, h *host.Host, kind Kind, limits Limits) finding.List {
+	return gather(ctx, newMachine(h, kind, limits), Checks())
+}
+
+func gather(ctx context.Context, m *machine, checks []Check) finding.List {
+	found := make([][]finding.Finding, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		if c.Applies != nil && !c.Applies(m.kind, m.h.Config) {
+			continue
+		}
+		wg.Go(func() {
+			timeout := c.Timeout
+			if timeout == 0 {
+				timeout = checkTimeout
+			}
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			found[i] = c.run(ctx, m)
+			for j := range found[i] {
+				found[i][j].Check = c.Name
+			}
+		})
+	}
+	wg.Wait()
+	return slices.Concat(found...)
+}
+
+func failure(code, what, cause, remedy string) finding.Finding {
+	return finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: cause, Remedy: remedy}
+}
+
+func warning(code, what, cause, remedy string) finding.Finding {
+	return finding.Finding{Code: code, Severity: finding.Warning, What: what, Cause: cause, Remedy: remedy}
+}
+
+func onInit(k Kind, _ *config.Config) bool { return k == Init }

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// goodMachine is a machine with which nothing is wrong.
+func goodMachine(t *testing.T) *machine {
+	t.Helper()
+	c := &config.Config{
+		Cluster: config.Cluster{KubernetesVersion: "v1.36.3", PodNetworkCIDR: "10.40.0.0/16", ServiceCIDR: "10.96.0.0/12", ServiceDNSDomain: "cluster.local"},
+		Node:    config.Node{Name: "node-1", IP: "192.0.2.11", BindPort: 6443},
+		Addons:  config.Addons{CNI: "flannel", Storage: "local-path", Ingress: "none"},
+	}
+	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		if c.Path == "systemctl" {
+			return exec.Result{ExitCode: 3}, errors.New("inactive")
+		}
+		return exec.Result{}, nil
+	}}
+	h, err := host.Fake(t.Context(), t.TempDir(), c, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"mount", "umount", "ip", "systemctl", "modprobe", "iptables", "ethtool"} {
+		put(t, h, "/usr/sbin/"+p, "")
+	}
+	put(t, h, "/etc/resolv.conf", "nameserver 192.0.2.1\n")
+	put(t, h, "/proc/net/route", "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n")
+	put(t, h, "/proc/net/tcp", tcpHeader+"   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1 1\n")
+	put(t, h, "/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n")
+	h.Facts = host.Facts{
+		Arch: "amd64", CPUs: 4, Memory: 8 * gib, Cgroup: 2, Systemd: true, Kernel: "6.1.0",
+		Interfaces: []host.Interface{{Name: "eth0", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}},
+		Features:   map[string]bool{"overlay": true, "br_netfilter": true, "vxlan": true, "nf_tables": true, "nf_conntrack": true},
+	}
+	m := newMachine(h, Init, DefaultLimits())
+	m.goos = "linux"
+	m.disk = func(string) (uint64, uint64, error) { return 1, 100 * gib, nil }
+	m.dial = func(context.Context, string) error { return nil }
+	m.resolve = func(context.Context, string) ([]string, error) { return []string{"192.0.2.11"}, nil }
+	m.getenv = func(string) string { return "" }
+	return m
+}
+
+const tcpHeader = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+func put(t *testing.T, h *host.Host, name, data string) {
+	t.Helper()
+	if err := (host.Files{Root: h.Files.Root}).WriteFile(name, []byte(data), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checksButJoin leaves out what asks a real control plane.
+func checksButJoin() []Check {
+	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks())
+}
+
+// emptyBundle is a bundle for a machine that holds nothing but a word.
+func emptyBundle(t *testing.T, arch, version string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "b.bundle")
+	word := bundle.FileSource{Path: "/bin/word", Mode: 0o755, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("word")), nil }}
+	info := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: version}
+	if err := bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestFindings(t *testing.T) {
+	tests := map[string]struct {
+		change func(*testing.T, *machine)
+		want   []string // codes; "w" before one marks a warning
+		says   string   // part of what, cause or remedy
+	}{
+		"good":               {func(*testing.T, *machine) {}, nil, ""},
+		"not root":           {func(_ *testing.T, m *machine) { m.h.Facts.UID = 1000 }, []string{"OCA-1001"}, "sudo"},
+		"no systemd":         {func(_ *testing.T, m *machine) { m.h.Facts.Systemd = false }, []string{"OCA-1002"}, "systemd"},
+		"other architecture": {func(_ *testing.T, m *machine) { m.h.Facts.Arch = "riscv64" }, []string{"OCA-1003"}, "amd64 or arm64"},
+		"somebody's kubeadm node": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			put(t, m.h, "/etc/kubernetes/manifests/etcd.yaml", "x")
+		}, []string{"OCA-1004"}, "ocadm reset"},
+		"k3s": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/k3s/k3s.yaml", "x") }, []string{"OCA-1005"}, "k3s-uninstall.sh"},
+		"ours, half made": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/pki/ca.crt", "x")
+			put(t, m.h, "/etc/kubernetes/manifests/etcd.yaml", "x")
+		}, nil, ""},
+		"ours, running": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			put(t, m.h, "/proc/net/tcp", tcpHeader+"   0: 00000000:192B 00000000:0000 0A 0 0 0 0\n")
+			m.disk = func(string) (uint64, uint64, error) { return 1, gib, nil }
+		}, nil, ""},
+		"ours, a worker": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: JoinConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+		}, []string{"OCA-1006"}, "a worker of a cluster"},
+		"ours, other networks": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.50.0.0/16\n")
+			put(t, m.h, "/var/lib/etcd/member/wal", "x")
+		}, []string{"OCA-1007"}, "--pod-network-cidr was 10.50.0.0/16 and is now 10.40.0.0/16"},
+		"one processor": {func(_ *testing.T, m *machine) { m.h.Facts.CPUs = 1 }, []string{"OCA-1008"}, "--ignore-preflight-errors=CPU"},
+		"little memory": {func(_ *testing.T, m *machine) { m.h.Facts.Memory = gib }, []string{"OCA-1009"}, "1.0 GiB"},
+		"swap":          {func(_ *testing.T, m *machine) { m.h.Facts.Swap = []string{"/dev/sdb2"} }, []string{"OCA-1010"}, "/dev/sdb2"},
+		"cgroup v1":     {func(_ *testing.T, m *machine) { m.h.Facts.Cgroup = 1 }, []string{"OCA-1011"}, "--allow-cgroup-v1"},
+		"cgroup v1 accepted": {func(t *testing.T, m *machine) {
+			m.h.Facts.Cgroup, m.h.Config.Node.CgroupV1 = 1, true
+			put(t, m.h, "/proc/cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\ncpuacct\t1\t1\t1\ncpuset\t1\t1\t1\ndevices\t1\t1\t1\nfreezer\t1\t1\t1\npids\t1\t1\t1\nmemory\t0\t1\t0\n")
+		}, []string{"OCA-1012"}, "not enabled: memory"},
+		"cgroup controllers": {func(t *testing.T, m *machine) { put(t, m.h, "/sys/fs/cgroup/cgroup.controllers", "cpu io pids") }, []string{"OCA-1012"}, "cpuset, memory"},
+		"kernel feature": {func(t *testing.T, m *machine) {
+			m.h.Facts.Features["vxlan"] = false
+			put(t, m.h, "/lib/modules/6.1.0/modules.dep", "")
+		}, []string{"OCA-1013"}, "modprobe vxlan"},
+		"kernel feature that tells nothing": {func(_ *testing.T, m *machine) { m.h.Facts.Features["nf_tables"] = false }, nil, ""},
+		"kernel feature not built": {func(t *testing.T, m *machine) {
+			m.h.Facts.Features["nf_tables"] = false
+			put(t, m.h, "/boot/config-6.1.0", "# CONFIG_NF_TABLES is not set\n")
+		}, []string{"OCA-1013"}, "nf_tables"},
+		"program missing": {func(t *testing.T, m *machine) {
+			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-1014"}, "calls ip"},
+		"small disk": {func(_ *testing.T, m *machine) {
+			m.disk = func(p string) (uint64, uint64, error) {
+				if p == "/var/lib/etcd" {
+					return 2, 100 * mib, nil
+				}
+				return 1, 100 * gib, nil
+			}
+		}, []string{"OCA-1016"}, "100 MiB are free there, and 2.0 GiB are needed"},
+		"disk shared by all": {func(_ *testing.T, m *machine) {
+			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
+		}, []string{"OCA-1016"}, "12.0 GiB are needed"},
+		"clock":                  {func(_ *testing.T, m *machine) { answer(m, "timedatectl", "no\n") }, []string{"w OCA-1018"}, "timedatectl set-ntp"},
+		"underscore in the name": {func(_ *testing.T, m *machine) { m.h.Config.Node.Name = "Cloud_POC" }, []string{"OCA-1019"}, "hostnamectl set-hostname cloud-poc"},
+		"name on the loopback": {func(_ *testing.T, m *machine) {
+			m.resolve = func(context.Context, string) ([]string, error) { return []string{"127.0.1.1"}, nil }
+		}, []string{"w OCA-1020"}, "/etc/hosts: 192.0.2.11 node-1"},
+		"loopback name server": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n") }, []string{"OCA-1021"}, "127.0.0.53"},
+		"systemd-resolved": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/resolv.conf", "nameserver 127.0.0.53\n")
+			put(t, m.h, "/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.1\n")
+		}, nil, ""},
+		"port taken": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/tcp", tcpHeader+"   0: 00000000:192B 00000000:0000 0A 0 0 0 0\n")
+			answer(m, "ss", "LISTEN 0 511 0.0.0.0:6443 0.0.0.0:* users:((\"nginx\",pid=4711,fd=6))\n")
+		}, []string{"OCA-2001"}, "nginx (process 4711)"},
+		"console's port taken": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/proc/net/tcp6", tcpHeader+"   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A 0 0 0 0\n")
+		}, []string{"OCA-2001"}, "the web console"},
+		"foreign address":  {func(_ *testing.T, m *machine) { m.h.Config.Node.IP = "192.0.2.99" }, []string{"OCA-2002"}, "192.0.2.11 (eth0)"},
+		"no address":       {func(_ *testing.T, m *machine) { m.h.Config.Node.IP = "" }, []string{"OCA-2002"}, "--node-ip"},
+		"loopback address": {func(_ *testing.T, m *machine) { m.h.Config.Node.IP = "127.0.0.1" }, []string{"OCA-2002"}, "--node-ip"},
+		"no default route": {func(t *testing.T, m *machine) { put(t, m.h, "/proc/net/route", "Iface\n") }, []string{"w OCA-2003"}, "default route"},
+		"node in the service network": {func(_ *testing.T, m *machine) {
+			m.h.Config.Node.IP = "10.98.0.11"
+			m.h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.98.0.11/24")}}}
+		}, []string{"OCA-2004"}, "The service network 10.96.0.0/12 and the network 10.98.0.0/24 of interface eth0 overlap"},
+		"pod and service network": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.PodNetworkCIDR = "10.100.0.0/16" }, []string{"OCA-2004"}, "overlap"},
+		"own pod network is there": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "cni0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.40.0.1/24")}})
+		}, nil, ""},
+		"no network": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.ServiceCIDR = "10.96.0.0" }, []string{"OCA-2005"}, "--service-cidr"},
+		"proxy": {func(_ *testing.T, m *machine) {
+			m.getenv = func(n string) string {
+				return map[string]string{"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "192.0.2.0/24,.svc,.cluster.local"}[n]
+			}
+		}, []string{"w OCA-2006"}, "lacks 10.96.0.0/12, 10.40.0.0/16"},
+		"firewalld": {func(_ *testing.T, m *machine) { answer(m, "systemctl", "active") }, []string{"w OCA-2007"}, "firewalld is active"},
+		"no registry": {func(_ *testing.T, m *machine) {
+			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
+		}, []string{"w OCA-2101"}, "registry.k8s.io:443"},
+		"no bundle there": {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
+		"bundle of another architecture": {func(t *testing.T, m *machine) {
+			m.h.Config.Node.Bundle = emptyBundle(t, "arm64", m.h.Config.Cluster.KubernetesVersion)
+		}, []string{"OCA-2305"}, "arm64"},
+		"bundle of another version": {func(t *testing.T, m *machine) {
+			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", "v1.35.0")
+		}, []string{"OCA-2306"}, "v1.35.0"},
+		"bundle without images": {func(t *testing.T, m *machine) {
+			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", m.h.Config.Cluster.KubernetesVersion)
+		}, []string{"OCA-2307"}, "kube-apiserver"},
+		"truncated bundle": {func(t *testing.T, m *machine) {
+			m.h.Config.Node.Bundle = emptyBundle(t, "amd64", m.h.Config.Cluster.KubernetesVersion)
+			if err := os.Truncate(m.h.Config.Node.Bundle, 1024); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-2303"}, "copy or download"},
+		"old containerd": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v1.6.20"}}
+		}, []string{"OCA-3001"}, "v1.6.20"},
+		"new containerd": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v2.4.2"}}
+		}, nil, ""},
+		"database is away": {func(_ *testing.T, m *machine) {
+			m.h.Config.Database = config.Database{Host: "127.0.0.1", Port: 1, User: "root", Password: "canary"}
+		}, []string{"OCA-6001"}, "127.0.0.1:1"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := goodMachine(t)
+			tt.change(t, m)
+			found := gather(t.Context(), m, checksButJoin())
+			var got []string
+			var said strings.Builder
+			for _, f := range found {
+				code := f.Code
+				if f.Severity == finding.Warning {
+					code = "w " + code
+				}
+				got = append(got, code)
+				said.WriteString(f.What + f.Cause + f.Remedy + "\n")
+				if f.What == "" || f.Remedy == "" || f.Check == "" || strings.HasSuffix(f.What, ".") {
+					t.Errorf("incomplete: %+v", f)
+				}
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("findings (-want +got):\n%s%s", d, said.String())
+			}
+			if !strings.Contains(said.String(), tt.says) || strings.Contains(said.String(), "canary") {
+				t.Errorf("they say:\n%s", said.String())
+			}
+		})
+	}
+}
+
+func own(t *testing.T, m *machine, text string) {
+	t.Helper()
+	if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answer(m *machine, program, out string) {
+	rec := m.h.Exec.(*host.Recorder)
+	old := rec.Answer
+	rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if c.Path == program {
+			return exec.Result{Stdout: out}, nil
+		}
+		return old(c)
+	}
+}
+
+// Checks are known by name and code, so both are unique, and every finding of a check carries one of its codes.
+func TestChecksAreDistinct(t *testing.T) {
+	names, codes := map[string]bool{}, map[string]string{}
+	shape := regexp.MustCompile(`^OCA-\d{4}$`)
+	for _, c := range Checks() {
+		if names[c.Name] || c.Short == "" || len(c.Codes) == 0 || c.run == nil || !regexp.MustCompile(`^[A-Z][A-Za-z]+$`).MatchString(c.Name) {
+			t.Errorf("check %q is incomplete or there twice", c.Name)
+		}
+		names[c.Name] = true
+		for _, code := range c.Codes {
+			if codes[code] != "" || !shape.MatchString(code) {
+				t.Errorf("code %s of %s is malformed, or of %s too", code, c.Name, codes[code])
+			}
+			codes[code] = c.Name
+		}
+	}
+}
+
+func TestChecksHaveTheirTime(t *testing.T) {
+	for _, c := range Checks() {
+		if have := Phase(Init).Timeout; c.Timeout >= have {
+			t.Errorf("%s may take %s, and the phase ends after %s", c.Name, c.Timeout, have)
+		}
+	}
+}
+
+func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
+	m := goodMachine(t)
+	m.h.Facts.UID, m.h.Facts.CPUs, m.h.Facts.Swap = 1000, 1, []string{"/swap"}
+	found := gather(t.Context(), m, checksButJoin())
+	if len(found.Errors()) != 3 {
+		t.Fatalf("found %v", found)
+	}
+	if err := report(found, nil, story{}); finding.ExitStatus(err) != finding.ExitPreflight {
+		t.Errorf("exit status %d", finding.ExitStatus(err))
+	}
+	err := report(found, []string{"cpu", "SWAP"}, story{})
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-1001" {
+		t.Errorf("after ignoring two: %v", err)
+	}
+	if err := report(found, []string{"all"}, story{}); err != nil {
+		t.Errorf("after ignoring all: %v", err)
+	}
+}
+
+type story struct{}
+
+func (story) Info(string, ...any)           {}
+func (story) Output(string)                 {}
+func (story) Waiting(string, string)        {}
+func (story) Progress(int64, int64, string) {}
+func (story) Changed(string, ...any)        {}
+
+func TestImagesOfARun(t *testing.T) {
+	m := goodMachine(t)
+	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.1"}
+	init, err := Images(m.h.Config, Init)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := Images(m.h.Config, Join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"registry.k8s.io/etcd:3.6.8-0", "ghcr.io/flannel-io/flannel:v0.28.4", "registry.example.org/keystone:v4.0.1"} {
+		if !slices.Contains(init, want) {
+			t.Errorf("init does not need %s", want)
+		}
+	}
+	if slices.Contains(join, "registry.k8s.io/etcd:3.6.8-0") || !slices.Contains(join, "registry.k8s.io/kube-proxy:v1.36.3") {
+		t.Errorf("join needs %v", join)
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	ocadm "yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// bundleTimeout bounds reading a whole bundle, gigabytes from a slow disk.
+const bundleTimeout = 10 * time.Minute
+
+func softwareChecks() []Check {
+	return []Check{
+		{Name: "Bundle", Short: "the bundle is whole, for this machine, and holds every image", Timeout: bundleTimeout,
+			Codes: []string{bundle.CodeUnreadable, bundle.CodeNotABundle, bundle.CodeTruncated, bundle.CodeCorrupt,
+				bundle.CodeWrongPlatform, bundle.CodeWrongVersion, bundle.CodeMissingImages, bundle.CodeMissingFile},
+			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
+		{Name: "Registry", Short: "registries can be reached when no bundle is given", Codes: []string{"OCA-2101"},
+			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkRegistry},
+		{Name: "Containerd", Short: "an installed containerd is new enough", Codes: []string{"OCA-3001"}, run: checkContainerd},
+	}
+}
+
+func checkBundle(ctx context.Context, m *machine) []finding.Finding {
+	b := m.h.Bundle
+	if b == nil {
+		opened, err := bundle.Open(ctx, m.h.Config.Node.Bundle)
+		if err != nil {
+			return bundleFindings(err)
+		}
+		defer func() { _ = opened.Close() }() // it was only read
+		b = opened
+	}
+	out := bundleFindings(b.CheckPlatform(m.h.Facts.Arch, m.h.Config.Cluster.KubernetesVersion))
+	if len(out) > 0 {
+		return out // what is for another machine need not be read further
+	}
+	need, err := Images(m.h.Config, m.kind)
+	if err != nil {
+		return bundleFindings(err)
+	}
+	return append(bundleFindings(b.CheckImages(need)), bundleFindings(b.Verify(ctx, nil))...)
+}
+
+func bundleFindings(err error) []finding.Finding {
+	if err == nil {
+		return nil
+	}
+	if l := finding.Of(err); len(l) > 0 {
+		return l
+	}
+	what := "The bundle cannot be used"
+	if errors.Is(err, context.DeadlineExceeded) {
+		what = "The bundle could not be read in time"
+	}
+	return []finding.Finding{failure(bundle.CodeUnreadable, what, err.Error(), "copy it to a local disk and try again")}
+}
+
+// Images are all that a run will need on the machine: those of Kubernetes, of the addons, of the operator and the chosen cloud. Sorted.
+func Images(c *config.Config, kind Kind) ([]string, error) {
+	list, err := kubernetes.Images(c)
+	if kind == Join {
+		list, err = kubernetes.WorkerImages(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if c.Addons.CNI == "" || c.Addons.CNI == "flannel" {
+		names = append(names, "flannel", "flannel-cni-plugin")
+	}
+	if kind == Init && (c.Addons.Storage == "" || c.Addons.Storage == "local-path") {
+		names = append(names, "local-path-provisioner", "busybox")
+	}
+	if kind == Init && c.Addons.Ingress == "traefik" {
+		names = append(names, "traefik")
+	}
+	if kind == Init && c.Database.Host == "" {
+		names = append(names, "mariadb")
+	}
+	for _, n := range names {
+		ref, err := table.Ref(n, c.Cluster.ImageRepository)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, ref)
+	}
+	if kind == Init {
+		list = append(list, images.OperatorRef(c.Cluster.ImageRepository, cmp.Or(c.Cloud.OperatorVersion, ocadm.Version)))
+	}
+	list = append(list, c.Cloud.Images...)
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
+	c := m.h.Config
+	repository := cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, "registry.k8s.io")
+	host, _, _ := strings.Cut(repository, "/")
+	address := host
+	if !strings.Contains(host, ":") {
+		address = host + ":443"
+	}
+	err := m.dial(ctx, address)
+	if err == nil || m.getenv("HTTPS_PROXY") != "" || m.getenv("https_proxy") != "" {
+		return nil
+	}
+	return []finding.Finding{warning("OCA-2101", fmt.Sprintf("The registry %s cannot be reached, and no bundle was given", host), err.Error(),
+		"give --bundle FILE, or a registry that this machine reaches: --image-repository HOST/PATH")}
+}
+
+// oldestContainerd is the first release that Kubernetes 1.36 supports.
+const oldestContainerd = "2.0.0"
+
+func checkContainerd(_ context.Context, m *machine) []finding.Finding {
+	p, installed := m.h.Facts.Programs["containerd"]
+	if !installed {
+		return nil // it will be
+	}
+	have, err := version.ParseGeneric(p.Version)
+	if err != nil || have.AtLeast(version.MustParseGeneric(oldestContainerd)) {
+		return nil // a version of an unknown form is given the benefit
+	}
+	return []finding.Finding{failure("OCA-3001", "The installed containerd is too old",
+		fmt.Sprintf("%s is %s, and Kubernetes 1.36 needs %s", p.Path, p.Version, oldestContainerd),
+		"remove it, and ocadm installs its own: apt-get remove containerd containerd.io")}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// checkNodeState tells a machine that ocadm may work on (fresh, or one of its own) from somebody else's node.
+func checkNodeState(_ context.Context, m *machine) []finding.Finding {
+	for _, other := range []struct{ name, path, remove string }{
+		{"k3s or RKE2", "/etc/rancher", "k3s-uninstall.sh"},
+		{"k3s", "/var/lib/rancher/k3s/server", "k3s-uninstall.sh"},
+		{"k0s", "/var/lib/k0s", "k0s stop; k0s reset"},
+		{"MicroK8s", "/var/snap/microk8s", "snap remove microk8s"},
+	} {
+		if m.exists(other.path) {
+			return []finding.Finding{failure("OCA-1005", "Another Kubernetes is on this machine", other.name+" has left "+other.path,
+				"remove it first: "+other.remove)}
+		}
+	}
+	signs := m.kubernetesSigns()
+	if len(signs) == 0 {
+		return nil
+	}
+	if !m.ours() {
+		f := failure("OCA-1004", "This machine is a Kubernetes node already, and ocadm did not make it one",
+			"there is "+strings.Join(signs, ", "), "if nobody needs that node any more: ocadm reset")
+		f.Evidence = signs
+		return []finding.Finding{f}
+	}
+	earlier := m.read(kubernetes.ConfigFile)
+	isJoin := strings.Contains(earlier, "kind: JoinConfiguration\n")
+	if isJoin != (m.kind == Join) {
+		was, now := "the first control-plane node of its cluster", "join"
+		if isJoin {
+			was, now = "a worker of a cluster", "init"
+		}
+		return []finding.Finding{failure("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
+			"to begin anew: ocadm reset")}
+	}
+	if m.kind == Init {
+		return m.changedNetworks(earlier)
+	}
+	return nil
+}
+
+func (m *machine) kubernetesSigns() []string {
+	var signs []string
+	for _, p := range []string{kubernetes.AdminKubeconfig, kubernetes.KubeletKubeconfig, "/etc/kubernetes/bootstrap-kubelet.conf",
+		"/etc/kubernetes/pki/ca.crt", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member"} {
+		if m.exists(p) {
+			signs = append(signs, p)
+		}
+	}
+	if m.any("/etc/kubernetes/manifests/*.yaml") {
+		signs = append(signs, "/etc/kubernetes/manifests/*.yaml")
+	}
+	return signs
+}
+
+// changedNetworks refuses a second init with networks that the existing cluster cannot change to.
+func (m *machine) changedNetworks(earlier string) []finding.Finding {
+	if !m.exists("/var/lib/etcd/member") {
+		return nil
+	}
+	type networking struct {
+		PodSubnet     string `json:"podSubnet"`
+		ServiceSubnet string `json:"serviceSubnet"`
+		DNSDomain     string `json:"dnsDomain"`
+	}
+	var was networking
+	for _, doc := range bytes.Split([]byte(earlier), []byte("---\n")) {
+		var c struct {
+			Kind       string     `json:"kind"`
+			Networking networking `json:"networking"`
+		}
+		if yaml.Unmarshal(doc, &c) == nil && c.Kind == "ClusterConfiguration" {
+			was = c.Networking
+		}
+	}
+	c := m.h.Config.Cluster
+	var changed []string
+	for _, s := range []struct{ flag, was, now string }{
+		{"--pod-network-cidr", was.PodSubnet, c.PodNetworkCIDR},
+		{"--service-cidr", was.ServiceSubnet, c.ServiceCIDR},
+		{"--service-dns-domain", was.DNSDomain, c.ServiceDNSDomain},
+	} {
+		if s.was != "" && s.was != s.now {
+			changed = append(changed, fmt.Sprintf("%s was %s and is now %s", s.flag, s.was, s.now))
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	return []finding.Finding{failure("OCA-1007", "The cluster on this machine was made with other networks", strings.Join(changed, "; "),
+		"give the earlier values again, or begin anew: ocadm reset")}
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Package e2e walks the whole way on lab machines: bad input first, while the machines are still fresh, then init, join, cloud, login,
+// the same again, delete, reset. One test with ordered steps: each needs the one before it.
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/test/journey"
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/debian"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+const version = "v4.0.1"
+
+// repository is the root of the checkout, seen from this package.
+const repository = "../.."
+
+type suite struct {
+	*journey.Journey
+	db *mariadb.Server
+	// fresh is what there was on the machines before anything.
+	fresh map[int]map[string]string
+}
+
+func TestCloud(t *testing.T) {
+	if err := journey.Root(); err != nil {
+		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	s := setUp(t)
+	// A failed step makes those after it pointless: they need what it should have made.
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"bad input changes nothing", s.badInput},
+		{"dry run touches nothing", s.dryRun},
+		{"init is killed", s.killed},
+		{"init", s.init},
+		{"init again changes nothing", s.initAgain},
+		{"dry runs on a node touch nothing", s.dryRunAfter},
+		{"no secret is told", s.noSecret},
+		{"join", s.join},
+		{"bad joins", s.badJoins},
+		{"cloud", s.cloud},
+		{"malformed clouds are refused", s.malformed},
+		{"web and login", s.web},
+		{"delete the cloud", s.deleteCloud},
+		{"reset", s.reset},
+		{"init after reset", s.initAfterReset},
+		{"reset without an API server", s.resetWithoutAPIServer},
+	} {
+		if !t.Run(step.name, step.run) {
+			break
+		}
+	}
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+func logf(t *testing.T) func(string, ...any) {
+	start := time.Now()
+	return func(format string, args ...any) {
+		t.Logf("[%5.1f s] "+format, append([]any{time.Since(start).Seconds()}, args...)...)
+	}
+}
+
+func setUp(t *testing.T) *suite {
+	t.Helper()
+	ctx, log := t.Context(), logf(t)
+	lab := labName(t)
+	lock(t, lab, log)
+	if err := debian.Prepare(ctx, log); err != nil {
+		t.Fatal(err)
+	}
+	ocadm := abs(t, "bin/ocadm")
+	build := exec.CommandContext(ctx, "make", "--no-print-directory", "-C", repository, "bin/ocadm")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building bin/ocadm: %v\n%s", err, out)
+	}
+	bundle := abs(t, "dist/ocadm.bundle")
+	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Ocadm: ocadm, Logf: log}); err != nil {
+		t.Fatal(err)
+	}
+	// What an interrupted run left is in the way.
+	if err := machine.Down(ctx, lab, log); err != nil && !errors.Is(err, machine.ErrNoLab) {
+		t.Fatal(err)
+	}
+	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if left, err := l.Residue(); err != nil || len(left) > 0 {
+			t.Errorf("the lab left %v (%v)", left, err)
+		}
+	})
+	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &suite{Journey: &journey.Journey{Lab: l, Story: testWriter{t}}, db: db, fresh: map[int]map[string]string{}}
+	for i := range l.Nodes() {
+		s.fresh[i+1] = s.look(t, i+1)
+	}
+	return s
+}
+
+// labName is this checkout's own: others on the same host have theirs.
+func labName(t *testing.T) string {
+	t.Helper()
+	sum := sha256.Sum256([]byte(abs(t, ".")))
+	return "e2e-" + hex.EncodeToString(sum[:3])
+}
+
+// lock keeps runs of one checkout from taking each other's machines away. The kernel drops it with the process.
+func lock(t *testing.T, lab string, log func(string, ...any)) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-"+lab+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		log("waiting for another run in this checkout to end")
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = f.Close() })
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	p, err := filepath.Abs(filepath.Join(repository, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// testWriter passes the story on to the test's log.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// database are the flags of the external database; the password goes through a file.
+func (s *suite) database(t *testing.T, node int) []string {
+	t.Helper()
+	const file = "/run/mysql-password"
+	if err := s.Lab.Node(node).Write(t.Context(), file, 0o600, strings.NewReader(s.db.RootPassword+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--mysql-host", s.db.Host, "--mysql-port", strconv.Itoa(s.db.Port), "--mysql-user", "root", "--mysql-password-file", file}
+}
+
+func (s *suite) init(t *testing.T) {
+	if err := s.Init(t.Context(), s.database(t, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={.items[0].status.conditions[?(@.type=="Ready")].status}`)
+	if err != nil || out != "True" {
+		t.Fatalf("node 1 Ready = %q, %v", out, err)
+	}
+}
+
+// initAgain runs the same command again: it must succeed, and change nothing.
+func (s *suite) initAgain(t *testing.T) {
+	before := s.revision(t)
+	if err := s.Init(t.Context(), s.database(t, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	if after := s.revision(t); after != before {
+		t.Errorf("a second init changed objects:\nbefore %s\nafter  %s", before, after)
+	}
+}
+
+// revision are the generations of what init made.
+func (s *suite) revision(t *testing.T) string {
+	t.Helper()
+	out, err := s.Kubectl(t.Context(), "get", "deployments,daemonsets,statefulsets", "-A", "--sort-by=.metadata.uid",
+		"-o", `jsonpath={range .items[*]}{.kind}/{.metadata.name}:{.metadata.uid}:{.metadata.generation} {end}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// join runs the same command twice: the second time nothing is left to do.
+func (s *suite) join(t *testing.T) {
+	for range 2 {
+		if err := s.Join(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := s.Kubectl(t.Context(), "get", "node", "node2", "-o", `jsonpath={.metadata.labels.onecloud\.yunion\.io/host}`)
+	if err != nil || out != "enable" {
+		t.Fatalf("label onecloud.yunion.io/host of node 2 = %q, %v", out, err)
+	}
+}
+
+func (s *suite) cloud(t *testing.T) {
+	err := s.Timed("cluster create", func() error {
+		_, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait")
+		return err
+	})
+	if err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	if err := s.AllAvailable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Kubectl(t.Context(), "get", "oc", "-n", "onecloud")
+	if err != nil || !strings.Contains(out, "keystone:"+version) {
+		t.Errorf("kubectl get oc: %q, %v", out, err)
+	}
+	// Created again: the same cloud, nothing changed.
+	if _, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait"); err != nil {
+		t.Error(err)
+	}
+}
+
+// explain prints what helps to understand a cloud that does not come up.
+func (s *suite) explain(t *testing.T) {
+	for _, argv := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"}, {"-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.status}"},
+		{"-n", "onecloud", "logs", "deployment/onecloud-operator", "--tail=60"}, {"-n", "onecloud", "get", "events", "--sort-by=.lastTimestamp"},
+	} {
+		out, err := s.Kubectl(context.WithoutCancel(t.Context()), argv...)
+		t.Logf("$ kubectl %s\n%s%v", strings.Join(argv, " "), out, err)
+	}
+}
+
+func (s *suite) web(t *testing.T) {
+	page, err := s.Web(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.ToLower(page), "<html") {
+		t.Errorf("the console answers %.80q", page)
+	}
+	token, err := s.Login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token == "" {
+		t.Error("the token is empty")
+	}
+}
+
+func (s *suite) deleteCloud(t *testing.T) {
+	err := s.Timed("cluster delete", func() error {
+		_, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "delete", "--yes", "--wait")
+		return err
+	})
+	if err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	// The garbage collector takes Services and the like away after the cloud itself is gone.
+	_, err = s.Kubectl(t.Context(), "-n", "onecloud", "wait", "--for=delete", "deployments,statefulsets,daemonsets,services",
+		"-l", "app.kubernetes.io/name=onecloud-cluster", "--timeout=120s")
+	if err != nil {
+		t.Errorf("left of the cloud: %v", err)
+	}
+}
+
+// reset takes both machines back, worker first.
+func (s *suite) reset(t *testing.T) {
+	for _, node := range []int{2, 1} {
+		s.takeBack(t, node)
+	}
+}
+
+// takeBack resets a machine, twice; then it must be as it was before it became a node.
+func (s *suite) takeBack(t *testing.T, node int) {
+	t.Helper()
+	for range 2 {
+		err := s.Timed(fmt.Sprintf("reset node %d", node), func() error {
+			_, err := s.On(t.Context(), node, journey.Ocadm, "reset", "--force")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, fmt.Sprintf("node %d after reset", node), s.fresh[node], s.look(t, node))
+}
+
+// initAfterReset makes another cluster of the same machines without a restart, with the embedded database this time.
+func (s *suite) initAfterReset(t *testing.T) {
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "statefulset", "ocadm-mysql", "-o", "jsonpath={.status.readyReplicas}")
+	if err != nil || out != "1" {
+		t.Errorf("the embedded database has %q ready pods, %v", out, err)
+	}
+	if err := s.Join(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resetWithoutAPIServer takes both machines back when nobody answers any more.
+func (s *suite) resetWithoutAPIServer(t *testing.T) {
+	const stop = `rm /etc/kubernetes/manifests/kube-apiserver.yaml; while ss -Hltn 'sport = :6443' | grep -q .; do sleep 0.2; done`
+	if _, err := s.On(t.Context(), 1, "sh", "-c", stop); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []int{1, 2} {
+		s.takeBack(t, node)
+	}
+}

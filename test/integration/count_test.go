@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// counters count what the operator asks of databases and services.
+type counters struct {
+	mu         sync.Mutex
+	statements []string
+	requests   []string
+}
+
+func (c *counters) statement(verb string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.statements = append(c.statements, verb)
+}
+
+func (c *counters) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(request *http.Request) (*http.Response, error) {
+		c.mu.Lock()
+		c.requests = append(c.requests, request.Method+" "+strings.SplitN(request.URL.Host, ".", 2)[0]+request.URL.Path)
+		c.mu.Unlock()
+		return next.RoundTrip(request)
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// work is what the operator asked of everybody in some span of time.
+type work struct {
+	kubernetes         []harness.Request
+	statements, others []string
+}
+
+// count runs something and tells what the operator did meanwhile.
+func (r *rig) count(do func()) work {
+	r.t.Helper()
+	r.counters.mu.Lock()
+	statements, others := len(r.counters.statements), len(r.counters.requests)
+	r.counters.mu.Unlock()
+	requests, err := r.cluster.Count(r.t.Context(), harness.Filter{User: operatorUser}, func() error { do(); return nil })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.counters.mu.Lock()
+	defer r.counters.mu.Unlock()
+	return work{requests, slices.Clone(r.counters.statements[statements:]), slices.Clone(r.counters.requests[others:])}
+}
+
+// writes are the requests to Kubernetes that change something, without what only tells: events and the status of the cloud.
+func (w work) writes() []string {
+	var out []string
+	for _, q := range w.kubernetes {
+		tells := q.Resource == "events" || q.Resource == "onecloudclusters" && q.Subresource == "status"
+		if !tells && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, q.Verb) {
+			out = append(out, fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name))
+		}
+	}
+	return out
+}
+
+// outside is everything asked of databases and services.
+func (w work) outside() []string { return slices.Concat(w.statements, w.others) }
+
+// refused are the requests that the API server forbade.
+func (w work) refused() []string {
+	var out []string
+	for _, q := range w.kubernetes {
+		if q.Code == 401 || q.Code == 403 {
+			out = append(out, q.String())
+		}
+	}
+	return out
+}
+
+// summary is a line for people.
+func (w work) summary() string {
+	kinds := map[string]int{}
+	for _, q := range w.kubernetes {
+		what := q.Verb + " " + q.Resource
+		if q.Subresource != "" {
+			what += "/" + q.Subresource
+		}
+		kinds[what]++
+	}
+	services := map[string]int{}
+	for _, o := range w.others {
+		_, rest, _ := strings.Cut(o, " ")
+		host, _, _ := strings.Cut(rest, "/")
+		services[host]++
+	}
+	return fmt.Sprintf("Kubernetes %d (%s); SQL %d; services %d (%s)", len(w.kubernetes), tally(kinds), len(w.statements), len(w.others), tally(services))
+}
+
+func tally(m map[string]int) string {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		if m[a] != m[b] {
+			return m[b] - m[a]
+		}
+		return strings.Compare(a, b)
+	})
+	var parts []string
+	for _, k := range keys {
+		parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// harnessAgent is the user agent of the harness itself; its requests are never counted.
+const harnessAgent = "ocadm-integration-harness"
+
+// Mark is a moment in the audit log.
+type Mark int64
+
+// Request is one line of the audit log.
+type Request struct {
+	Verb, URI, UserAgent, User                    string
+	Group, Resource, Subresource, Namespace, Name string
+	Code                                          int
+	Time                                          time.Time
+}
+
+func (r Request) String() string {
+	return fmt.Sprintf("%s %s %d (%s, %s)", r.Verb, r.URI, r.Code, r.User, r.UserAgent)
+}
+
+// Filter says which requests to keep. The zero value keeps all but watches, leases and the harness' own.
+type Filter struct {
+	// UserAgent, when set, must be contained in the request's.
+	UserAgent string
+	// User, when set, must be the user, or the impersonated one.
+	User string
+	// Watches and Leases keep those too.
+	Watches, Leases bool
+}
+
+// Mark makes a request that stands in the audit log as a mark, and waits until it is there: all requests that were answered before
+// lie before it.
+func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
+	word := rand.Text()
+	config := c.Config(Admin)
+	config.UserAgent = harnessAgent
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, fmt.Errorf("making a client: %w", err)
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/version?mark="+word, nil)
+	if err != nil {
+		return 0, fmt.Errorf("making a mark: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("making a mark: %w", err)
+	}
+	_ = response.Body.Close()
+	for {
+		data, err := c.readAudit(0)
+		if err != nil {
+			return 0, err
+		}
+		if i := bytes.Index(data, []byte(word)); i >= 0 {
+			if end := bytes.IndexByte(data[i:], '\n'); end >= 0 {
+				return Mark(i + end + 1), nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("waiting for a mark in the audit log: %w", ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Requests returns what lies between two marks and passes the filter, in the order of their ends.
+func (c *Cluster) Requests(from, to Mark, f Filter) ([]Request, error) {
+	data, err := c.readAudit(from)
+	if err != nil {
+		return nil, err
+	}
+	var found []Request
+	for line := range bytes.Lines(data[:to-from]) {
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		if r, ended := e.request(); ended && f.keeps(r) {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+// Count runs something and counts the requests made meanwhile.
+func (c *Cluster) Count(ctx context.Context, f Filter, do func() error) ([]Request, error) {
+	from, err := c.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := do(); err != nil {
+		return nil, err
+	}
+	to, err := c.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Requests(from, to, f)
+}
+
+func (f Filter) keeps(r Request) bool {
+	switch {
+	case strings.Contains(r.UserAgent, harnessAgent):
+		return false
+	case f.UserAgent != "" && !strings.Contains(r.UserAgent, f.UserAgent):
+		return false
+	case f.User != "" && f.User != r.User:
+		return false
+	case !f.Leases && r.Resource == "leases":
+		return false
+	}
+	return f.Watches || r.Verb != "watch"
+}
+
+type event struct {
+	Stage, RequestURI, Verb, UserAgent string
+	StageTimestamp                     time.Time
+	User, ImpersonatedUser             struct{ Username string }
+	ResponseStatus                     struct{ Code int }
+	ObjectRef                          struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+}
+
+// request tells whether the event ends a request; a watch counts when it begins.
+func (e event) request() (Request, bool) {
+	stages := []string{"ResponseComplete", "Panic"}
+	if e.Verb == "watch" {
+		stages = []string{"ResponseStarted"}
+	}
+	user := e.User.Username
+	if e.ImpersonatedUser.Username != "" {
+		user = e.ImpersonatedUser.Username
+	}
+	o := e.ObjectRef
+	return Request{
+		Verb: e.Verb, URI: e.RequestURI, UserAgent: e.UserAgent, User: user, Code: e.ResponseStatus.Code, Time: e.StageTimestamp,
+		Group: o.APIGroup, Resource: o.Resource, Subresource: o.Subresource, Namespace: o.Namespace, Name: o.Name,
+	}, slices.Contains(stages, e.Stage)
+}
+
+func (c *Cluster) readAudit(from Mark) ([]byte, error) {
+	file, err := os.Open(c.auditLog)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	defer file.Close()
+	if _, err := file.Seek(int64(from), io.SeekStart); err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	return io.ReadAll(file)
+}

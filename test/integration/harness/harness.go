@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package harness runs a real etcd and a real kube-apiserver on loopback for tests, with RBAC and an audit log, and a real
+// kube-controller-manager if wanted. There is no scheduler and no kubelet: an instant stand-in (Kubelet) reports what they
+// would. For tests that need real pods there is the lab.
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/test/lab/binaries"
+)
+
+// Options of a cluster. The zero value is fine.
+type Options struct {
+	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
+	Dir string
+	// ControllerManager starts a real one: deployments then make replica sets and pods.
+	ControllerManager bool
+	// ControllerManagerArgs are added to its command line.
+	ControllerManagerArgs []string
+	// APIServerArgs are added to its command line.
+	APIServerArgs []string
+	// Binaries is a directory to take programs from before the lab's cache; OCADM_TEST_BINARIES when empty.
+	Binaries string
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	// Dir holds certificates, logs and data.
+	Dir string
+	// Kubeconfig is a file for the administrator.
+	Kubeconfig string
+	// URL of the API server.
+	URL string
+
+	options   Options
+	token     string
+	ca        []byte
+	auditLog  string
+	processes []*process
+}
+
+// Admin is the user that may do everything.
+const Admin = "admin"
+
+// startTimeout is generous: the machine may be busy with a build.
+const startTimeout = 3 * time.Minute
+
+// Start starts etcd and kube-apiserver and waits until they are ready. ctx bounds the start only; Close ends them.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	dir, err := os.MkdirTemp(o.Dir, "apiserver-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory: %w", err)
+	}
+	if o.Binaries == "" {
+		o.Binaries = os.Getenv("OCADM_TEST_BINARIES")
+	}
+	c := &Cluster{Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig"), options: o, token: rand.Text(), auditLog: filepath.Join(dir, "audit.log")}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Require starts a cluster for one test and closes it at its end.
+func Require(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("stopping the API server: %v", err)
+		}
+	})
+	return c
+}
+
+// Close ends every process at once and removes the directory. It may be called more than once.
+func (c *Cluster) Close() error {
+	var errs []error
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		errs = append(errs, c.processes[i].kill())
+	}
+	c.processes = nil
+	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	names := []string{"etcd", "kube-apiserver"}
+	programs := map[string]string{}
+	for _, name := range names {
+		path, err := c.program(ctx, name)
+		if err != nil {
+			return err
+		}
+		programs[name] = path
+	}
+	if c.options.ControllerManager { // it may have to be built
+		if _, err := c.program(ctx, "kube-controller-manager"); err != nil {
+			return err
+		}
+	}
+	whole := ctx
+	// Programs may have to be built; only what follows has a limit.
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	c.URL = fmt.Sprintf("https://127.0.0.1:%d", ports[2])
+	if err := c.writeCredentials(); err != nil {
+		return err
+	}
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	if err := c.run(programs["etcd"], c.etcdArgs(etcd, fmt.Sprintf("http://127.0.0.1:%d", ports[1]))); err != nil {
+		return err
+	}
+	if err := c.run(programs["kube-apiserver"], append(c.apiserverArgs(etcd, ports[2]), c.options.APIServerArgs...)); err != nil {
+		return err
+	}
+	if err := c.waitReady(ctx); err != nil {
+		return err
+	}
+	if !c.options.ControllerManager {
+		return nil
+	}
+	return c.StartControllerManager(whole, c.options.ControllerManagerArgs...)
+}
+
+// StartControllerManager starts a real kube-controller-manager in a cluster that was started without one, with arguments added to its
+// command line: its garbage collector learns at once only of custom resources that are defined before.
+func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) error {
+	program, err := c.program(ctx, "kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	return c.run(program, append(c.controllerManagerArgs(ports[0]), args...))
+}
+
+func (c *Cluster) program(ctx context.Context, name string) (string, error) {
+	if c.options.Binaries != "" {
+		path := filepath.Join(c.options.Binaries, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("finding %s: %w", name, err)
+		}
+	}
+	path, err := binaries.Path(ctx, name)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", name, err)
+	}
+	return path, nil
+}
+
+func (c *Cluster) etcdArgs(client, peer string) []string {
+	return []string{
+		"--name=test", "--data-dir=" + filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=test=" + peer,
+	}
+}
+
+func (c *Cluster) apiserverArgs(etcd string, port int) []string {
+	file := func(name string) string { return filepath.Join(c.Dir, name) }
+	return []string{
+		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + c.Dir,
+		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-signing-key-file=" + file("sa.key"), "--service-account-key-file=" + file("sa.key"),
+		"--token-auth-file=" + file("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=false", "--allow-privileged=true",
+		"--audit-policy-file=" + file("audit-policy.yaml"), "--audit-log-path=" + c.auditLog, "--audit-log-mode=blocking", "--audit-log-maxsize=4000",
+		"--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none", "--profiling=false",
+	}
+}
+
+func (c *Cluster) controllerManagerArgs(port int) []string {
+	file := func(name string) string { return filepath.Join(c.Dir, name) }
+	return []string{
+		"--kubeconfig=" + c.Kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + c.Dir,
+		"--service-account-private-key-file=" + file("sa.key"), "--root-ca-file=" + file("ca.crt"), "--leader-elect=false",
+		"--kube-api-qps=200", "--kube-api-burst=400", "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller",
+	}
+}
+
+func (c *Cluster) run(program string, args []string) error {
+	p, err := startProcess(program, args, filepath.Join(c.Dir, filepath.Base(program)+".log"))
+	if err != nil {
+		return err
+	}
+	c.processes = append(c.processes, p)
+	return nil
+}
+
+// waitReady asks /readyz until it says ok, or a process has ended.
+func (c *Cluster) waitReady(ctx context.Context) error {
+	config := c.Config(Admin)
+	config.UserAgent = harnessAgent
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	defer client.CloseIdleConnections()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ready(ctx, client, c.URL+"/readyz") {
+			return nil
+		}
+		for _, p := range c.processes {
+			if err := p.ended(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the API server: %w\n%s", ctx.Err(), c.processes[len(c.processes)-1].tail())
+		case <-tick.C:
+		}
+	}
+}
+
+func ready(ctx context.Context, client *http.Client, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// freePorts finds loopback ports that nobody has; all are held until the last is found, so that they differ.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// The statuses that controllers and kubelets would report at last, or at first when the object is held back.
+
+func deploymentStatus(d *appsv1.Deployment, held bool, now metav1.Time) appsv1.DeploymentStatus {
+	want := ptr.Deref(d.Spec.Replicas, 1)
+	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
+	available, reason := corev1.ConditionTrue, "MinimumReplicasAvailable"
+	progress := "NewReplicaSetAvailable"
+	if held && want > 0 {
+		status.UnavailableReplicas = want
+		available, reason, progress = corev1.ConditionFalse, "MinimumReplicasUnavailable", "ReplicaSetUpdated"
+	} else {
+		status.ReadyReplicas, status.AvailableReplicas = want, want
+	}
+	status.Conditions = []appsv1.DeploymentCondition{
+		{Type: appsv1.DeploymentAvailable, Status: available, Reason: reason, LastUpdateTime: now, LastTransitionTime: now},
+		{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: progress, LastUpdateTime: now, LastTransitionTime: now},
+	}
+	return status
+}
+
+func statefulSetStatus(s *appsv1.StatefulSet, held bool) appsv1.StatefulSetStatus {
+	want := ptr.Deref(s.Spec.Replicas, 1)
+	revision := s.Name + "-instant"
+	status := appsv1.StatefulSetStatus{ObservedGeneration: s.Generation, Replicas: want, UpdatedReplicas: want, CurrentReplicas: want,
+		CurrentRevision: revision, UpdateRevision: revision, CollisionCount: ptr.To(int32(0))}
+	if !held {
+		status.ReadyReplicas, status.AvailableReplicas = want, want
+	}
+	return status
+}
+
+func daemonSetStatus(d *appsv1.DaemonSet, nodes int32, held bool) appsv1.DaemonSetStatus {
+	status := appsv1.DaemonSetStatus{ObservedGeneration: d.Generation, DesiredNumberScheduled: nodes, CurrentNumberScheduled: nodes,
+		UpdatedNumberScheduled: nodes}
+	if held {
+		status.NumberUnavailable = nodes
+		return status
+	}
+	status.NumberReady, status.NumberAvailable = nodes, nodes
+	return status
+}
+
+func jobStatus(j *batchv1.Job, held bool, now metav1.Time) batchv1.JobStatus {
+	if held {
+		return batchv1.JobStatus{StartTime: &now, Active: 1, Ready: ptr.To(int32(0)), Terminating: ptr.To(int32(0))}
+	}
+	return batchv1.JobStatus{
+		StartTime: &now, CompletionTime: &now, Succeeded: ptr.Deref(j.Spec.Completions, 1), Ready: ptr.To(int32(0)), Terminating: ptr.To(int32(0)),
+		UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{},
+		Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, Reason: "CompletionsReached", LastProbeTime: now, LastTransitionTime: now},
+			{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, Reason: "CompletionsReached", LastProbeTime: now, LastTransitionTime: now},
+		},
+	}
+}
+
+func jobDone(j *batchv1.Job) bool {
+	for _, condition := range j.Status.Conditions {
+		if condition.Type == batchv1.JobComplete && condition.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+func podStatus(p *corev1.Pod, held bool, now metav1.Time) corev1.PodStatus {
+	status := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, HostIP: "127.0.0.1", PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}}
+	ready, phaseReason := corev1.ConditionTrue, ""
+	if p.Spec.RestartPolicy != corev1.RestartPolicyAlways && !held {
+		status.Phase, ready, phaseReason = corev1.PodSucceeded, corev1.ConditionFalse, "PodCompleted"
+	}
+	if held {
+		status.Phase, ready, phaseReason = corev1.PodPending, corev1.ConditionFalse, "ContainersNotReady"
+	}
+	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		condition := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now}
+		if kind == corev1.ContainersReady || kind == corev1.PodReady {
+			condition.Status, condition.Reason = ready, phaseReason
+		}
+		status.Conditions = append(status.Conditions, condition)
+	}
+	for _, container := range p.Spec.Containers {
+		entry := corev1.ContainerStatus{Name: container.Name, Image: container.Image, Ready: ready == corev1.ConditionTrue}
+		switch status.Phase {
+		case corev1.PodRunning:
+			entry.Started, entry.State.Running = ptr.To(true), &corev1.ContainerStateRunning{StartedAt: now}
+		case corev1.PodSucceeded:
+			entry.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}
+		default:
+			entry.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		}
+		status.ContainerStatuses = append(status.ContainerStatuses, entry)
+	}
+	return status
+}
+
+func claimStatus(claim *corev1.PersistentVolumeClaim, held bool) corev1.PersistentVolumeClaimStatus {
+	if held {
+		return corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+	}
+	return corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests}
+}
+
+// now is the time that statuses carry: whole seconds, as the API keeps them.
+func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }

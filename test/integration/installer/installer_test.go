@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package installer_test applies what the installer applies to a real API server: every addon, the operator, a cloud.
+package installer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/cloud"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/operator"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+func configuration() *config.Config {
+	c := &config.Config{}
+	c.Cluster.PodNetworkCIDR = "10.40.0.0/16"
+	c.Cluster.ProxyMode = "nftables"
+	c.Cluster.ControlPlaneEndpoint = "10.0.0.11:6443"
+	c.Node.Name, c.Node.AsController = "node1", true
+	c.Cloud = config.Cloud{Name: "default", Namespace: "onecloud", Version: "v4.0.1", OperatorVersion: "v1", Region: "region0"}
+	c.Addons = config.Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"}
+	return c
+}
+
+// reporter collects what phases say.
+type reporter struct{ changed, waiting []string }
+
+func (*reporter) Info(string, ...any)           {}
+func (*reporter) Output(string)                 {}
+func (*reporter) Progress(int64, int64, string) {}
+func (r *reporter) Waiting(what, why string)    { r.waiting = append(r.waiting, what+": "+why) }
+func (r *reporter) Changed(f string, a ...any)  { r.changed = append(r.changed, f) }
+
+func TestInstall(t *testing.T) {
+	api := harness.Require(t, harness.Options{ControllerManager: true})
+	c, err := kube.New(api.Config(harness.Admin, "system:masters"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet, err := api.StartKubelet(t.Context(), harness.Node{Name: "node1", Labels: map[string]string{"kubernetes.io/os": "linux"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kubelet.Stop() })
+	// Admission gives a new node the taint not-ready; the controller that would take it away does not run here.
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+	if err := c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	h := &host.Host{Config: configuration(), Kube: func(context.Context) (client.WithWatch, error) { return c, nil }}
+
+	all := []host.Phase{cloud.Settings(), addons.CNI(), addons.Storage(), addons.Ingress(), addons.Database(), operator.Install()}
+	t.Run("dry run changes nothing", func(t *testing.T) {
+		for _, p := range all {
+			lines, err := p.Plan(t.Context(), h)
+			if err != nil || len(lines) == 0 {
+				t.Errorf("%s: plan %q, %v", p.Name, lines, err)
+			}
+		}
+		err := c.Get(t.Context(), client.ObjectKey{Name: "onecloud"}, &corev1.Namespace{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("the plan made the namespace: %v", err)
+		}
+	})
+	for _, p := range all {
+		run(t, p, h)
+	}
+	t.Run("password is made once", func(t *testing.T) { passwordOnce(t, c, h) })
+	t.Run("drift is repaired", func(t *testing.T) { drift(t, c, h) })
+	t.Run("ready", func(t *testing.T) { ready(t, c, h) })
+	t.Run("wait tells why", func(t *testing.T) { waitTellsWhy(t, c) })
+	t.Run("cloud", func(t *testing.T) { aCloud(t, c, h) })
+	t.Run("roles", func(t *testing.T) { roles(t, c) })
+}
+
+// run runs a phase that has work to do, and again when it has none.
+func run(t *testing.T, p host.Phase, h *host.Host) {
+	t.Helper()
+	t.Run(p.Name, func(t *testing.T) {
+		if done, err := p.Check(t.Context(), h); done || err != nil {
+			t.Fatalf("Check before Run: %t, %v", done, err)
+		}
+		var r reporter
+		if err := p.Run(t.Context(), h, &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.changed) == 0 {
+			t.Error("Run told of no change")
+		}
+		if done, err := p.Check(t.Context(), h); !done || err != nil {
+			lines, _ := p.Plan(t.Context(), h)
+			t.Errorf("Check after Run: %t, %v; plan: %q", done, err, lines)
+		}
+		var again reporter
+		if err := p.Run(t.Context(), h, &again); err != nil || len(again.changed) > 0 {
+			t.Errorf("second Run: %q, %v", again.changed, err)
+		}
+	})
+}
+
+func passwordOnce(t *testing.T, c client.WithWatch, h *host.Host) {
+	read := func() string {
+		var s corev1.Secret
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: addons.DatabaseName}, &s); err != nil {
+			t.Fatal(err)
+		}
+		return string(s.Data["password"])
+	}
+	before := read()
+	if len(before) < 20 {
+		t.Errorf("a password of %d characters was made", len(before))
+	}
+	if err := addons.Database().Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if read() != before {
+		t.Error("the password was made anew")
+	}
+}
+
+func drift(t *testing.T, c client.WithWatch, h *host.Host) {
+	patch := []byte(`{"metadata":{"labels":{"somebody":"else"}},"data":{"net-conf.json":"{}"}}`)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "kube-flannel-cfg"}}
+	if err := c.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+	if done, _ := addons.CNI().Check(t.Context(), h); done {
+		t.Error("Check does not see that a value of ours was changed")
+	}
+	if err := addons.CNI().Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(cm.Data["net-conf.json"], "10.40.0.0/16") || cm.Labels["somebody"] != "else" {
+		t.Errorf("after Run: %v %v", cm.Data, cm.Labels)
+	}
+}
+
+func ready(t *testing.T, c client.WithWatch, h *host.Host) {
+	dns := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "kube-system", "name": "coredns"},
+		"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"a": "b"}}, "template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"a": "b"}},
+			"spec":     map[string]any{"containers": []any{map[string]any{"name": "x", "image": "x"}}},
+		}},
+	}}
+	if _, err := kube.Apply(t.Context(), c, "test", dns); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, p := range []host.Phase{addons.Ready(), operator.Ready()} {
+		var r reporter
+		if err := p.Run(ctx, h, &r); err != nil {
+			t.Fatalf("%s: %v; waited: %q", p.Name, err, r.waiting)
+		}
+		if done, err := p.Check(ctx, h); !done || err != nil {
+			t.Errorf("%s: Check after Run: %t, %v", p.Name, done, err)
+		}
+	}
+}
+
+// A wait that runs out names the pod's trouble.
+func waitTellsWhy(t *testing.T, c client.WithWatch) {
+	d := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "default", "name": "stuck"},
+		"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "stuck"}}, "template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"app": "stuck"}},
+			"spec": map[string]any{
+				"nodeSelector": map[string]any{"there-is": "no-such-node"},
+				"containers":   []any{map[string]any{"name": "x", "image": "x"}},
+			},
+		}},
+	}}
+	if _, err := kube.Apply(t.Context(), c, "test", d); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var why []string
+	err := kube.WaitReady(ctx, c, d, func(w string) {
+		why = append(why, w)
+		if strings.Contains(w, "pod stuck-") {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(wait.Why(err), "pod stuck-") {
+		t.Errorf("%v; told %q", err, why)
+	}
+}
+
+func aCloud(t *testing.T, c client.WithWatch, h *host.Host) {
+	o, err := cluster.LoadSettings(t.Context(), c, "onecloud")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Create(t.Context(), c, o); code(err) != "OCA-7007" {
+		t.Errorf("a cloud without a version: %v", err)
+	}
+	o.Version = "v4.0.1"
+	if want := cloud.Options(h.Config); o != want {
+		t.Errorf("settings that were kept: %+v, want %+v", o, want)
+	}
+	for _, want := range []kube.Action{kube.Created, kube.Unchanged} {
+		if got, err := cluster.Create(t.Context(), c, o); err != nil || got != want {
+			t.Fatalf("Create: %q, %v; want %q", got, err, want)
+		}
+	}
+	other := o
+	other.Version = "v4.0.2"
+	_, err = cluster.Create(t.Context(), c, other)
+	if code(err) != "OCA-7003" || !strings.Contains(err.Error(), "spec.version is v4.0.1, asked for v4.0.2") {
+		t.Errorf("Create with another version: %v", err)
+	}
+	second := o
+	second.Name = "second"
+	if _, err := cluster.Create(t.Context(), c, second); code(err) != "OCA-7003" {
+		t.Errorf("Create of a second cloud: %v", err)
+	}
+	waitForCloud(t, c, o.Key())
+	update(t, c, o.Key())
+	deleteCloud(t, c, o.Key())
+}
+
+// setStatus plays the operator.
+func setStatus(t *testing.T, c client.WithWatch, key client.ObjectKey, ready, state, why string) {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion("onecloud.yunion.io/v1alpha1")
+	u.SetKind("OnecloudCluster")
+	if err := c.Get(t.Context(), key, u); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	u.Object["status"] = map[string]any{
+		"observedGeneration": u.GetGeneration(), "phase": "Creating", "version": "v4.0.1",
+		"conditions": []any{map[string]any{"type": "Ready", "status": ready, "reason": "Test", "message": why, "lastTransitionTime": now}},
+		"components": []any{
+			map[string]any{"name": "keystone", "state": "Available", "version": "v4.0.1"},
+			map[string]any{"name": "region", "state": state, "blockedBy": []any{"keystone"}},
+			map[string]any{"name": "meter", "state": "Disabled"},
+		},
+	}
+	if err := c.Status().Update(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitForCloud(t *testing.T, c client.WithWatch, key client.ObjectKey) {
+	setStatus(t, c, key, "False", "Waiting", "region waits for keystone")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Nanosecond, context.DeadlineExceeded)
+	defer cancel()
+	if err := cluster.Wait(ctx, c, key, func(cluster.Status) {}); code(err) != "OCA-7004" {
+		t.Errorf("a wait that runs out: %v", err)
+	}
+	told := false
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := cluster.Wait(ctx, c, key, func(s cluster.Status) {
+		if !s.Ready && !told {
+			told = true
+			if missing := s.Missing(); !slices.Equal(missing, []string{"region: Waiting: waits for keystone"}) {
+				t.Errorf("missing: %q", missing)
+			}
+			setStatus(t, c, key, "True", "Available", "")
+		}
+	})
+	if err != nil || !told {
+		t.Errorf("Wait: %v, told %t", err, told)
+	}
+}
+
+func update(t *testing.T, c client.WithWatch, key client.ObjectKey) {
+	u := cluster.Update{
+		Key: key, Version: "v4.0.2", OperatorVersion: "v2", Report: func(string, string) {},
+		Manifests: func(image string) ([]*unstructured.Unstructured, error) { return operator.Objects(image) },
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	done, err := u.Apply(ctx, c)
+	if err != nil || len(done.Changes) != 2 || !strings.Contains(done.Changes[1], "v4.0.1 → v4.0.2") {
+		t.Errorf("Update: %q, %v", done.Changes, err)
+	}
+	if done, err := u.Apply(ctx, c); err != nil || len(done.Changes) != 0 {
+		t.Errorf("second Update: %q, %v", done.Changes, err)
+	}
+	if s, err := cluster.Get(ctx, c, key); err != nil || s.Ready || s.Version != "v4.0.2" {
+		t.Errorf("a cloud whose change nobody has seen: %+v, %v", s, err)
+	}
+}
+
+func deleteCloud(t *testing.T, c client.WithWatch, key client.ObjectKey) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if there, err := cluster.Delete(ctx, c, key, true); !there || err != nil {
+		t.Fatalf("Delete: %t, %v", there, err)
+	}
+	if err := cluster.WaitGone(ctx, c, key, func(string) {}); err != nil {
+		t.Error(err)
+	}
+	if there, err := cluster.Delete(ctx, c, key, false); there || err != nil {
+		t.Errorf("second Delete: %t, %v", there, err)
+	}
+	if err := cluster.Wait(ctx, c, key, func(cluster.Status) {}); code(err) != "OCA-7002" {
+		t.Errorf("waiting for a cloud that is gone: %v", err)
+	}
+}
+
+func roles(t *testing.T, c client.WithWatch) {
+	if _, err := cluster.SetRole(t.Context(), c, []string{"node1", "node2"}, cluster.RoleHost, true); code(err) != "OCA-7011" {
+		t.Errorf("an unknown node: %v", err)
+	}
+	var n corev1.Node
+	value := func() string {
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "node1"}, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n.Labels["onecloud.yunion.io/host"]
+	}
+	if v := value(); v != "" {
+		t.Errorf("an unknown node beside it, and node1 was labelled %q", v)
+	}
+	for _, on := range []bool{true, false} {
+		want := map[bool]string{true: "enable", false: "disable"}[on]
+		if _, err := cluster.SetRole(t.Context(), c, []string{"node1"}, cluster.RoleHost, on); err != nil || value() != want {
+			t.Errorf("SetRole %t: %q, %v", on, value(), err)
+		}
+		again, err := cluster.SetRole(t.Context(), c, []string{"node1"}, cluster.RoleHost, on)
+		if err != nil || again[0].Action != kube.Unchanged {
+			t.Errorf("SetRole %t again: %v, %v", on, again, err)
+		}
+	}
+}
+
+func code(err error) string {
+	if l := finding.Of(err); len(l) == 1 {
+		return l[0].Code
+	}
+	return ""
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// pod is one pod of a workload: its life is run.
+type pod struct {
+	w        *workload
+	uid      types.UID
+	template string
+	name     string
+	object   *corev1.Pod
+	cancel   context.CancelFunc
+	done     chan struct{}
+	began    metav1.Time
+
+	mu         sync.Mutex
+	containers []*container
+	reporting  sync.Mutex
+	reported   corev1.PodStatus
+}
+
+// container is one container and what is known of it. The pod's mutex guards it.
+type container struct {
+	spec    corev1.Container
+	init    bool
+	argv    []string // nil: nothing runs
+	status  corev1.ContainerStatus
+	process *process
+}
+
+// Back-offs as a kubelet's, but shorter: 10 s and more would be too long for a test.
+var backOff = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}
+
+func (p *pod) dir() string { return filepath.Join(p.w.k.dir, "pods", p.name) }
+
+// run lives until ctx ends, and leaves no process, Pod object or file.
+func (p *pod) run(ctx context.Context) {
+	defer close(p.done)
+	p.began = now()
+	p.mu.Lock()
+	for _, c := range p.object.Spec.InitContainers {
+		p.containers = append(p.containers, newContainer(c, true))
+	}
+	for _, c := range p.object.Spec.Containers {
+		p.containers = append(p.containers, newContainer(c, false))
+	}
+	p.mu.Unlock()
+	if _, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Create(ctx, p.object, metav1.CreateOptions{}); err != nil {
+		p.w.k.note(fmt.Errorf("creating Pod %q: %w", p.name, err))
+	}
+	defer p.remove(context.WithoutCancel(ctx))
+	p.report(ctx)
+	mounts, ok := p.prepare(ctx)
+	if !ok {
+		return
+	}
+	for _, c := range p.containers {
+		if c.init && !p.keep(ctx, c, mounts) {
+			return
+		}
+	}
+	var running sync.WaitGroup
+	for _, c := range p.containers {
+		if !c.init {
+			running.Go(func() { p.keep(ctx, c, mounts) })
+			running.Go(func() { p.probe(ctx, c) })
+		}
+	}
+	running.Wait()
+	<-ctx.Done() // a pod may consist of containers that do not run
+}
+
+func newContainer(spec corev1.Container, init bool) *container {
+	status := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: ptr.To(false)}
+	status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	return &container{spec: spec, init: init, argv: program(spec), status: status}
+}
+
+// program is the command line of a container that the stand-in can play, or nil. The images of the stand-ins have no shell's worth
+// of programs either: climc's entry point does there what it does here.
+func program(c corev1.Container) []string {
+	switch {
+	case slices.Equal(c.Command, []string{"bash", "/opt/climc-entrypoint.sh"}):
+		return []string{binDir + "climc", "sleep"}
+	case len(c.Command) > 0 && strings.HasPrefix(c.Command[0], binDir):
+		return append(slices.Clone(c.Command), c.Args...)
+	}
+	return nil
+}
+
+const binDir = "/opt/yunion/bin/"
+
+// prepare makes the root and the volumes, and tries again while an object is missing.
+func (p *pod) prepare(ctx context.Context) (map[string][]mount, bool) {
+	for {
+		mounts, err := p.materialise(ctx)
+		if err == nil {
+			return mounts, true
+		}
+		p.each(func(c *container) {
+			c.status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: err.Error()}}
+		})
+		p.report(ctx)
+		if !sleep(ctx, 200*time.Millisecond) {
+			return nil, false
+		}
+	}
+}
+
+// keep runs a container until the pod ends; an init container until it succeeds, which it tells.
+func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount) bool {
+	if c.argv == nil {
+		p.change(ctx, func() {
+			c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now()}}
+			if c.init {
+				c.status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
+			}
+			c.status.Ready, c.status.Started = true, ptr.To(true)
+		})
+		return true
+	}
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		ended := p.once(ctx, c, mounts[c.spec.Name])
+		if ctx.Err() != nil {
+			return false
+		}
+		done := c.init && ended.ExitCode == 0
+		p.change(ctx, func() {
+			c.process = nil
+			c.status.State = corev1.ContainerState{Terminated: ended}
+			c.status.Ready = done
+			c.status.Started = ptr.To(false)
+		})
+		if done {
+			return true
+		}
+		wait := backOff[min(attempt, len(backOff)-1)]
+		p.change(ctx, func() {
+			c.status.RestartCount++
+			c.status.LastTerminationState = corev1.ContainerState{Terminated: ended}
+			if wait > 0 {
+				c.status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+					Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", wait, c.spec.Name, p.name),
+				}}
+			}
+		})
+		sleep(ctx, wait)
+	}
+	return false
+}
+
+// once runs a container to its end.
+func (p *pod) once(ctx context.Context, c *container, mounts []mount) *corev1.ContainerStateTerminated {
+	began := now()
+	failed := func(err error) *corev1.ContainerStateTerminated {
+		return &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: began, FinishedAt: now()}
+	}
+	env, err := p.environment(ctx, c.spec)
+	if err != nil {
+		return failed(err)
+	}
+	proc, err := start(sandbox{root: filepath.Join(p.dir(), "root"), hostname: p.name, mounts: mounts},
+		expand(c.argv, env), env, p.w.k.logFile(p.w.name), p.name+"/"+c.spec.Name)
+	if err != nil {
+		return failed(err)
+	}
+	p.w.mu.Lock()
+	p.w.starts++
+	p.w.mu.Unlock()
+	p.change(ctx, func() {
+		c.process = proc
+		c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: began}}
+		c.status.Started = ptr.To(true)
+	})
+	grace := time.Duration(ptr.Deref(p.object.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
+	code := proc.wait(ctx, grace)
+	ended := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Error", StartedAt: began, FinishedAt: now()}
+	if code == 0 {
+		ended.Reason = "Completed"
+	}
+	if c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && code != 0 {
+		ended.Message = proc.lastLines()
+	}
+	return ended
+}
+
+// kill ends every process of the pod at once.
+func (p *pod) kill() {
+	p.each(func(c *container) {
+		if c.process != nil {
+			c.process.kill()
+		}
+	})
+}
+
+func (p *pod) remove(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		p.w.k.note(fmt.Errorf("deleting Pod %q: %w", p.name, err))
+	}
+	if err := os.RemoveAll(p.dir()); err != nil {
+		p.w.k.note(fmt.Errorf("removing the files of Pod %q: %w", p.name, err))
+	}
+}
+
+func (p *pod) each(do func(*container)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.containers {
+		do(c)
+	}
+}
+
+// change changes what is known of a container, and reports it.
+func (p *pod) change(ctx context.Context, do func()) {
+	p.mu.Lock()
+	do()
+	p.mu.Unlock()
+	p.report(ctx)
+}
+
+func (p *pod) isReady() bool {
+	ready, some := true, false
+	p.each(func(c *container) {
+		some = true
+		ready = ready && (c.init || c.status.Ready)
+	})
+	return ready && some
+}
+
+// report writes the statuses of the Pod and of its Deployment where they have changed.
+func (p *pod) report(ctx context.Context) {
+	p.reporting.Lock()
+	status := p.status()
+	if !equality.Semantic.DeepEqual(status, p.reported) {
+		p.reported = status
+		_, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			p.w.k.note(fmt.Errorf("reporting on Pod %q: %w", p.name, err))
+		}
+	}
+	p.reporting.Unlock()
+	p.w.report(ctx)
+}
+
+func (p *pod) status() corev1.PodStatus {
+	s := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &p.began, HostIP: "127.0.0.1", PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}}
+	initialized := true
+	p.each(func(c *container) {
+		status := *c.status.DeepCopy()
+		if c.init {
+			s.InitContainerStatuses = append(s.InitContainerStatuses, status)
+			initialized = initialized && status.Ready
+			return
+		}
+		s.ContainerStatuses = append(s.ContainerStatuses, status)
+	})
+	if !initialized {
+		s.Phase = corev1.PodPending
+	}
+	is := map[corev1.PodConditionType]bool{
+		corev1.PodScheduled: true, corev1.PodInitialized: initialized, corev1.ContainersReady: p.isReady(), corev1.PodReady: p.isReady(),
+	}
+	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: p.began}
+		if !is[kind] {
+			c.Status, c.Reason = corev1.ConditionFalse, "ContainersNotReady"
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+	return s
+}
+
+// sleep tells whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/integration/pods"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+const namespace = "onecloud"
+
+func TestPods(t *testing.T) {
+	program, err := pods.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := mariadb.Require(t, mariadb.Options{})
+	admin, err := mysql.Open(t.Context(), mysql.Config{Host: db.Host, Port: db.Port, User: "root", Password: db.RootPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.EnsureDatabase(t.Context(), "keystone"); err != nil {
+		t.Fatal(err)
+	}
+	cluster := harness.Require(t, harness.Options{})
+	client, err := kubernetes.NewForConfig(cluster.Config(harness.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	k := pods.Require(t, pods.Options{Config: cluster.Config(harness.Admin), Namespace: namespace, Node: "node1", Program: program, Dir: dir})
+	s := scene{t: t, client: client, k: k}
+	ca := s.objects(db)
+
+	s.create(keystone("one"))
+	s.until("keystone is available", s.available("default-keystone"))
+	s.answers(ca)
+	if got := k.Starts("default-keystone"); got != 2 {
+		t.Errorf("want an init container and a container, have %d starts:\n%s", got, k.Log("default-keystone"))
+	}
+
+	k.Kill("default-keystone")
+	s.until("keystone is started again", func(pod *corev1.Pod, d *appsv1.Deployment) bool {
+		return pod != nil && pod.Status.ContainerStatuses[0].RestartCount == 1 && d.Status.AvailableReplicas == 1 &&
+			pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.ExitCode == 137
+	})
+
+	s.config(db, "no_such_option: 1\n")
+	s.update("two")
+	s.until("the init container fails and says why", func(pod *corev1.Pod, d *appsv1.Deployment) bool {
+		if pod == nil || len(pod.Status.InitContainerStatuses) == 0 || d.Status.AvailableReplicas != 0 {
+			return false
+		}
+		c := pod.Status.InitContainerStatuses[0]
+		return c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff" && c.LastTerminationState.Terminated.ExitCode == 1 &&
+			strings.Contains(c.LastTerminationState.Terminated.Message, "no_such_option")
+	})
+	s.config(db, "")
+	s.update("three")
+	s.until("keystone is available again", s.available("default-keystone"))
+
+	s.create(other())
+	s.until("a container that cannot be played is ready", s.available("default-web"))
+	if got := k.Starts("default-web"); got != 0 {
+		t.Errorf("something runs for it: %d", got)
+	}
+
+	if err := client.AppsV1().Deployments(namespace).Delete(t.Context(), "default-keystone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("its pod is gone", func(ctx context.Context) (bool, error) {
+		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=default-keystone"})
+		return err == nil && len(list.Items) == 0 && len(processes(t, program, dir)) == 0, err
+	})
+
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := processes(t, program, dir); len(left) > 0 {
+		t.Errorf("processes left: %v", left)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("files left: %v, %v", left, err)
+	}
+	if left := mounts(t, dir); left != "" {
+		t.Errorf("mounts left: %s", left)
+	}
+}
+
+type scene struct {
+	t      *testing.T
+	client kubernetes.Interface
+	k      *pods.Kubelet
+}
+
+// objects are what keystone's pod mounts, and its Service.
+func (s scene) objects(db *mariadb.Server) pki.Pair {
+	s.t.Helper()
+	ca, err := pki.NewCA(time.Now(), "test")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "service", DNSNames: pki.ServiceNames("default-keystone", namespace), NotBefore: time.Now()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	key, err := pair.KeyPEM()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	certs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certs"},
+		Data: map[string][]byte{"ca.crt": ca.CertPEM(), "service.crt": pair.CertPEM(), "service.key": key}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-keystone"}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "default-keystone"}, Ports: []corev1.ServicePort{{Port: 30510}}}}
+	if _, err := s.client.CoreV1().Secrets(namespace).Create(s.t.Context(), certs, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.client.CoreV1().Services(namespace).Create(s.t.Context(), service, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	config := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "config"}}
+	if _, err := s.client.CoreV1().Secrets(namespace).Create(s.t.Context(), config, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.config(db, "")
+	return ca
+}
+
+func (s scene) config(db *mariadb.Server, more string) {
+	s.t.Helper()
+	text := fmt.Sprintf(`region: region0
+port: 30510
+admin_port: 30511
+enable_ssl: true
+ssl_ca_certs: /etc/yunion/pki/ca.crt
+ssl_certfile: /etc/yunion/pki/service.crt
+ssl_keyfile: /etc/yunion/pki/service.key
+bootstrap_admin_user_password: secret1234
+sql_connection: mysql+pymysql://root:%s@%s/keystone?charset=utf8&parseTime=true&interpolateParams=true
+%s`, db.RootPassword, db.Addr(), more)
+	config := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Data: map[string][]byte{"keystone.conf": []byte(text)}}
+	if _, err := s.client.CoreV1().Secrets(namespace).Update(s.t.Context(), config, metav1.UpdateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s scene) create(d *appsv1.Deployment) {
+	s.t.Helper()
+	if _, err := s.client.AppsV1().Deployments(namespace).Create(s.t.Context(), d, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s scene) update(revision string) {
+	s.t.Helper()
+	if _, err := s.client.AppsV1().Deployments(namespace).Update(s.t.Context(), keystone(revision), metav1.UpdateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s scene) eventually(what string, done func(context.Context) (bool, error)) {
+	s.t.Helper()
+	if err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, time.Minute, true, done); err != nil {
+		s.t.Fatalf("waiting until %s: %v\n%s", what, err, s.k.Log("default-keystone"))
+	}
+}
+
+// until waits for something about keystone's Deployment and its pod.
+func (s scene) until(what string, done func(*corev1.Pod, *appsv1.Deployment) bool) {
+	s.t.Helper()
+	s.eventually(what, func(ctx context.Context) (bool, error) {
+		d, err := s.client.AppsV1().Deployments(namespace).Get(ctx, "default-keystone", metav1.GetOptions{})
+		if err != nil || d.Status.ObservedGeneration != d.Generation {
+			return false, err
+		}
+		list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=default-keystone"})
+		if err != nil || len(list.Items) == 0 {
+			return done(nil, d), err
+		}
+		return done(&list.Items[0], d), nil
+	})
+}
+
+func (s scene) available(name string) func(*corev1.Pod, *appsv1.Deployment) bool {
+	return func(*corev1.Pod, *appsv1.Deployment) bool {
+		d, err := s.client.AppsV1().Deployments(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+		return err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == *d.Spec.Replicas
+	}
+}
+
+// answers dials the Service by its name, as an operator outside does.
+func (s scene) answers(ca pki.Pair) {
+	s.t.Helper()
+	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone.onecloud.svc:30510")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Cert)
+	if err := tls.Client(conn, &tls.Config{ServerName: "default-keystone.onecloud.svc", RootCAs: roots}).HandshakeContext(s.t.Context()); err != nil {
+		s.t.Error(err)
+	}
+	if _, err := s.k.Dial(s.t.Context(), "tcp", "default-nobody.onecloud:1"); err == nil {
+		s.t.Error("a Service that does not exist has an address")
+	}
+}
+
+func deployment(name string, c corev1.Container) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}}},
+	}}
+}
+
+func keystone(revision string) *appsv1.Deployment {
+	main := corev1.Container{
+		Name: "keystone", Image: "registry.example/keystone:v4.0.1", TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Command: []string{"/opt/yunion/bin/keystone", "--config", "/etc/yunion/keystone.conf"},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "certs", MountPath: "/etc/yunion/pki", ReadOnly: true}, {Name: "config", MountPath: "/etc/yunion", ReadOnly: true},
+			{Name: "scratch", MountPath: "/scratch"}, {Name: "node", MountPath: "/opt/cloud"},
+		},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: "/ping", Port: intstr.FromInt32(30510), Scheme: corev1.URISchemeHTTPS}}},
+	}
+	d := deployment("default-keystone", main)
+	init := *main.DeepCopy()
+	init.Name, init.Command, init.ReadinessProbe = "init", append(init.Command, "--auto-sync-table", "--exit-after-db-init"), nil
+	d.Spec.Template.Annotations = map[string]string{"revision": revision}
+	d.Spec.Template.Spec.InitContainers = []corev1.Container{init}
+	d.Spec.Template.Spec.Volumes = []corev1.Volume{
+		{Name: "certs", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "certs"}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "config",
+			Items: []corev1.KeyToPath{{Key: "keystone.conf", Path: "keystone.conf"}}}}},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/opt/cloud"}}},
+	}
+	return d
+}
+
+func other() *appsv1.Deployment {
+	return deployment("default-web", corev1.Container{Name: "web", Image: "nginx", Command: []string{"nginx"}})
+}
+
+// processes are those whose root or program lies in one of the directories.
+func processes(t *testing.T, program, dir string) []string {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, link := range links {
+		root, _ := os.Readlink(link)
+		exe, _ := os.Readlink(filepath.Join(filepath.Dir(link), "exe"))
+		if strings.HasPrefix(root, dir) || exe == program || strings.HasPrefix(exe, dir) {
+			found = append(found, link)
+		}
+	}
+	return found
+}
+
+// mounts looks at every thread of this program.
+func mounts(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/task/*/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(data), dir) {
+			return file
+		}
+	}
+	return ""
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// workload is a Deployment, from its first sight to the end of the kubelet: one that comes back under its name waits for the pod
+// of the one before.
+type workload struct {
+	k    *Kubelet
+	name string
+	wake chan struct{}
+
+	mu      sync.Mutex
+	desired *appsv1.Deployment // nil: there is none
+	// acted is the state of the Deployment that pod was made for.
+	acted  *appsv1.Deployment
+	pod    *pod
+	starts int
+
+	// reporting keeps reports in order.
+	reporting   sync.Mutex
+	reported    appsv1.DeploymentStatus
+	reportedUID types.UID
+}
+
+func (w *workload) set(d *appsv1.Deployment) {
+	w.mu.Lock()
+	w.desired = d
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+func (w *workload) run(ctx context.Context) {
+	defer w.end()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+			w.follow(ctx)
+		}
+	}
+}
+
+// follow brings the pod to what is desired.
+func (w *workload) follow(ctx context.Context) {
+	w.mu.Lock()
+	d, current := w.desired, w.pod
+	w.mu.Unlock()
+	if d == nil || ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		w.end()
+		w.act(d)
+		w.report(ctx)
+		return
+	}
+	template, err := json.Marshal(d.Spec.Template)
+	if err != nil {
+		w.k.note(fmt.Errorf("reading the template of %s: %w", w.name, err))
+		return
+	}
+	if current != nil && current.uid == d.UID && current.template == string(template) {
+		w.act(d)
+		w.report(ctx)
+		return
+	}
+	w.end()
+	w.act(d)
+	w.report(ctx)
+	next := &pod{w: w, uid: d.UID, template: string(template), name: w.k.podName(w.name), done: make(chan struct{})}
+	next.object = &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: next.name, Namespace: d.Namespace, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations},
+		Spec:       *d.Spec.Template.Spec.DeepCopy(),
+	}
+	next.object.Spec.NodeName = w.k.options.Node
+	w.mu.Lock()
+	w.pod = next
+	w.mu.Unlock()
+	ctx, next.cancel = context.WithCancel(ctx)
+	go next.run(ctx)
+}
+
+func (w *workload) act(d *appsv1.Deployment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acted = d
+}
+
+// end stops the pod and waits until it is gone.
+func (w *workload) end() {
+	w.mu.Lock()
+	current := w.pod
+	w.pod = nil
+	w.mu.Unlock()
+	if current != nil {
+		current.cancel()
+		<-current.done
+	}
+}
+
+func (w *workload) kill() {
+	w.mu.Lock()
+	current := w.pod
+	w.mu.Unlock()
+	if current != nil {
+		current.kill()
+	}
+}
+
+// report writes the status of the Deployment as its controller would.
+func (w *workload) report(ctx context.Context) {
+	w.reporting.Lock()
+	defer w.reporting.Unlock()
+	w.mu.Lock()
+	d, current := w.acted, w.pod
+	w.mu.Unlock()
+	if d == nil {
+		return
+	}
+	status := deploymentStatus(d, current != nil && current.isReady())
+	if w.reportedUID == d.UID && equality.Semantic.DeepEqual(withoutTimes(w.reported), withoutTimes(status)) {
+		return
+	}
+	w.reported, w.reportedUID = status, d.UID
+	_, err := w.k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		w.k.note(fmt.Errorf("reporting on Deployment %q: %w", w.name, err))
+	}
+}
+
+func deploymentStatus(d *appsv1.Deployment, up bool) appsv1.DeploymentStatus {
+	want := ptr.Deref(d.Spec.Replicas, 1)
+	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
+	available := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
+	progress := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}
+	if up || want == 0 {
+		status.ReadyReplicas, status.AvailableReplicas = want, want
+		available.Status, available.Reason, progress.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable", "NewReplicaSetAvailable"
+	} else {
+		status.UnavailableReplicas = want
+	}
+	for _, c := range []appsv1.DeploymentCondition{available, progress} {
+		c.LastUpdateTime, c.LastTransitionTime = now(), now()
+		status.Conditions = append(status.Conditions, c)
+	}
+	return status
+}
+
+func withoutTimes(s appsv1.DeploymentStatus) appsv1.DeploymentStatus {
+	s = *s.DeepCopy()
+	for i := range s.Conditions {
+		s.Conditions[i].LastUpdateTime, s.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
+	}
+	return s
+}
+
+// patch replaces the status as a whole: a merge would keep numbers that have become zero.
+func patch(status any) []byte {
+	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
+	if err != nil {
+		panic(err) // a status of the API's own types always encodes
+	}
+	return data
+}
+
+// now is the time that statuses carry: whole seconds, as the API keeps them.
+func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }

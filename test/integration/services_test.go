@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// identity logs in as the administrator of the cloud, from outside the operator.
+func (r *rig) identity() (*identity.Client, *identity.Snapshot) {
+	r.t.Helper()
+	certs := &corev1.Secret{}
+	r.get(certs, cloud+"-"+v1alpha1.SecretCerts)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(certs.Data["ca.crt"])
+	transport := &http.Transport{DialContext: r.pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	c, err := identity.New(identity.Options{
+		AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin",
+		Password: string(r.credentials()[component.BootstrapPassword]), Transport: transport,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	snapshot, err := c.Snapshot(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c, snapshot
+}
+
+// endpoints are the enabled ones of a service, as interface=URL.
+func (r *rig) endpoints(service string) []string {
+	r.t.Helper()
+	_, snapshot := r.identity()
+	var out []string
+	for _, e := range snapshot.Endpoints(service) {
+		if e.Enabled {
+			out = append(out, e.Interface+"="+e.URL)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// catalogue: services, endpoints and accounts are registered, the zone is made, the console's settings are stored.
+func (r *rig) catalogue() {
+	both := func(port int, path, component string) []string {
+		return []string{fmt.Sprintf("internal=https://default-%s:%d%s", component, port, path), fmt.Sprintf("public=https://127.0.0.1:%d%s", port, path)}
+	}
+	for service, want := range map[string][]string{
+		"keystone": append([]string{"admin=https://127.0.0.1:30357/v3"}, both(30500, "/v3", "keystone")...),
+		"region2":  both(30888, "", "region"), "scheduler": both(30887, "", "scheduler"), "glance": both(30292, "/v1", "glance"),
+		"log": both(30999, "", "logger"), "yunionconf": both(30889, "", "yunionconf"), "yunionapi": both(30300, "", "apigateway"),
+		"websocket": both(30443, "", "apigateway"),
+	} {
+		if have := r.endpoints(service); !slices.Equal(have, want) {
+			r.t.Errorf("endpoints of %s:\n%q\nwant\n%q", service, have, want)
+		}
+	}
+	c, snapshot := r.identity()
+	for _, service := range []string{"offlinecloudmeta", "external-service", "common", "yunionagent", "host"} {
+		if _, there := snapshot.Service(service); !there {
+			r.t.Errorf("no service %s", service)
+		}
+	}
+	for _, user := range []string{"regionadmin", "glance", "loggeradmin", "yunionconf", "yunionapi", "hostadmin"} {
+		if !snapshot.HasRole(user, "system", "admin") {
+			r.t.Errorf("%s is no administrator of the system project", user)
+		}
+	}
+	if !snapshot.HasRegion("region0") {
+		r.t.Error("no region")
+	}
+	if _, made, err := c.Compute("https://default-region.onecloud.svc:30888").EnsureZone(r.t.Context(), r.cloud().Spec.Zone); err != nil || made {
+		r.t.Errorf("the zone was not there: %v, %v", made, err)
+	}
+	var stored map[string]any
+	if _, err := c.Parameters("https://default-yunionconf.onecloud.svc:30889").Ensure(r.t.Context(), "global-settings", "yunionagent",
+		func(old map[string]any) map[string]any { stored = old; return old }); err != nil {
+		r.t.Fatal(err)
+	}
+	if stored["productVersion"] != "FullStack" || stored["setupKeys"] == nil {
+		r.t.Errorf("the console's settings: %v", stored)
+	}
+}
+
+// databases of the server.
+func (r *rig) databases() []string {
+	r.t.Helper()
+	admin, err := mysql.Open(r.t.Context(), mysql.Config{Host: r.db.Host, Port: r.db.Port, User: "root", Password: r.db.RootPassword})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer admin.Close()
+	all, err := admin.Databases(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// logsIn tells whether an account still has its password.
+func (r *rig) logsIn(ctx context.Context, user, password string) bool {
+	admin, err := mysql.Open(ctx, mysql.Config{Host: r.db.Host, Port: r.db.Port, User: user, Password: password})
+	if err == nil {
+		_ = admin.Close()
+	}
+	return err == nil
+}

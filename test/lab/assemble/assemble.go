@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package assemble collects what the lab's bundle holds, the programs of a node and every image, and has internal/bundle
+// write it. It decides what is in the bundle; how a bundle looks is not its business.
+package assemble
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/lab/cache"
+	"yunion.io/x/ocadm/test/lab/debian"
+	"yunion.io/x/ocadm/test/lab/images"
+)
+
+// Options say what goes into the bundle.
+type Options struct {
+	// Out is the bundle's file.
+	Out string
+	// CloudVersion is the tag of the cloud's images.
+	CloudVersion string
+	// Ocadm is a static ocadm; OcadmVersion is its version, asked of it when empty.
+	Ocadm, OcadmVersion string
+	// Standin is the stand-in program; it is built from this repository when empty.
+	Standin string
+	// ServiceImages is a directory of image archives that take the place of the stand-ins.
+	ServiceImages string
+	Logf          cache.Logf
+}
+
+// Bundle writes the bundle, unless the one that is there was made of the same things.
+func Bundle(ctx context.Context, o Options) error {
+	start := time.Now()
+	list, err := Images(ctx, &o)
+	if err != nil {
+		return err
+	}
+	files, err := nodeFiles(ctx, o.Logf)
+	if err != nil {
+		return err
+	}
+	info, err := bundleInfo(ctx, o)
+	if err != nil {
+		return err
+	}
+	key, err := inputs(info, files, list)
+	if err != nil {
+		return err
+	}
+	if upToDate(o.Out, key) {
+		o.Logf("the bundle %s is up to date (checked in %s)", o.Out, time.Since(start).Round(time.Millisecond))
+		return nil
+	}
+	o.Logf("writing the bundle %s: %d files and %d images", o.Out, len(files), len(list))
+	if err := write(ctx, o.Out, key, info, files, list); err != nil {
+		return fmt.Errorf("writing the bundle: %w", err)
+	}
+	stat, err := os.Stat(o.Out)
+	if err != nil {
+		return fmt.Errorf("looking at the bundle: %w", err)
+	}
+	o.Logf("wrote the bundle, %d MiB, in %s", stat.Size()>>20, time.Since(start).Round(time.Second))
+	return prune()
+}
+
+// ownLayerAge is how long the layers of this repository's programs are kept: they change with every build.
+const ownLayerAge = 24 * time.Hour
+
+func prune() error {
+	return errors.Join(cache.Prune("layers", "ocadm-", ownLayerAge), cache.Prune("layers", "standin-", ownLayerAge))
+}
+
+// Images makes the bundle's images. It fills what Options leave open.
+func Images(ctx context.Context, o *Options) ([]images.Named, error) {
+	if err := complete(ctx, o); err != nil {
+		return nil, err
+	}
+	return images.All(ctx, images.Options{
+		CloudVersion: o.CloudVersion, OcadmVersion: o.OcadmVersion, Ocadm: o.Ocadm, Standin: o.Standin,
+		ServiceImages: o.ServiceImages, Logf: o.Logf,
+	})
+}
+
+func complete(ctx context.Context, o *Options) error {
+	if _, err := os.Stat(o.Ocadm); err != nil {
+		return fmt.Errorf("finding ocadm for the operator's image (\"make build\" makes bin/ocadm): %w", err)
+	}
+	var err error
+	if o.OcadmVersion == "" {
+		if o.OcadmVersion, err = askVersion(ctx, o.Ocadm); err != nil {
+			return err
+		}
+	}
+	if o.Standin == "" {
+		o.Standin, err = own(ctx, "standin", "./test/standin", "", o.Logf)
+	}
+	return err
+}
+
+// askVersion asks a program which version it is. The operator's image must have that very tag.
+func askVersion(ctx context.Context, program string) (string, error) {
+	path, err := filepath.Abs(program)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", program, err)
+	}
+	r, err := (exec.Machine{}).Run(ctx, exec.Command{Path: path, Args: []string{"version", "-o", "json"}})
+	if err != nil {
+		return "", fmt.Errorf("asking ocadm for its version: %w", err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal([]byte(r.Stdout), &answer); err != nil {
+		return "", fmt.Errorf("asking ocadm for its version: %w", err)
+	}
+	for _, key := range []string{"version", "ocadm"} {
+		if v, ok := answer[key].(string); ok && v != "" {
+			return v, nil
+		}
+	}
+	return "", errors.New("asking ocadm for its version: its answer has none; say --ocadm-version")
+}
+
+// file is one file of a node, as it lies on this host.
+type file struct {
+	Path, Source string
+	Mode         fs.FileMode
+}
+
+// nodeFiles are the programs that a fresh node lacks.
+func nodeFiles(ctx context.Context, logf cache.Logf) ([]file, error) {
+	var files []file
+	for name, path := range map[string]string{
+		"containerd":              "usr/local/bin/containerd",
+		"containerd-shim-runc-v2": "usr/local/bin/containerd-shim-runc-v2",
+		"ctr":                     "usr/local/bin/ctr",
+		"kubelet":                 "usr/local/bin/kubelet",
+		"kubectl":                 "usr/local/bin/kubectl",
+		"flannel":                 "opt/cni/bin/flannel",
+	} {
+		b, err := binaries.Get(ctx, name, logf)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path, b.Path, 0o755})
+	}
+	dir, err := debian.Unpack(ctx, logf, "runc", "containernetworking-plugins")
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{"usr/local/bin/runc", filepath.Join(dir, "usr/sbin/runc"), 0o755})
+	plugins, err := os.ReadDir(filepath.Join(dir, "usr/lib/cni"))
+	if err != nil {
+		return nil, fmt.Errorf("listing the CNI plugins: %w", err)
+	}
+	for _, p := range plugins {
+		files = append(files, file{"opt/cni/bin/" + p.Name(), filepath.Join(dir, "usr/lib/cni", p.Name()), 0o755})
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.Path, b.Path) })
+	return files, nil
+}
+
+func bundleInfo(ctx context.Context, o Options) (bundle.Info, error) {
+	versions := map[string]string{"ocadm": o.OcadmVersion, "cloud": o.CloudVersion}
+	for _, name := range []string{"containerd", "etcd", "coredns", "flanneld", "local-path-provisioner"} {
+		b, err := binaries.Get(ctx, name, o.Logf)
+		if err != nil {
+			return bundle.Info{}, err
+		}
+		versions[name] = b.Version
+	}
+	return bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: version.Kubernetes, Versions: versions}, nil
+}
+
+// inputs condenses everything that the bundle is made of.
+func inputs(info bundle.Info, files []file, list []images.Named) (string, error) {
+	described, err := json.Marshal(info)
+	if err != nil {
+		return "", fmt.Errorf("describing the bundle: %w", err)
+	}
+	parts := []string{string(described)}
+	for _, f := range files {
+		stat, err := os.Stat(f.Source)
+		if err != nil {
+			return "", fmt.Errorf("reading a file of the bundle: %w", err)
+		}
+		// The cache's directories are named after what they hold.
+		parts = append(parts, f.Path, f.Source, fmt.Sprint(stat.Size(), stat.ModTime().UnixNano()))
+	}
+	for _, i := range list {
+		digest, err := i.Image.Digest()
+		if err != nil {
+			return "", fmt.Errorf("reading the image %s: %w", i.Name, err)
+		}
+		parts = append(parts, i.Name, digest.String())
+	}
+	return cache.Key(parts...), nil
+}
+
+// keyFile lies beside the bundle and says what it was made of.
+func keyFile(out string) string { return out + ".inputs" }
+
+func upToDate(out, key string) bool {
+	stat, err := os.Stat(out)
+	if err != nil {
+		return false
+	}
+	b, err := os.ReadFile(keyFile(out))
+	return err == nil && string(b) == fmt.Sprintf("%s %d\n", key, stat.Size())
+}
+
+// write makes the bundle under another name first: a machine may be reading the one that is there.
+func write(ctx context.Context, out, key string, info bundle.Info, files []file, list []images.Named) error {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	var fileSources []bundle.FileSource
+	for _, f := range files {
+		fileSources = append(fileSources, bundle.FileSource{
+			Path: f.Path, Mode: f.Mode, Open: func() (io.ReadCloser, error) { return os.Open(f.Source) },
+		})
+	}
+	var imageSources []bundle.ImageSource
+	for _, i := range list {
+		imageSources = append(imageSources, bundle.ImageSource{Name: i.Name, Image: i.Image})
+	}
+	tmp := out + ".new"
+	if err := bundle.Create(ctx, tmp, info, fileSources, imageSources); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	stat, err := os.Stat(tmp)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, out); err != nil {
+		return err
+	}
+	return os.WriteFile(keyFile(out), fmt.Appendf(nil, "%s %d\n", key, stat.Size()), 0o644) //nolint:gosec // no secret
+}

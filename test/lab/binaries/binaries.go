@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package binaries builds the programs that the lab's nodes, images and tests are made of, from Go modules whose versions
+// and checksums are committed, and keeps them in the cache. It builds nothing of ocadm.
+package binaries
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/test/lab/cache"
+)
+
+//go:embed pause.c.txt
+var pauseSource string
+
+const pauseName = "pause"
+
+// root is this repository's Go module.
+const root = "yunion.io/x/ocadm"
+
+// Built is one program in the cache.
+type Built struct {
+	Name, Path, Version string
+}
+
+// Path returns one program, by name, as an absolute path. It builds it, with the others of its module, when it is not in
+// the cache.
+func Path(ctx context.Context, name string) (string, error) {
+	b, err := Get(ctx, name, logToStderr)
+	return b.Path, err
+}
+
+func logToStderr(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...) }
+
+// Get returns one program like Path, with its version.
+func Get(ctx context.Context, name string, logf cache.Logf) (Built, error) {
+	if name == pauseName {
+		return pause(ctx, logf)
+	}
+	for _, m := range modules() {
+		for _, p := range m.Programs {
+			if p.Name == name {
+				dir, version, err := buildModule(ctx, m, logf)
+				return Built{Name: name, Path: filepath.Join(dir, name), Version: version}, err
+			}
+		}
+	}
+	return Built{}, fmt.Errorf("finding the program %q: the lab has %s", name, strings.Join(Names(), ", "))
+}
+
+// Names are all programs.
+func Names() []string {
+	var names []string
+	for _, m := range modules() {
+		for _, p := range m.Programs {
+			names = append(names, p.Name)
+		}
+	}
+	return append(names, pauseName)
+}
+
+// All returns every program, building what is not in the cache.
+func All(ctx context.Context, logf cache.Logf) ([]Built, error) {
+	var list []Built
+	for _, name := range Names() {
+		b, err := Get(ctx, name, logf)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+// Checkout is the directory of this repository, found from the working directory.
+func Checkout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the checkout: %w", err)
+	}
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && modfile.ModulePath(b) == root {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("finding the checkout: not inside the repository of ocadm")
+		}
+		dir = parent
+	}
+}
+
+// buildModule returns the directory with a module's programs, and their version.
+func buildModule(ctx context.Context, m module, logf cache.Logf) (dir, version string, err error) {
+	checkout, err := Checkout()
+	if err != nil {
+		return "", "", err
+	}
+	source := filepath.Join(checkout, "test", "lab", "modules", m.Dir)
+	version, err = upstreamVersion(source, m.Upstream)
+	if err != nil {
+		return "", "", err
+	}
+	sum, err := hashTree(source)
+	if err != nil {
+		return "", "", err
+	}
+	args := buildArgs(m, version)
+	key := m.Dir + "-" + version + "-" + cache.Key(sum, strings.Join(args, " "), fmt.Sprint(m.Cgo), runtime.Version(), runtime.GOARCH)
+	dir, err = cache.Entry(ctx, "binaries", key, logf, func(ctx context.Context, dir string) error {
+		return compile(ctx, m, version, source, dir, args, logf)
+	})
+	return dir, version, err
+}
+
+// buildArgs is the command line of "go build", without where to and what.
+func buildArgs(m module, version string) []string {
+	major, minor := "", ""
+	if semver.IsValid(version) {
+		major, minor, _ = strings.Cut(strings.TrimPrefix(semver.MajorMinor(version), "v"), ".")
+	}
+	ldflags := "-s -w " + strings.NewReplacer("{version}", version, "{major}", major, "{minor}", minor).Replace(m.LDFlags)
+	if m.Cgo {
+		ldflags += " -extldflags -static"
+	}
+	args := []string{"-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace(ldflags)}
+	if m.Tags != "" {
+		args = append(args, "-tags", m.Tags)
+	}
+	return args
+}
+
+// reportInterval is how often a long build says that it goes on.
+const reportInterval = 20 * time.Second
+
+func compile(ctx context.Context, m module, version, source, dir string, args []string, logf cache.Logf) error {
+	start := time.Now()
+	logf("building %s %s from its Go module: %s", m.Dir, version, strings.Join(programNames(m), ", "))
+	var packages atomic.Int64
+	stop := every(reportInterval, func() {
+		logf("still building %s: %d packages compiled in %s", m.Dir, packages.Load(), time.Since(start).Round(time.Second))
+	})
+	defer stop()
+	cgo := "CGO_ENABLED=0"
+	if m.Cgo {
+		cgo = "CGO_ENABLED=1"
+	}
+	for _, t := range targets(m) {
+		_, err := (exec.Machine{}).Run(ctx, exec.Command{
+			Path: "go", Dir: source,
+			Args:   slices.Concat([]string{"build", "-v"}, args, []string{"-o", dir + "/" + t.output}, t.packages),
+			Env:    []string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"},
+			OnLine: func(line string) {
+				if !strings.HasPrefix(line, "go: ") {
+					packages.Add(1)
+				}
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("building %s: %w", m.Dir, err)
+		}
+	}
+	logf("built %s %s in %s", m.Dir, version, time.Since(start).Round(time.Second))
+	return nil
+}
+
+// target is one call of "go build".
+type target struct {
+	output   string
+	packages []string
+}
+
+// targets are one call for all programs, or one for each where a program's name is not its package's.
+func targets(m module) []target {
+	var each []target
+	var all target // into the directory
+	named := true
+	for _, p := range m.Programs {
+		each = append(each, target{p.Name, []string{p.Package}})
+		all.packages = append(all.packages, p.Package)
+		named = named && path.Base(p.Package) == p.Name
+	}
+	if named {
+		return []target{all}
+	}
+	return each
+}
+
+func programNames(m module) []string {
+	names := make([]string, len(m.Programs))
+	for i, p := range m.Programs {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// every calls f now and then until stop is called.
+func every(interval time.Duration, f func()) (stop func()) {
+	done := make(chan struct{})
+	ticker := time.NewTicker(interval)
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				f()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { ticker.Stop(); close(done) }
+}
+
+func upstreamVersion(source, upstream string) (string, error) {
+	file := filepath.Join(source, "go.mod")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("reading the versions of the lab's programs: %w", err)
+	}
+	f, err := modfile.Parse(file, b, nil)
+	if err != nil {
+		return "", fmt.Errorf("reading the versions of the lab's programs: %w", err)
+	}
+	for _, r := range f.Require {
+		if r.Mod.Path == upstream {
+			return r.Mod.Version, nil
+		}
+	}
+	return "", fmt.Errorf("reading %s: it does not require %s", file, upstream)
+}
+
+// hashTree condenses the names and contents of all files below a directory.
+func hashTree(dir string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		_, _ = h.Write(fmt.Appendf(nil, "%s %d\n", rel, len(b)))
+		_, _ = h.Write(b)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", dir, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// pause is the process that holds a pod's namespaces.
+func pause(ctx context.Context, logf cache.Logf) (Built, error) {
+	const version = "3.10.2"
+	dir, err := cache.Entry(ctx, "binaries", "pause-"+version+"-"+cache.Key(pauseSource, runtime.GOARCH), logf,
+		func(ctx context.Context, dir string) error {
+			_, err := (exec.Machine{}).Run(ctx, exec.Command{
+				Path: "gcc", Args: []string{"-static", "-Os", "-s", "-x", "c", "-o", filepath.Join(dir, pauseName), "-"},
+				Stdin: strings.NewReader(pauseSource),
+			})
+			if err != nil {
+				return fmt.Errorf("building pause: %w", err)
+			}
+			return nil
+		})
+	return Built{Name: pauseName, Path: filepath.Join(dir, pauseName), Version: version}, err
+}

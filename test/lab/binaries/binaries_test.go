@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package binaries
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEveryModuleHasAVersion(t *testing.T) {
+	checkout, err := Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range modules() {
+		version, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream)
+		if err != nil || !strings.HasPrefix(version, "v") {
+			t.Errorf("%s: version %q, error %v", m.Dir, version, err)
+		}
+	}
+}
+
+func TestBuildArgs(t *testing.T) {
+	kubernetes := modules()[0]
+	want := []string{
+		"-trimpath", "-buildvcs=false", "-ldflags",
+		"-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",
+	}
+	if got := buildArgs(kubernetes, "v1.36.3"); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	flannel := module{Cgo: true, Tags: "x", LDFlags: "-X v={version}"}
+	want = []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X v=v2 -extldflags -static", "-tags", "x"}
+	if got := buildArgs(flannel, "v2"); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestTargets(t *testing.T) {
+	together := targets(module{Programs: []program{{"a", "x/a"}, {"b", "x/b"}}})
+	if len(together) != 1 || together[0].output != "" || len(together[0].packages) != 2 {
+		t.Errorf("programs named after their packages: %v", together)
+	}
+	apart := targets(module{Programs: []program{{"a", "x/a"}, {"b", "x/c"}}})
+	if len(apart) != 2 || apart[1].output != "b" {
+		t.Errorf("a program with another name: %v", apart)
+	}
+}
+
+func TestUnknownProgram(t *testing.T) {
+	if _, err := Path(t.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
+		t.Errorf("error %v should name the programs there are", err)
+	}
+}

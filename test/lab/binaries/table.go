@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package binaries
+
+// module is one directory below test/lab/modules: a set of upstream programs with versions of its own.
+type module struct {
+	Dir string
+	// Upstream is the module whose version is the programs' version.
+	Upstream string
+	Programs []program
+	// LDFlags stamp the version; {version}, {major} and {minor} are replaced.
+	LDFlags string
+	Tags    string
+	// Cgo links C code, statically.
+	Cgo bool
+}
+
+type program struct{ Name, Package string }
+
+// modules are all programs of the lab that come from Go modules.
+func modules() []module {
+	return []module{
+		{
+			Dir: "kubernetes", Upstream: "k8s.io/kubernetes",
+			LDFlags: "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major}" +
+				" -X k8s.io/component-base/version.gitMinor={minor}",
+			Programs: []program{
+				{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+				{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+				{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
+				{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
+				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
+				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
+			},
+		},
+		{
+			Dir: "etcd", Upstream: "go.etcd.io/etcd/server/v3",
+			Programs: []program{{"etcd", "go.etcd.io/etcd/server/v3"}, {"etcdctl", "go.etcd.io/etcd/etcdctl/v3"}},
+		},
+		{
+			Dir: "containerd", Upstream: "github.com/containerd/containerd/v2",
+			LDFlags: "-X github.com/containerd/containerd/v2/version.Version={version}",
+			Programs: []program{
+				{"containerd", "github.com/containerd/containerd/v2/cmd/containerd"},
+				{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
+				{"ctr", "github.com/containerd/containerd/v2/cmd/ctr"},
+			},
+		},
+		{
+			Dir: "coredns", Upstream: "github.com/coredns/coredns",
+			Programs: []program{{"coredns", "github.com/coredns/coredns"}},
+		},
+		{
+			// Its UDP back-end is C. The pure Go resolver spares it the C library's, which a static program cannot use.
+			Dir: "flannel", Upstream: "github.com/flannel-io/flannel", Cgo: true, Tags: "netgo,osusergo",
+			LDFlags:  "-X github.com/flannel-io/flannel/pkg/version.Version={version}",
+			Programs: []program{{"flanneld", "github.com/flannel-io/flannel"}},
+		},
+		{
+			Dir: "flannel-cni", Upstream: "github.com/containernetworking/plugins",
+			Programs: []program{{"flannel", "github.com/containernetworking/plugins/plugins/meta/flannel"}},
+		},
+		{
+			Dir: "local-path-provisioner", Upstream: "github.com/rancher/local-path-provisioner",
+			LDFlags:  "-X main.VERSION={version}",
+			Programs: []program{{"local-path-provisioner", "github.com/rancher/local-path-provisioner"}},
+		},
+	}
+}

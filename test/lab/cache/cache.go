@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cache keeps what is slow to build, by kind and key, for every run and every checkout of this user. An entry is
+// built once, in a directory of its own, and appears whole or not at all. It is no place for what changes.
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Logf tells the person at the terminal what is going on.
+type Logf func(format string, args ...any)
+
+// keyLength is enough hex digits to tell the handful of entries of one kind apart.
+const keyLength = 16
+
+// lockInterval is how often a held lock is tried again.
+const lockInterval = 200 * time.Millisecond
+
+// Dir is where entries lie: $XDG_CACHE_HOME/ocadm, else ~/.cache/ocadm.
+func Dir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache directory: %w", err)
+	}
+	return filepath.Join(base, "ocadm"), nil
+}
+
+// Key condenses everything that an entry depends on.
+func Key(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = h.Write(fmt.Appendf(nil, "%d:%s", len(p), p))
+	}
+	return hex.EncodeToString(h.Sum(nil))[:keyLength]
+}
+
+// Entry returns the directory of one entry. When there is none yet, build fills an empty directory for it; a second
+// process that wants the same entry waits.
+func Entry(ctx context.Context, what, key string, logf Logf, build func(ctx context.Context, dir string) error) (string, error) {
+	root, err := Dir()
+	if err != nil {
+		return "", err
+	}
+	kind := filepath.Join(root, what)
+	dir := filepath.Join(kind, key)
+	if exists(dir) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(kind, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache: %w", err)
+	}
+	lock, err := Lock(ctx, filepath.Join(kind, "."+key+".lock"), func() {
+		logf("waiting for another run that builds the same %s", what)
+	})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
+	if exists(dir) {
+		return dir, nil
+	}
+	tmp := filepath.Join(kind, "."+key+".building")
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", fmt.Errorf("removing what an earlier run left: %w", err)
+	}
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache entry: %w", err)
+	}
+	if err := build(ctx, tmp); err != nil {
+		return "", errors.Join(err, os.RemoveAll(tmp))
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return "", fmt.Errorf("finishing the cache entry: %w", err)
+	}
+	return dir, nil
+}
+
+// Prune removes entries of one kind whose names start with prefix and that are older than age. It is for what changes with
+// every build; entries that depend on pinned versions stay.
+func Prune(what, prefix string, age time.Duration) error {
+	root, err := Dir()
+	if err != nil {
+		return err
+	}
+	dirs, err := filepath.Glob(filepath.Join(root, what, prefix+"*"))
+	if err != nil {
+		return fmt.Errorf("listing the cache: %w", err)
+	}
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < age {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("removing an old entry of the cache: %w", err)
+		}
+		if err := os.Remove(filepath.Join(root, what, "."+filepath.Base(dir)+".lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing an old entry of the cache: %w", err)
+		}
+	}
+	return nil
+}
+
+// Lock takes an exclusive lock on a file. It calls waiting once when somebody else holds it. Closing the file releases the
+// lock, and so does the end of this process and of every child that was given the file.
+func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock: %w", err)
+	}
+	for told := false; ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("waiting for the lock %s: %w", path, context.Cause(ctx)), f.Close())
+		case <-time.After(lockInterval):
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

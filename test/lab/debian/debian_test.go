@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package debian
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseTargets(t *testing.T) {
+	const out = `Packages http://mirror.example/debian bookworm main
+DEP-11 http://mirror.example/debian bookworm main
+Packages http://mirror.example/debian bookworm-updates main
+Packages http://mirror.example/debian bookworm main
+Packages http://mirror.example/debian bookworm contrib
+Packages http://other.example nodistro main
+Packages http://security.example/debian-security bookworm-security main
+`
+	want := []string{
+		"deb [signed-by=" + keyring + "] http://mirror.example/debian bookworm main",
+		"deb [signed-by=" + keyring + "] http://mirror.example/debian bookworm-updates main",
+		"deb [signed-by=" + keyring + "] http://security.example/debian-security bookworm-security main",
+	}
+	if got := parseTargets(out); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestFilterAcquire(t *testing.T) {
+	got := filterAcquire("APT::Architecture \"amd64\";\nAcquire::http::Proxy \"http://proxy.example\";\nAcquire::IndexTargets::deb::Packages::MetaKey \"x\";\n")
+	if want := "Acquire::http::Proxy \"http://proxy.example\";\nAcquire::Languages \"none\";\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFinish(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "usr/share/doc/x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tree := Tree{Files: map[string]string{"etc/a": "a", "bin/b": "#!/bin/sh\n"}, Links: map[string]string{"etc/l": "a"}}
+	for range 2 { // twice, to see that a link is replaced
+		if err := finish(tree, root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(root, "usr/share/doc/*")); err != nil || len(left) > 0 {
+		t.Errorf("documentation is left: %v, error %v", left, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(root, "etc/l")); err != nil || string(b) != "a" {
+		t.Errorf("the link reads %q, error %v", b, err)
+	}
+	if info, err := os.Stat(filepath.Join(root, "bin/b")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the script has the mode %v, error %v", info, err)
+	}
+}
+
+func TestMachineIsFresh(t *testing.T) {
+	for _, p := range Machine().Packages {
+		if strings.Contains(p, "containerd") || strings.Contains(p, "kube") || p == "runc" || strings.Contains(p, "networking-plugins") {
+			t.Errorf("a fresh machine has %s", p)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package debian makes file systems from the Debian packages that this machine's apt is configured for: the machines'
+// root, image layers, and single programs. It installs on this machine only what the lab itself runs (Prepare).
+package debian
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/exec"
+)
+
+// Release is the Debian release that machines and images are made of.
+const Release = "bookworm"
+
+// keyring is where Debian's own package keys it.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+var errNoSources = errors.New("this machine's apt has no source for Debian " + Release +
+	": the lab needs Debian 12, or its \"main\" component in /etc/apt")
+
+// sources lists this machine's apt sources of the release, one line each as in sources.list.
+func sources(ctx context.Context, run exec.Runner) ([]string, error) {
+	r, err := run.Run(ctx, exec.Command{
+		Path: "apt-get", Args: []string{"indextargets", "--format", "$(CREATED_BY) $(SITE) $(RELEASE) $(COMPONENT)"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading this machine's apt sources: %w", err)
+	}
+	lines := parseTargets(r.Stdout)
+	if len(lines) == 0 {
+		return nil, errNoSources
+	}
+	return lines, nil
+}
+
+// parseTargets keeps the package indexes of the release's main component.
+func parseTargets(out string) []string {
+	var lines []string
+	seen := map[string]bool{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) != 4 || f[0] != "Packages" || f[3] != "main" || seen[line] {
+			continue
+		}
+		if f[2] != Release && !strings.HasPrefix(f[2], Release+"-") {
+			continue
+		}
+		seen[line] = true
+		lines = append(lines, fmt.Sprintf("deb [signed-by=%s] %s %s %s", keyring, f[1], f[2], f[3]))
+	}
+	return lines
+}
+
+// acquireOptions is how this machine's apt reaches its sources: proxies, certificates, leniency about dates.
+func acquireOptions(ctx context.Context, run exec.Runner) (string, error) {
+	r, err := run.Run(ctx, exec.Command{Path: "apt-config", Args: []string{"dump", "--no-empty"}})
+	if err != nil {
+		return "", fmt.Errorf("reading apt's configuration: %w", err)
+	}
+	return filterAcquire(r.Stdout), nil
+}
+
+func filterAcquire(dump string) string {
+	var b strings.Builder
+	for line := range strings.Lines(dump) {
+		if strings.HasPrefix(line, "Acquire::") && !strings.HasPrefix(line, "Acquire::IndexTargets") &&
+			!strings.HasPrefix(line, "Acquire::Gzip") && !strings.HasPrefix(line, "Acquire::CompressionTypes") {
+			b.WriteString(line)
+		}
+	}
+	b.WriteString("Acquire::Languages \"none\";\n")
+	return b.String()
+}
+
+// optionsFile writes the apt options to a temporary file, for mmdebstrap. They may hold a proxy's password.
+func optionsFile(ctx context.Context, run exec.Runner) (string, error) {
+	options, err := acquireOptions(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp("", "ocadm-lab-apt-*.conf")
+	if err != nil {
+		return "", fmt.Errorf("creating a file for apt's options: %w", err)
+	}
+	_, err = f.WriteString(options)
+	return f.Name(), errors.Join(err, f.Close())
+}

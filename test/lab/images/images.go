@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/lab/cache"
+	"yunion.io/x/ocadm/test/lab/debian"
+)
+
+// Options say what the cloud's images are made of.
+type Options struct {
+	// CloudVersion and OcadmVersion are the tags of the cloud's images and of the operator's.
+	CloudVersion, OcadmVersion string
+	// Ocadm and Standin are static programs.
+	Ocadm, Standin string
+	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
+	ServiceImages string
+	Logf          cache.Logf
+}
+
+// Named is an image under the name that pods ask for.
+type Named struct {
+	Name  string
+	Image v1.Image
+}
+
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// All makes every image of the lab, ordered by name.
+func All(ctx context.Context, o Options) ([]Named, error) {
+	b := &builder{logf: o.Logf, bases: map[string]v1.Layer{}}
+	made := map[string]v1.Image{}
+	for _, i := range append(upstream(), cloud(o.CloudVersion, o.OcadmVersion, o.Ocadm, o.Standin)...) {
+		img, err := b.build(ctx, i)
+		if err != nil {
+			return nil, fmt.Errorf("making the image %s: %w", i.Name, err)
+		}
+		made[i.Name] = img
+	}
+	if err := addArchives(o, made); err != nil {
+		return nil, err
+	}
+	var list []Named
+	for name, img := range made {
+		list = append(list, Named{name, img})
+	}
+	slices.SortFunc(list, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// builder makes each base layer once.
+type builder struct {
+	logf  cache.Logf
+	bases map[string]v1.Layer
+}
+
+func (b *builder) build(ctx context.Context, i image) (v1.Image, error) {
+	var layers []v1.Layer
+	for _, name := range append([]string{"skeleton"}, i.Base...) {
+		l, err := b.base(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, l)
+	}
+	var entries []entry
+	for name, path := range i.Programs {
+		p, err := binaries.Get(ctx, name, b.logf)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{Path: path, Mode: executable, Source: p.Path})
+	}
+	slices.SortFunc(entries, func(x, y entry) int { return strings.Compare(x.Path, y.Path) })
+	// A program is a layer of its own, so that images share it; the small rest is another.
+	var rest []entry
+	for _, e := range append(entries, i.Entries...) {
+		if e.Source == "" {
+			rest = append(rest, e)
+			continue
+		}
+		l, err := entriesLayer(ctx, filepath.Base(e.Path), b.logf, []entry{e})
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, l)
+	}
+	if len(rest) > 0 {
+		l, err := entriesLayer(ctx, "rest", b.logf, rest)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, l)
+	}
+	return assemble(i, layers)
+}
+
+func assemble(i image, layers []v1.Layer) (v1.Image, error) {
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.AppendLayers(img, layers...)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Created, config.Author = v1.Time{Time: epoch}, "ocadm lab"
+	config.History = nil
+	config.Config = v1.Config{Entrypoint: i.Entrypoint, Cmd: i.Cmd, User: i.User, Env: append([]string{searchPath}, i.Env...), WorkingDir: "/"}
+	return mutate.ConfigFile(img, config)
+}
+
+func (b *builder) base(ctx context.Context, name string) (v1.Layer, error) {
+	if l, ok := b.bases[name]; ok {
+		return l, nil
+	}
+	var l v1.Layer
+	var err error
+	switch tree, ok := trees()[name]; {
+	case ok:
+		var root string
+		if root, err = debian.Build(ctx, tree, b.logf); err == nil {
+			l, err = treeLayer(ctx, name, filepath.Base(filepath.Dir(root)), b.logf, root)
+		}
+	case name == "skeleton":
+		l, err = skeleton(ctx, b.logf)
+	case name == "busybox":
+		l, err = busybox(ctx, b.logf)
+	default:
+		err = fmt.Errorf("finding the layer %q: no such layer", name)
+	}
+	b.bases[name] = l
+	return l, err
+}
+
+// skeleton is what programs expect anywhere: users, a place for temporary files, certificate authorities.
+func skeleton(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
+	dir, err := debian.Unpack(ctx, logf, "ca-certificates")
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := filepath.Glob(filepath.Join(dir, "usr/share/ca-certificates/mozilla/*.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("listing the certificate authorities: %w", err)
+	}
+	var bundle strings.Builder
+	for _, path := range authorities {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading a certificate authority: %w", err)
+		}
+		bundle.WriteString(strings.TrimRight(string(b), "\n") + "\n")
+	}
+	return entriesLayer(ctx, "skeleton", logf, []entry{
+		{Path: "etc/group", Mode: 0o644, Text: group},
+		{Path: "etc/nsswitch.conf", Mode: 0o644, Text: "passwd: files\ngroup: files\nhosts: files dns\n"},
+		{Path: "etc/passwd", Mode: 0o644, Text: passwd},
+		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Text: bundle.String()},
+		{Path: "tmp", Mode: 0o1777},
+	})
+}
+
+// busybox is a shell and its tools in one static program.
+func busybox(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
+	dir, err := debian.Unpack(ctx, logf, "busybox-static")
+	if err != nil {
+		return nil, err
+	}
+	programs, err := filepath.Glob(filepath.Join(dir, "*bin/busybox"))
+	if more, moreErr := filepath.Glob(filepath.Join(dir, "usr/bin/busybox")); moreErr == nil {
+		programs = append(programs, more...)
+	}
+	if err != nil || len(programs) == 0 {
+		return nil, errors.Join(errors.New("finding busybox in its Debian package: not there"), err)
+	}
+	r, err := (exec.Machine{}).Run(ctx, exec.Command{Path: programs[0], Args: []string{"--list"}})
+	if err != nil {
+		return nil, fmt.Errorf("listing busybox's programs: %w", err)
+	}
+	entries := []entry{{Path: "bin/busybox", Mode: executable, Source: programs[0]}}
+	for _, applet := range strings.Fields(r.Stdout) {
+		if applet != "busybox" {
+			entries = append(entries, entry{Path: "bin/" + applet, Link: "busybox"})
+		}
+	}
+	return entriesLayer(ctx, "busybox", logf, entries)
+}
+
+// addArchives puts the images of the archives in place of those of the same name, and adds the others.
+func addArchives(o Options, made map[string]v1.Image) error {
+	if o.ServiceImages == "" {
+		return nil
+	}
+	archives, err := Archives(o.ServiceImages)
+	if err != nil {
+		return err
+	}
+	for _, path := range archives {
+		open := inflate(func() (io.ReadCloser, error) { return os.Open(path) })
+		manifest, err := tarball.LoadManifest(open)
+		if err != nil {
+			return fmt.Errorf("reading the image archive %s: %w", path, err)
+		}
+		for _, descriptor := range manifest {
+			for _, ref := range descriptor.RepoTags {
+				name, img, err := archived(open, ref)
+				if err != nil {
+					return fmt.Errorf("reading %s from the image archive %s: %w", ref, path, err)
+				}
+				verb := "adds"
+				if made[name] != nil {
+					verb = "replaces the lab's"
+				}
+				o.Logf("%s %s %s", filepath.Base(path), verb, name)
+				made[name] = img
+			}
+		}
+	}
+	return nil
+}
+
+// Archives lists the image archives of a directory.
+func Archives(dir string) ([]string, error) {
+	var list []string
+	for _, pattern := range []string{"*.tar", "*.tar.gz", "*.tgz"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", dir, err)
+		}
+		list = append(list, found...)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("reading the service images in %s: no .tar, .tar.gz or .tgz there", dir)
+	}
+	slices.Sort(list)
+	return list, nil
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	pinned "yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+// sample makes the same image in a cache and from a file of its own.
+func sample(t *testing.T, content string, at time.Time) v1.Image {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	file := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(file, []byte(content), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(file, at, at); err != nil {
+		t.Fatal(err)
+	}
+	l, err := entriesLayer(t.Context(), "sample", t.Logf, []entry{
+		{Path: "opt/bin/program", Mode: executable, Source: file},
+		{Path: "opt/bin/other", Link: "program"},
+		{Path: "etc/text", Mode: 0o644, Text: "text"},
+		{Path: "var/lib/data", Mode: 0o750, UID: 999},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := assemble(image{Entrypoint: []string{"/opt/bin/program"}, User: "65534:65534"}, []v1.Layer{l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func digest(t *testing.T, img v1.Image) string {
+	t.Helper()
+	d, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
+}
+
+func TestImagesAreDeterministic(t *testing.T) {
+	first := digest(t, sample(t, "x", time.Unix(1, 0)))
+	if second := digest(t, sample(t, "x", time.Unix(2, 0))); first != second {
+		t.Errorf("the same content gives %s and %s", first, second)
+	}
+	if other := digest(t, sample(t, "y", time.Unix(1, 0))); first == other {
+		t.Error("different content gives the same image")
+	}
+}
+
+func TestLayerContent(t *testing.T) {
+	layers, err := sample(t, "x", time.Unix(1, 0)).Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	var got []string
+	for archive := tar.NewReader(r); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.ModTime.Equal(epoch) {
+			t.Errorf("%s has the time %s", h.Name, h.ModTime)
+		}
+		got = append(got, h.Name)
+	}
+	want := []string{"opt/", "opt/bin/", "opt/bin/program", "opt/bin/other", "etc/", "etc/text", "var/", "var/lib/", "var/lib/data/"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestArchivesReplaceImages(t *testing.T) {
+	const ref = Repository + "/keystone:v4.0.1"
+	real, lab := sample(t, "real", time.Unix(1, 0)), sample(t, "lab", time.Unix(1, 0))
+	dir := t.TempDir()
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra, err := name.NewTag("mariadb:99")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tarball.MultiWriteToFile(filepath.Join(dir, "a.tar"), map[name.Tag]v1.Image{tag: real, extra: real}); err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]v1.Image{ref: lab, "other": lab}
+	if err := addArchives(Options{ServiceImages: dir, Logf: t.Logf}, made); err != nil {
+		t.Fatal(err)
+	}
+	got, err := made[ref].ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := real.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("%s is %s, want the archive's %s", ref, got, want)
+	}
+	if made["docker.io/library/mariadb:99"] == nil || digest(t, made["other"]) != digest(t, lab) {
+		t.Error("the archive's other image is missing, or one that it does not have was changed")
+	}
+}
+
+func TestEmptyArchiveDirectoryIsRefused(t *testing.T) {
+	if err := addArchives(Options{ServiceImages: t.TempDir(), Logf: t.Logf}, nil); err == nil {
+		t.Error("a directory without archives was accepted")
+	}
+}
+
+// TestThirdPartyImagesAreThere compares with the table that the installer and the operator read.
+func TestThirdPartyImagesAreThere(t *testing.T) {
+	notToBeHad := []string{"traefik"}
+	table, err := pinned.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]bool{}
+	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+		made[i.Name] = true
+	}
+	for _, row := range table {
+		ref, err := table.Ref(row.Name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !made[ref] && !slices.Contains(notToBeHad, row.Name) {
+			t.Errorf("the lab makes no %s", ref)
+		}
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+		if seen[i.Name] || !strings.Contains(i.Name, ":") || !strings.Contains(i.Name, "/") {
+			t.Errorf("%s: twice, or without registry or tag", i.Name)
+		}
+		seen[i.Name] = true
+	}
+}
+
+// TestEveryImageOfTheCloudIsThere asks the operator which images a cloud of edition ce runs, the components included that are off.
+func TestEveryImageOfTheCloudIsThere(t *testing.T) {
+	table, err := pinned.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cr := &v1alpha1.OnecloudCluster{}
+	cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.EnableCloudNet, cr.Spec.EnableS3Gateway = "db", "v4.0.1", true, true
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]bool{}
+	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+		made[i.Name] = true
+	}
+	for name, r := range cluster.Components {
+		for _, ref := range append(slices.Collect(maps.Values(r.Sub)), r.FullImage) {
+			if r.Visible && ref != "" && !made[ref] {
+				t.Errorf("%s runs %s, which the lab does not make", name, ref)
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package images makes the container images of the lab: upstream's names and layouts, filled with programs built from Go
+// modules and files from Debian packages. The same inputs give the same digests. It fetches nothing from a registry.
+package images
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+
+	"yunion.io/x/ocadm/test/lab/cache"
+)
+
+// layer is a layer in the cache: a compressed archive and what is known of it.
+type layer struct {
+	dir string
+	layerFacts
+}
+
+type layerFacts struct {
+	Compressed   string `json:"digest"`
+	Uncompressed string `json:"diffID"`
+	Bytes        int64  `json:"size"`
+}
+
+const (
+	archiveFile = "layer.tar.zst"
+	factsFile   = "layer.json"
+)
+
+// newLayer returns the layer of that name and content key, which content writes when it is not in the cache.
+func newLayer(ctx context.Context, name, key string, logf cache.Logf, content func(*tar.Writer) error) (v1.Layer, error) {
+	dir, err := cache.Entry(ctx, "layers", name+"-"+key, logf, func(_ context.Context, dir string) error {
+		return writeLayer(dir, content)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the layer %q: %w", name, err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, factsFile))
+	if err != nil {
+		return nil, fmt.Errorf("reading the layer %q: %w", name, err)
+	}
+	l := layer{dir: dir}
+	if err := json.Unmarshal(b, &l.layerFacts); err != nil {
+		return nil, fmt.Errorf("reading the layer %q: %w", name, err)
+	}
+	return l, nil
+}
+
+func writeLayer(dir string, content func(*tar.Writer) error) (err error) {
+	f, err := os.Create(filepath.Join(dir, archiveFile))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	compressed, uncompressed := sha256.New(), sha256.New()
+	size := &counter{}
+	z, err := zstd.NewWriter(io.MultiWriter(f, compressed, size), zstd.WithEncoderLevel(zstd.SpeedDefault))
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(io.MultiWriter(z, uncompressed))
+	if err := errors.Join(content(t), t.Close(), z.Close()); err != nil {
+		return err
+	}
+	facts, err := json.Marshal(layerFacts{
+		Compressed: hex.EncodeToString(compressed.Sum(nil)), Uncompressed: hex.EncodeToString(uncompressed.Sum(nil)), Bytes: size.n,
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, factsFile), facts, 0o644) //nolint:gosec // no secret
+}
+
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+func (l layer) Digest() (v1.Hash, error) {
+	return v1.Hash{Algorithm: "sha256", Hex: l.layerFacts.Compressed}, nil
+}
+
+func (l layer) DiffID() (v1.Hash, error) {
+	return v1.Hash{Algorithm: "sha256", Hex: l.layerFacts.Uncompressed}, nil
+}
+
+func (l layer) Compressed() (io.ReadCloser, error) { return os.Open(filepath.Join(l.dir, archiveFile)) }
+
+func (l layer) Uncompressed() (io.ReadCloser, error) {
+	f, err := l.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return unpacked{z, f}, nil
+}
+
+type unpacked struct {
+	*zstd.Decoder
+	file io.Closer
+}
+
+func (u unpacked) Close() error { u.Decoder.Close(); return u.file.Close() }
+
+func (l layer) Size() (int64, error) { return l.Bytes, nil }
+
+func (l layer) MediaType() (types.MediaType, error) { return types.OCILayerZStd, nil }

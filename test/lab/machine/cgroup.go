@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountPoint is one line of mountinfo, as far as the lab needs it.
+type mountPoint struct {
+	Path, Type string
+}
+
+// readMounts lists this process's mounts in the order they were made.
+func readMounts() ([]mountPoint, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading the mount table: %w", err)
+	}
+	return parseMounts(string(b)), nil
+}
+
+func parseMounts(mountinfo string) []mountPoint {
+	var list []mountPoint
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(left), strings.Fields(right)
+		if !ok || len(fields) < 5 || len(kind) < 1 {
+			continue
+		}
+		list = append(list, mountPoint{Path: unescape(fields[4]), Type: kind[0]})
+	}
+	return list
+}
+
+// unescape undoes mountinfo's octal escapes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// cgroupDirs are the lab's control groups in every hierarchy where it has one.
+func cgroupDirs(path string) ([]string, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, m := range mounts {
+		if m.Type != "cgroup" && m.Type != "cgroup2" {
+			continue
+		}
+		dir := filepath.Join(m.Path, path)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// processesIn lists the processes of the control groups and of all below.
+func processesIn(dirs []string) []int {
+	var pids []int
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil // a group that vanishes while we look has no process
+			}
+			f, err := os.Open(filepath.Join(path, "cgroup.procs"))
+			if err != nil {
+				return nil
+			}
+			defer func() { _ = f.Close() }()
+			for sc := bufio.NewScanner(f); sc.Scan(); {
+				if pid, err := strconv.Atoi(sc.Text()); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+const (
+	killTimeout  = 30 * time.Second
+	killInterval = 50 * time.Millisecond
+)
+
+// emptyCgroups kills every process of the lab's control groups and removes the groups.
+func emptyCgroups(ctx context.Context, path string) error {
+	dirs, err := cgroupDirs(path)
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(killTimeout)
+	for {
+		pids := processesIn(dirs)
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("killing process %d of the lab: %w", pid, err)
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("ending the processes %v of the lab: they do not end", pids)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(killInterval):
+		}
+	}
+	for _, dir := range dirs {
+		if err := removeCgroup(ctx, dir, deadline); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCgroup removes a control group and those below it, the deepest first. A group stays busy for a moment after its
+// last process.
+func removeCgroup(ctx context.Context, dir string, deadline time.Time) error {
+	var groups []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			groups = append(groups, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the control group %s: %w", dir, err)
+	}
+	slices.Reverse(groups)
+	for _, g := range groups {
+		for {
+			err := unix.Rmdir(g)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("removing the control group %s: %w", g, err)
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(killInterval):
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/test/lab/cache"
+)
+
+// Down removes the lab and everything that it or a crashed run of it left.
+func (l *Lab) Down(ctx context.Context) error {
+	lock, err := lockLab(ctx, l.Name, l.logf)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	return l.remove(ctx)
+}
+
+func (l *Lab) remove(ctx context.Context) error {
+	// Killing a machine's first process kills all others in it, the containers' too.
+	if err := emptyCgroups(ctx, l.cgroup()); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return removeNetworks(l.Layout) })
+	g.Go(func() error { return l.removeFiles() })
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("removing the lab %q: %w", l.Name, err)
+	}
+	l.logf("removed the lab %q", l.Name)
+	return nil
+}
+
+// Down removes the lab of that name. It is no error that there is none.
+func Down(ctx context.Context, name string, logf cache.Logf) error {
+	if os.Geteuid() != 0 {
+		return ErrNotRoot
+	}
+	lab, err := Open(name, logf)
+	if errors.Is(err, ErrNoLab) {
+		if name == "" {
+			name = DefaultName
+		}
+		logf("there is no lab %q", name)
+		return removeEmpty(newLayout(name, 0))
+	}
+	if err != nil {
+		return err
+	}
+	return lab.Down(ctx)
+}
+
+// removeEmpty removes what a run leaves that is killed before it has written the lab's state.
+func removeEmpty(l Layout) error {
+	for _, path := range []string{l.stateFile() + ".new", l.Dir, filepath.Dir(l.Dir)} {
+		err := os.Remove(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+			return fmt.Errorf("removing what an unfinished lab left: %w", err)
+		}
+	}
+	return nil
+}
+
+// DownAll removes every lab, and leftovers whose state was lost.
+func DownAll(ctx context.Context, logf cache.Logf) error {
+	if os.Geteuid() != 0 {
+		return ErrNotRoot
+	}
+	files, err := filepath.Glob(filepath.Join(stateRoot(), "*", "lab.json"))
+	if err != nil {
+		return fmt.Errorf("listing the labs: %w", err)
+	}
+	for _, f := range files {
+		if err := Down(ctx, filepath.Base(filepath.Dir(f)), logf); err != nil {
+			return err
+		}
+	}
+	for index := range maxLabs {
+		orphan := &Lab{Layout: newLayout(fmt.Sprintf("lost-%d", index), index), logf: logf}
+		left, err := orphan.Residue()
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			continue
+		}
+		if err := orphan.Down(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeNetworks(l Layout) error {
+	links, names, err := networkResidue(l)
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if err := removeLink(link); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := removeNamespace(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// networkResidue lists the lab's links and network namespaces, cables before the bridge.
+func networkResidue(l Layout) (links, namespaces []string, err error) {
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the links: %w", err)
+	}
+	cable := regexp.MustCompile(`^ocl` + strconv.Itoa(l.Index) + `n\d+$`)
+	for _, link := range all {
+		if name := link.Attrs().Name; cable.MatchString(name) {
+			links = append(links, name)
+		}
+	}
+	for _, link := range all {
+		if link.Attrs().Name == l.Bridge() {
+			links = append(links, l.Bridge())
+		}
+	}
+	entries, err := os.ReadDir("/run/netns")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("listing the network namespaces: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), l.Bridge()+"-") {
+			namespaces = append(namespaces, e.Name())
+		}
+	}
+	return links, namespaces, nil
+}
+
+// mountsBelow lists the mounts at or below a directory, the last one first.
+func mountsBelow(dir string) ([]string, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, m := range mounts {
+		if m.Path == dir || strings.HasPrefix(m.Path, dir+"/") {
+			paths = append(paths, m.Path)
+		}
+	}
+	slices.Reverse(paths)
+	return paths, nil
+}
+
+// removeFiles unmounts and removes the lab's directories. Nothing is removed while something is still mounted there:
+// it could be the host's.
+func (l *Lab) removeFiles() error {
+	for _, dir := range []string{l.Dir, l.RunDir} {
+		mounted, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		for _, path := range mounted {
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("unmounting %s: %w", path, err)
+			}
+		}
+		if mounted, err = mountsBelow(dir); err != nil {
+			return err
+		}
+		if len(mounted) > 0 {
+			return fmt.Errorf("unmounting %s: still mounted", mounted[0])
+		}
+	}
+	// The state goes last: a removal that is interrupted can be repeated.
+	if err := firstError(
+		func() error { return os.RemoveAll(filepath.Join(l.Dir, "nodes")) },
+		func() error { return os.RemoveAll(l.RunDir) },
+		func() error { return os.RemoveAll(l.Dir) },
+	); err != nil {
+		return fmt.Errorf("removing the lab's files: %w", err)
+	}
+	for _, parent := range []string{filepath.Dir(l.RunDir), filepath.Dir(l.Dir)} {
+		_ = os.Remove(parent) // only when this was the last lab
+	}
+	return nil
+}
+
+// Residue lists what there is of the lab on this host, one line each. Nothing is what Down leaves.
+func (l *Lab) Residue() ([]string, error) {
+	var left []string
+	links, namespaces, err := networkResidue(l.Layout)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range links {
+		left = append(left, "link "+name)
+	}
+	for _, name := range namespaces {
+		left = append(left, "network namespace "+name)
+	}
+	groups, err := cgroupDirs(l.cgroup())
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range processesIn(groups) {
+		left = append(left, fmt.Sprintf("process %d", pid))
+	}
+	for _, dir := range groups {
+		left = append(left, "control group "+dir)
+	}
+	for _, dir := range []string{l.Dir, l.RunDir} {
+		mounted, err := mountsBelow(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range mounted {
+			left = append(left, "mount "+path)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			left = append(left, "directory "+dir)
+		}
+	}
+	return left, nil
+}
+
+// Residue lists what there is of any lab on this host.
+func Residue() ([]string, error) {
+	var left []string
+	for index := range maxLabs {
+		lost := &Lab{Layout: newLayout("*", index)}
+		more, err := lost.Residue()
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, more...)
+	}
+	if mounted, err := mountsBelow(stateRoot()); err != nil {
+		return nil, err
+	} else {
+		for _, path := range mounted {
+			left = append(left, "mount "+path)
+		}
+	}
+	if _, err := os.Stat(stateRoot()); err == nil {
+		left = append(left, "directory "+stateRoot())
+	}
+	return left, nil
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/test/lab/cache"
+	"yunion.io/x/ocadm/test/lab/debian"
+)
+
+// DefaultName is the lab of a person who has one.
+const DefaultName = "default"
+
+// Options say what a lab is made of.
+type Options struct {
+	// Name tells labs on one host apart; empty is DefaultName.
+	Name  string
+	Nodes int
+	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and
+	// /bundle/ocadm.bundle, always in their newest version. Their directories must be there.
+	Ocadm, Bundle string
+	Logf          cache.Logf
+}
+
+// Lab is a set of machines.
+type Lab struct {
+	Layout
+	state state
+	logf  cache.Logf
+	// lock is there while the lab is made.
+	lock *os.File
+}
+
+// state is what cannot be worked out from the lab's name.
+type state struct {
+	Index  int    `json:"index"`
+	Nodes  int    `json:"nodes"`
+	Root   string `json:"root"`
+	Ocadm  string `json:"ocadm,omitempty"`
+	Bundle string `json:"bundle,omitempty"`
+	// Complete says that all machines have booted once.
+	Complete bool `json:"complete"`
+}
+
+// ErrNoLab says that there is no lab of that name.
+var ErrNoLab = errors.New("no such lab")
+
+// ErrNotRoot is what a person without root is told.
+var ErrNotRoot = errors.New("the lab makes network interfaces, mounts and containers: run it as root")
+
+// Up makes the lab and boots its machines, or finds them running.
+func Up(ctx context.Context, o Options) (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, ErrNotRoot
+	}
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	if o.Nodes < 1 || o.Nodes > maxNodes || !validName.MatchString(o.Name) {
+		return nil, fmt.Errorf("making the lab %q with %d machines: 1 to %d machines, and a name of small letters, digits and dashes",
+			o.Name, o.Nodes, maxNodes)
+	}
+	lock, err := lockLab(ctx, o.Name, o.Logf)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	if lab, err := Open(o.Name, o.Logf); err == nil {
+		if reusable, err := lab.reuse(o); reusable || err != nil {
+			return lab, err
+		}
+		if err := lab.remove(ctx); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, ErrNoLab) {
+		return nil, err
+	}
+	if err := debian.Prepare(ctx, o.Logf); err != nil {
+		return nil, err
+	}
+	root, err := debian.Root(ctx, o.Logf)
+	if err != nil {
+		return nil, err
+	}
+	lab, err := reserve(ctx, o, root)
+	if err != nil {
+		return nil, err
+	}
+	lab.lock = lock
+	if err := lab.boot(ctx); err != nil {
+		return nil, fmt.Errorf("booting the lab %q: %w", o.Name, err)
+	}
+	lab.lock = nil
+	lab.state.Complete = true
+	return lab, lab.writeState()
+}
+
+// lockLab keeps two runs from making or removing the same lab at once. Children hold the lock too: a run that is killed
+// leaves some behind, and nobody may touch the lab before they have ended.
+func lockLab(ctx context.Context, name string, logf cache.Logf) (*os.File, error) {
+	return cache.Lock(ctx, "/run/ocadm-lab-"+name+".lock", func() {
+		logf("waiting for another run that makes or removes the lab %q", name)
+	})
+}
+
+// reuse accepts a lab that runs as asked for. What a crash or a reboot left is worth nothing, and it says false.
+func (l *Lab) reuse(o Options) (bool, error) {
+	var stopped []string
+	for _, n := range l.Nodes() {
+		if !l.running(n.index) {
+			stopped = append(stopped, n.Name)
+		}
+	}
+	if !l.state.Complete || len(stopped) == l.state.Nodes {
+		l.logf("the lab %q does not run any more, or was never finished: it is made anew", l.Name)
+		return false, nil
+	}
+	if len(stopped) > 0 {
+		return false, fmt.Errorf("using the lab %q: %s stopped while others run; remove the lab with \"down\" first", l.Name, strings.Join(stopped, ", "))
+	}
+	if l.state.Nodes != o.Nodes {
+		return false, fmt.Errorf("using the lab %q: it runs with %d machines, not %d; remove it with \"down\" first", l.Name, l.state.Nodes, o.Nodes)
+	}
+	if l.state.Ocadm != o.Ocadm || l.state.Bundle != o.Bundle {
+		return false, fmt.Errorf("using the lab %q: it runs with the ocadm %q and the bundle %q; remove it with \"down\" first",
+			l.Name, l.state.Ocadm, l.state.Bundle)
+	}
+	l.logf("the lab %q runs already, with %d machines", l.Name, l.state.Nodes)
+	return true, nil
+}
+
+// Open finds a lab that an earlier Up made.
+func Open(name string, logf cache.Logf) (*Lab, error) {
+	if name == "" {
+		name = DefaultName
+	}
+	if logf == nil {
+		logf = func(string, ...any) {}
+	}
+	if !validName.MatchString(name) {
+		return nil, fmt.Errorf("opening the lab %q: not a name of a lab", name)
+	}
+	path := newLayout(name, 0).stateFile()
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("opening the lab %q: %w; \"up\" makes it", name, ErrNoLab)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the lab %q: %w", name, err)
+	}
+	var s state
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return &Lab{Layout: newLayout(name, s.Index), state: s, logf: logf}, nil
+}
+
+// reserve gives the lab the lowest free index and writes that down, before anything else is made.
+func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
+	if err := os.MkdirAll(stateRoot(), 0o755); err != nil {
+		return nil, fmt.Errorf("creating the labs' directory: %w", err)
+	}
+	lock, err := cache.Lock(ctx, "/run/ocadm-lab.lock", func() { o.Logf("waiting for another run that makes a lab") })
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	taken, err := takenIndexes()
+	if err != nil {
+		return nil, err
+	}
+	index := 0
+	for slices.Contains(taken, index) {
+		index++
+	}
+	if index >= maxLabs {
+		return nil, fmt.Errorf("making the lab %q: %d labs are there already", o.Name, maxLabs)
+	}
+	l := &Lab{
+		Layout: newLayout(o.Name, index), logf: o.Logf,
+		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle},
+	}
+	if err := l.writeState(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(l.RunDir, 0o711); err != nil {
+		return nil, fmt.Errorf("creating runc's directory: %w", err)
+	}
+	return l, nil
+}
+
+func (l *Lab) writeState() error {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil { // the machines' disks hold keys
+		return fmt.Errorf("creating the lab's directory: %w", err)
+	}
+	b, err := json.Marshal(l.state)
+	if err != nil {
+		return fmt.Errorf("describing the lab: %w", err)
+	}
+	tmp := l.stateFile() + ".new"
+	if err := os.WriteFile(tmp, b, 0o644); err != nil { //nolint:gosec // no secret, and other users may look
+		return fmt.Errorf("writing the lab's state: %w", err)
+	}
+	if err := os.Rename(tmp, l.stateFile()); err != nil {
+		return fmt.Errorf("writing the lab's state: %w", err)
+	}
+	return nil
+}
+
+// takenIndexes are those of labs that are there, and of leftovers whose state was lost.
+func takenIndexes() ([]int, error) {
+	files, err := filepath.Glob(filepath.Join(stateRoot(), "*", "lab.json"))
+	if err != nil {
+		return nil, fmt.Errorf("listing the labs: %w", err)
+	}
+	var taken []int
+	for _, f := range files {
+		lab, err := Open(filepath.Base(filepath.Dir(f)), nil)
+		if err != nil {
+			return nil, err
+		}
+		taken = append(taken, lab.Index)
+	}
+	runDirs, err := filepath.Glob("/run/ocadm-lab/*")
+	if err != nil {
+		return nil, fmt.Errorf("listing the labs: %w", err)
+	}
+	for _, dir := range runDirs {
+		var index int
+		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &index); err == nil {
+			taken = append(taken, index)
+		}
+	}
+	return taken, nil
+}
+
+func (l *Lab) boot(ctx context.Context) error {
+	if err := addBridge(l.Layout); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i := 1; i <= l.state.Nodes; i++ {
+		g.Go(func() error {
+			if err := l.create(ctx, i); err != nil {
+				return fmt.Errorf("making %s: %w", nodeName(i), err)
+			}
+			return l.Node(i).waitBooted(ctx)
+		})
+	}
+	return g.Wait()
+}
+
+// Nodes are the lab's machines, the first one first.
+func (l *Lab) Nodes() []*Node {
+	nodes := make([]*Node, l.state.Nodes)
+	for i := range nodes {
+		nodes[i] = l.Node(i + 1)
+	}
+	return nodes
+}
+
+// Node is machine i, counted from 1.
+func (l *Lab) Node(i int) *Node {
+	return &Node{Name: nodeName(i), Address: l.NodeAddress(i), lab: l, index: i}
+}
+
+// Host is this machine's address as the lab's machines see it.
+func (l *Lab) Host() netip.Addr { return l.HostAddress() }

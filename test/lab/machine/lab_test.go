@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/test/lab/machine"
+)
+
+// TestMachines boots real machines. Without root it cannot; with OCADM_TEST_REQUIRE=1 that is a failure.
+func TestMachines(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("OCADM_TEST_REQUIRE") != "" {
+			t.Fatal("machines need root")
+		}
+		t.Skip("machines need root")
+	}
+	t.Setenv("OCADM_LAB_DIR", "/var/lib/ocadm-lab-test")
+	ctx := t.Context()
+	o := machine.Options{Name: "unit", Nodes: 2, Logf: t.Logf}
+	lab, err := machine.Up(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if err := lab.Down(ctx); err != nil {
+			t.Error(err)
+		}
+		if left, err := lab.Residue(); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, error %v", left, err)
+		}
+	})
+	first, second := lab.Node(1), lab.Node(2)
+
+	t.Run("a second up finds it running", func(t *testing.T) {
+		again, err := machine.Up(t.Context(), o)
+		if err != nil || again.Index != lab.Index {
+			t.Errorf("index %v, error %v", again, err)
+		}
+		more := o
+		more.Nodes = 3
+		if _, err := machine.Up(t.Context(), more); err == nil {
+			t.Error("another number of machines was accepted")
+		}
+	})
+	t.Run("a node is fresh", func(t *testing.T) {
+		for _, program := range []string{"containerd", "kubelet", "runc"} {
+			if out, _, err := first.Exec(t.Context(), "sh", "-c", "command -v "+program); err == nil {
+				t.Errorf("%s is there: %s", program, out)
+			}
+		}
+	})
+	t.Run("network is cut and restored", func(t *testing.T) {
+		ping(t, first, second, true)
+		must(t, second.CutNetwork())
+		ping(t, first, second, false)
+		must(t, second.RestoreNetwork())
+		ping(t, first, second, true)
+	})
+	t.Run("a killed machine keeps its disk", func(t *testing.T) {
+		must(t, second.Write(t.Context(), "/var/lib/kept", 0o600, strings.NewReader("kept")))
+		must(t, second.Kill(t.Context()))
+		if _, _, err := second.Exec(t.Context(), "true"); err == nil {
+			t.Error("a killed machine runs a command")
+		}
+		must(t, second.Start(t.Context()))
+		if out, _, err := second.Exec(t.Context(), "cat", "/var/lib/kept"); err != nil || out != "kept" {
+			t.Errorf("content %q, error %v", out, err)
+		}
+		ping(t, first, second, true)
+	})
+	t.Run("mounts stay inside", func(t *testing.T) {
+		before, err := os.ReadFile("/proc/self/mountinfo")
+		must(t, err)
+		_, _, err = first.Exec(t.Context(), "sh", "-c", "mkdir -p /var/lib/kubelet/x && mount -t tmpfs tmpfs /var/lib/kubelet/x")
+		must(t, err)
+		after, err := os.ReadFile("/proc/self/mountinfo")
+		must(t, err)
+		if string(before) != string(after) {
+			t.Errorf("a mount of a machine shows on the host:\n%s", after)
+		}
+	})
+}
+
+func TestUnknownLab(t *testing.T) {
+	t.Setenv("OCADM_LAB_DIR", t.TempDir())
+	if _, err := machine.Open("nobody", t.Logf); !errors.Is(err, machine.ErrNoLab) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func ping(t *testing.T, from, to *machine.Node, want bool) {
+	t.Helper()
+	if _, _, err := from.Exec(t.Context(), "ping", "-c", "1", "-W", "2", to.Name); (err == nil) != want {
+		t.Errorf("ping from %s to %s: error %v, want an answer: %v", from.Name, to.Name, err, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

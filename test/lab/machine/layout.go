@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// maxLabs and maxNodes keep addresses and interface names within their limits.
+const (
+	maxLabs  = 50
+	maxNodes = 20
+)
+
+// firstHost is the last part of the first machine's address.
+const firstHost = 11
+
+// networkPrefix is where all labs lie: lab i has 10.198.i.0/24. It must not be in Kubernetes' service network 10.96.0.0/12, which ends at
+// 10.111.255.255: kube-proxy drops what goes there and is no service.
+const networkPrefix = "10.198."
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+// Layout is every name and address of one lab. It follows from the lab's name and index alone, so that a crashed run can
+// be cleaned up by the next one.
+type Layout struct {
+	Name  string
+	Index int
+	// Dir holds the lab's state and disks, RunDir what runc knows of its containers.
+	Dir, RunDir string
+}
+
+// stateRoot is where labs lie on disk.
+func stateRoot() string {
+	if dir := os.Getenv("OCADM_LAB_DIR"); dir != "" {
+		return dir
+	}
+	return "/var/lib/ocadm-lab"
+}
+
+func newLayout(name string, index int) Layout {
+	return Layout{
+		Name: name, Index: index,
+		Dir:    filepath.Join(stateRoot(), name),
+		RunDir: filepath.Join("/run/ocadm-lab", fmt.Sprint(index)),
+	}
+}
+
+// Bridge is the name of the lab's bridge, and the stem of what else belongs to it.
+func (l Layout) Bridge() string { return fmt.Sprintf("ocadm-lab%d", l.Index) }
+
+// Subnet is the lab's network.
+func (l Layout) Subnet() netip.Prefix {
+	return netip.MustParsePrefix(fmt.Sprintf("%s%d.0/24", networkPrefix, l.Index))
+}
+
+// HostAddress is this machine's address on the bridge.
+func (l Layout) HostAddress() netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("%s%d.1", networkPrefix, l.Index))
+}
+
+// NodeAddress is the address of machine i, counted from 1.
+func (l Layout) NodeAddress(i int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("%s%d.%d", networkPrefix, l.Index, firstHost+i-1))
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node%d", i) }
+
+func (l Layout) container(i int) string { return l.Bridge() + "-" + nodeName(i) }
+func (l Layout) netns(i int) string     { return l.container(i) }
+func (l Layout) netnsPath(i int) string { return filepath.Join("/run/netns", l.netns(i)) }
+func (l Layout) veth(i int) string      { return fmt.Sprintf("ocl%dn%d", l.Index, i) }
+func (l Layout) cgroup() string         { return "/" + l.Bridge() }
+func (l Layout) nodeDir(i int) string   { return filepath.Join(l.Dir, "nodes", nodeName(i)) }
+func (l Layout) stateFile() string      { return filepath.Join(l.Dir, "lab.json") }

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+const inMachine = "eth0"
+
+// addBridge makes the lab's bridge with this machine's address, or finds it.
+func addBridge(l Layout) error {
+	link, err := netlink.LinkByName(l.Bridge())
+	if isNoLink(err) {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: l.Bridge()}}
+		if err := netlink.LinkAdd(bridge); err != nil {
+			return fmt.Errorf("creating the bridge %s: %w", l.Bridge(), err)
+		}
+		link, err = netlink.LinkByName(l.Bridge())
+	}
+	if err != nil {
+		return fmt.Errorf("finding the bridge %s: %w", l.Bridge(), err)
+	}
+	if err := netlink.AddrReplace(link, address(l, l.HostAddress().AsSlice())); err != nil {
+		return fmt.Errorf("giving the bridge %s its address: %w", l.Bridge(), err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("setting the bridge %s up: %w", l.Bridge(), err)
+	}
+	return nil
+}
+
+func address(l Layout, ip net.IP) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(l.Subnet().Bits(), 32)}}
+}
+
+// addNetwork makes machine i's network namespace and connects it to the bridge.
+func addNetwork(l Layout, i int) error {
+	ns, err := newNamespace(l.netns(i))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	bridge, err := netlink.LinkByName(l.Bridge())
+	if err != nil {
+		return fmt.Errorf("finding the bridge %s: %w", l.Bridge(), err)
+	}
+	attrs := netlink.LinkAttrs{Name: l.veth(i), MasterIndex: bridge.Attrs().Index}
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: inMachine, PeerNamespace: netlink.NsFd(ns)}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("creating the cable %s: %w", l.veth(i), err)
+	}
+	if err := netlink.LinkSetUp(veth); err != nil {
+		return fmt.Errorf("setting the cable %s up: %w", l.veth(i), err)
+	}
+	if err := configureInside(l, i, ns); err != nil {
+		return fmt.Errorf("configuring the network of %s: %w", nodeName(i), err)
+	}
+	return nil
+}
+
+func configureInside(l Layout, i int, ns netns.NsHandle) error {
+	inside, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	lo, err := inside.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	eth, err := inside.LinkByName(inMachine)
+	if err != nil {
+		return err
+	}
+	gateway := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: l.HostAddress().AsSlice()}
+	return firstError(
+		func() error { return inside.LinkSetUp(lo) },
+		func() error { return inside.AddrReplace(eth, address(l, l.NodeAddress(i).AsSlice())) },
+		func() error { return inside.LinkSetUp(eth) },
+		func() error { return inside.RouteReplace(gateway) },
+	)
+}
+
+func firstError(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newNamespace makes a named network namespace. Its thread is never given back to the Go runtime: it stays in the new
+// namespace and ends with the goroutine.
+func newNamespace(name string) (netns.NsHandle, error) {
+	type result struct {
+		ns  netns.NsHandle
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := netns.NewNamed(name)
+		done <- result{ns, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		return 0, fmt.Errorf("creating the network namespace %s: %w", name, r.err)
+	}
+	return r.ns, nil
+}
+
+// setCable plugs machine i's network in or out.
+func setCable(l Layout, i int, up bool) error {
+	link, err := netlink.LinkByName(l.veth(i))
+	if err != nil {
+		return fmt.Errorf("finding the cable of %s: %w", nodeName(i), err)
+	}
+	set := netlink.LinkSetDown
+	if up {
+		set = netlink.LinkSetUp
+	}
+	if err := set(link); err != nil {
+		return fmt.Errorf("switching the cable of %s: %w", nodeName(i), err)
+	}
+	return nil
+}
+
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if isNoLink(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("finding the link %s: %w", name, err)
+	}
+	if err := netlink.LinkDel(link); err != nil && !isNoLink(err) {
+		return fmt.Errorf("removing the link %s: %w", name, err)
+	}
+	return nil
+}
+
+func removeNamespace(name string) error {
+	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+func isNoLink(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.As(err, &notFound)
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mariadb starts a real MariaDB server for tests, from the distribution's package, in a directory of its own. It leaves
+// nothing behind: neither process nor file. It is not for production: durability is off.
+package mariadb
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrNotInstalled says that this machine has no mariadbd.
+var ErrNotInstalled = errors.New("mariadbd is not installed (Debian: apt-get install mariadb-server)")
+
+// Options of a server. The zero value is fine.
+type Options struct {
+	// Addr to listen on; "127.0.0.1:0" when empty.
+	Addr string
+	// RootPassword is made up when empty.
+	RootPassword string
+	// RootHosts are the hosts root may come from; "%" when empty. root@localhost over the socket always exists.
+	RootHosts []string
+	// GeneralLog records every statement, see Server.Statements.
+	GeneralLog bool
+	// Args are added to the server's command line.
+	Args []string
+}
+
+// Server is a running MariaDB.
+type Server struct {
+	Host         string
+	Port         int
+	Socket       string
+	RootPassword string
+
+	dir       string
+	log       string
+	cmd       *exec.Cmd
+	done      chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
+
+// startTimeout is generous: the machine may be busy with a build.
+const startTimeout = 3 * time.Minute
+
+// Start makes a database directory below dir, starts a server in it and waits until it takes connections. ctx bounds the start only.
+func Start(ctx context.Context, dir string, o Options) (*Server, error) {
+	daemon, err := find("mariadbd", "mysqld")
+	if err != nil {
+		return nil, err
+	}
+	install, err := find("mariadb-install-db", "mysql_install_db")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	s := &Server{RootPassword: o.RootPassword, done: make(chan struct{})}
+	if s.RootPassword == "" {
+		s.RootPassword = "Root-" + rand.Text()
+	}
+	if s.Host, s.Port, err = listenAddr(o.Addr); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp(dir, "mariadb-"); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx, daemon, install, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, daemon, install string, o Options) error {
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	data, initFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "init.sql")
+	s.log = filepath.Join(s.dir, "general.log")
+	s.Socket = filepath.Join(s.dir, "s")
+	//nolint:gosec // programs of the distribution
+	out, err := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--user="+me.Username,
+		"--auth-root-authentication-method=normal", "--skip-test-db").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making a database directory: %w: %s", err, out)
+	}
+	if err := os.WriteFile(initFile, []byte(initSQL(s.RootPassword, o.RootHosts)), 0o600); err != nil {
+		return err
+	}
+	args := []string{
+		"--no-defaults", "--user=" + me.Username, "--datadir=" + data, "--socket=" + s.Socket, "--init-file=" + initFile,
+		"--pid-file=" + filepath.Join(s.dir, "pid"), "--bind-address=" + s.Host, "--port=" + strconv.Itoa(s.Port),
+		"--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF", "--innodb-flush-log-at-trx-commit=0",
+		"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--max-connections=500",
+	}
+	if o.GeneralLog {
+		args = append(args, "--general-log", "--general-log-file="+s.log)
+	}
+	cmd := exec.Command(daemon, append(args, o.Args...)...) //nolint:gosec // as above
+	cmd.Dir = s.dir
+	// The server dies with the test that started it, however that ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	s.cmd = cmd
+	return s.run(ctx, stderr)
+}
+
+// run starts the server on a thread that lives as long as the server does (the kernel ties Pdeathsig to the starting thread) and
+// returns once the server says that it is ready.
+func (s *Server) run(ctx context.Context, stderr io.Reader) error {
+	started, ready := make(chan error, 1), make(chan struct{})
+	var mu sync.Mutex
+	var log strings.Builder
+	go func() {
+		runtime.LockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err != nil {
+			close(s.done)
+			return
+		}
+		sc := bufio.NewScanner(stderr)
+		for first := true; sc.Scan(); {
+			mu.Lock()
+			log.WriteString(sc.Text() + "\n")
+			mu.Unlock()
+			if first && strings.Contains(sc.Text(), "ready for connections") {
+				first = false
+				close(ready)
+			}
+		}
+		_ = s.cmd.Wait()
+		close(s.done)
+	}()
+	if err := <-started; err != nil {
+		s.cmd = nil
+		return err
+	}
+	text := func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
+	select {
+	case <-ready:
+		return nil
+	case <-s.done:
+		return fmt.Errorf("the server ended while starting:\n%s", text())
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the server: %w:\n%s", ctx.Err(), text())
+	}
+}
+
+// Close stops the server and removes its files. It may be called more than once.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-s.done:
+			case <-time.After(20 * time.Second):
+				_ = s.cmd.Process.Kill()
+				<-s.done
+			}
+		}
+		s.closeErr = os.RemoveAll(s.dir)
+	})
+	return s.closeErr
+}
+
+// initSQL gives root its password and hosts. Both are the test's own, and quoted all the same.
+func initSQL(password string, hosts []string) string {
+	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'" }
+	if len(hosts) == 0 {
+		hosts = []string{"%"}
+	}
+	lines := []string{
+		"DELETE FROM mysql.global_priv WHERE User = '' OR (User = 'root' AND Host <> 'localhost')", "FLUSH PRIVILEGES",
+		"ALTER USER root@localhost IDENTIFIED BY " + quote(password),
+	}
+	for _, h := range hosts {
+		lines = append(lines,
+			"CREATE OR REPLACE USER root@"+quote(h)+" IDENTIFIED BY "+quote(password),
+			"GRANT ALL PRIVILEGES ON *.* TO root@"+quote(h)+" WITH GRANT OPTION")
+	}
+	return strings.Join(lines, ";\n") + ";\n"
+}
+
+func listenAddr(addr string) (string, int, error) {
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil || port != 0 {
+		return host, port, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", 0, err
+	}
+	defer l.Close()
+	return host, l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// find looks in the sbin directories too, which are not in everybody's PATH.
+func find(names ...string) (string, error) {
+	for _, n := range names {
+		if p, err := exec.LookPath(n); err == nil {
+			return p, nil
+		}
+		for _, d := range []string{"/usr/sbin", "/usr/local/sbin", "/sbin"} {
+			if p, err := exec.LookPath(filepath.Join(d, n)); err == nil {
+				return p, nil
+			}
+		}
+	}
+	return "", ErrNotInstalled
+}

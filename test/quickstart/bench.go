@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/test/journey"
+	"yunion.io/x/ocadm/test/lab/machine"
+)
+
+func benchCommand() *cobra.Command {
+	var runs int
+	cmd := &cobra.Command{
+		Use: "bench-init", Args: cobra.NoArgs,
+		Short: "ocadm init beside plain kubeadm init with the same manifests, on identical machines",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return bench(cmd.Context(), runs) },
+	}
+	cmd.Flags().IntVar(&runs, "runs", 2, "how often each")
+	return cmd
+}
+
+// bench measures, on a fresh machine each time that has the node's software and images, from the command to a Ready node with network,
+// storage and DNS.
+func bench(ctx context.Context, runs int) error {
+	ocadm, bundle, err := build(ctx, "v4.0.1", "")
+	if err != nil {
+		return err
+	}
+	var ours, plain []float64
+	for i := range runs {
+		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(j *journey.Journey) error {
+			return j.Init(ctx, "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
+		})
+		if err != nil {
+			return err
+		}
+		p, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-b%d", i), func(j *journey.Journey) error { return j.PlainInit(ctx) })
+		if err != nil {
+			return err
+		}
+		ours, plain = append(ours, o), append(plain, p)
+	}
+	fmt.Printf("ocadm init     %s s\nplain kubeadm  %s s\nratio          %.2f (sum of %d runs each)\n", list(ours), list(plain), sum(ours)/sum(plain), runs)
+	return nil
+}
+
+func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*journey.Journey) error) (float64, error) {
+	l, err := machine.Up(ctx, machine.Options{Name: name, Nodes: 1, Ocadm: ocadm, Bundle: bundle, Logf: logf})
+	if err != nil {
+		return 0, err
+	}
+	j := &journey.Journey{Lab: l, Story: os.Stderr}
+	werr := j.Software(ctx)
+	if werr == nil {
+		werr = walk(j)
+	}
+	if err := l.Down(context.WithoutCancel(ctx)); err != nil {
+		return 0, err
+	}
+	if werr != nil {
+		return 0, werr
+	}
+	var total float64
+	for _, s := range j.Times {
+		total += s.Took.Seconds()
+	}
+	return total, nil
+}
+
+func list(v []float64) string {
+	s := make([]string, len(v))
+	for i, x := range v {
+		s[i] = fmt.Sprintf("%.1f", x)
+	}
+	return strings.Join(s, " ")
+}
+
+func sum(v []float64) (t float64) {
+	for _, x := range v {
+		t += x
+	}
+	return t
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command quickstart takes this machine to a running cloud on two machines of its own, saying all the time what it does, and takes
+// them away again. It is what "make quickstart" runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/test/journey"
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/debian"
+	"yunion.io/x/ocadm/test/lab/machine"
+)
+
+// lab is the quickstart's own, apart from a developer's.
+const lab = "quickstart"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	cmd := &cobra.Command{Use: "quickstart", SilenceUsage: true, SilenceErrors: true}
+	cmd.AddCommand(upCommand(), downCommand(), benchCommand())
+	err := cmd.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+var start = time.Now()
+
+func logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "[%6.1f s] "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
+}
+
+func upCommand() *cobra.Command {
+	var nodes int
+	var version, images string
+	cmd := &cobra.Command{
+		Use: "up", Args: cobra.NoArgs, Short: "Machines, cluster, cloud",
+		RunE: func(cmd *cobra.Command, _ []string) error { return up(cmd.Context(), nodes, version, images) },
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many machines")
+	cmd.Flags().StringVar(&version, "version", "v4.0.1", "release of the cloud")
+	cmd.Flags().StringVar(&images, "service-images", "", "directory of docker-archive files to run instead of the stand-ins")
+	return cmd
+}
+
+func downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Args: cobra.NoArgs, Short: "Take the machines away",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := machine.Open(lab, logf)
+			if errors.Is(err, machine.ErrNoLab) {
+				return machine.Down(cmd.Context(), lab, logf) // removes what a run left that was killed very early
+			}
+			if err != nil {
+				return err
+			}
+			if err := l.Down(cmd.Context()); err != nil {
+				return err
+			}
+			left, err := l.Residue()
+			if err != nil {
+				return err
+			}
+			if len(left) > 0 {
+				return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
+			}
+			logf("no mount, namespace, bridge or process is left")
+			return nil
+		},
+	}
+}
+
+// build makes bin/ocadm and the bundle; both are skipped in moments when nothing changed.
+func build(ctx context.Context, version, images string) (ocadm, bundle string, err error) {
+	if err := journey.Root(); err != nil {
+		return "", "", err
+	}
+	if err := debian.Prepare(ctx, logf); err != nil {
+		return "", "", err
+	}
+	logf("building bin/ocadm")
+	c := exec.CommandContext(ctx, "make", "--no-print-directory", "bin/ocadm")
+	c.Stdout, c.Stderr = os.Stderr, os.Stderr
+	if err := c.Run(); err != nil {
+		return "", "", fmt.Errorf("building bin/ocadm: %w", err)
+	}
+	if ocadm, err = filepath.Abs("bin/ocadm"); err != nil {
+		return "", "", err
+	}
+	if bundle, err = filepath.Abs("dist/ocadm.bundle"); err != nil {
+		return "", "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
+		return "", "", err
+	}
+	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
+	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Ocadm: ocadm, ServiceImages: images, Logf: logf})
+	return ocadm, bundle, err
+}
+
+func up(ctx context.Context, nodes int, version, images string) error {
+	ocadm, bundle, err := build(ctx, version, images)
+	if err != nil {
+		return err
+	}
+	logf("booting %d machines", nodes)
+	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: logf})
+	if err != nil {
+		return err
+	}
+	j := &journey.Journey{Lab: l, Story: os.Stderr}
+	// The cloud is not waited for yet: its compute agents need the nodes that join next.
+	if err := j.Init(ctx, "--onecloud-version", version, "--wait=false"); err != nil {
+		return err
+	}
+	for i := 2; i <= nodes; i++ {
+		if err := j.Join(ctx, i); err != nil {
+			return err
+		}
+	}
+	err = j.Timed("cloud available", func() error {
+		_, err := j.On(ctx, 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return show(ctx, j, os.Stdout)
+}
+
+// show looks at what came of it, as a person would.
+func show(ctx context.Context, j *journey.Journey, w io.Writer) error {
+	if err := j.AllAvailable(ctx); err != nil {
+		return err
+	}
+	page, err := j.Web(ctx)
+	if err != nil {
+		return err
+	}
+	token, err := j.Login(ctx)
+	if err != nil {
+		return err
+	}
+	for _, argv := range [][]string{{"get", "nodes", "-o", "wide"}, {"get", "oc", "-A"}} {
+		out, err := j.Kubectl(ctx, argv...)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\n$ kubectl %s\n%s", strings.Join(argv, " "), out)
+	}
+	status, err := j.On(ctx, 1, journey.Ocadm, "cluster", "status")
+	if err != nil {
+		return err
+	}
+	address := j.Lab.Node(1).Address
+	fmt.Fprintf(w, "\n$ ocadm cluster status\n%s\n", status)
+	fmt.Fprintf(w, "console    https://%s/ (%d bytes, certificate of the cloud's CA)\n", address, len(page))
+	fmt.Fprintf(w, "login      through apigateway with rcadmin's account: token of %d characters\n\ntimes\n", len(token))
+	j.Report(w)
+	fmt.Fprintf(w, "\nnext       make lab-shell LAB=%s NODE=1   ·   make quickstart-down\n", lab)
+	return nil
+}

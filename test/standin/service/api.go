@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service is what the stand-ins answer besides /ping: small REST APIs over their own database, behind a token check
+// at keystone for each call.
+package service
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"yunion.io/x/ocadm/test/standin/cloud"
+	"yunion.io/x/ocadm/test/standin/config"
+	"yunion.io/x/ocadm/test/standin/profile"
+	"yunion.io/x/ocadm/test/standin/resource"
+	"yunion.io/x/ocadm/test/standin/store"
+	"yunion.io/x/ocadm/test/standin/wire"
+)
+
+// Service is a running program other than keystone.
+type Service struct {
+	Profile profile.Profile
+	Options config.Values
+	Cloud   *cloud.Client
+	// Store is nil for programs without a database.
+	Store *store.Store
+}
+
+// Routes is the API of the program.
+func (s Service) Routes(ctx context.Context) wire.Routes {
+	switch s.Profile.Type {
+	case "compute_v2":
+		return s.region(ctx)
+	case "image":
+		return s.plain(resource.Collection{Path: "/v1/images", Table: "images", Singular: "image", Prepare: named})
+	case "log":
+		return s.plain(resource.Collection{Path: "/actions", Table: "actions", Singular: "action"})
+	case "yunionconf":
+		return s.plain(resource.Collection{Path: "/parameters", Table: "parameters", Singular: "parameter", Prepare: parameter})
+	case "scheduler":
+		return wire.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.schedule}}
+	case "yunionapi":
+		return s.gateway()
+	}
+	if s.Store == nil {
+		return nil
+	}
+	return s.plain(resource.Collection{Path: "/records", Table: "records", Singular: "record"})
+}
+
+func (s Service) plain(collections ...resource.Collection) wire.Routes {
+	var routes wire.Routes
+	for _, collection := range collections {
+		routes = append(routes, collection.Routes(s.Store, s.guard)...)
+	}
+	return routes
+}
+
+// guard asks keystone on every call. Reading needs any policy, changing one of scope system.
+func (s Service) guard(c wire.Call, name string, action resource.Action) error {
+	token := c.Header.Get("X-Auth-Token")
+	if token == "" {
+		return wire.Unauthorized("missing X-Auth-Token")
+	}
+	who, err := s.Cloud.Check(c.Context(), token)
+	if err != nil {
+		return fmt.Errorf("checking token: %w", err)
+	}
+	reading := action == resource.List || action == resource.Get
+	if len(who.Policies["system"]) > 0 || reading && len(who.Policies) > 0 {
+		return nil
+	}
+	return wire.Forbidden("not enough privilege to " + string(action) + " " + name)
+}
+
+func named(_ context.Context, _ wire.Call, r store.Record) (store.Record, string, error) {
+	if r.Text("name") == "" {
+		return nil, "", wire.BadInput("missing name")
+	}
+	return r, r.Text("name"), nil
+}
+
+func parameter(_ context.Context, _ wire.Call, r store.Record) (store.Record, string, error) {
+	if r.Text("name") == "" || r["value"] == nil {
+		return nil, "", wire.BadInput("a parameter needs name and value")
+	}
+	return r, r.Text("service_id") + "/" + r.Text("name"), nil
+}
+
+// schedule never finds a host: there is none.
+func (s Service) schedule(c wire.Call) (any, error) {
+	if err := s.guard(c, "scheduler", resource.Perform); err != nil {
+		return nil, err
+	}
+	return map[string]any{"candidates": []any{}, "reason": "no host"}, nil
+}
+
+func (s Service) region(ctx context.Context) wire.Routes {
+	wires := resource.Collection{Path: "/wires", Table: "wires", Singular: "wire", Prepare: s.prepareWire}
+	inZone := wires
+	inZone.Path = "/zones/{zone}/wires"
+	servers := resource.Collection{Path: "/servers", Table: "servers", Singular: "server"}
+	servers.Prepare = func(_ context.Context, _ wire.Call, r store.Record) (store.Record, string, error) {
+		r["id"], r["status"] = store.NewID(), "schedule"
+		go s.place(ctx, r.Text("id"))
+		return r, "", nil
+	}
+	return s.plain(
+		resource.Collection{Path: "/cloudregions", Table: "cloudregions", Singular: "cloudregion", Prepare: named},
+		resource.Collection{Path: "/zones", Table: "zones", Singular: "zone", Prepare: prepareZone},
+		inZone, wires, servers,
+		resource.Collection{Path: "/schedtags", Table: "schedtags", Singular: "schedtag", Prepare: named},
+		resource.Collection{Path: "/dynamicschedtags", Table: "dynamicschedtags", Singular: "dynamicschedtag", Prepare: s.prepareDynamicTag},
+	)
+}
+
+func prepareZone(ctx context.Context, c wire.Call, r store.Record) (store.Record, string, error) {
+	r["cloudregion_id"], r["status"] = "default", "enable"
+	return named(ctx, c, r)
+}
+
+func (s Service) prepareWire(ctx context.Context, c wire.Call, r store.Record) (store.Record, string, error) {
+	key := c.Params["zone"]
+	if key == "" {
+		key = r.Text("zone")
+	}
+	zone, err := s.Store.Get(ctx, "zones", key)
+	if err != nil {
+		return nil, "", err
+	}
+	if r.Text("vpc") != "default" {
+		return nil, "", wire.NotFound("vpc %q not found", r.Text("vpc"))
+	}
+	if _, given := r["bandwidth"]; !given {
+		return nil, "", wire.BadInput("missing bandwidth")
+	}
+	r["zone_id"], r["vpc_id"] = zone.Text("id"), "default"
+	return named(ctx, c, r)
+}
+
+func (s Service) prepareDynamicTag(ctx context.Context, c wire.Call, r store.Record) (store.Record, string, error) {
+	tag, err := s.Store.Get(ctx, "schedtags", r.Text("schedtag"))
+	if err != nil {
+		return nil, "", err
+	}
+	if r.Text("condition") == "" {
+		return nil, "", wire.BadInput("missing condition")
+	}
+	r["schedtag_id"] = tag.Text("id")
+	return named(ctx, c, r)
+}
+
+// place asks the scheduler that the catalogue names for a host. Without an answer the server stays in "schedule".
+func (s Service) place(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	token, err := s.Cloud.Login(ctx)
+	if err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+		return
+	}
+	target, found := token.Endpoint("scheduler", "internal", s.Options.Text("region", ""))
+	if !found {
+		log.Printf("scheduling %s: no endpoint of the scheduler", id)
+		return
+	}
+	if err := s.Cloud.Call(ctx, http.MethodPost, target+"/scheduler", map[string]any{"server": id}, nil); err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+		return
+	}
+	server, err := s.Store.Get(ctx, "servers", id)
+	if err == nil {
+		_, err = s.Store.Update(ctx, "servers", server, store.Record{"status": "sched_fail"})
+	}
+	if err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+	}
+}
