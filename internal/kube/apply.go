@@ -143,33 +143,45 @@ func applyOne(ctx context.Context, c client.Client, manager string, o *unstructu
 	}
 	if there {
 		change.Action = Configured
-		if same(manager, live, sent) {
+		if same(manager, o, live, sent) {
 			change.Action = Unchanged
 		}
 	}
 	return change, nil
 }
 
-// same compares an object before and after an apply, apart from what others may have changed in between: status, bookkeeping, and the
-// ownership of other managers.
-func same(manager string, before, after *unstructured.Unstructured) bool {
-	return reflect.DeepEqual(ours(manager, before), ours(manager, after))
+// same compares an object before and after an apply, in what was sent and in what we own. Everything else may have been changed by
+// others in between: a controller counts its revision in an annotation, a status moves on.
+func same(manager string, sent, before, after *unstructured.Unstructured) bool {
+	return owned(manager, before) == owned(manager, after) &&
+		reflect.DeepEqual(project(sent.Object, before.Object), project(sent.Object, after.Object))
 }
 
-func ours(manager string, o *unstructured.Unstructured) map[string]any {
-	c := o.DeepCopy()
+// owned is what the manager applied, as the API server keeps it.
+func owned(manager string, o *unstructured.Unstructured) string {
 	var fields []string
-	for _, f := range c.GetManagedFields() {
+	for _, f := range o.GetManagedFields() {
 		if f.Manager == manager && f.Operation == metav1.ManagedFieldsOperationApply && f.FieldsV1 != nil {
 			fields = append(fields, f.APIVersion+" "+f.Subresource+" "+f.FieldsV1.String())
 		}
 	}
-	for _, path := range [][]string{{"status"}, {"metadata", "managedFields"}, {"metadata", "resourceVersion"}, {"metadata", "generation"},
-		{"metadata", "annotations", "deployment.kubernetes.io/revision"}} {
-		unstructured.RemoveNestedField(c.Object, path...)
+	return strings.Join(fields, "\n")
+}
+
+// project keeps of v the keys that the mask has. Lists are kept whole: the API server matches their items by keys of its own.
+func project(mask, v any) any {
+	keys, isMap := mask.(map[string]any)
+	values, both := v.(map[string]any)
+	if !isMap || !both {
+		return v
 	}
-	c.Object["owned"] = strings.Join(fields, "\n")
-	return c.Object
+	out := map[string]any{}
+	for k, m := range keys {
+		if value, there := values[k]; there {
+			out[k] = project(m, value)
+		}
+	}
+	return out
 }
 
 func established(ctx context.Context, c client.WithWatch, objs []*unstructured.Unstructured) error {
