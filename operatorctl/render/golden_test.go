@@ -107,7 +107,7 @@ func stale(t *testing.T, dir string, seen map[string]bool, update bool) {
 	}
 }
 
-func resolved(t *testing.T, file string) component.Cluster {
+func cloudOf(t testing.TB, file string) *v1alpha1.OnecloudCluster {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -117,7 +117,12 @@ func resolved(t *testing.T, file string) component.Cluster {
 	if err := yaml.UnmarshalStrict(text, cr); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "docker.io/library/mariadb:10.11"}})
+	return cr
+}
+
+func resolved(t testing.TB, file string) component.Cluster {
+	t.Helper()
+	cluster, err := resolve.Cluster(cloudOf(t, file), resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "docker.io/library/mariadb:10.11"}})
 	if err != nil {
 		t.Fatal(err)
 	}
