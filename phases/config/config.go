@@ -120,6 +120,6 @@ type Run struct {
 	OnFailure             string // keep|rollback
 	Force                 bool
 	Keep                  []string // what reset leaves: images
-	Output                string // text|jsonl
+	Output                string   // text|jsonl
 	Kubeconfig            string
 }

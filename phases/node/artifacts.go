@@ -64,8 +64,13 @@ func mirrored(url, mirror string) string {
 	return strings.TrimSuffix(mirror, "/") + "/" + strings.TrimPrefix(url, "https://")
 }
 
+// artifactsOf are those for this machine.
+func artifactsOf(h *host.Host) ([]artifact, error) {
+	return artifacts(artifactTable, h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes), h.Config.Node.Mirror)
+}
+
 func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name string) bool) ([]piece, error) {
-	list, err := artifacts(artifactTable, h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes), h.Config.Node.Mirror)
+	list, err := artifactsOf(h)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +101,13 @@ func (a artifact) targets() []string {
 	return out
 }
 
-// present tells whether every file of the artifact is there, in this version as far as it was ocadm that installed it.
+// present tells whether every file of the artifact is there, in this version as far as it was ocadm that downloaded it. What came from
+// a bundle stays in the bundle's version, but for Kubernetes itself.
 func (a artifact) present(ctx context.Context, h *host.Host) bool {
 	e, installed := h.Ledger.Get(host.KindProgram, a.Name)
-	current := installed && e.Detail == a.Version
+	bundled := installed && e.Detail == fromBundle
+	current := bundled || installed && e.Detail == a.Version
+	anyVersion := bundled && a.Name != kubelet && a.Name != kubectl
 	for _, t := range a.targets() {
 		if skipFile(h, t) {
 			continue
@@ -107,7 +115,7 @@ func (a artifact) present(ctx context.Context, h *host.Host) bool {
 		if !current || !h.Files.Exists(t) {
 			return false
 		}
-		if path.Dir(t) != cniDir && path.Base(t) != shim && host.ProgramVersion(ctx, h.Exec, t) != a.Version {
+		if !anyVersion && path.Dir(t) != cniDir && path.Base(t) != shim && host.ProgramVersion(ctx, h.Exec, t) != a.Version {
 			return false
 		}
 	}
@@ -138,13 +146,18 @@ func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter
 	if err := errors.Join(d.unpack(h, r, in), in.Close()); err != nil {
 		return fmt.Errorf("installing %s: %w", d.Name, err)
 	}
-	if err := h.Ledger.Forget(host.KindProgram, d.Name); err != nil {
-		return err
-	}
-	if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: d.Name, Op: host.Created, Detail: d.Version}); err != nil {
+	if err := d.note(h, d.Version); err != nil {
 		return err
 	}
 	return h.Files.Remove(file)
+}
+
+// note notes in the ledger that the artifact was installed, and where from: its version, or fromBundle.
+func (a artifact) note(h *host.Host, detail string) error {
+	if err := h.Ledger.Forget(host.KindProgram, a.Name); err != nil {
+		return err
+	}
+	return h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail})
 }
 
 func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader) error {

@@ -331,6 +331,17 @@ func TestSoftwareFromBundle(t *testing.T) {
 		t.Errorf("after the repair (-want +got):\n%s", d)
 	}
 
+	// Without the bundle there is nothing to download, unless Kubernetes itself is another one.
+	b := m.Bundle
+	m.Bundle = nil
+	m.versions[runc] = "runc version 1.1.0"
+	m.done(t, Software())
+	m.versions[kubelet] = "Kubernetes v1.30.0"
+	if plan := m.plan(t, Software()); len(plan) != 1 || !strings.Contains(plan[0], "kubelet") {
+		t.Errorf("plan %q", plan)
+	}
+	m.Bundle = b
+
 	m.undo(t, Software())
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after the undo (-want +got):\n%s", d)

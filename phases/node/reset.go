@@ -168,7 +168,9 @@ func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) err
 }
 
 // volumeDirs are directories of the host that pods of the cloud use: the kubelet makes them, and what pods wrote there is data.
-func volumeDirs() []string { return []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud"} }
+func volumeDirs() []string {
+	return []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud"}
+}
 
 // removeEmpty removes the empty directories of a tree.
 func removeEmpty(h *host.Host, dir string) {

@@ -167,7 +167,30 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 			return i.install(ctx, h, r, func(n int64) { r.Progress(done.Add(n), total, "B") })
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || h.Bundle == nil {
+		return err
+	}
+	return p.noteBundled(h)
+}
+
+// fromBundle is the ledger's detail of an artifact whose files a bundle brought, in whatever version the bundle has.
+const fromBundle = "bundle"
+
+// noteBundled notes that the artifacts are there, so that a later run without the bundle does not download them.
+func (p part) noteBundled(h *host.Host) error {
+	list, err := artifactsOf(h)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if e, noted := h.Ledger.Get(host.KindProgram, a.Name); !p.has(a.Name) || noted && e.Detail == fromBundle {
+			continue
+		}
+		if err := a.note(h, fromBundle); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unnoted are the programs of the machine that are used and that the ledger does not tell of yet.

@@ -167,8 +167,8 @@ func compile(ctx context.Context, m module, version, source, dir string, args []
 	for _, t := range targets(m) {
 		_, err := (exec.Machine{}).Run(ctx, exec.Command{
 			Path: "go", Dir: source,
-			Args:   slices.Concat([]string{"build", "-v"}, args, []string{"-o", dir + "/" + t.output}, t.packages),
-			Env:    []string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"},
+			Args: slices.Concat([]string{"build", "-v"}, args, []string{"-o", dir + "/" + t.output}, t.packages),
+			Env:  []string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"},
 			OnLine: func(line string) {
 				if !strings.HasPrefix(line, "go: ") {
 					packages.Add(1)
