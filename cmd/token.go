@@ -42,7 +42,20 @@ func newToken(a *app) *cobra.Command {
 	return c
 }
 
+// openHost gives the machine, and through it the cluster, that a command is about.
 type openHost func(*cobra.Command) (*host.Host, error)
+
+func (open openHost) cluster(c *cobra.Command) (*host.Host, client.Client, error) {
+	h, err := open(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := h.Kube(c.Context())
+	if err != nil {
+		return nil, nil, noCluster(err)
+	}
+	return h, k, nil
+}
 
 // createdToken is what "token create -o json" prints: it holds the secret, that is its purpose.
 type createdToken struct {
@@ -72,13 +85,9 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				return misused(fmt.Sprintf("--ttl %s is over already", o.TTL), "for example --ttl 2h; 0 is for ever")
 			}
 			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
-			h, err := open(c)
+			h, client, err := open.cluster(c)
 			if err != nil {
 				return err
-			}
-			client, err := h.Kube(c.Context())
-			if err != nil {
-				return noCluster(err)
 			}
 			if dryRun {
 				_, err := fmt.Fprintln(a.Out, "would make a token")
@@ -135,13 +144,9 @@ func newTokenList(a *app, open openHost) *cobra.Command {
 		Example: "  ocadm token list\n  ocadm token list -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := open(c)
+			_, client, err := open.cluster(c)
 			if err != nil {
 				return err
-			}
-			client, err := h.Kube(c.Context())
-			if err != nil {
-				return noCluster(err)
 			}
 			list, err := kubernetes.ListTokens(c.Context(), client)
 			if err != nil {
@@ -176,13 +181,9 @@ func newTokenDelete(a *app, open openHost) *cobra.Command {
 		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			h, err := open(c)
+			_, client, err := open.cluster(c)
 			if err != nil {
 				return err
-			}
-			client, err := h.Kube(c.Context())
-			if err != nil {
-				return noCluster(err)
 			}
 			for _, t := range args {
 				if err := kubernetes.DeleteToken(c.Context(), client, t); err != nil {

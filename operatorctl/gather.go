@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
@@ -94,7 +95,7 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (live, error) {
 	l := live{objects: map[engine.Key]client.Object{}}
 	sel := []client.ListOption{client.InNamespace(cr.Namespace), client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name}}
-	for _, kind := range owned() {
+	for _, kind := range render.Kinds() {
 		gvk, err := apiutil.GVKForObject(kind, r.scheme)
 		if err != nil {
 			return l, fmt.Errorf("listing %T: %w", kind, err)

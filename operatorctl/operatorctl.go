@@ -14,10 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -32,6 +29,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // Options of a running operator.
@@ -79,14 +77,6 @@ func Scheme() *runtime.Scheme {
 // managed selects what the operator made; only that is cached.
 var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
 
-// owned are the kinds the operator renders. Pods are only watched: they say why a workload is not ready.
-func owned() []client.Object {
-	return []client.Object{
-		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{},
-		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
-	}
-}
-
 // Run runs the operator until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	mgr, err := newManager(cfg, o)
@@ -117,7 +107,7 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		&v1alpha1.OnecloudCluster{}: {},
 		&corev1.Pod{}:               {Label: managed, Transform: stripPod},
 	}
-	for _, k := range owned() {
+	for _, k := range render.Kinds() { // pods are only watched: they say why a workload is not ready
 		b := cache.ByObject{Label: managed}
 		if _, isConfig := k.(*corev1.ConfigMap); !isConfig {
 			b.Transform = stripManagedFields

@@ -23,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // concurrent clouds; each pass is itself parallel inside.
@@ -42,7 +43,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudcluster").
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true)}) // one after another may live in a process
-	for _, k := range owned() {
+	for _, k := range render.Kinds() {
 		b = b.Watches(k, r.toCloud())
 	}
 	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))

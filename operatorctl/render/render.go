@@ -73,7 +73,7 @@ func List(o component.Objects) []client.Object {
 	return out
 }
 
-// Kinds are all kinds that may be rendered, with an empty object of each; package engine watches and prunes these.
+// Kinds are all kinds that may be rendered, with an empty object of each; the operator caches, watches and prunes these.
 func Kinds() []client.Object {
 	list := []client.Object{
 		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}, &corev1.Service{},
