@@ -64,8 +64,9 @@ type Resolved struct {
 	Sub       map[string]string
 	// Problem is what is wrong with the component's block; it cannot be rendered then.
 	Problem string
-	// Pinned tells that a person chose the image.
-	Pinned bool
+	// Pinned tells that a person chose the image; SubPinned are the further containers whose image a person chose.
+	Pinned    bool
+	SubPinned []string
 	// Visible tells that the defaults of this component are shown in the spec: it belongs to this cloud, if only switched off.
 	Visible    bool
 	PullPolicy string

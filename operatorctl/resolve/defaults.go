@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,8 +73,8 @@ func (d defaults) component(r component.Resolved) error {
 	}
 	d.set("IfNotPresent", append(at[:len(at):len(at)], "imagePullPolicy")...)
 	for _, s := range r.Workload.Sidecars {
-		if image, runs := r.Sub[s.Name]; runs && s.SpecKey != "" {
-			d.set(image, append(strings.Split(s.SpecKey, "."), "image")...)
+		if image, runs := r.Sub[s.Name]; runs && s.SpecKey != "" && r.Problem == "" && !slices.Contains(r.SubPinned, s.Name) {
+			d.force(image, append(strings.Split(s.SpecKey, "."), "image")...)
 		}
 	}
 	if nested {

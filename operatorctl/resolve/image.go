@@ -22,6 +22,25 @@ type images struct {
 	facts   Facts
 	// saved is the release that a saved file's images show, if they do.
 	saved ref
+	// earlier tells that the file was saved from the earlier operator, which overwrote every image in every pass: there is no choice in it.
+	earlier bool
+}
+
+func newImages(spec view, c *component.Cluster, f Facts) images {
+	im := images{spec: spec, cluster: c, facts: f}
+	im.earlier = im.wasEarlier()
+	im.saved = im.savedRelease()
+	return im
+}
+
+// wasEarlier tells whether the spec has what only the earlier operator wrote into it.
+func (im images) wasEarlier() bool {
+	for _, path := range [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}, {"etcd", "createdSecrets"}} {
+		if _, there := im.spec.get(path...); there {
+			return true
+		}
+	}
+	return false
 }
 
 // ref is a reference in three parts; sep is ":" or "@".
@@ -62,7 +81,7 @@ func (im images) resolve(container string, image component.Image, at []string) (
 	}
 	full = def.String()
 	if chosen, _ := im.spec.get(append(at[:len(at):len(at)], "image")...); im.spec.personal(append(at[:len(at):len(at)], "image")...) {
-		if s, ok := chosen.(string); ok && s != "" && s != full && s != im.facts.LastImages[container] && !im.isSaved(s, def, image) {
+		if s, ok := chosen.(string); ok && s != "" && s != full && s != im.facts.LastImages[container] && !im.isSaved(container, s, def, image) {
 			full, pinned = s, true
 		}
 	}
@@ -99,8 +118,8 @@ func (im images) byDefault(container string, image component.Image, at []string)
 	}
 	key := func(k string) []string { return append(at[:len(at):len(at)], k) }
 	r.repository = strings.TrimRight(im.spec.text(r.repository, key("repository")...), "/")
-	if im.spec.personal(key("imageName")...) {
-		r.name = strings.Trim(im.spec.text(r.name, key("imageName")...), "/")
+	if name := im.chosenName(container, image, key("imageName")); name != "" {
+		r.name = name
 	}
 	tag := im.spec.text("", key("tag")...)
 	if tag == "" && image.TagKey != "" {
@@ -123,16 +142,43 @@ func (im images) repository() string {
 func (im images) name(container string, image component.Image) string {
 	ee := slices.Contains(image.EEFor, im.cluster.Edition)
 	switch {
-	case image.Hyper && im.cluster.Spec.UseHyperImage && (ee || im.cluster.Edition == component.EE):
-		return "cloudpods-ee"
+	case image.Hyper && im.cluster.Spec.UseHyperImage && (ee && image.EE != "" || im.cluster.Edition == component.EE):
+		return hyperEE
 	case image.Hyper && im.cluster.Spec.UseHyperImage:
-		return "cloudpods"
+		return hyper
 	case ee && image.EE != "":
 		return image.EE
 	case image.Name != "":
 		return image.Name
 	}
 	return container
+}
+
+// The one big image, by edition.
+const hyper, hyperEE = "cloudpods", "cloudpods-ee"
+
+// chosenName is the image name somebody chose. The earlier operator wrote the edition's name into some blocks.
+func (im images) chosenName(container string, image component.Image, path []string) string {
+	name := strings.Trim(im.spec.text("", path...), "/")
+	if !im.spec.personal(path...) || im.earlier && slices.Contains(ownNames(container, image), name) {
+		return ""
+	}
+	return name
+}
+
+// ownNames are the names an image may have in one cloud or another without anybody having chosen one.
+func ownNames(container string, image component.Image) []string {
+	names := []string{container}
+	if image.Name != "" {
+		names[0] = image.Name
+	}
+	if image.EE != "" {
+		names = append(names, image.EE)
+	}
+	if image.Hyper {
+		names = append(names, hyper, hyperEE)
+	}
+	return names
 }
 
 // savedRelease finds the release of a file that was saved with the images of another release in it: `kubectl get oc -o yaml`, edited in
@@ -145,12 +191,11 @@ func (im images) savedRelease() ref {
 		path := append(at[:len(at):len(at)], "image")
 		image, _ := im.spec.get(path...)
 		s, ok := image.(string)
-		def, err := im.byDefault(k.Name, k.Image, at)
-		if !ok || !im.spec.personal(path...) || err != nil || k.Image.Tag != "" || k.Image.Reference != "" {
+		if !ok || !im.spec.personal(path...) || k.Image.Tag != "" || k.Image.Reference != "" {
 			continue
 		}
 		r := parse(s)
-		if r.name != def.name || r.sep != ":" {
+		if !slices.Contains(ownNames(k.Name, k.Image), r.name) || r.sep != ":" {
 			continue
 		}
 		r.name = ""
@@ -162,10 +207,15 @@ func (im images) savedRelease() ref {
 	return best
 }
 
-func (im images) isSaved(s string, def ref, image component.Image) bool {
+// isSaved tells whether an image is one of a saved file's defaults. The tag of an image that is not released with the cloud was another
+// one in every release of the earlier operator: any will do in a file of it.
+func (im images) isSaved(container, s string, def ref, image component.Image) bool {
 	if im.saved == (ref{}) {
 		return false
 	}
 	r := parse(s)
-	return r.repository == im.saved.repository && r.name == def.name && (r.tag == im.saved.tag || r.tag == image.Tag)
+	own := slices.Contains(append(ownNames(container, image), def.name), r.name)
+	where := r.repository == im.saved.repository || r.repository == def.repository
+	when := r.tag == im.saved.tag || r.sep == def.sep && r.tag == def.tag || image.Tag != "" && (r.tag == image.Tag || im.earlier)
+	return own && where && when
 }

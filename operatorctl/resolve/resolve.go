@@ -89,8 +89,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return c, err
 	}
-	images := images{spec: spec, cluster: &c, facts: f}
-	images.saved = images.savedRelease()
+	images := newImages(spec, &c, f)
 	for _, k := range f.Components {
 		c.Components[k.Name] = resolveOne(k, &c, spec, images)
 	}
@@ -136,8 +135,12 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		r.Sub[s.Name] = r.FullImage
 		switch {
 		case s.SpecKey != "":
-			r.Sub[s.Name], _, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
+			var pinned bool
+			r.Sub[s.Name], pinned, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
 			errs = append(errs, err)
+			if pinned {
+				r.SubPinned = append(r.SubPinned, s.Name)
+			}
 		case s.Image.Name != "":
 			r.Sub[s.Name], err = images.beside(s.Name, s.Image, at)
 			errs = append(errs, err)
