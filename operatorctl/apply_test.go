@@ -18,9 +18,10 @@ import (
 
 // A request that fails brings no watch event: the pass itself has to see to it that it is tried again, and not wait for the audit.
 func TestRefusedObjectIsTriedAgain(t *testing.T) {
-	broken := true
+	broken, tried := true, 0
 	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if broken && o.GetObjectKind().GroupVersionKind().Kind == "Service" && o.GetName() == "default-glance" {
+			tried++
 			return errors.New("the API server is busy")
 		}
 		return c.Patch(ctx, o, p, opts...)
@@ -30,18 +31,24 @@ func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	if s := b.component("glance"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "busy") {
 		t.Fatalf("%s: %s", s.State, s.Message)
 	}
-	m := b.r.clouds[cloudKey]
-	if m.refusals != 1 {
-		t.Fatal("the pass does not know that something was refused")
+	if tried != 1 {
+		t.Fatalf("tried %d times", tried)
+	}
+	if res := b.reconcile(); tried != 1 || res.RequeueAfter > time.Second {
+		t.Errorf("tried %d times at once, the next pass comes after %s", tried, res.RequeueAfter)
+	}
+	b.clock = b.clock.Add(time.Second)
+	if b.reconcile(); tried != 2 {
+		t.Errorf("tried %d times", tried)
 	}
 	broken = false
+	b.clock = b.clock.Add(2 * time.Second)
 	b.reconcile()
 	if s := b.component("glance"); s.State == v1alpha1.Degraded {
 		t.Fatalf("still %s: %s", s.State, s.Message)
 	}
-	if m.refusals != 0 {
-		t.Error("the delay does not start anew")
-	}
+	m := b.r.clouds[cloudKey]
+	m.refusals = 0
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		p := &pass{r: b.r, m: m, now: b.clock, refused: true}
 		if got := p.next(false).RequeueAfter; got != want*time.Second {

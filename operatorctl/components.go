@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func (p *pass) resolve(ctx context.Context) error {
 	}
 	p.byName = map[string]*part{}
 	for _, name := range p.r.order {
-		c := &part{Resolved: p.cluster.Components[name]}
+		c := &part{Resolved: p.cluster.Components[name], left: p.left[name]}
 		p.parts = append(p.parts, c)
 		p.byName[name] = c
 	}
@@ -225,7 +226,8 @@ func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
 		Now:       p.r.now,
 	}
 	fresh := false
-	for _, o := range pass.Run(ctx, effects.At(p.plan, stage)) {
+	due := slices.DeleteFunc(effects.At(p.plan, stage), func(e effects.Effect) bool { return p.byName[e.Component].left })
+	for _, o := range pass.Run(ctx, due) {
 		c := p.byName[o.Effect.Component]
 		c.outcomes = append(c.outcomes, o)
 		if o.State == effects.Done && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
@@ -258,12 +260,12 @@ func (p *pass) access() effects.Access {
 }
 
 // prune deletes what was applied once and is no longer rendered. Claims and certificates stay; so does everything of a component
-// that could not be rendered in this pass.
+// that could not be rendered in this pass, or that a person keeps the operator from.
 func (p *pass) prune(ctx context.Context) {
 	wanted := map[engine.Key]bool{}
 	failed := map[string]bool{}
 	for _, c := range p.parts {
-		if c.err != nil {
+		if c.err != nil || c.left {
 			failed[c.Name] = true
 			continue
 		}

@@ -35,7 +35,7 @@ func (p *pass) serves(c *part) bool {
 		return false
 	}
 	c.workload = status.WorkloadOf(o, p.live.pods)
-	if c.paused = p.isPaused(c.objects.Workload); c.paused {
+	if c.paused = c.left || p.isPaused(c.objects.Workload); c.paused {
 		return c.workload.Serving() // as the person who paused it wants it
 	}
 	hash, err := engine.HashOf(c.objects.Workload)
@@ -44,6 +44,9 @@ func (p *pass) serves(c *part) bool {
 
 // finished tells whether all effects of a stage are done under the hash they have now.
 func (p *pass) finished(c *part, stage effects.Stage) bool {
+	if c.left {
+		return true
+	}
 	for _, e := range p.plan {
 		if e.Component != c.Name || e.Stage != stage || p.cr.Status.Effects[e.Key] == e.Hash {
 			continue
@@ -60,10 +63,18 @@ func (p *pass) finished(c *part, stage effects.Stage) bool {
 func (p *pass) observed(c *part) status.Observed {
 	o := status.Observed{
 		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem,
-		BlockedBy: c.gated, Workload: c.workload, Paused: c.paused, Now: p.now,
+		BlockedBy: c.gated, Workload: c.workload, Paused: c.paused, Left: c.left, Now: p.now,
 	}
 	if c.err != nil && c.Problem == "" {
-		o.Refused = c.err.Error()
+		o.Refused, o.RefusedReason = c.err.Error(), status.ReasonNotApplied
+	}
+	for _, r := range c.refusals {
+		if o.Refused == "" || o.RefusedReason == engine.ReasonTerminating {
+			o.Refused, o.RefusedReason = r.Error(), r.Reason
+		}
+	}
+	for _, k := range c.kept {
+		o.Kept = append(o.Kept, status.Kept{Reason: k.Reason, Message: k.Message})
 	}
 	for _, out := range c.outcomes {
 		if out.State == effects.Done {

@@ -29,6 +29,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
@@ -150,10 +151,11 @@ func orOff(address string) string {
 	return address
 }
 
-// stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them.
+// stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them. Of the others
+// it is enough to know whether an autoscaler sets the number of pods.
 func stripManagedFields(in any) (any, error) {
 	if o, ok := in.(client.Object); ok {
-		o.SetManagedFields(nil)
+		o.SetManagedFields(engine.ScaleEntries(o.GetManagedFields()))
 	}
 	return in, nil
 }

@@ -40,8 +40,11 @@ type pass struct {
 	parts   []*part
 	byName  map[string]*part
 	changes []engine.Change
-	// refused tells that something could not be applied or pruned.
+	// refused tells that something could not be read or pruned, retry when what the API server did not take is due again.
 	refused bool
+	retry   time.Time
+	// left are the components that a person keeps the operator from, by the annotation of the cloud.
+	left map[string]bool
 }
 
 // part is one component in this pass.
@@ -52,8 +55,11 @@ type part struct {
 	err error
 	// workload is the live one, nil if there is none.
 	workload *status.Workload
-	// paused tells that a person keeps the operator from the workload.
-	paused bool
+	// refusals are objects that were not applied, kept what stays as it is in those that were.
+	refusals []*engine.Refusal
+	kept     []engine.Kept
+	// paused tells that a person keeps the operator from the workload, left from all of the component.
+	paused, left bool
 	// gated are the components it waits for before its workload is made or moved.
 	gated    []string
 	outcomes []effects.Outcome
@@ -115,13 +121,15 @@ func (p *pass) next(more bool) ctrl.Result {
 			}
 		}
 	}
-	if retry := p.retryRefused(); !retry.IsZero() && retry.Before(next) {
-		next = retry
+	for _, retry := range []time.Time{p.retry, p.retryRefused()} {
+		if !retry.IsZero() && retry.Before(next) {
+			next = retry
+		}
 	}
 	return ctrl.Result{RequeueAfter: max(next.Sub(p.r.now()), soon)}
 }
 
-// What the API server did not take is tried again after a second, then after twice as long each time, at most a minute: a failing
+// What could not be read or pruned is tried again after a second, then after twice as long each time, at most a minute: a failing
 // request leaves no trace that a watch could bring.
 const (
 	firstRefusedRetry = time.Second
@@ -195,7 +203,7 @@ func (p *pass) applyBase(ctx context.Context) error {
 	var objs []client.Object
 	var owners []*part
 	for _, part := range p.parts {
-		if !part.Enabled || part.err != nil {
+		if !part.Enabled || part.err != nil || part.left {
 			continue
 		}
 		for _, o := range base(part.objects) {
@@ -211,7 +219,7 @@ func (p *pass) applyWorkloads(ctx context.Context) error {
 	var objs []client.Object
 	var owners []*part
 	for _, part := range p.parts {
-		if !part.Enabled || part.err != nil || part.objects.Workload == nil {
+		if !part.Enabled || part.err != nil || part.left || part.objects.Workload == nil {
 			continue
 		}
 		part.gated = p.missing(part)
@@ -240,17 +248,42 @@ func (p *pass) apply(ctx context.Context, objs []client.Object, owners []*part) 
 	changes, perObject := p.r.applier.ApplyEach(ctx, objs)
 	for i, err := range perObject {
 		if err != nil {
-			owners[i].err, p.refused = err, true
-			errs = append(errs, fmt.Errorf("%s: %w", owners[i].Name, err))
+			errs = append(errs, p.notApplied(owners[i], err))
 		}
-	}
-	for _, c := range changes {
+		c := changes[i]
+		owners[i].kept = append(owners[i].kept, c.Kept...)
+		if c.Fight != nil {
+			owners[i].refusals = append(owners[i].refusals, c.Fight)
+			p.again(c.Fight.Until)
+		}
 		if c.Action != engine.Unchanged && c.Action != "" {
 			p.log.Info("applied", "kind", c.Kind, "name", c.Name, "action", string(c.Action), "where", c.Where)
 			p.changes = append(p.changes, c)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// notApplied notes that an object of a component was not taken. What can never be taken as it is does not keep the rest of the
+// component from being applied: the way out may be in there.
+func (p *pass) notApplied(c *part, err error) error {
+	var r *engine.Refusal
+	if errors.As(err, &r) {
+		c.refusals = append(c.refusals, r)
+		p.again(r.Until)
+	}
+	if r == nil || r.Reason == engine.ReasonRefused {
+		c.err = err
+		p.refused = p.refused || r == nil
+	}
+	return fmt.Errorf("%s: %w", c.Name, err)
+}
+
+// again makes the next pass come at t at the latest; the zero time says nothing.
+func (p *pass) again(t time.Time) {
+	if !t.IsZero() && (p.retry.IsZero() || t.Before(p.retry)) {
+		p.retry = t
+	}
 }
 
 func base(o component.Objects) []client.Object {

@@ -68,11 +68,13 @@ func newReconciler(c client.Client, direct client.Reader, rec events.EventRecord
 	if o.Audit == 0 {
 		o.Audit = DefaultAudit
 	}
-	return &Reconciler{
+	r := &Reconciler{
 		client: c, direct: direct, scheme: c.Scheme(), applier: engine.NewApplier(c, c), events: rec,
 		options: o, log: o.Log, catalog: catalog.All(), names: catalogNames(), order: catalogOrder(), now: time.Now,
 		clouds: map[types.NamespacedName]*memory{}, metrics: newInstruments(registry()), images: table.Refs(),
-	}, nil
+	}
+	r.applier.Direct, r.applier.Now = direct, func() time.Time { return r.now() }
+	return r, nil
 }
 
 func catalogNames() []string {
@@ -111,9 +113,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !cr.DeletionTimestamp.IsZero() {
 		return p.finalize(ctx)
 	}
-	if cr.Annotations[v1alpha1.AnnotationPaused] == "true" {
+	all, left, _ := paused(cr.Annotations[v1alpha1.AnnotationPaused], r.catalog)
+	if all {
 		return p.paused(ctx)
 	}
+	p.left = left
 	if err := p.guard(ctx); err != nil {
 		return ctrl.Result{}, err
 	}

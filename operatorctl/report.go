@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -163,26 +162,4 @@ func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Obje
 		p.event(corev1.EventTypeNormal, string(p.cr.Status.Phase), "deleting the cloud, last component first")
 	}
 	return p.patchStatus(ctx, before)
-}
-
-// paused leaves the cloud as it is; its status goes on telling how it is.
-func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
-	var err error
-	if p.live, err = p.r.list(ctx, p.cr); err != nil {
-		return ctrl.Result{}, err
-	}
-	before := p.cr.DeepCopy()
-	for i := range p.cr.Status.Components {
-		c := &p.cr.Status.Components[i]
-		for key, o := range p.live.objects {
-			if key.Name != p.cr.Name+"-"+c.Name {
-				continue
-			}
-			if w := status.WorkloadOf(o, p.live.pods); w != nil {
-				c.Replicas, c.Ready = w.Wanted, w.Ready
-			}
-		}
-	}
-	p.cr.Status.Conditions = status.Paused(p.cr.Status.Conditions, p.cr.Generation, p.now)
-	return ctrl.Result{}, p.patchStatus(ctx, before)
 }

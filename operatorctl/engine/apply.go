@@ -9,12 +9,14 @@ import (
 	"maps"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,7 +43,14 @@ type Change struct {
 	Kind   string
 	Name   string
 	Where  string
+	// Kept tells what stays as it is though the rendered object says otherwise.
+	Kept []Kept
+	// Fight tells that somebody else changes it back, nil if nobody does. It is reported as long as the fight lasts, whatever Action is.
+	Fight *Refusal
 }
+
+// Kept is a field that stays as it is. Reason is ReasonImmutable or ReasonAutoscaled.
+type Kept struct{ Reason, Message string }
 
 // Key names an object.
 type Key struct {
@@ -60,19 +69,42 @@ type Applier struct {
 	Writer client.Client
 	// Reader is the cache.
 	Reader client.Reader
+	// Direct reads past the cache; it is asked who else owns a field when there is a fight. nil leaves that unknown.
+	Direct client.Reader
+	// Now is the clock; it decides when something is tried again.
+	Now func() time.Time
 
 	mu sync.Mutex
 	// written are answers of the API server that the cache may not have seen yet.
 	written map[Key]*unstructured.Unstructured
 	// clean remembers, by resourceVersion, for which hash an object was found equal: it saves comparing it again.
 	clean map[Key]seen
+	// holds are requests that were refused, fights objects that others change back or delete, full claims that were not allowed to grow.
+	holds  map[Key]*hold
+	fights map[Key]*fight
+	full   map[Key]full
 }
 
-type seen struct{ version, hash string }
+type seen struct {
+	version, hash string
+	kept          []Kept
+}
+
+// full is a size that was refused, and when it is asked for again.
+type full struct {
+	hash  string
+	until time.Time
+}
+
+// growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
+const growAgain = 10 * time.Minute
 
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
-	return &Applier{Writer: w, Reader: r, written: map[Key]*unstructured.Unstructured{}, clean: map[Key]seen{}}
+	return &Applier{
+		Writer: w, Reader: r, Now: time.Now, written: map[Key]*unstructured.Unstructured{}, clean: map[Key]seen{},
+		holds: map[Key]*hold{}, fights: map[Key]*fight{}, full: map[Key]full{},
+	}
 }
 
 // Apply brings the objects to the cluster, several at once, and tells what it did to each, in the given order.
@@ -91,6 +123,7 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 	for i, o := range objs {
 		g.Go(func() error {
 			changes[i], errs[i] = a.applyOne(ctx, o)
+			changes[i].Fight = a.fighting(KeyOf(o))
 			return nil
 		})
 	}
@@ -109,52 +142,103 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
-	if live != nil {
-		same, where := a.same(key, hash, desired, live)
-		if same {
-			change.Action = Unchanged
+	if live == nil {
+		if r := a.held(key, hash, ""); r != nil {
+			return change, r
+		}
+		if !a.heal(ctx, key, o, "") {
 			return change, nil
 		}
-		change.Where = where
+		return a.write(ctx, key, hash, o, desired, nil, change)
 	}
-	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.
-	desired.SetResourceVersion(o.GetResourceVersion())
-	err = a.Writer.Patch(ctx, desired, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
-		client.FieldOwner(FieldManager), client.ForceOwnership)
-	if err != nil {
-		return change, fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
+	if err := terminating(live); err != nil {
+		return change, &Refusal{Reason: ReasonTerminating, Err: fmt.Errorf("%s %w", key.GVK.Kind, err)}
 	}
-	a.remember(key, desired)
-	change.Action = Configured
-	if live == nil {
-		change.Action = Created
-	}
-	return change, nil
-}
-
-// same tells whether live is what was applied under this hash and nobody changed it since.
-func (a *Applier) same(key Key, hash string, desired *unstructured.Unstructured, live client.Object) (bool, string) {
-	mark := seen{version: live.GetResourceVersion(), hash: hash}
-	a.mu.Lock()
-	known := a.clean[key] == mark
-	a.mu.Unlock()
-	if known {
-		return true, ""
-	}
-	if live.GetAnnotations()[HashAnnotation] != hash {
-		return false, "metadata.annotations." + HashAnnotation
+	version := live.GetResourceVersion()
+	if kept, ok := a.isClean(key, version, hash); ok {
+		change.Action, change.Kept = Unchanged, kept
+		return change, nil
 	}
 	l, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
-		return false, ""
+		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
-	if ok, where := Holds(desired.Object, l); !ok {
-		return false, where
+	if change.Kept, err = settle(desired.Object, l, a.mayGrow(key, hash)); err != nil {
+		return change, err
 	}
+	change.Kept = append(change.Kept, leaveScale(desired.Object, live)...)
+	ours := live.GetAnnotations()[HashAnnotation] == hash
+	same, where := Holds(desired.Object, l)
+	if ours && same {
+		a.noteClean(key, version, hash, change.Kept)
+		change.Action = Unchanged
+		return change, nil
+	}
+	if r := a.held(key, hash, version); r != nil {
+		return change, r
+	}
+	if change.Where = where; !ours {
+		change.Where = ".metadata.annotations." + HashAnnotation
+	} else if !a.heal(ctx, key, o, where) {
+		return change, nil
+	}
+	return a.write(ctx, key, hash, o, desired, l, change)
+}
+
+// write sends what is to be applied; live is what it replaces, nil if there is nothing.
+func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Object, desired *unstructured.Unstructured, live map[string]any, change Change) (Change, error) {
+	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
+	grown := grows(desired.Object, live)
+	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.
+	desired.SetResourceVersion(o.GetResourceVersion())
+	var err error
+	if rolled(desired.Object, live) {
+		err = a.Writer.Patch(ctx, desired.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(recreate)), client.FieldOwner(FieldManager))
+	}
+	if err == nil {
+		err = a.Writer.Patch(ctx, desired, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
+			client.FieldOwner(FieldManager), client.ForceOwnership)
+	}
+	switch {
+	case err == nil:
+		a.remember(key, desired)
+		if change.Action = Configured; live == nil {
+			change.Action = Created
+		}
+		return change, nil
+	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
+		a.mu.Lock()
+		a.full[key] = full{hash: hash, until: a.Now().Add(growAgain)}
+		a.mu.Unlock()
+		return a.applyOne(ctx, o)
+	}
+	err = fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
+	if apierrors.IsConflict(err) {
+		return change, err // it is read anew and rendered anew
+	}
+	return change, a.refuse(key, hash, version, err)
+}
+
+func (a *Applier) mayGrow(key Key, hash string) bool {
 	a.mu.Lock()
-	a.clean[key] = mark
-	a.mu.Unlock()
-	return true, ""
+	defer a.mu.Unlock()
+	f, known := a.full[key]
+	return !known || f.hash != hash || !a.Now().Before(f.until)
+}
+
+// isClean tells whether this version of an object was found to hold what is applied under the hash, and what was kept then.
+func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.clean[key]
+	return s.kept, s.version == version && s.hash == hash && version != ""
+}
+
+func (a *Applier) noteClean(key Key, version, hash string, kept []Kept) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clean[key] = seen{version: version, hash: hash, kept: kept}
+	delete(a.holds, key)
 }
 
 // Live returns the newest known state of an object: what the API server answered to our own last write if the cache is behind it,
@@ -213,6 +297,7 @@ func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.written[key] = answer
+	delete(a.holds, key)
 }
 
 // Forget drops what is remembered of an object; call it when a watch tells that the object was deleted.
@@ -221,12 +306,17 @@ func (a *Applier) Forget(key Key) {
 	defer a.mu.Unlock()
 	delete(a.written, key)
 	delete(a.clean, key)
+	delete(a.holds, key)
+	delete(a.full, key)
 }
 
 // Delete deletes an object if it is there. Dependents go in the background.
 func (a *Applier) Delete(ctx context.Context, o client.Object) error {
 	key := KeyOf(o)
 	a.Forget(key)
+	a.mu.Lock()
+	delete(a.fights, key)
+	a.mu.Unlock()
 	err := a.Writer.Delete(ctx, o, client.PropagationPolicy("Background"))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %q: %w", key.GVK.Kind, key.Name, err)

@@ -85,6 +85,12 @@ func Kinds() []client.Object {
 	return list
 }
 
+// Kind sets the kind of an object of one of these, and returns it.
+func Kind(obj client.Object) client.Object {
+	obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
+	return obj
+}
+
 func kindOf(obj client.Object) schema.GroupVersionKind {
 	switch obj.(type) {
 	case *corev1.ConfigMap:

@@ -34,6 +34,7 @@ const (
 	ReasonConfigurations = "Configured"
 	ReasonBlocked        = "Blocked"
 	ReasonDeleting       = "Deleting"
+	ReasonTerminating    = "Terminating"
 )
 
 // messageLimit keeps the status of sixty components small.
@@ -48,16 +49,23 @@ type Observed struct {
 	Resolved component.Resolved
 	// Problem is why it cannot be rendered, Refused why the API server did not take it.
 	Problem, Refused string
+	// RefusedReason is the reason of Refused in a word, NotApplied when empty.
+	RefusedReason string
+	// Kept is what stays as it is though the spec says otherwise.
+	Kept []Kept
 	// BlockedBy are the components that must be Available before its workload is made or moved.
 	BlockedBy []string
 	// Effects that are not done, in the order in which they are due.
 	Effects []Effect
 	// Workload is the live one, nil if there is none yet.
 	Workload *Workload
-	// Paused tells that a person keeps the operator from it.
-	Paused bool
-	Now    time.Time
+	// Paused tells that a person keeps the operator from its workload, Left from all of it.
+	Paused, Left bool
+	Now          time.Time
 }
+
+// Kept is a field that stays as it is, the reason in a word and in a sentence.
+type Kept struct{ Reason, Message string }
 
 // Effect is one thing outside Kubernetes that is not done yet.
 type Effect struct {
@@ -99,10 +107,18 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 func judge(o Observed) (v1alpha1.State, string, string) {
 	r := o.Resolved
 	switch {
+	case !r.Enabled && o.Left:
+		return v1alpha1.Disabled, ReasonPaused, r.Why + "; what there is of it stays, it is paused"
 	case !r.Enabled:
 		return v1alpha1.Disabled, ReasonDisabled, r.Why
+	case o.Left:
+		return paused(o)
 	case o.Problem != "":
 		return v1alpha1.Degraded, ReasonInvalid, o.Problem
+	case o.RefusedReason == ReasonTerminating:
+		return v1alpha1.Progressing, ReasonTerminating, o.Refused
+	case o.Refused != "" && o.RefusedReason != "":
+		return v1alpha1.Degraded, o.RefusedReason, o.Refused
 	case o.Refused != "":
 		return v1alpha1.Degraded, ReasonNotApplied, o.Refused
 	}
@@ -130,6 +146,13 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	if r.Workload.Kind == component.CronJob {
 		message = "runs at " + r.Schedule
 	}
+	for i, k := range o.Kept {
+		if i == 0 {
+			reason, message = k.Reason, k.Message
+		} else {
+			message += "; " + k.Message
+		}
+	}
 	return well, reason, message
 }
 
@@ -143,6 +166,20 @@ func paused(o Observed) (v1alpha1.State, string, string) {
 		return state, ReasonPaused, message
 	}
 	return state, reason, m
+}
+
+// WhilePaused is what becomes of the state of a component while the cloud is paused: its workload is looked at, and nothing else.
+func WhilePaused(c v1alpha1.ComponentStatus, w *Workload, now time.Time) v1alpha1.ComponentStatus {
+	if c.State == v1alpha1.Disabled {
+		return c
+	}
+	state, reason, message := paused(Observed{Workload: w})
+	if state != c.State {
+		c.Since = metav1.NewTime(now.Truncate(time.Second))
+	}
+	c.State, c.Reason, c.Message, c.BlockedBy = state, reason, clip(message), nil
+	c.Replicas, c.Ready, c.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
+	return c
 }
 
 func effects(o Observed, before bool) (v1alpha1.State, string, string) {

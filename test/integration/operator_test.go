@@ -40,6 +40,8 @@ func TestOperator(t *testing.T) {
 		{"people's options are kept", (*rig).options},
 		{"a component is switched off and on", (*rig).disable},
 		{"a crash is told", (*rig).crash},
+		{"a paused component is left alone", (*rig).pause},
+		{"a fix gets through a failed rollout", (*rig).fix},
 		{"a new version moves every service", (*rig).upgrade},
 		{"no secret leaks", (*rig).canary},
 		{"deletion keeps the data", (*rig).remove},

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// bench is an Applier on an API server in memory, with a clock of its own.
+type bench struct {
+	*Applier
+	t      *testing.T
+	api    client.WithWatch
+	clock  time.Time
+	writes int
+	// answer is what the API server says to a write, nil for yes.
+	answer error
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b.api = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithReturnManagedFields().Build()
+	c := interceptor.NewClient(b.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			b.writes++
+			if b.answer != nil {
+				return b.answer
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	b.Applier = NewApplier(c, b.api)
+	b.Direct, b.Now = b.api, func() time.Time { return b.clock }
+	return b
+}
+
+// config is a rendered object.
+func config(value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"},
+		Data:       map[string]string{"option": value},
+	}
+}
+
+func (b *bench) one(o client.Object) (Change, error) {
+	b.t.Helper()
+	changes, errs := b.ApplyEach(b.t.Context(), []client.Object{o})
+	return changes[0], errs[0]
+}
+
+// meddle changes the object as another controller does.
+func (b *bench) meddle() {
+	b.t.Helper()
+	cm := &corev1.ConfigMap{}
+	if err := b.api.Get(b.t.Context(), client.ObjectKey{Namespace: "onecloud", Name: "default-glance"}, cm); err != nil {
+		b.t.Fatal(err)
+	}
+	cm.Data["option"] = "theirs"
+	if err := b.api.Update(b.t.Context(), cm, client.FieldOwner("meddler")); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestFightIsReportedAndNotFought(t *testing.T) {
+	b := newBench(t)
+	if c, err := b.one(config("ours")); err != nil || c.Action != Created {
+		t.Fatal(c, err)
+	}
+	var last Change
+	for range 3 * fightBudget {
+		b.meddle()
+		var err error
+		if last, err = b.one(config("ours")); err != nil {
+			t.Fatal(err)
+		}
+		b.clock = b.clock.Add(100 * time.Millisecond)
+	}
+	if b.writes > fightBudget+2 {
+		t.Errorf("%d writes against a budget of %d", b.writes, fightBudget)
+	}
+	f := last.Fight
+	if f == nil || f.Reason != ReasonFight || !strings.Contains(f.Error(), `meddler changes data.option again and again`) || !f.Until.After(b.clock) {
+		t.Fatalf("%+v", f)
+	}
+	// It is set right once in a while, ever less often, and goes on being reported.
+	writes := b.writes
+	for range 3 {
+		b.clock = f.Until
+		b.meddle()
+		c, err := b.one(config("ours"))
+		if err != nil || c.Action != Configured || c.Fight == nil || c.Fight.Until.Sub(b.clock) <= fightDelay {
+			t.Fatalf("%+v %v %v", c, c.Fight, err)
+		}
+		f = c.Fight
+	}
+	if b.writes != writes+3 {
+		t.Errorf("%d writes", b.writes-writes)
+	}
+	// A change of ours goes through at once.
+	if c, err := b.one(config("new")); err != nil || c.Action != Configured {
+		t.Errorf("a change of ours: %+v %v", c, err)
+	}
+	// Left in peace it is over.
+	for range 3 {
+		if c, _ := b.one(config("new")); c.Fight != nil {
+			b.clock = c.Fight.Until
+		}
+	}
+	if c, err := b.one(config("new")); err != nil || c.Fight != nil || c.Action != Unchanged {
+		t.Errorf("afterwards: %+v %v %v", c, c.Fight, err)
+	}
+}
+
+func TestDeletingAgainAndAgainIsAFight(t *testing.T) {
+	b := newBench(t)
+	var last Change
+	for range 2 * fightBudget {
+		last, _ = b.one(config("ours"))
+		_ = b.api.Delete(t.Context(), config(""))
+		b.Forget(KeyOf(config("")))
+	}
+	if last.Fight == nil || !strings.Contains(last.Fight.Error(), "deletes it again and again") || b.writes > fightBudget+1 {
+		t.Errorf("%v, %d writes", last.Fight, b.writes)
+	}
+}
+
+// A person who changes something now and then is no fight.
+func TestSlowDriftIsHealed(t *testing.T) {
+	b := newBench(t)
+	for range 5 * fightBudget {
+		if c, err := b.one(config("ours")); err != nil || c.Fight != nil || c.Action == "" {
+			t.Fatal(c, err)
+		}
+		b.meddle()
+		b.clock = b.clock.Add(time.Minute)
+	}
+}
+
+func TestRefusalsWaitByTheirCause(t *testing.T) {
+	kind := schema.GroupKind{Kind: "ConfigMap"}
+	for _, c := range []struct {
+		name        string
+		answer      error
+		first, last time.Duration
+	}{
+		{"busy", errors.New("connection refused"), time.Second, time.Minute},
+		{"too many requests", apierrors.NewTooManyRequests("slow down", 7), 7 * time.Second, time.Minute},
+		{"quota", apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", errors.New("exceeded quota")), 5 * time.Second, 5 * time.Minute},
+		{"invalid", apierrors.NewInvalid(kind, "x", nil), time.Minute, 30 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			b.answer = c.answer
+			var r *Refusal
+			var delay time.Duration
+			for i := range 12 {
+				_, err := b.one(config("ours"))
+				if !errors.As(err, &r) || r.Reason != ReasonRefused || !errors.Is(err, c.answer) {
+					t.Fatalf("%v", err)
+				}
+				if _, err := b.one(config("ours")); !errors.Is(err, c.answer) || b.writes != i+1 {
+					t.Fatalf("asked again at once: %v, %d writes", err, b.writes)
+				}
+				if delay = r.Until.Sub(b.clock); i == 0 && delay != c.first {
+					t.Errorf("first after %s, want %s", delay, c.first)
+				}
+				b.clock = r.Until
+			}
+			if delay != c.last {
+				t.Errorf("last after %s, want %s", delay, c.last)
+			}
+			// A fix does not wait.
+			b.clock = b.clock.Add(-time.Second)
+			b.answer = nil
+			if c, err := b.one(config("fixed")); err != nil || c.Action != Created {
+				t.Errorf("the fix: %+v %v", c, err)
+			}
+		})
+	}
+}
+
+func TestRivalIsFoundBelowKeyedLists(t *testing.T) {
+	entries := []metav1.ManagedFieldsEntry{
+		{Manager: FieldManager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"glance\"}":{"f:image":{}}}}}}}`)},
+		{Manager: "other", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)},
+		{Manager: "injector", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"glance\"}":{".":{},"f:image":{}}}}}}}`)},
+		{Manager: "ports", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:ports":{"k:{\"port\":30292,\"protocol\":\"TCP\"}":{"f:targetPort":{}}}}}`)},
+	}
+	for where, want := range map[string]string{
+		".spec.template.spec.containers[glance/].image": "injector",
+		".spec.replicas":                       "other",
+		".spec.ports[30292/TCP/].targetPort":   "ports",
+		".spec.template.spec.containers[web/]": "",
+		".spec.template":                       "injector",
+	} {
+		if got := OwnerOf(entries, where); got != want {
+			t.Errorf("%s: %q, want %q", where, got, want)
+		}
+	}
+}
+
+func TestScaledBy(t *testing.T) {
+	d := &appsv1.Deployment{}
+	d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Subresource: "status"}, {Manager: "kubectl", Subresource: "scale"}}
+	if got := ScaledBy(d); got != "" {
+		t.Errorf("kubectl scale counts as autoscaler: %q", got)
+	}
+	d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Subresource: "scale"})
+	if d.ManagedFields = ScaleEntries(d.ManagedFields); len(d.ManagedFields) != 2 || ScaledBy(d) != "kube-controller-manager" {
+		t.Errorf("%v", d.ManagedFields)
+	}
+}

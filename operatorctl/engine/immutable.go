@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// settle adapts what is to be applied to what is live where the API server lets a field not change. Where an object can live on with
+// the value it has, that value is kept, and the sentences tell it: everything else of the object still gets through. Where it cannot,
+// a Refusal names the command by which a person lets it be made anew; nothing is deleted here. size false keeps the size of a claim
+// that is to grow, because the API server has refused that.
+func settle(desired, live map[string]any, size bool) (kept []Kept, refused error) {
+	kind, _ := desired["kind"].(string)
+	s := settling{kind: kind, desired: desired, live: live}
+	s.name, _, _ = unstructured.NestedString(desired, "metadata", "name")
+	s.namespace, _, _ = unstructured.NestedString(desired, "metadata", "namespace")
+	switch kind {
+	case "Deployment", "DaemonSet":
+		s.selector()
+	case "StatefulSet":
+		s.selector()
+		s.statefulSet()
+	case "PersistentVolumeClaim":
+		s.claim(size)
+	case "Service":
+		s.service()
+	case "ConfigMap", "Secret":
+		s.sealed()
+	}
+	return s.kept, s.refused
+}
+
+type settling struct {
+	kind, namespace, name string
+	desired, live         map[string]any
+	kept                  []Kept
+	refused               error
+}
+
+func (s *settling) refuse(what, flags string) {
+	command := fmt.Sprintf("kubectl -n %s delete %s %s%s", s.namespace, strings.ToLower(s.kind), s.name, flags)
+	s.refused = &Refusal{Reason: ReasonImmutable, Err: fmt.Errorf("%s %q: %s; it cannot change: to have it made anew, run: %s", s.kind, s.name, what, command)}
+}
+
+func (s *settling) keep(format string, args ...any) {
+	s.kept = append(s.kept, Kept{ReasonImmutable, fmt.Sprintf("%s %s keeps ", s.kind, s.name) + fmt.Sprintf(format, args...)})
+}
+
+// selector: the live one stays as long as the pods that are to be made fit it. What it asks for beyond our labels is added to them.
+func (s *settling) selector() {
+	ours, _, _ := unstructured.NestedMap(s.desired, "spec", "selector")
+	theirs, found, _ := unstructured.NestedMap(s.live, "spec", "selector")
+	if !found || same(ours, theirs) {
+		return
+	}
+	var selector metav1.LabelSelector
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(theirs, &selector); err != nil {
+		return // the API server will say what is wrong
+	}
+	pod, _, _ := unstructured.NestedStringMap(s.desired, "spec", "template", "metadata", "labels")
+	pod = maps.Clone(pod)
+	for k, v := range selector.MatchLabels {
+		if _, has := pod[k]; !has {
+			pod[k] = v
+		}
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(&selector)
+	if err != nil || !parsed.Matches(labels.Set(pod)) {
+		s.refuse("it selects pods by "+metav1.FormatLabelSelector(&selector)+", and its pods carry other labels now", "")
+		return
+	}
+	_ = unstructured.SetNestedMap(s.desired, theirs, "spec", "selector") // spec is a map: it was rendered
+	_ = unstructured.SetNestedStringMap(s.desired, pod, "spec", "template", "metadata", "labels")
+}
+
+// rolled tells whether a Deployment is to recreate its pods and still holds the parameters of a rolling update. The API server filled
+// those in, refuses Recreate as long as they stand there, and lets no apply remove what its manager does not own.
+func rolled(desired, live map[string]any) bool {
+	kind, _, _ := unstructured.NestedString(desired, "spec", "strategy", "type")
+	rolling, _, _ := unstructured.NestedMap(live, "spec", "strategy", "rollingUpdate")
+	return desired["kind"] == "Deployment" && kind == "Recreate" && rolling != nil
+}
+
+// recreate is the patch that removes them.
+const recreate = `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`
+
+// statefulSet: the identity of the pods and the claims they come with never change. The claims are worth a word.
+func (s *settling) statefulSet() {
+	for _, field := range []string{"serviceName", "podManagementPolicy", "volumeClaimTemplates"} {
+		ours, want, _ := unstructured.NestedFieldNoCopy(s.desired, "spec", field)
+		theirs, has, _ := unstructured.NestedFieldNoCopy(s.live, "spec", field)
+		if !want && !has {
+			continue
+		}
+		if ok, where := Holds(ours, theirs); ok && want {
+			continue
+		} else if field == "volumeClaimTemplates" && !strings.Contains(where, ".metadata.") {
+			s.keep("its claims as they are (spec.volumeClaimTemplates%s is to change): for new ones, run: kubectl -n %s delete statefulset %s --cascade=orphan",
+				where, s.namespace, s.name)
+		}
+		if has {
+			_ = unstructured.SetNestedField(s.desired, runtime.DeepCopyJSONValue(theirs), "spec", field)
+		} else {
+			unstructured.RemoveNestedField(s.desired, "spec", field)
+		}
+	}
+}
+
+// claim: a volume is where it is, and never shrinks.
+func (s *settling) claim(size bool) {
+	for _, field := range []string{"storageClassName", "accessModes", "volumeMode", "volumeName"} {
+		ours, want, _ := unstructured.NestedFieldNoCopy(s.desired, "spec", field)
+		theirs, has, _ := unstructured.NestedFieldNoCopy(s.live, "spec", field)
+		if !want || !has || same(ours, theirs) {
+			continue
+		}
+		s.keep("%s %v (%v is asked for): that of a volume cannot change", field, theirs, ours)
+		_ = unstructured.SetNestedField(s.desired, runtime.DeepCopyJSONValue(theirs), "spec", field)
+	}
+	ours, theirs := storage(s.desired), storage(s.live)
+	switch {
+	case ours.IsZero() || theirs.IsZero() || ours.Cmp(theirs) == 0:
+		return
+	case ours.Cmp(theirs) < 0:
+		s.keep("its size %s (%s is asked for): a volume cannot shrink", theirs.String(), ours.String())
+	case size:
+		return
+	default:
+		s.keep("its size %s (%s is asked for): the API server has refused to let it grow, most often because its StorageClass has no allowVolumeExpansion",
+			theirs.String(), ours.String())
+	}
+	_ = unstructured.SetNestedField(s.desired, theirs.String(), "spec", "resources", "requests", "storage")
+}
+
+func storage(claim map[string]any) resource.Quantity {
+	v, _, _ := unstructured.NestedFieldNoCopy(claim, "spec", "resources", "requests", "storage")
+	q, err := resource.ParseQuantity(fmt.Sprint(v))
+	if err != nil {
+		return resource.Quantity{}
+	}
+	return q
+}
+
+// grows tells whether a claim is to become larger.
+func grows(desired, live map[string]any) bool {
+	if desired["kind"] != "PersistentVolumeClaim" || live == nil {
+		return false
+	}
+	ours, theirs := storage(desired), storage(live)
+	return !theirs.IsZero() && ours.Cmp(theirs) > 0
+}
+
+func (s *settling) service() {
+	ours, _, _ := unstructured.NestedString(s.desired, "spec", "clusterIP")
+	theirs, _, _ := unstructured.NestedString(s.live, "spec", "clusterIP")
+	switch {
+	case theirs == "None" && ours != "None":
+		s.refuse("it is headless and is to have an address", "")
+	case theirs != "None" && theirs != "" && ours == "None":
+		s.refuse("it has an address and is to be headless", "")
+	}
+}
+
+// sealed: somebody may have declared the data of a ConfigMap or Secret immutable; the type of a Secret always is.
+func (s *settling) sealed() {
+	if ours, theirs := s.desired["type"], s.live["type"]; s.kind == "Secret" && ours != nil && theirs != nil && ours != theirs {
+		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours), "")
+		return
+	}
+	if immutable, _ := s.live["immutable"].(bool); !immutable {
+		return
+	}
+	for _, field := range []string{"data", "stringData", "binaryData"} {
+		if ok, _ := Holds(s.desired[field], s.live[field]); !ok {
+			s.refuse("somebody has made it immutable, and its "+field+" is to change", "")
+			return
+		}
+	}
+}
+
+// same compares both ways.
+func same(a, b any) bool {
+	x, _ := Holds(a, b)
+	y, _ := Holds(b, a)
+	return x && y
+}
+
+// terminating tells that an object is on its way out, and what holds it up.
+func terminating(o metav1.Object) error {
+	if o.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	what := "it is being deleted"
+	if f := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(s string) bool { return s == metav1.FinalizerDeleteDependents }); len(f) > 0 {
+		what += ", held up by the finalizers " + strings.Join(f, ", ")
+	}
+	return fmt.Errorf("%q: %s; it is made anew once it is gone", o.GetName(), what)
+}
