@@ -65,6 +65,10 @@ unit: ## Unit, golden and command-line tests
 integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
 	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 20m ./test/integration/...
 
+.PHONY: sweep
+sweep: ## Kill the operator at every side effect, and the long faults (half an hour)
+	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
+
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...

@@ -31,6 +31,8 @@ type Credentials struct {
 	User, Password, Domain, Project string
 	Authorities                     *x509.CertPool
 	Insecure                        bool
+	// Transport replaces the network.
+	Transport http.RoundTripper
 }
 
 // Client is a session; it logs in again when its token is refused.
@@ -98,11 +100,13 @@ func (t Token) Regions() []string {
 
 // New makes a session that has not logged in yet.
 func New(c Credentials) *Client {
-	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{RootCAs: c.Authorities, InsecureSkipVerify: c.Insecure, MinVersion: tls.VersionTLS12},
-		MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+	if c.Transport == nil {
+		c.Transport = &http.Transport{
+			TLSClientConfig:     &tls.Config{RootCAs: c.Authorities, InsecureSkipVerify: c.Insecure, MinVersion: tls.VersionTLS12},
+			MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+		}
 	}
-	return &Client{credentials: c, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
+	return &Client{credentials: c, http: &http.Client{Transport: c.Transport, Timeout: 10 * time.Second}}
 }
 
 // Login gets a token. The refusal of keystone comes back as *wire.Error.

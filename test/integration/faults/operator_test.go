@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/operatorctl"
+)
+
+// point is a moment in the life of an operator: before or after the nth time that it does something.
+type point struct {
+	what  string
+	nth   int
+	after bool
+}
+
+func (p point) String() string {
+	when := "before"
+	if p.after {
+		when = "after"
+	}
+	if p.nth > 1 {
+		return fmt.Sprintf("%s %s (%d)", when, p.what, p.nth)
+	}
+	return when + " " + p.what
+}
+
+// operator is one process of the operator, as far as the world can tell. Everything it does passes through here. Killed, it does nothing
+// more, whatever its goroutines still try; what was under way may have happened or not, and nobody hears the answer.
+type operator struct {
+	w    *world
+	kill *point
+	// killed is closed when the operator meets the point at which it dies.
+	killed chan struct{}
+	cancel context.CancelFunc
+	done   chan error
+	log    lockedBuffer
+	fault  fault
+	// flight are the requests whose effects are under way.
+	flight sync.WaitGroup
+
+	mu       sync.Mutex
+	dead     bool
+	times    map[string]int
+	effects  []point
+	requests int
+	sql      int
+	services int
+	dials    int
+}
+
+// fault replaces parts of the way to somebody; nil functions do nothing. They are called with the request about to be made.
+type fault struct {
+	mu      sync.Mutex
+	service func(*http.Request) (*http.Response, error)
+	dial    func() error
+	sql     func(statement string) error
+	conns   []net.Conn
+}
+
+var errKilled = errors.New("the operator was killed")
+
+// start starts an operator that dies at a point, or at none.
+func (w *world) start(t testing.TB, kill *point, options ...func(*operatorctl.Options)) *operator {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	o := &operator{w: w, kill: kill, killed: make(chan struct{}), cancel: cancel, done: make(chan error, 1), times: map[string]int{}}
+	config := w.cluster.ServiceAccount(namespace, "onecloud-operator")
+	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
+	opts := operatorctl.Options{
+		Namespace: namespace, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
+		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.services.Transport()) },
+		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
+	}
+	for _, f := range options {
+		f(&opts)
+	}
+	go func() { o.done <- operatorctl.Run(ctx, config, opts) }()
+	return o
+}
+
+// stop ends the operator in order, or buries a killed one.
+func (o *operator) stop(t testing.TB) {
+	t.Helper()
+	o.cancel()
+	select {
+	case err := <-o.done:
+		if err != nil && !o.isDead() {
+			t.Errorf("the operator ended: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the operator does not end")
+	}
+	o.done <- nil // it may be stopped again
+	o.flight.Wait()
+}
+
+func (o *operator) isDead() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dead
+}
+
+// begin counts something that is about to be done. die tells that the operator dies once it is done.
+func (o *operator) begin(what string) (die bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead {
+		return false, errKilled
+	}
+	o.times[what]++
+	now := point{what: what, nth: o.times[what]}
+	o.effects = append(o.effects, now)
+	if o.kill == nil || o.kill.what != now.what || o.kill.nth != now.nth {
+		return false, nil
+	}
+	if o.kill.after {
+		return true, nil
+	}
+	o.dieLocked()
+	return false, errKilled
+}
+
+// all is what it has done so far.
+func (o *operator) all() []point {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.effects)
+}
+
+func (o *operator) die() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.dead {
+		o.dieLocked()
+	}
+}
+
+func (o *operator) dieLocked() {
+	o.dead = true
+	close(o.killed)
+	o.cancel()
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// do makes a request as the operator's life allows.
+func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+	die, err := false, error(nil)
+	if effect != "" {
+		die, err = o.begin(effect)
+	} else if o.isDead() {
+		err = errKilled
+	}
+	if err != nil {
+		return nil, err
+	}
+	if effect != "" {
+		// What was sent happens, even if the killing is faster than the answer: an API server that is told to stop in the middle of
+		// making a Service may leave its port taken for ten minutes.
+		r = r.WithContext(context.WithoutCancel(r.Context()))
+		o.flight.Add(1)
+		defer o.flight.Done()
+	}
+	answer, err := next(r)
+	if die {
+		o.die()
+	}
+	if err == nil && o.isDead() {
+		_ = answer.Body.Close() // nobody reads it
+		return nil, errKilled
+	}
+	return answer, err
+}
+
+// kubernetes is the way to the API server. What only tells is no effect: events, and the lease of leader election.
+func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		effect := ""
+		path := strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1)
+		tells := strings.Contains(path, "/events") || strings.Contains(path, "/leases")
+		if r.Method != http.MethodGet && !tells {
+			effect = r.Method + " " + path
+			if r.URL.Query().Get("fieldManager") == "ocadm-operator-defaults" {
+				effect += " (defaults)"
+			}
+		}
+		o.mu.Lock()
+		o.requests++
+		o.mu.Unlock()
+		return o.do(r, effect, next.RoundTrip)
+	})
+}
+
+var ids = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// toServices is the way to the identity service and the others.
+func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		effect := ""
+		if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/auth/tokens") {
+			effect = r.Method + " " + r.URL.Hostname() + ids.ReplaceAllString(r.URL.Path, "*") + about(r)
+		}
+		o.mu.Lock()
+		o.services++
+		o.mu.Unlock()
+		return o.do(r, effect, func(r *http.Request) (*http.Response, error) {
+			o.fault.mu.Lock()
+			broken := o.fault.service
+			o.fault.mu.Unlock()
+			if broken != nil {
+				if answer, err := broken(r); answer != nil || err != nil {
+					return answer, err
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+}
+
+// about tells what a request's body is about: the name in it, or what else tells it from others of its kind.
+func about(r *http.Request) string {
+	if r.Body == nil {
+		return ""
+	}
+	data, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	var body map[string]map[string]any
+	if err != nil || json.Unmarshal(data, &body) != nil {
+		return ""
+	}
+	for _, object := range body {
+		for _, key := range []string{"name", "url", "id"} {
+			if v, ok := object[key].(string); ok {
+				return fmt.Sprintf(" %v %s", orEmpty(object["interface"]), v)
+			}
+		}
+	}
+	return ""
+}
+
+func orEmpty(v any) any {
+	if v == nil {
+		return ""
+	}
+	return v
+}
+
+// dial is the way to the database.
+func (o *operator) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	o.mu.Lock()
+	o.dials++
+	o.mu.Unlock()
+	if o.isDead() {
+		return nil, errKilled
+	}
+	o.fault.mu.Lock()
+	defer o.fault.mu.Unlock()
+	if o.fault.dial != nil {
+		if err := o.fault.dial(); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	o.fault.conns = append(o.fault.conns, conn)
+	return &sqlConn{Conn: conn, o: o}, nil
+}
+
+// sqlConn sees the statements that pass: the driver writes each as one packet, a header of four bytes, the command, the text.
+type sqlConn struct {
+	net.Conn
+	o   *operator
+	die bool
+}
+
+const comQuery = 3
+
+var changes = []string{"CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "SET", "INSERT", "UPDATE", "DELETE", "FLUSH", "RENAME"}
+
+func (c *sqlConn) Write(b []byte) (int, error) {
+	if len(b) > 5 && b[4] == comQuery {
+		text, _, _ := strings.Cut(string(b[5:]), " IDENTIFIED BY")
+		verb, _, _ := strings.Cut(text, " ")
+		c.o.mu.Lock()
+		c.o.sql++
+		c.o.mu.Unlock()
+		if slices.Contains(changes, verb) {
+			die, err := c.o.begin("SQL " + text)
+			if err != nil {
+				return 0, err
+			}
+			c.die = die
+		}
+		if err := c.o.fault.statement(text); err != nil {
+			return 0, err
+		}
+	}
+	if !c.die && c.o.isDead() {
+		return 0, errKilled
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *sqlConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.die {
+		c.die = false
+		c.o.die()
+	}
+	if c.o.isDead() {
+		return 0, errKilled
+	}
+	return n, err
+}
+
+func (f *fault) statement(text string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sql == nil {
+		return nil
+	}
+	return f.sql(text)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// tail is the end of what the operator said.
+func (o *operator) tail(lines int) string {
+	all := strings.Split(strings.TrimSpace(o.log.String()), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/standin/keystone"
+	"yunion.io/x/ocadm/test/standin/store"
+)
+
+// secrets are the passwords and keys of the cloud, by Secret and key: what must survive everything.
+func (w *world) secrets(t testing.TB) map[string]string {
+	t.Helper()
+	var list corev1.SecretList
+	if err := w.client.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, s := range list.Items {
+		if s.Labels[v1alpha1.LabelComponent] != "" {
+			continue
+		}
+		for k, v := range s.Data {
+			out[s.Name+"/"+k] = string(v)
+		}
+	}
+	return out
+}
+
+// state is everything a cloud consists of, by name, without what differs between two installations that are the same: identifiers,
+// times, and the secrets, which are named instead.
+func (w *world) state(t testing.TB) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	secrets := w.secrets(t)
+	for _, kind := range append(kinds(), &v1alpha1.OnecloudCluster{}) {
+		w.objects(t, kind, secrets, out)
+	}
+	databases, err := w.root.Databases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts, err := w.root.Accounts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out["databases"] = strings.Join(databases, "\n")
+	out["accounts"] = ""
+	for _, a := range accounts {
+		out["accounts"] += a.String() + "\n"
+	}
+	w.logins(t, secrets, out)
+	w.records(t, databases, out)
+	return out
+}
+
+func (w *world) objects(t testing.TB, kind client.Object, secrets map[string]string, out map[string]string) {
+	t.Helper()
+	gvk, err := w.client.GroupVersionKindFor(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk)
+	if err := w.client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	gone := w.cr(t) == nil
+	for _, o := range list.Items {
+		if gvk.Kind != v1alpha1.Kind && o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ValueManagedBy || gone && len(o.GetOwnerReferences()) > 0 {
+			continue // not the operator's, or the garbage collector's, which is not here
+		}
+		text, err := yaml.Marshal(masked(o.Object, gvk.Kind == "Secret"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[gvk.Kind+" "+o.GetName()] = w.named(string(text), secrets)
+	}
+}
+
+// masked takes out of an object what is another in each installation, and shows what Secrets hold.
+func masked(o map[string]any, secret bool) map[string]any {
+	for _, at := range [][]string{
+		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+	} {
+		unstructured.RemoveNestedField(o, at...)
+	}
+	if data, ok := o["data"].(map[string]any); ok && secret {
+		for k, v := range data {
+			if plain, err := base64.StdEncoding.DecodeString(fmt.Sprint(v)); err == nil {
+				data[k] = string(plain)
+			}
+		}
+	}
+	maskTree(o)
+	return o
+}
+
+// times and hashes of secrets, wherever they are.
+var volatile = map[string]bool{"uid": true, "time": true, "lastTransitionTime": true, "lastUpdateTime": true, "since": true, "lastProbeTime": true}
+
+func maskTree(node any) {
+	switch x := node.(type) {
+	case map[string]any:
+		for k, v := range x {
+			switch s, isText := v.(string); {
+			case volatile[k]:
+				delete(x, k)
+			case isText && strings.HasSuffix(k, "-hash"):
+				x[k] = "<hash>"
+			case k == "effects":
+				if hashes, ok := v.(map[string]any); ok {
+					for name := range hashes {
+						hashes[name] = "<hash>"
+					}
+				}
+			default:
+				_ = s
+				maskTree(v)
+			}
+		}
+	case []any:
+		for _, v := range x {
+			maskTree(v)
+		}
+	}
+}
+
+var pemBlock = regexp.MustCompile(`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`)
+
+// ownerField is how managedFields name an owner reference.
+var ownerField = regexp.MustCompile(`k:\{"uid":"[0-9a-f-]+"\}`)
+
+// named replaces secrets by their names.
+func (w *world) named(text string, secrets map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		if strings.HasPrefix(name, cloud+"-"+v1alpha1.SecretCredentials) {
+			text = strings.ReplaceAll(text, secrets[name], "<"+name+">")
+		}
+	}
+	text = ownerField.ReplaceAllString(text, "k:<owner>")
+	return pemBlock.ReplaceAllString(text, "<$1>")
+}
+
+// logins tells of each component whether its account is good for its database.
+func (w *world) logins(t testing.TB, secrets map[string]string, out map[string]string) {
+	t.Helper()
+	for _, c := range catalog.All() {
+		if c.Database == nil || !slices.Contains(strings.Split(out["databases"], "\n"), c.Database.Name) {
+			continue
+		}
+		err := w.root.VerifyAccount(t.Context(), mysql.Account{User: c.Database.Account(), Database: c.Database.Name,
+			Password: secrets[cloud+"-"+v1alpha1.SecretCredentials+"/"+c.Name+".database-password"]})
+		out["login "+c.Name] = fmt.Sprint(err)
+	}
+}
+
+// records are what the services stored, with the names of records in place of their ids.
+func (w *world) records(t testing.TB, databases []string, out map[string]string) {
+	t.Helper()
+	tables := map[string][]string{
+		"keystone":    slices.DeleteFunc(keystone.Tables(), func(s string) bool { return s == "fernet_keys" }),
+		"yunioncloud": {"zones", "wires", "schedtags", "dynamicschedtags"}, "yunionconf": {"parameters"},
+	}
+	all := map[string][]store.Record{}
+	names := map[string]string{}
+	for database, list := range tables {
+		if !slices.Contains(databases, database) {
+			continue
+		}
+		s, err := store.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.db.RootPassword, w.db.Addr(), database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range list {
+			rows, err := s.List(t.Context(), table)
+			if err != nil && !strings.Contains(err.Error(), "1146") { // never started
+				t.Fatal(err)
+			}
+			all[database+"."+table] = rows
+			for _, r := range rows {
+				if name := r.Text("name"); name != r.Text("id") && !ids.MatchString(name) {
+					names[r.Text("id")] = "<" + r.Text("name") + ">"
+				}
+			}
+		}
+		s.Close()
+	}
+	for table, rows := range all {
+		var lines []string
+		for _, r := range rows {
+			for _, k := range []string{"created_at", "updated_at", "password"} {
+				delete(r, k)
+			}
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line := ids.ReplaceAllStringFunc(string(text), func(id string) string {
+				if n := names[id]; n != "" {
+					return n
+				}
+				return "*"
+			})
+			lines = append(lines, line)
+		}
+		slices.Sort(lines)
+		out["records "+table] = strings.Join(lines, "\n")
+	}
+}
+
+// differences tells where two states differ, line by line.
+func differences(want, have map[string]string) []string {
+	var out []string
+	keys := map[string]bool{}
+	for k := range want {
+		keys[k] = true
+	}
+	for k := range have {
+		keys[k] = true
+	}
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		a, inA := want[k]
+		b, inB := have[k]
+		switch {
+		case !inB:
+			out = append(out, k+" is missing")
+		case !inA:
+			out = append(out, k+" should not be there")
+		case a != b:
+			out = append(out, k+": "+lineDiff(a, b))
+		}
+	}
+	return out
+}
+
+func lineDiff(a, b string) string {
+	count := map[string]int{}
+	for _, l := range strings.Split(a, "\n") {
+		count[l]--
+	}
+	for _, l := range strings.Split(b, "\n") {
+		count[l]++
+	}
+	var out []string
+	for _, l := range slices.Sorted(maps.Keys(count)) {
+		switch n := count[l]; {
+		case n < 0:
+			out = append(out, "lacks "+clip(l))
+		case n > 0:
+			out = append(out, "has "+clip(l))
+		}
+	}
+	if out == nil {
+		return "the order differs"
+	}
+	return strings.Join(out[:min(len(out), 6)], "; ")
+}
+
+func clip(s string) string {
+	if s = strings.TrimSpace(s); len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// cr is the cloud as it is now, nil if there is none.
+func (w *world) cr(t testing.TB) *v1alpha1.OnecloudCluster {
+	t.Helper()
+	cr := &v1alpha1.OnecloudCluster{}
+	err := w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: cloud}, cr)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return cr
+}
+
+// until waits until the cloud is as a test wants it; why tells what is missing.
+func (w *world) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCluster) (bool, string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cr := &v1alpha1.OnecloudCluster{}
+	cr.Namespace, cr.Name = namespace, cloud
+	if err := kube.WaitFor(ctx, w.client, cr, func(x client.Object) (bool, string) {
+		got, ok := x.(*v1alpha1.OnecloudCluster)
+		if !ok {
+			return false, "there is none"
+		}
+		return cond(got)
+	}, func(string) {}); err != nil {
+		t.Fatalf("%v\n%s\noperator:\n%s", err, states(w.cr(t)), o.tail(40))
+	}
+}
+
+// untilReady waits until the operator has nothing left to do in a cloud that is Ready, having made a pass since.
+func (w *world) untilReady(t testing.TB, o *operator, since float64) {
+	t.Helper()
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) { return isReady(cr), states(cr) })
+	untilQuiet(t, since)
+}
+
+// untilQuiet waits until a pass has ended after since and none follows at once.
+func untilQuiet(t testing.TB, since float64) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for last, calm := -1.0, 0; calm < 3; time.Sleep(15 * time.Millisecond) {
+		ended, busy := passes(t)
+		calm++
+		if ended <= since || busy || ended != last {
+			calm = 0
+		}
+		last = ended
+		if time.Now().After(deadline) {
+			t.Fatal("the operator does not come to rest")
+		}
+	}
+}
+
+func isReady(cr *v1alpha1.OnecloudCluster) bool {
+	if cr == nil {
+		return false
+	}
+	for _, c := range cr.Status.Conditions {
+		if c.Type == v1alpha1.ConditionReady {
+			return c.Status == "True" && c.ObservedGeneration == cr.Generation && cr.Status.ObservedGeneration == cr.Generation
+		}
+	}
+	return false
+}
+
+func states(cr *v1alpha1.OnecloudCluster) string {
+	if cr == nil {
+		return "there is no cloud"
+	}
+	var b strings.Builder
+	for _, c := range cr.Status.Components {
+		if c.State != v1alpha1.Disabled {
+			fmt.Fprintf(&b, "  %-12s %-12s %s: %s\n", c.Name, c.State, c.Reason, c.Message)
+		}
+	}
+	for _, c := range cr.Status.Conditions {
+		fmt.Fprintf(&b, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return b.String()
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// samples are how many of the points are tried where time is short; OCADM_SWEEP=all tries every one,
+// OCADM_SWEEP=TEXT those whose name holds the text.
+var samples = map[string]int{"TestCrashOnInstall": 40, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
+
+// TestCrashOnInstall kills the operator before and after each thing it changes during a first installation: every mutating request to the
+// API server, every statement, every mutating request to the services. Another operator then has to reach the end that an undisturbed
+// one reaches, with the secrets there were.
+func TestCrashOnInstall(t *testing.T) {
+	w := use(t)
+	want, effects := w.undisturbed(t)
+	w.sweep(t, effects, func(t *testing.T, p point) ([]string, bool) {
+		w.clean(t)
+		return w.crash(t, p, want, isReady, func(t *testing.T) { w.create(t, w.minimal()) })
+	})
+}
+
+// TestCrashOnUpgrade does the same while a cloud goes to another release and back, again and again.
+func TestCrashOnUpgrade(t *testing.T) {
+	w := use(t)
+	versions := []string{"v4.0.2", "v4.0.1"}
+	began, _ := passes(t)
+	o := w.start(t, nil)
+	w.create(t, w.minimal())
+	w.untilReady(t, o, began)
+	want := map[string]map[string]string{}
+	var effects []point
+	for _, v := range versions {
+		before := len(o.all())
+		w.move(t, o, v)
+		want[v] = withoutGenerations(w.state(t))
+		if v == versions[0] {
+			effects = o.all()[before:]
+		}
+	}
+	o.stop(t)
+	effects = renumbered(effects)
+	turn := 0
+	w.sweep(t, effects, func(t *testing.T, p point) ([]string, bool) {
+		version := versions[turn%2]
+		turn++
+		generations := w.generations(t)
+		wrong, met := w.crash(t, p, nil, isReady, func(t *testing.T) { w.edit(t, `{"spec":{"version":"`+version+`"}}`) })
+		wrong = append(wrong, differences(want[version], withoutGenerations(w.state(t)))...)
+		for name, now := range w.generations(t) {
+			if now != generations[name]+1 {
+				wrong = append(wrong, fmt.Sprintf("%s was changed %d times", name, now-generations[name]))
+			}
+		}
+		return wrong, met
+	})
+}
+
+// TestCrashOnDelete does the same while a cloud goes, its databases included.
+func TestCrashOnDelete(t *testing.T) {
+	w := use(t)
+	install := func(t *testing.T) {
+		w.clean(t)
+		began, _ := passes(t)
+		o := w.start(t, nil)
+		cr := w.minimal()
+		cr.Spec.DeletionPolicy = v1alpha1.Delete
+		w.create(t, cr)
+		w.untilReady(t, o, began)
+		o.stop(t)
+	}
+	install(t)
+	o := w.start(t, nil)
+	w.remove(t)
+	w.untilGone(t, o)
+	o.stop(t)
+	want, effects := w.state(t), o.all()
+	w.sweep(t, effects, func(t *testing.T, p point) ([]string, bool) {
+		install(t)
+		return w.crash(t, p, want, func(cr *v1alpha1.OnecloudCluster) bool { return cr == nil }, func(t *testing.T) { w.remove(t) })
+	})
+}
+
+func (w *world) create(t testing.TB, cr *v1alpha1.OnecloudCluster) {
+	t.Helper()
+	if err := w.client.Create(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) remove(t testing.TB) {
+	t.Helper()
+	if err := w.client.Delete(t.Context(), w.minimal()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) untilGone(t testing.TB, o *operator) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := kube.WaitGone(ctx, w.client, w.minimal(), func(client.Object) string { return "it is still there" }, func(string) {}); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, states(w.cr(t)), o.tail(40))
+	}
+}
+
+// edit changes the cloud as a person does.
+func (w *world) edit(t testing.TB, patch string) {
+	t.Helper()
+	if err := w.client.Patch(t.Context(), w.minimal(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) move(t testing.TB, o *operator, version string) {
+	t.Helper()
+	began, _ := passes(t)
+	w.edit(t, `{"spec":{"version":"`+version+`"}}`)
+	w.untilReady(t, o, began)
+}
+
+// generations of the workloads: how many times each was changed.
+func (w *world) generations(t testing.TB) map[string]int64 {
+	t.Helper()
+	var list appsv1.DeploymentList
+	if err := w.client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int64{}
+	for _, d := range list.Items {
+		out[strings.TrimPrefix(d.Name, cloud+"-")] = d.Generation
+	}
+	return out
+}
+
+var generation = regexp.MustCompile(`(?m)^ *(observedG|g|deprecated\.daemonset\.template\.g)eneration: "?\d+"?$\n`)
+
+func withoutGenerations(state map[string]string) map[string]string {
+	for k, v := range state {
+		state[k] = generation.ReplaceAllString(v, "")
+	}
+	return state
+}
+
+// undisturbed installs a cloud twice, and returns what is there in the end and when an operator may die. Two, so that what differs
+// from one installation to the next without any crash is seen here.
+func (w *world) undisturbed(t *testing.T) (want map[string]string, effects []point) {
+	t.Helper()
+	for range 2 {
+		w.clean(t)
+		began, _ := passes(t)
+		o := w.start(t, nil)
+		w.create(t, w.minimal())
+		w.untilReady(t, o, began)
+		state := w.state(t)
+		o.stop(t)
+		if want != nil {
+			for _, d := range differences(want, state) {
+				t.Errorf("two installations differ: %s", d)
+			}
+		}
+		want, effects = state, o.all()
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return want, effects
+}
+
+func beforeAndAfter(effects []point) []point {
+	var points []point
+	for _, e := range effects {
+		after := e
+		after.after = true
+		points = append(points, e, after)
+	}
+	return points
+}
+
+// spread takes n points at equal distances, the first and the last among them.
+func spread(points []point, n int) []point {
+	if len(points) <= n {
+		return points
+	}
+	out := make([]point, n)
+	for i := range out {
+		out[i] = points[i*(len(points)-1)/(n-1)]
+	}
+	return out
+}
+
+// renumbered counts effects from here on: the operator that repeats them has not done those before.
+func renumbered(effects []point) []point {
+	times := map[string]int{}
+	out := slices.Clone(effects)
+	for i := range out {
+		times[out[i].what]++
+		out[i].nth = times[out[i].what]
+	}
+	return out
+}
+
+// sweep tries the moments before and after each effect, or a sample, and prints a table of those that failed.
+func (w *world) sweep(t *testing.T, effects []point, try func(*testing.T, point) (wrong []string, met bool)) {
+	t.Helper()
+	points := beforeAndAfter(effects)
+	switch chosen := os.Getenv("OCADM_SWEEP"); chosen {
+	case "all":
+	case "":
+		points = spread(points, samples[t.Name()])
+	default:
+		points = slices.DeleteFunc(points, func(p point) bool { return !strings.Contains(p.String(), chosen) })
+	}
+	began := time.Now()
+	var failed []string
+	missed := 0
+	for i, p := range points {
+		wrong, met := try(t, p)
+		if !met {
+			missed++ // one run may report its status a time less than another
+		}
+		if len(wrong) > 0 {
+			failed = append(failed, fmt.Sprintf("%4d  %s\n      %s", i+1, p, strings.Join(wrong, "\n      ")))
+		}
+	}
+	t.Logf("%d effects, %d points tried in %s: %d not met, %d failed", len(effects), len(points), time.Since(began).Round(time.Second), missed, len(failed))
+	if missed > len(points)/4 {
+		t.Errorf("%d of %d points were not met: the effects are not the same from one run to the next", missed, len(points))
+	}
+	if len(failed) > 0 {
+		t.Errorf("failed:\n%s", strings.Join(failed, "\n"))
+	}
+}
+
+// crash lets an operator die at a point while something is carried out, and has another one finish it.
+func (w *world) crash(t *testing.T, p point, want map[string]string, finished func(*v1alpha1.OnecloudCluster) bool, act func(*testing.T)) (wrong []string, met bool) {
+	t.Helper()
+	began, _ := passes(t)
+	first := w.start(t, &p)
+	defer first.stop(t)
+	act(t)
+	if !w.metOrFinished(t, first, began, finished) {
+		return nil, false
+	}
+	first.stop(t)
+	before := w.secrets(t)
+	began, _ = passes(t)
+	second := w.start(t, nil)
+	defer second.stop(t)
+	w.metOrFinished(t, second, began, finished)
+	after := w.secrets(t)
+	for name, old := range before {
+		if now, there := after[name]; there && now != old {
+			wrong = append(wrong, "another "+name)
+		}
+	}
+	if want == nil {
+		return wrong, true
+	}
+	return append(wrong, differences(want, w.state(t))...), true
+}
+
+// metOrFinished waits until the operator has died, or has finished without meeting its point.
+func (w *world) metOrFinished(t *testing.T, o *operator, since float64, finished func(*v1alpha1.OnecloudCluster) bool) bool {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for calm, last := 0, -1.0; calm < 3; {
+		select {
+		case <-o.killed:
+			return true
+		case <-time.After(15 * time.Millisecond):
+		}
+		ended, busy := passes(t)
+		calm++
+		if ended <= since || busy || ended != last || !finished(w.cr(t)) {
+			calm = 0
+		}
+		last = ended
+		if time.Now().After(deadline) {
+			t.Fatalf("neither killed nor finished:\n%s\n%s", states(w.cr(t)), o.tail(40))
+		}
+	}
+	return o.isDead()
+}
