@@ -115,6 +115,10 @@ func (im images) byDefault(container string, image component.Image, at []string)
 			return ref{}, fmt.Errorf("image %q of %s is not in templates/images.yaml", image.Reference, container)
 		}
 		r = parse(s)
+		// A private registry holds these, too, under their last element (docs/decisions/0005).
+		if private := im.repository(); private != DefaultRepository {
+			r.repository = private
+		}
 	}
 	key := func(k string) []string { return append(at[:len(at):len(at)], k) }
 	r.repository = strings.TrimRight(im.spec.text(r.repository, key("repository")...), "/")

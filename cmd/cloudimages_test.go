@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"slices"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Every image that the operator will run in a new cloud is in the list by which a bundle and a registry are filled.
+func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
+	for _, repository := range []string{"", "registry.example.com:5000/mirror"} {
+		c := config.Default()
+		c.Cloud.Version, c.Cluster.ImageRepository = "v4.0.1", repository
+		listed, err := allImages(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cr := &v1alpha1.OnecloudCluster{}
+		cr.Name, cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.ImageRepository = "default", "db", "v4.0.1", repository
+		table, err := images.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for name, r := range cluster.Components {
+			if !r.Enabled || r.FullImage == "" {
+				continue
+			}
+			want := []string{r.FullImage}
+			for _, s := range r.Sub {
+				want = append(want, s)
+			}
+			for _, image := range want {
+				n++
+				if !slices.Contains(listed, image) {
+					t.Errorf("%s runs %s, which is not listed", name, image)
+				}
+			}
+		}
+		if n < 40 {
+			t.Errorf("only %d images were looked for", n)
+		}
+	}
+}
