@@ -82,9 +82,13 @@ func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint)
 		return e.RegionID != want.RegionID || e.Interface != want.Interface
 	})
 	if len(same) == 0 {
-		made, err := write[Endpoint](ctx, c, http.MethodPost, op, c.o.AuthURL+"/endpoints", "endpoint", map[string]any{
+		fields := map[string]any{
 			"service_id": want.ServiceID, "region_id": want.RegionID, "interface": want.Interface, "url": want.URL, "enabled": want.Enabled,
-		})
+		}
+		if want.CertificateID != "" {
+			fields["service_certificate"] = want.CertificateID
+		}
+		made, err := write[Endpoint](ctx, c, http.MethodPost, op, c.o.AuthURL+"/endpoints", "endpoint", fields)
 		if err != nil {
 			return false, err
 		}
@@ -102,12 +106,20 @@ func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint)
 		}
 		changed = true
 	}
-	updated, err := c.updateEndpoint(ctx, s, op, same[keep], want.URL, want.Enabled)
+	if want.CertificateID == "" {
+		want.CertificateID = same[keep].CertificateID
+	}
+	updated, err := c.updateEndpoint(ctx, s, op, same[keep], want.URL, want.Enabled, want.CertificateID)
 	return changed || updated, err
 }
 
-func (c *Client) updateEndpoint(ctx context.Context, s *Snapshot, op string, e Endpoint, url string, enabled bool) (changed bool, err error) {
+func (c *Client) updateEndpoint(
+	ctx context.Context, s *Snapshot, op string, e Endpoint, url string, enabled bool, certificate string,
+) (changed bool, err error) {
 	fields := map[string]any{}
+	if e.CertificateID != certificate {
+		fields["service_certificate"] = certificate
+	}
 	if e.URL != url {
 		fields["url"] = url
 	}
@@ -120,14 +132,14 @@ func (c *Client) updateEndpoint(ctx context.Context, s *Snapshot, op string, e E
 	if _, err := write[Endpoint](ctx, c, http.MethodPut, op, join(c.o.AuthURL, "endpoints", e.ID), "endpoint", fields); err != nil {
 		return false, err
 	}
-	e.URL, e.Enabled = url, enabled
+	e.URL, e.Enabled, e.CertificateID = url, enabled, certificate
 	s.putEndpoint(e)
 	return true, nil
 }
 
 // removeEndpoint disables first: an enabled endpoint is not deleted.
 func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e Endpoint) error {
-	if _, err := c.updateEndpoint(ctx, s, op, e, e.URL, false); err != nil {
+	if _, err := c.updateEndpoint(ctx, s, op, e, e.URL, false, e.CertificateID); err != nil {
 		return err
 	}
 	r := request{op: op, method: http.MethodDelete, url: join(c.o.AuthURL, "endpoints", e.ID)}
@@ -141,7 +153,7 @@ func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e E
 // DisableEndpoints takes every endpoint of a service (id or name) out of the catalogue.
 func (c *Client) DisableEndpoints(ctx context.Context, s *Snapshot, service string) (changed bool, err error) {
 	for _, e := range s.Endpoints(service) {
-		did, err := c.updateEndpoint(ctx, s, fmt.Sprintf("disabling the %s endpoint of %q", e.Interface, service), e, e.URL, false)
+		did, err := c.updateEndpoint(ctx, s, fmt.Sprintf("disabling the %s endpoint of %q", e.Interface, service), e, e.URL, false, e.CertificateID)
 		changed = changed || did
 		if err != nil {
 			return changed, err

@@ -4,8 +4,6 @@ package identity
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"strings"
 )
 
@@ -66,16 +64,5 @@ func (m Compute) EnsureDynamicSchedtag(ctx context.Context, t DynamicSchedtag) (
 }
 
 func (m Compute) ensure(ctx context.Context, plural, singular, name, path string, fields map[string]any) (id string, changed bool, err error) {
-	old, err := get[ref](ctx, m.c, m.base, plural, singular, name)
-	if err != nil {
-		return "", false, err
-	}
-	if old != nil {
-		return old.ID, false, nil
-	}
-	made, err := write[ref](ctx, m.c, http.MethodPost, fmt.Sprintf("creating %s %q", singular, name), m.base+"/"+path, singular, fields)
-	if err != nil {
-		return "", false, err
-	}
-	return made.ID, true, nil
+	return m.c.Records(m.base).ensureAt(ctx, Kind{Plural: plural, Singular: singular}, name, path, fields)
 }

@@ -132,7 +132,7 @@ func refuse(w http.ResponseWriter, code int, class, details string) {
 var singulars = map[string]string{
 	"policies": "policy", "roles": "role", "users": "user", "services": "service", "endpoints": "endpoint", "regions": "region",
 	"rolepolicies": "rolepolicy", "zones": "zone", "wires": "wire", "schedtags": "schedtag", "dynamicschedtags": "dynamicschedtag",
-	"parameters": "parameter",
+	"parameters": "parameter", "servicecertificates": "servicecertificate",
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -266,6 +266,7 @@ func (f *fake) create(w http.ResponseWriter, table string, body record) {
 		return
 	}
 	r := maps.Clone(in)
+	certified(r)
 	switch table {
 	case "users":
 		f.password[r["name"].(string)] = r["password"].(string)
@@ -299,8 +300,15 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 			f.password[r["name"].(string)] = p
 			delete(in, "password")
 		}
+		certified(in)
 		maps.Copy(r, in)
 	case http.MethodDelete:
+		for _, e := range f.tables["endpoints"] {
+			if e["service_certificate_id"] == r["id"] {
+				refuse(w, http.StatusNotAcceptable, "NotEmptyError", "certificate is in use")
+				return
+			}
+		}
 		if r["enabled"] == true {
 			refuse(w, http.StatusBadRequest, "InvalidStatusError", singulars[table]+" is enabled")
 			return
@@ -308,6 +316,14 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 		f.tables[table] = slices.DeleteFunc(f.tables[table], func(x record) bool { return x["id"] == r["id"] })
 	}
 	answer(w, record{singulars[table]: r})
+}
+
+// certified: an endpoint is given a certificate in one field and tells it in another.
+func certified(endpoint record) {
+	if id, given := endpoint["service_certificate"]; given {
+		delete(endpoint, "service_certificate")
+		endpoint["service_certificate_id"] = id
+	}
 }
 
 func (f *fake) config(w http.ResponseWriter, method string, service record, body record) {

@@ -27,6 +27,8 @@ type Endpoint struct {
 	Interface string `json:"interface"`
 	URL       string `json:"url"`
 	Enabled   bool   `json:"enabled"`
+	// CertificateID is the client certificate for whoever uses the address, "" for none.
+	CertificateID string `json:"service_certificate_id"`
 }
 
 // User is an account.

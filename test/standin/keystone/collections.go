@@ -26,12 +26,19 @@ func (s *Server) collections() []resource.Collection {
 	services := named("services", "service", store.Record{"enabled": true})
 	services.Prepare, services.Remove = prepareService(services.Prepare), s.removeService
 	regions := resource.Collection{Path: "/v3/regions", Table: "regions", Singular: "region", Prepare: prepareRegion}
-	endpoints := resource.Collection{Path: "/v3/endpoints", Table: "endpoints", Singular: "endpoint", Prepare: s.prepareEndpoint, Remove: removeEndpoint}
+	endpoints := resource.Collection{Path: "/v3/endpoints", Table: "endpoints", Singular: "endpoint", Prepare: s.prepareEndpoint, Remove: removeEndpoint,
+		Change: func(ctx context.Context, _, changes store.Record) (store.Record, error) {
+			return changes, s.withCertificate(ctx, changes)
+		}}
+	certificates := named("servicecertificates", "servicecertificate", nil)
+	certificates.Hide, certificates.Prepare = []string{"private_key"}, prepareCertificate(certificates.Prepare)
+	certificates.Remove = s.removeCertificate
 	return []resource.Collection{
 		policies, users, services, regions, endpoints,
 		named("domains", "domain", store.Record{"enabled": true}),
 		named("projects", "project", inDomain),
 		named("roles", "role", store.Record{"domain_id": defaultDomain}),
+		certificates,
 		{Path: "/v3/rolepolicies", Table: "rolepolicies", Singular: "rolepolicy"},
 	}
 }
@@ -166,6 +173,9 @@ func (s *Server) prepareEndpoint(ctx context.Context, _ wire.Call, r store.Recor
 	}
 	region, err := s.store.Get(ctx, "regions", r.Text("region_id"))
 	if err != nil {
+		return nil, "", err
+	}
+	if err := s.withCertificate(ctx, r); err != nil {
 		return nil, "", err
 	}
 	r["service_id"], r["region_id"] = service.Text("id"), region.Text("id")

@@ -22,7 +22,7 @@ import (
 // Tables is what the database must hold.
 func Tables() []string {
 	return []string{"domains", "projects", "users", "roles", "policies", "rolepolicies", "services", "endpoints", "regions",
-		"assignments", "fernet_keys", "service_configs"}
+		"assignments", "fernet_keys", "service_configs", "servicecertificates"}
 }
 
 // Server is one keystone process.

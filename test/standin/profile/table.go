@@ -84,15 +84,16 @@ func others() []Profile {
 	console.OpenDefaults = true
 	monitor := own("monitor", "monitor", `influxdb_meter_name tsdb_driver`)
 	monitor.NeedsEndpoint = []string{"victoria-metrics", "influxdb"}
+	tables := func(p Profile, names ...string) Profile { p.Tables = append(p.Tables, names...); return p }
 	return []Profile{
-		kube, console, monitor,
-		typed(own("ansibleserver", "ansibleserver", ""), "ansible"),
+		tables(kube, "components"), console, tables(monitor, "commonalerts"),
+		tables(typed(own("ansibleserver", "ansibleserver", ""), "ansible"), "ansibleplaybookreferences"),
 		own("notify", "notify", ""),
 		own("cloudid", "cloudid", ""),
 		own("cloudevent", "cloudevent", ""),
-		own("cloudproxy", "cloudproxy", `enable_proxy_agent:bool proxy_agent_id`),
+		tables(own("cloudproxy", "cloudproxy", `enable_proxy_agent:bool proxy_agent_id`), "proxy_agents"),
 		own("cloudnet", "cloudnet", ""),
-		own("devtool", "devtool", ""),
+		tables(own("devtool", "devtool", ""), "devtool_templates", "scripts"),
 		own("llm", "llm", ""),
 		own("aiproxy", "aiproxy", `api_log_s3_endpoint api_log_s3_access_key api_log_s3_secret_key`),
 		own("meter", "meter", `billing_file_directory cloudrates_file_directory aws_ri_plan_id_handle influxdb_meter_name monthly_bill:bool`),

@@ -43,6 +43,16 @@ func (s Service) Routes(ctx context.Context) wire.Routes {
 		return wire.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.schedule}}
 	case "yunionapi":
 		return s.gateway()
+	case "monitor":
+		return s.commonAlerts()
+	case "devtool":
+		return s.devtool()
+	case "ansible":
+		return s.playbookReferences()
+	case "cloudproxy":
+		return s.plain(resource.Collection{Path: "/proxy_agents", Table: "proxy_agents", Singular: "proxy_agent", Prepare: named})
+	case "k8s":
+		return s.kubeserver()
 	}
 	if s.Store == nil {
 		return nil

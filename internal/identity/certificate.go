@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Certificate is what a client of a service shows: PEM texts.
+type Certificate struct {
+	PEM, KeyPEM, CAPEM string
+}
+
+// certificates is the identity service's collection of them; the catalogue hands one out with an address.
+var certificates = Kind{Plural: "servicecertificates", Singular: "servicecertificate"}
+
+// EnsureCertificate stores a client certificate and returns its id. Its name is the given one and a part of its fingerprint, so that a
+// renewed one stands beside the old until the addresses point to it; what is older than that is removed the next time.
+func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certificate) (id string, changed bool, err error) {
+	sum := sha256.Sum256([]byte(want.PEM))
+	current := name + "-" + hex.EncodeToString(sum[:4])
+	r := c.Records(c.o.AuthURL)
+	r.secrets = []string{want.KeyPEM}
+	id, changed, err = r.Ensure(ctx, certificates, current, map[string]any{
+		"certificate": want.PEM, "private_key": want.KeyPEM, "ca_certificate": want.CAPEM,
+	})
+	if err != nil || changed {
+		return id, changed, err
+	}
+	all, err := list[ref](ctx, c, c.o.AuthURL, certificates.Plural, url.Values{})
+	if err != nil {
+		return id, false, err
+	}
+	for _, old := range all {
+		if old.Name == current || !strings.HasPrefix(old.Name, name+"-") {
+			continue
+		}
+		q := request{op: "removing certificate " + old.Name, method: http.MethodDelete, url: join(c.o.AuthURL, certificates.Plural, old.ID)}
+		if err := c.do(ctx, q, nil); err != nil && !IsNotFound(err) && !isStatus(err, http.StatusNotAcceptable) {
+			return id, changed, err // one that is in use stays
+		}
+		changed = true
+	}
+	return id, changed, nil
+}
