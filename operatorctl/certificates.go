@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -23,6 +24,8 @@ type certificates struct {
 	caPEM              []byte
 	certHash, etcdHash string
 	renewAt            time.Time
+	// etcdClient is what services show to etcd; the identity service hands it to them.
+	etcdClient identity.Certificate
 }
 
 // The keys of Secret <cluster>-certs; tools of the earlier operator read them.
@@ -173,6 +176,11 @@ func (p *pass) ensureEtcd(ctx context.Context, ca pki.Pair) error {
 		}
 		data[etcdFile(role, "-ca.crt")] = p.certs.caPEM
 		hash[role] = data[etcdFile(role, ".crt")]
+		if role == "client" {
+			p.certs.etcdClient = identity.Certificate{
+				PEM: string(data[etcdFile(role, ".crt")]), KeyPEM: string(data[etcdFile(role, ".key")]), CAPEM: string(p.certs.caPEM),
+			}
+		}
 		if err := p.applySecret(ctx, name, data); err != nil {
 			return err
 		}

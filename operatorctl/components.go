@@ -153,7 +153,7 @@ func (p *pass) render() {
 func (p *pass) planEffects(chosen map[string]map[string]string) {
 	in := effects.Input{
 		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: map[string]bool{},
+		Options: map[string]map[string]any{}, Chosen: map[string]bool{}, ClientCertificate: p.certs.etcdClient,
 	}
 	for _, c := range p.parts {
 		in.Chosen[c.Name] = len(chosen[c.Name]) > 0

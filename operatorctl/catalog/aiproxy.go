@@ -11,7 +11,7 @@ func aiproxy() component.Component {
 		After:    []string{"keystone"},
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{Ping: true},
-		Config:   &component.Config{Groups: apiGroups, Options: syncTables},
+		Config:   &component.Config{Groups: apiGroups, Options: aiproxyOptions, Secrets: aiproxySecrets},
 		Database: &component.Database{Name: "aiproxy"},
 		Account:  &component.Account{User: "aiproxy-admin"},
 		Service: &component.Service{
@@ -25,4 +25,21 @@ func aiproxy() component.Component {
 			"nginx.ingress.kubernetes.io/proxy-buffering":    "off",
 		}},
 	}
+}
+
+// aiproxyOptions: with the monitoring stack, what was asked and answered is kept in its object store.
+func aiproxyOptions(in component.Inputs) map[string]any {
+	o := syncTables(in)
+	if in.Cluster.Runs(monitorStackName) {
+		o["api_log_s3_endpoint"] = "http://" + monitorMinio
+		o["api_log_s3_access_key"] = monitorMinioKey(in)
+	}
+	return o
+}
+
+func aiproxySecrets(in component.Inputs) map[string]any {
+	if !in.Cluster.Runs(monitorStackName) {
+		return nil
+	}
+	return map[string]any{"api_log_s3_secret_key": component.MonitorStack(in.Cluster.Spec).SecretKey(in.Credentials)}
 }

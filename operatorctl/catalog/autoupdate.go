@@ -11,7 +11,7 @@ func autoupdate() component.Component {
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Listens: true, ServiceAccount: clusterAdmin},
-		Config:    &component.Config{Groups: apiGroups, Options: autoupdateOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: autoupdateOptions},
 		Database:  &component.Database{Name: "autoupdate"},
 		Account:   &component.Account{User: "autoupdate"},
 		Service:   apiPort(30981),

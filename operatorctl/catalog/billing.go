@@ -12,7 +12,7 @@ func billing() component.Component {
 		After:     []string{"keystone", "meter"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Listens: true, ReadReplicas: true},
-		Config:    &component.Config{Groups: apiGroups},
+		Config:    &component.Config{Groups: withClickHouse},
 		Database:  &component.Database{Name: "yunionbilling"},
 		Account:   &component.Account{User: "billingadmin"},
 		Service:   apiPort(30404),

@@ -36,6 +36,7 @@ func All() []component.Component {
 		telegraf(),
 		monitor(),
 		cloudmon(),
+		monitorStack(),
 
 		ansibleserver(),
 		devtool(),
@@ -45,6 +46,7 @@ func All() []component.Component {
 		cloudnet(),
 		cloudmux(),
 		s3gateway(),
+		minio(),
 		serviceOperator(),
 
 		llm(),
@@ -81,11 +83,13 @@ func All() []component.Component {
 
 // What many components share.
 var (
-	apiGroups  = []component.Group{component.GroupTLS, component.GroupCommon, component.GroupDB}
-	noDatabase = []component.Group{component.GroupTLS, component.GroupCommon}
-	withHosts  = []component.Product{component.FullStack, component.Edge, component.LightEdge, component.AI}
-	withAI     = []component.Product{component.FullStack, component.CMP, component.Edge, component.AI}
-	withoutAI  = []component.Product{component.FullStack, component.CMP, component.Edge}
+	apiGroups = []component.Group{component.GroupTLS, component.GroupCommon, component.GroupDB}
+	// withClickHouse: its operation log may lie in ClickHouse.
+	withClickHouse = append(apiGroups[:3:3], component.GroupClickHouse)
+	noDatabase     = []component.Group{component.GroupTLS, component.GroupCommon}
+	withHosts      = []component.Product{component.FullStack, component.Edge, component.LightEdge, component.AI}
+	withAI         = []component.Product{component.FullStack, component.CMP, component.Edge, component.AI}
+	withoutAI      = []component.Product{component.FullStack, component.CMP, component.Edge}
 	// notOnSite are the products that manage other clouds only, or too.
 	notOnSite = []component.Product{component.FullStack, component.CMP}
 	eeOnly    = []component.Edition{component.EE}

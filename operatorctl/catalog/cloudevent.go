@@ -11,7 +11,7 @@ func cloudevent() component.Component {
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{ContainerName: "server", Ping: true},
-		Config:    &component.Config{Groups: apiGroups, Options: syncTables},
+		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},
 		Database:  &component.Database{Name: "yunioncloudevent"},
 		Account:   &component.Account{User: "cloudeventadmin"},
 		Service:   apiPort(30892),

@@ -15,6 +15,7 @@ func cloudproxy() component.Component {
 		Account:   &component.Account{User: "cloudproxyadmin"},
 		Service:   apiPort(30882),
 		Endpoints: []component.Endpoint{{Service: "cloudproxy", Type: "cloudproxy"}},
+		Setup:     []string{"cloudproxy-agent"},
 	}
 }
 

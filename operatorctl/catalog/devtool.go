@@ -16,5 +16,6 @@ func devtool() component.Component {
 		Account:   &component.Account{User: "devtooladmin"},
 		Service:   apiPort(30997),
 		Endpoints: []component.Endpoint{{Service: "devtool", Type: "devtool"}},
+		Setup:     []string{"devtool-templates", "devtool-agent"},
 	}
 }

@@ -26,7 +26,8 @@ func etcd() component.Component {
 				{Name: "member-peer-tls", Path: "/etc/etcdtls/member/peer-tls", Secret: "etcd-peer", ReadOnly: true},
 			},
 		},
-		Storage: &component.Storage{Size: "1Gi"},
+		Storage:   &component.Storage{Size: "1Gi"},
+		Endpoints: []component.Endpoint{{Service: "etcd", Type: "etcd", ServiceSuffix: "-client", Port: "client", Certificate: component.EtcdCertificate}},
 		Service: &component.Service{
 			Headless: true,
 			Ports:    []component.Port{{Name: "client", Port: 2379}, {Name: "peer", Port: 2380}},

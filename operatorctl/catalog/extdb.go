@@ -12,7 +12,7 @@ func extdb() component.Component {
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{Listens: true},
-		Config:    &component.Config{Groups: apiGroups, Options: syncTables},
+		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},
 		Database:  &component.Database{Name: "extdb"},
 		Account:   &component.Account{User: "extdb"},
 		Service:   apiPort(30991),

@@ -3,6 +3,8 @@
 package catalog
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -27,7 +29,7 @@ func glance() component.Component {
 				{Name: "dev", Path: "/dev", HostPath: "/dev", HostPathType: corev1.HostPathDirectory},
 			},
 		},
-		Config:    &component.Config{Groups: apiGroups, Options: glanceOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: glanceOptions, Secrets: glanceSecrets},
 		Database:  &component.Database{Name: "glance"},
 		Account:   &component.Account{User: "glance"},
 		Service:   apiPort(30292),
@@ -48,6 +50,14 @@ func glanceOptions(in component.Inputs) map[string]any {
 	}
 	if in.Cluster.Spec.Glance.SwitchToS3 {
 		o["storage_driver"] = "s3"
+		maps.Copy(o, minioOptions(in))
 	}
 	return o
+}
+
+func glanceSecrets(in component.Inputs) map[string]any {
+	if !in.Cluster.Spec.Glance.SwitchToS3 {
+		return nil
+	}
+	return minioSecret(in)
 }

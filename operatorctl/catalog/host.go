@@ -3,6 +3,8 @@
 package catalog
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -20,7 +22,7 @@ func host() component.Component {
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
 		Image:    component.Image{Hyper: true},
 		Workload: w,
-		Config:   &component.Config{Groups: noDatabase, File: "common.conf", Dir: hostConfDir, Options: hostOptions},
+		Config:   &component.Config{Groups: noDatabase, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret},
 		Account:  &component.Account{User: "hostadmin"},
 		Register: []component.CatalogService{{Name: "host", Type: "host"}},
 	}
@@ -37,6 +39,7 @@ func hostOptions(in component.Inputs) map[string]any {
 		"default_qemu_version":     "10.0.7",
 		"disable_local_vpc":        localVPC(*in.Cluster.Spec) != "",
 	}
+	maps.Copy(o, minioOptions(in))
 	if s.DefaultQemuVersion != "" {
 		o["default_qemu_version"] = s.DefaultQemuVersion
 	}

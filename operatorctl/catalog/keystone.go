@@ -10,7 +10,7 @@ func keystone() component.Component {
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{DBInit: true, Ping: true, ReadReplicas: true},
 		Config: &component.Config{
-			Groups: []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB},
+			Groups: []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB, component.GroupClickHouse},
 			Options: func(in component.Inputs) map[string]any {
 				return map[string]any{
 					"admin_port":                           in.Cluster.NodePort("keystone", "admin"),

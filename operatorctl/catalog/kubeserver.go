@@ -10,7 +10,7 @@ func kubeserver() component.Component {
 		Name: "kubeserver", SpecKey: "kubeserver", StatusKey: "kubeserver", Summary: "Kubernetes clusters in the cloud",
 		After:     []string{"keystone"},
 		Workload:  component.Workload{DBInit: true, Listens: true, EtcdTLS: true, ServiceAccount: clusterAdmin, Security: usualRights()},
-		Config:    &component.Config{Groups: apiGroups, Options: kubeserverOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: kubeserverOptions},
 		Database:  &component.Database{Name: "kubeserver"},
 		Account:   &component.Account{User: "kubeserver"},
 		Service:   apiPort(30442),

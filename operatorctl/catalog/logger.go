@@ -10,7 +10,7 @@ func logger() component.Component {
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true},
-		Config:    &component.Config{Groups: apiGroups},
+		Config:    &component.Config{Groups: withClickHouse},
 		Database:  &component.Database{Name: "yunionlogger"},
 		Account:   &component.Account{User: "loggeradmin"},
 		Service:   apiPort(30999),

@@ -12,7 +12,7 @@ func meter() component.Component {
 		After:     []string{"keystone", "victoria-metrics"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true, ReadReplicas: true},
-		Config:    &component.Config{Groups: apiGroups, Options: meterOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: meterOptions},
 		Database:  &component.Database{Name: "yunionmeter"},
 		Account:   &component.Account{User: "meterdocker"},
 		Service:   apiPort(30909),

@@ -11,10 +11,11 @@ func monitor() component.Component {
 		After:     []string{"keystone", "victoria-metrics"},
 		Image:     component.Image{EE: "monitor-ee", EEFor: eeOnly, Hyper: true},
 		Workload:  component.Workload{Ping: true},
-		Config:    &component.Config{Groups: apiGroups, Options: syncTables},
+		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},
 		Database:  &component.Database{Name: "monitor", User: "yunionmonitor"},
 		Account:   &component.Account{User: "monitoradmin"},
 		Service:   apiPort(30093),
 		Endpoints: []component.Endpoint{{Service: "monitor", Type: "monitor"}},
+		Setup:     []string{"monitor-alerts"},
 	}
 }

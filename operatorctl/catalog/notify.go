@@ -10,7 +10,7 @@ func notify() component.Component {
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true, EtcdTLS: true},
-		Config:    &component.Config{Groups: apiGroups},
+		Config:    &component.Config{Groups: withClickHouse},
 		Database:  &component.Database{Name: "notify"},
 		Account:   &component.Account{User: "notify"},
 		Service:   apiPort(30777),

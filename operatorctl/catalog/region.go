@@ -17,7 +17,7 @@ func region() component.Component {
 			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true,
 			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
 		},
-		Config:    &component.Config{Groups: apiGroups, Options: regionOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: regionOptions},
 		Database:  &component.Database{Name: "yunioncloud"},
 		Account:   &component.Account{User: "regionadmin"},
 		Service:   apiPort(30888),

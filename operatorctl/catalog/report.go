@@ -12,7 +12,7 @@ func report() component.Component {
 		After:     []string{"keystone", "meter"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{Listens: true},
-		Config:    &component.Config{Groups: apiGroups, Options: syncTables},
+		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},
 		Database:  &component.Database{Name: "report"},
 		Account:   &component.Account{User: "report"},
 		Service:   apiPort(30967),

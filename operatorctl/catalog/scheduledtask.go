@@ -12,7 +12,7 @@ func scheduledtask() component.Component {
 		After:     []string{"keystone", "region"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{Ping: true},
-		Config:    &component.Config{Groups: apiGroups, AccountOf: "region", Options: syncTables},
+		Config:    &component.Config{Groups: withClickHouse, AccountOf: "region", Options: syncTables},
 		Service:   apiPort(30978),
 		Endpoints: []component.Endpoint{{Service: "scheduledtask", Type: "scheduledtask"}},
 	}

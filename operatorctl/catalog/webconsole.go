@@ -13,7 +13,7 @@ func webconsole() component.Component {
 			ContainerName: "web", Ping: true, Security: usualRights(),
 			Sidecars: []component.Sidecar{{Name: "guacd", SpecKey: "webconsole.Guacd", Image: component.Image{Tag: "1.6.0"}}},
 		},
-		Config:    &component.Config{Groups: apiGroups, Options: webconsoleOptions},
+		Config:    &component.Config{Groups: withClickHouse, Options: webconsoleOptions},
 		Database:  &component.Database{Name: "webconsole"},
 		Account:   &component.Account{User: "webconsole"},
 		Service:   apiPort(30899),

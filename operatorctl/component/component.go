@@ -62,6 +62,8 @@ type Component struct {
 	Register []CatalogService
 	Storage  *Storage
 	Ingress  *Ingress
+	// Credentials are the keys of further secrets that are generated for it, beside those of Database and Account.
+	Credentials []string
 	// Setup names the bootstrap tasks (package effects) that run once the component is Available.
 	Setup []string
 	// Adapt edits the rendered objects of the odd one. It is pure. At most a fifth of the components may have one.
@@ -199,7 +201,7 @@ type Config struct {
 	File string
 	// Dir where it is mounted, "" = /etc/yunion.
 	Dir string
-	// Groups of options that many services share: "tls", "base", "common", "db" (components.yaml configGroups).
+	// Groups of options that many services share: "tls", "base", "common", "db", "clickhouse" (components.yaml configGroups).
 	Groups []Group
 	// Options of this service alone; nil values are left out.
 	Options func(Inputs) map[string]any
@@ -228,6 +230,8 @@ const (
 	GroupBase   Group = "base"
 	GroupCommon Group = "common"
 	GroupDB     Group = "db"
+	// GroupClickHouse is for services that may keep their operation log in ClickHouse; nothing where spec.clickhouse names no server.
+	GroupClickHouse Group = "clickhouse"
 )
 
 // Database is a schema and the account that owns it. User "" means the same as Name.
@@ -268,6 +272,10 @@ type Endpoint struct {
 	Service, Type string
 	// Port "" = first port of the Service, else a port's name. Path "" or "/v3".
 	Port, Path string
+	// ServiceSuffix names a further Service of the component ("-client"): it is the one that is addressed.
+	ServiceSuffix string
+	// Certificate is the name of a client certificate in the identity service, for whoever uses this address.
+	Certificate string
 	// Scheme "" = https.
 	Scheme string
 	// Interfaces; nil = public and internal, plus a disabled slave where ReadReplicas is set.
@@ -275,6 +283,9 @@ type Endpoint struct {
 	// URL is a complete fixed address instead.
 	URL string
 }
+
+// EtcdCertificate is the name under which the identity service keeps the certificate of etcd's clients.
+const EtcdCertificate = "etcd"
 
 // CatalogService is a catalogue record without endpoints.
 type CatalogService struct{ Name, Type string }

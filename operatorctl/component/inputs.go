@@ -77,7 +77,7 @@ type Resolved struct {
 	Replicas, SlaveReplicas   int32
 	// Block is the component's block of the spec (never nil).
 	Block *v1alpha1.ComponentSpec
-	// Internal makes its Service a ClusterIP. NodePorts by port name after overrides; also the port numbers where it is one.
+	// Internal: the spec makes its Services ClusterIP. NodePorts by port name after overrides; also the port numbers where it is one.
 	Internal  bool
 	NodePorts map[string]int32
 }
@@ -102,10 +102,22 @@ type Objects struct {
 const (
 	BootstrapPassword = "keystone.bootstrap-password"
 	AdminPassword     = "mysql.password"
+	// ClickHouseAdminPassword is the administrator's, gathered from the spec, never stored.
+	ClickHouseAdminPassword = "clickhouse.password"
+	// MinioSecretKey and MonitorMinioSecretKey are of the object stores that kubeserver installs.
+	MinioSecretKey        = "minio.secret-key"
+	MonitorMinioSecretKey = "monitor-stack.minio-secret-key"
+	GrafanaPassword       = "monitor-stack.grafana-password"
 )
+
+// DefaultClickHousePort is that of its native protocol.
+const DefaultClickHousePort = 9000
 
 // DatabasePassword is the key of the password of a component's database account.
 func DatabasePassword(name string) string { return name + ".database-password" }
+
+// ClickHousePassword is the key of the password of a component's account in ClickHouse.
+func ClickHousePassword(name string) string { return name + ".clickhouse-password" }
 
 // AccountPassword is the key of the password of a component's identity account.
 func AccountPassword(name string) string { return name + ".account-password" }
@@ -119,10 +131,13 @@ func CredentialKeys(c Component) []string {
 	if c.Database != nil {
 		keys = append(keys, DatabasePassword(c.Name))
 	}
+	if c.Database != nil && c.Config != nil && slices.Contains(c.Config.Groups, GroupClickHouse) {
+		keys = append(keys, ClickHousePassword(c.Name))
+	}
 	if c.Account != nil {
 		keys = append(keys, AccountPassword(c.Name))
 	}
-	return keys
+	return append(keys, c.Credentials...)
 }
 
 // Placeholders stand for the secrets of a cloud where they must not or cannot be had.
@@ -175,6 +190,20 @@ func (in Inputs) DSN(owner string) string {
 	}
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true",
 		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name)
+}
+
+// ClickHouseDSN is how a component reaches its schema in ClickHouse, under its name in the database; "" where the spec names no server.
+func (in Inputs) ClickHouseDSN(owner string) string {
+	d, s := in.Cluster.Components[owner].Database, in.Cluster.Spec.Clickhouse
+	if d == nil || s.Host == "" {
+		return ""
+	}
+	port := s.Port
+	if port == 0 {
+		port = DefaultClickHousePort
+	}
+	return fmt.Sprintf("tcp://%s?database=%s&read_timeout=10&write_timeout=20&username=%s&password=%s",
+		net.JoinHostPort(s.Host, strconv.Itoa(int(port))), d.Name, d.Account(), in.Credentials[ClickHousePassword(owner)])
 }
 
 // JDBC is how a component in Java reaches a database.

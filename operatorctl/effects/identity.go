@@ -83,7 +83,9 @@ func ensureAccount(ctx context.Context, cl Clients, user, password string) (bool
 	return changed || given, err
 }
 
-func ensureRecords(ctx context.Context, cl Clients, region string, records []Record, register []component.CatalogService) (bool, error) {
+func ensureRecords(
+	ctx context.Context, cl Clients, region string, records []Record, register []component.CatalogService, client identity.Certificate,
+) (bool, error) {
 	id, snap, err := cl.identityAndCatalog(ctx)
 	if err != nil {
 		return false, err
@@ -102,9 +104,17 @@ func ensureRecords(ctx context.Context, cl Clients, region string, records []Rec
 		if err != nil {
 			return changed, err
 		}
+		certificate := ""
+		if r.Certificate != "" && client.PEM != "" {
+			id, stored, err := id.EnsureCertificate(ctx, r.Certificate, client)
+			certificate, changed = id, changed || stored
+			if err != nil {
+				return changed, err
+			}
+		}
 		for _, i := range sortedKeys(r.URLs) {
 			set, err := id.EnsureEndpoint(ctx, snap, identity.Endpoint{
-				ServiceID: service, RegionID: region, Interface: i, URL: r.URLs[i], Enabled: true,
+				ServiceID: service, RegionID: region, Interface: i, URL: r.URLs[i], Enabled: true, CertificateID: certificate,
 			})
 			changed = changed || set
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -29,6 +30,8 @@ type Input struct {
 	// Options are the values in the components' ConfigMaps, Chosen the components where people changed one.
 	Options map[string]map[string]any
 	Chosen  map[string]bool
+	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.
+	ClientCertificate identity.Certificate
 	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
 	Recorded map[string]string
 }
@@ -143,11 +146,16 @@ func (in Input) endpoints(c component.Resolved) Effect {
 		Key: "endpoints/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Needs: []string{identityName},
 		Hash: in.hash("endpoints", in.Cluster.Region, records, c.Register),
 		Do: func(ctx context.Context, cl Clients) (bool, error) {
-			return ensureRecords(ctx, cl, in.Cluster.Region, records, c.Register)
+			return ensureRecords(ctx, cl, in.Cluster.Region, records, c.Register, in.ClientCertificate)
 		},
 	}
 	if c.Name == identityName {
 		e.Stage, e.Follows = After, []string{"identity/region"}
+	}
+	if slices.ContainsFunc(records, func(r Record) bool { return r.Certificate != "" }) {
+		// Others use such a service as soon as they find it: it is shown to them when it serves.
+		e.Stage, e.Needs = After, append(e.Needs, c.Name)
+		e.Hash = in.hash("endpoints", in.Cluster.Region, records, c.Register, in.ClientCertificate)
 	}
 	return e
 }
@@ -172,8 +180,14 @@ func (in Input) retired(c component.Resolved) []Effect {
 func (in Input) setup(c component.Resolved, task string) Effect {
 	t, ok := tasks[task]
 	e := Effect{
-		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: []string{identityName, c.Name}, Once: t.once,
+		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: append([]string{identityName, c.Name}, t.asks...), Once: t.once,
 		Hash: in.hash("setup", task, t.version, in.Cluster.Region, in.Cluster.Zone, in.Cluster.Product, in.Cluster.Edition, in.Cluster.LoadBalancer, in.Cluster.Spec.CustomZones),
+	}
+	if t.wants != nil {
+		e.Hash = in.hash("setup", task, t.version, t.wants(in))
+	}
+	if len(t.asks) > 0 {
+		e.Target = Target(t.asks[0])
 	}
 	if t.once {
 		e.Hash = in.hash("setup", task, t.version)
@@ -182,7 +196,7 @@ func (in Input) setup(c component.Resolved, task string) Effect {
 		if !ok {
 			return false, fmt.Errorf("setup task %q of component %q does not exist", task, c.Name)
 		}
-		return t.do(ctx, cl, in.Cluster)
+		return t.do(ctx, cl, in)
 	}
 	if c.Name == identityName {
 		e.Target, e.Follows = Identity, []string{"endpoints/" + identityName}
@@ -194,6 +208,8 @@ func (in Input) setup(c component.Resolved, task string) Effect {
 type Record struct {
 	Service, Type string
 	URLs          map[string]string
+	// Certificate is the name of the client certificate that goes with the addresses, "" for none.
+	Certificate string
 }
 
 // records works out the addresses of a component's catalogue entries (facts/operator.md 3.6): the public one at the load balancer,
@@ -201,7 +217,7 @@ type Record struct {
 func (in Input) records(c component.Resolved) []Record {
 	var out []Record
 	for _, e := range c.Endpoints {
-		r := Record{Service: e.Service, Type: e.Type, URLs: map[string]string{}}
+		r := Record{Service: e.Service, Type: e.Type, URLs: map[string]string{}, Certificate: e.Certificate}
 		interfaces := e.Interfaces
 		if interfaces == nil {
 			interfaces = []string{"public", "internal"}
@@ -227,7 +243,10 @@ func (in Input) url(c component.Resolved, e component.Endpoint, iface string) st
 	if e.URL != "" {
 		return e.URL
 	}
-	host := in.Cluster.Name + "-" + c.Name
+	host, port := in.Cluster.Name+"-"+c.Name+e.ServiceSuffix, portOf(c, e.Port)
+	if e.ServiceSuffix != "" {
+		port = furtherPort(c, e, iface)
+	}
 	switch iface {
 	case "public", "admin":
 		if in.Cluster.LoadBalancer != "" {
@@ -240,7 +259,23 @@ func (in Input) url(c component.Resolved, e component.Endpoint, iface string) st
 	if scheme == "" {
 		scheme = "https"
 	}
-	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(portOf(c, e.Port)))) + e.Path
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port))) + e.Path
+}
+
+// furtherPort is a port of one of the component's further Services: that of the Service within the cluster, that of the nodes outside.
+func furtherPort(c component.Resolved, e component.Endpoint, iface string) int32 {
+	for _, s := range c.Service.More {
+		for _, p := range s.Ports {
+			if s.NameSuffix != e.ServiceSuffix || p.Name != e.Port {
+				continue
+			}
+			if n := c.NodePorts[s.NameSuffix+p.Name]; iface == "public" && n != 0 {
+				return n
+			}
+			return p.Port
+		}
+	}
+	return 0
 }
 
 func portOf(c component.Resolved, name string) int32 {

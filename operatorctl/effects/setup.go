@@ -16,7 +16,11 @@ type task struct {
 	version int
 	// once tasks are not repeated by the audit.
 	once bool
-	do   func(ctx context.Context, cl Clients, c component.Cluster) (changed bool, err error)
+	// asks are the components it talks to, where that is not its own.
+	asks []string
+	// wants is all that its outcome depends on, where that is not the usual.
+	wants func(in Input) map[string]any
+	do    func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
 }
 
 // tasks by the name that a component's Setup gives.
@@ -25,13 +29,20 @@ var tasks = map[string]task{
 	"console-login":       {version: 1, once: true, do: consoleLogin},
 	"region-topology":     {version: 1, do: regionTopology},
 	"yunionconf-settings": {version: 1, do: consoleSettings},
+	"cloudproxy-agent":    {version: 1, once: true, do: proxyAgent},
+	"monitor-alerts":      {version: 1, once: true, do: systemAlerts},
+	"devtool-templates":   {version: 1, once: true, do: devtoolTemplates},
+	"devtool-agent":       {version: 1, once: true, asks: []string{"devtool", "ansibleserver"}, do: devtoolAgent},
+	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: installMinio},
+	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: installMonitorStack},
 }
 
 // Tasks are the names that Setup may give.
 func Tasks() []string { return sortedKeys(tasks) }
 
 // commonConfig sets the options all services share.
-func commonConfig(ctx context.Context, cl Clients, c component.Cluster) (bool, error) {
+func commonConfig(ctx context.Context, cl Clients, in Input) (bool, error) {
+	c := in.Cluster
 	id, err := cl.Identity(ctx)
 	if err != nil {
 		return false, err
@@ -43,7 +54,7 @@ func commonConfig(ctx context.Context, cl Clients, c component.Cluster) (bool, e
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).
-func consoleLogin(ctx context.Context, cl Clients, _ component.Cluster) (bool, error) {
+func consoleLogin(ctx context.Context, cl Clients, _ Input) (bool, error) {
 	id, err := cl.Identity(ctx)
 	if err != nil {
 		return false, err
@@ -52,7 +63,8 @@ func consoleLogin(ctx context.Context, cl Clients, _ component.Cluster) (bool, e
 }
 
 // regionTopology makes the first zone and its layer-2 domain, and the scheduler's two standard tags (facts/services.md 5.9).
-func regionTopology(ctx context.Context, cl Clients, c component.Cluster) (bool, error) {
+func regionTopology(ctx context.Context, cl Clients, in Input) (bool, error) {
+	c := in.Cluster
 	id, snap, err := cl.identityAndCatalog(ctx)
 	if err != nil {
 		return false, err
@@ -89,7 +101,8 @@ func regionTopology(ctx context.Context, cl Clients, c component.Cluster) (bool,
 }
 
 // consoleSettings switches on in the console what this product has, and leaves off what people switched off (facts/operator.md 3.7).
-func consoleSettings(ctx context.Context, cl Clients, c component.Cluster) (bool, error) {
+func consoleSettings(ctx context.Context, cl Clients, in Input) (bool, error) {
+	c := in.Cluster
 	id, snap, err := cl.identityAndCatalog(ctx)
 	if err != nil {
 		return false, err

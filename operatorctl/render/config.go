@@ -164,6 +164,11 @@ func groups(c component.Component, in component.Inputs) (public, secret map[stri
 			}
 		case component.GroupDB:
 			secret["sql_connection"] = in.DSN(owner)
+		case component.GroupClickHouse:
+			if dsn := in.ClickHouseDSN(owner); dsn != "" {
+				public["ops_log_with_clickhouse"] = true
+				secret["clickhouse"] = dsn
+			}
 		}
 	}
 	return public, secret

@@ -28,6 +28,13 @@ const (
 	DefaultClass      = "local-path"
 )
 
+// Dameng is what the earlier operator could also give services for a database.
+const (
+	engineDameng  = "dameng"
+	damengRefused = "dameng is not supported: the operator makes databases and accounts in MySQL or MariaDB only. " +
+		"Move the data to one (spec.mysql), then set mysql or remove the field"
+)
+
 // Facts is what a cloud is resolved with besides its resource.
 type Facts struct {
 	// Components is the catalogue.
@@ -82,6 +89,9 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	products := []component.Product{component.FullStack, component.CMP, component.Edge, component.LightEdge, component.AI}
 	if !slices.Contains(products, c.Product) {
 		errs = append(errs, fmt.Errorf("spec.productVersion: %q is none of %v", c.Product, products))
+	}
+	if cr.Spec.DBEngine == engineDameng {
+		errs = append(errs, errors.New("spec.db_engine: "+damengRefused))
 	}
 	if c.MysqlHost == "" {
 		errs = append(errs, errors.New("spec.mysql.host: name the database server"))
@@ -145,6 +155,9 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 			r.Sub[s.Name], err = images.beside(s.Name, s.Image, at)
 			errs = append(errs, err)
 		}
+	}
+	if r.Block.DBEngine == engineDameng && k.Database != nil {
+		errs = append(errs, fmt.Errorf("spec.%s.db_engine: %s", strings.Join(outer, "."), damengRefused))
 	}
 	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
 	r.Replicas = replicas(k, spec, outer)
@@ -217,7 +230,6 @@ func ports(k component.Component, spec view, at []string) (internal bool, number
 		return false, nil
 	}
 	numbers = map[string]int32{}
-	internal = k.Service.ClusterIP || k.Service.Headless
 	for _, s := range append([]component.Service{*k.Service}, k.Service.More...) {
 		for _, p := range s.Ports {
 			numbers[s.NameSuffix+p.Name] = p.Port

@@ -33,6 +33,8 @@ func TestOperator(t *testing.T) {
 		{"install", (*rig).install},
 		{"the spec shows the defaults", (*rig).defaults},
 		{"the identity service knows all", (*rig).catalogue},
+		{"the services have what they are to begin with", (*rig).setups},
+		{"kubeserver is asked for what the spec wants of it", (*rig).asked},
 		{"an unchanged cloud costs nothing", (*rig).resync},
 		{"a restarted operator changes nothing", (*rig).restart},
 		{"drift is healed with one write", (*rig).drift},
@@ -77,7 +79,7 @@ func (r *rig) install() {
 	cr := r.cloud()
 	for _, c := range cr.Status.Components {
 		off := c.State == v1alpha1.Disabled && slices.Contains([]string{"off by default", "not in edition ce", "spec.enableCloudNet is not set",
-			"spec.enableS3Gateway is not set"}, c.Message)
+			"spec.enableS3Gateway is not set", "spec.minio.enable is not set", "spec.monitorStack.disable is not false"}, c.Message)
 		if c.State != v1alpha1.Available && !off {
 			r.t.Errorf("%s is %s: %s", c.Name, c.State, c.Message)
 		}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "yunion.io/x/ocadm/operatorctl/component"
+
+// minio is an object store for images. kubeserver installs it, in a namespace of its own; the operator only asks for it.
+func minio() component.Component {
+	return component.Component{
+		Name: "minio", Summary: "an object store for images, installed by kubeserver",
+		Gate: func(s component.Spec) string {
+			return unless(s.Minio.Enable, "spec.minio.enable is not set")
+		},
+		After:       []string{"keystone", "kubeserver"},
+		Workload:    component.Workload{Kind: component.NoWorkload},
+		Credentials: []string{component.MinioSecretKey},
+		Setup:       []string{"minio"},
+	}
+}
+
+// The address and the account of the object store, as kubeserver makes them.
+const (
+	minioAddress   = "minio.onecloud-minio.svc:9000"
+	minioAccessKey = "minioadmin"
+)
+
+// minioOptions tell a service where the object store is, if there is one.
+func minioOptions(in component.Inputs) map[string]any {
+	if !in.Cluster.Spec.Minio.Enable {
+		return nil
+	}
+	return map[string]any{"s3_endpoint": minioAddress, "s3_use_ssl": false, "s3_access_key": minioAccessKey}
+}
+
+func minioSecret(in component.Inputs) map[string]any {
+	if !in.Cluster.Spec.Minio.Enable {
+		return nil
+	}
+	return map[string]any{"s3_secret_key": in.Credentials[component.MinioSecretKey]}
+}

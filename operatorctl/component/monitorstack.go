@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package component
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ObjectStore is where one part of the monitoring stack keeps its data; empty keys mean the stack's own object store.
+type ObjectStore struct {
+	Bucket    string `json:"bucket"`
+	Endpoint  string `json:"endpoint"`
+	AccessKey string `json:"accessKey"`
+	SecretKey string `json:"secretKey"`
+}
+
+// StackSettings are spec.monitorStack, read leniently: it comes from existing YAML, and nothing validates it.
+type StackSettings struct {
+	Minio struct {
+		Mode        string `json:"mode"`
+		AccessKeyID string `json:"accessKey"`
+		SecretKey   string `json:"secretKey"`
+	}
+	Grafana struct {
+		Disable        bool           `json:"disable"`
+		AdminUser      string         `json:"adminUser"`
+		AdminPassword  string         `json:"adminPassword"`
+		Host           string         `json:"host"`
+		EnforceDomain  bool           `json:"enforceDomain"`
+		DisableSubpath bool           `json:"disableSubpath"`
+		Subpath        string         `json:"subpath"`
+		OAuth          map[string]any `json:"oauth"`
+	}
+	Loki struct {
+		Disable bool        `json:"disable"`
+		Store   ObjectStore `json:"objectStoreConfig"`
+	}
+	Prometheus struct {
+		// Disable nil is true.
+		Disable *bool `json:"disable"`
+		Sidecar struct {
+			Store ObjectStore `json:"objectStoreConfig"`
+		} `json:"thanosSidecar"`
+	}
+	Thanos struct {
+		Store ObjectStore `json:"objectStoreConfig"`
+	}
+}
+
+// MonitorStack reads spec.monitorStack. What cannot be read counts as not there.
+func MonitorStack(s *Spec) StackSettings {
+	var out StackSettings
+	for into, raw := range map[any]*runtime.RawExtension{
+		&out.Minio: s.MonitorStack.Minio, &out.Grafana: s.MonitorStack.Grafana, &out.Loki: s.MonitorStack.Loki,
+		&out.Prometheus: s.MonitorStack.Prometheus, &out.Thanos: s.MonitorStack.Thanos,
+	} {
+		if raw != nil {
+			_ = json.Unmarshal(raw.Raw, into) // see above
+		}
+	}
+	return out
+}
+
+// AccessKey of the stack's own object store.
+func (s StackSettings) AccessKey() string {
+	if s.Minio.AccessKeyID != "" {
+		return s.Minio.AccessKeyID
+	}
+	return "monitor-admin"
+}
+
+// SecretKey is the spec's, or the generated one.
+func (s StackSettings) SecretKey(c Credentials) string {
+	if s.Minio.SecretKey != "" {
+		return s.Minio.SecretKey
+	}
+	return c[MonitorMinioSecretKey]
+}
+
+// WantsPrometheus tells whether Prometheus, and Thanos with it, is to be installed: only on request.
+func (s StackSettings) WantsPrometheus() bool {
+	return s.Prometheus.Disable != nil && !*s.Prometheus.Disable
+}

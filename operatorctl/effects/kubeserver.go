@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// kubeserver installs further software into the Kubernetes cluster it runs in, which it calls system-default.
+const systemCluster = "system-default"
+
+var kubeClusters = identity.Kind{Plural: "kubeclusters", Singular: "kubecluster"}
+
+// software is one thing that kubeserver can install: its name there, and how.
+type software struct {
+	name     string
+	settings map[string]any
+}
+
+// install asks kubeserver for software. It is asked again, with the present settings, when they change and by the audit. One that failed
+// is taken back first: kubeserver does not try a failed one again.
+func install(ctx context.Context, cl Clients, in Input, list []software) (bool, error) {
+	id, err := cl.Identity(ctx)
+	if err != nil {
+		return false, err
+	}
+	k8s := id.Records(cl.URL("kubeserver")).Hiding(secretsOf(in)...)
+	var state map[string]struct {
+		Enabled bool   `json:"enabled"`
+		Status  string `json:"status"`
+	}
+	err = k8s.Read(ctx, kubeClusters, systemCluster, "components-status", &state)
+	if identity.IsNotFound(err) {
+		return false, Waiting{For: "kubeserver to know the cluster it runs in", Retry: longRetry}
+	}
+	if err != nil {
+		return false, err
+	}
+	changed := false
+	for _, s := range list {
+		params := map[string]any{
+			"type": s.name, s.name: s.settings, "disableResourceManagement": in.Cluster.Spec.DisableResourceManagement,
+			"imageRepository": map[string]any{"url": in.Cluster.Spec.ImageRepository},
+		}
+		now := state[s.name]
+		action := "enable-component"
+		switch {
+		case strings.HasSuffix(now.Status, "_fail"):
+			if err := k8s.Perform(ctx, kubeClusters, systemCluster, "disable-component", map[string]any{"type": s.name}); err != nil {
+				return changed, err
+			}
+			return true, fmt.Errorf("kubeserver could not install %s: its status was %s; it was taken back and is tried again", s.name, now.Status)
+		case now.Enabled:
+			action = "update-component"
+		default:
+			if err := k8s.Perform(ctx, kubeClusters, systemCluster, "sync", nil); err != nil {
+				return changed, err
+			}
+		}
+		if err := k8s.Perform(ctx, kubeClusters, systemCluster, action, params); err != nil {
+			return changed, err
+		}
+		changed = changed || action == "enable-component"
+	}
+	return changed, nil
+}
+
+func secretsOf(in Input) []string {
+	var out []string
+	for _, v := range in.Credentials {
+		out = append(out, v)
+	}
+	return out
+}
+
+// objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
+func objectStore(mode, access, secret string) map[string]any {
+	replicas := 1
+	if mode == "" {
+		mode = "standalone"
+	}
+	if mode == "distributed" {
+		replicas = 4
+	}
+	return map[string]any{
+		"mode": mode, "replicas": replicas, "drivesPerNode": 1, "accessKey": access, "secretKey": secret, "mountPath": "/export",
+		"storage": map[string]any{"enabled": true, "sizeMB": 1 << 20, "storageClassName": "local-path"},
+	}
+}
+
+func minioWanted(in Input) map[string]any {
+	return objectStore(in.Cluster.Spec.Minio.Mode, "minioadmin", in.Credentials[component.MinioSecretKey])
+}
+
+func installMinio(ctx context.Context, cl Clients, in Input) (bool, error) {
+	return install(ctx, cl, in, []software{{"minio", minioWanted(in)}})
+}
+
+// stackStore is the object store of the monitoring stack within the cluster.
+const stackStore = "monitor-minio.onecloud-monitoring:9000"
+
+// monitorStackWanted are the settings of the stack's parts by kubeserver's names for them.
+func monitorStackWanted(in Input) map[string]any {
+	s := component.MonitorStack(in.Cluster.Spec)
+	access, secret := s.AccessKey(), s.SecretKey(in.Credentials)
+	store := func(o component.ObjectStore, bucket string) map[string]any {
+		if o.AccessKey == "" || o.SecretKey == "" {
+			o.Endpoint, o.AccessKey, o.SecretKey = stackStore, access, secret
+		}
+		return map[string]any{
+			"bucket": or(o.Bucket, bucket), "endpoint": o.Endpoint, "access_key": o.AccessKey, "secret_key": o.SecretKey, "insecure": true,
+		}
+	}
+	grafana := map[string]any{
+		"disable": s.Grafana.Disable, "adminUser": or(s.Grafana.AdminUser, "admin"),
+		"adminPassword": or(s.Grafana.AdminPassword, in.Credentials[component.GrafanaPassword]),
+		"publicAddress": in.Cluster.LoadBalancer, "enforceDomain": s.Grafana.EnforceDomain, "disableSubpath": s.Grafana.DisableSubpath,
+		"subpath": or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,
+		"db": map[string]any{
+			"host": in.Cluster.MysqlHost, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
+			"password": in.Credentials[component.DatabasePassword("monitor-stack")],
+		},
+	}
+	if s.Grafana.Host != "" {
+		grafana["host"], grafana["publicAddress"] = s.Grafana.Host, ""
+	}
+	if enabled, _ := s.Grafana.OAuth["enabled"].(bool); enabled {
+		grafana["oauth"] = maps.Clone(s.Grafana.OAuth)
+	}
+	out := map[string]any{
+		"monitorMinio": objectStore(s.Minio.Mode, access, secret),
+		"monitor": map[string]any{
+			"grafana": grafana, "promtail": map[string]any{"disable": s.Loki.Disable},
+			"loki": map[string]any{"disable": s.Loki.Disable, "objectStoreConfig": store(s.Loki.Store, "loki")},
+			"prometheus": map[string]any{
+				"disable":       !s.WantsPrometheus(),
+				"thanosSidecar": map[string]any{"objectStoreConfig": store(s.Prometheus.Sidecar.Store, "thanos")},
+			},
+		},
+	}
+	if s.WantsPrometheus() {
+		out["thanos"] = map[string]any{"objectStoreConfig": store(s.Thanos.Store, "thanos")}
+	}
+	return out
+}
+
+// installMonitorStack asks for the object store first: the others keep their data there.
+func installMonitorStack(ctx context.Context, cl Clients, in Input) (bool, error) {
+	wanted := monitorStackWanted(in)
+	var list []software
+	for _, name := range []string{"monitorMinio", "thanos", "monitor"} {
+		if s, ok := wanted[name].(map[string]any); ok {
+			list = append(list, software{name, s})
+		}
+	}
+	return install(ctx, cl, in, list)
+}
