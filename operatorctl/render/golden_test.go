@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -122,7 +123,11 @@ func cloudOf(t testing.TB, file string) *v1alpha1.OnecloudCluster {
 
 func resolved(t testing.TB, file string) component.Cluster {
 	t.Helper()
-	cluster, err := resolve.Cluster(cloudOf(t, file), resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "docker.io/library/mariadb:10.11"}})
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := resolve.Cluster(cloudOf(t, file), resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
 		t.Fatal(err)
 	}

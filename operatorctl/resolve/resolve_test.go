@@ -75,6 +75,7 @@ func TestImages(t *testing.T) {
 		{"fixed tag changed", "", "{version: v1, hostagent: {HostHealth: {tag: v9}}}", "host-health", ali + "/host-health:v9", false},
 		{"etcd has its own key", "", "{version: v1, etcd: {version: 3.5.13}}", "etcd", ali + "/etcd:3.5.13", false},
 		{"third party", "", "version: v1", "backup", "docker.io/library/mariadb:10.11", false},
+		{"third party with the rest", "", `{version: v1, imageRepository: "192.168.0.1:5000/y"}`, "backup", "192.168.0.1:5000/y/mariadb:10.11", false},
 		{"third party from a mirror", "", "{backup: {repository: r.io/m}}", "backup", "r.io/m/mariadb:10.11", false},
 		{"ee", "ee", "version: v1", "region", ali + "/region-ee:v1", false},
 		{"ee does not touch others", "ee", "version: v1", "keystone", ali + "/keystone:v1", false},
