@@ -60,6 +60,7 @@ golden: ## Rewrite the golden files from what the code renders now; review the d
 .PHONY: unit
 unit: ## Unit, golden and command-line tests
 	go test ./api/... ./cluster/... ./cmd/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./test/lab/... ./test/standin/...
+	cd test/alerts && go test ./...
 
 .PHONY: integration
 integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback

@@ -182,7 +182,6 @@ func TestDocumentedWords(t *testing.T) {
 		{"api/v1alpha1/status_types.go", `(?m)^\t\w+ State = "(\w+)"`, "docs/cloud.md"},
 		{"operatorctl/status/component.go", `(?m)^\tReason\w+ += "(\w+)"`, "docs/cloud.md"},
 		{"operatorctl/status/cluster.go", `set\(v1alpha1\.Condition\w+, \w+, "(\w+)"`, "docs/cloud.md"},
-		{"operatorctl/metrics.go", `Name: "(\w+)"`, "docs/cloud.md"},
 		{"phases/workflow/event.go", `EventType = "([\w-]+)"`, "docs/events.md"},
 	} {
 		found := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)

@@ -3,42 +3,59 @@
 package operatorctl
 
 import (
+	"sync"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// instruments are the operator's own metrics, beside controller-runtime's; docs/cloud.md lists them.
+// instruments are the operator's own metrics, beside controller-runtime's; docs/monitoring/README.md lists them, and a test compares.
 type instruments struct {
-	state   *prometheus.GaugeVec
-	writes  *prometheus.CounterVec
-	effects *prometheus.CounterVec
-	expiry  *prometheus.GaugeVec
+	state, condition, phase, pods, open *prometheus.GaugeVec
+	renewal, audit                      *prometheus.GaugeVec
+	writes, effects                     *prometheus.CounterVec
+
+	mu sync.Mutex
+	// shown are the labels that change from pass to pass: what is set now, so that the next pass takes back only what differs.
+	shown map[types.NamespacedName]map[*prometheus.GaugeVec]map[string]string
 }
 
 func newInstruments(reg prometheus.Registerer) *instruments {
-	i := &instruments{
-		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ocadm_component_state", Help: "1 for the state a component of a cloud is in.",
-		}, []string{"namespace", "cluster", "component", "state"}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ocadm_object_writes_total", Help: "Objects created, configured or pruned by the operator.",
-		}, []string{"kind", "action"}),
-		effects: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ocadm_effects_total", Help: "Effects outside Kubernetes that were tried, by target and result.",
-		}, []string{"target", "result"}),
-		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "ocadm_certificate_renewal_timestamp_seconds", Help: "When the next certificate of a cloud is renewed.",
-		}, []string{"namespace", "cluster"}),
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"namespace", "cluster"}, labels...))
 	}
-	for _, c := range []prometheus.Collector{i.state, i.writes, i.effects, i.expiry} {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	i := &instruments{
+		state:     gauge("ocadm_component_state", "1 for the state a component of a cloud is in.", "component", "state"),
+		pods:      gauge("ocadm_component_pods", "Pods of a component: how many are wanted, how many are ready.", "component", "which"),
+		condition: gauge("ocadm_cloud_condition", "1 where a condition of a cloud is true, 0 where it is not.", "type"),
+		phase:     gauge("ocadm_cloud_phase", "1 for the phase a cloud is in.", "phase"),
+		open:      gauge("ocadm_effects_open", "Effects outside Kubernetes that are not done, by state.", "state"),
+		renewal:   gauge("ocadm_certificate_renewal_timestamp_seconds", "When the next certificate of a cloud is renewed."),
+		audit:     gauge("ocadm_audit_due_timestamp_seconds", "When what lies outside Kubernetes is verified next."),
+		writes:    counter("ocadm_object_writes_total", "Objects created, configured or pruned by the operator.", "kind", "action"),
+		effects:   counter("ocadm_effects_total", "Effects outside Kubernetes that were tried, by target and result.", "target", "result"),
+		shown:     map[types.NamespacedName]map[*prometheus.GaugeVec]map[string]string{},
+	}
+	for _, c := range i.all() {
 		// Two operators in one process (tests) share a registry; the second one's metrics are then its own.
 		_ = reg.Register(c)
 	}
 	return i
+}
+
+func (i *instruments) all() []prometheus.Collector {
+	return []prometheus.Collector{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.audit, i.writes, i.effects}
 }
 
 // registry is controller-runtime's, served at /metrics.
@@ -61,13 +78,85 @@ func (i *instruments) changes(list []engine.Change) {
 	}
 }
 
-func (i *instruments) states(cr *v1alpha1.OnecloudCluster) {
-	i.forget(cr.Namespace, cr.Name)
-	for _, c := range cr.Status.Components {
-		i.state.WithLabelValues(cr.Namespace, cr.Name, c.Name, string(c.State)).Set(1)
+// openEffects counts what a pass left undone.
+func (i *instruments) openEffects(cr *v1alpha1.OnecloudCluster, outcomes []effects.Outcome) {
+	count := map[effects.State]int{effects.Pending: 0, effects.Failed: 0}
+	for _, o := range outcomes {
+		if o.State != effects.Done {
+			count[o.State]++
+		}
+	}
+	for state, n := range count {
+		i.open.WithLabelValues(cr.Namespace, cr.Name, string(state)).Set(float64(n))
 	}
 }
 
+// due tells when something happens next; the zero time is not told.
+func (i *instruments) due(g *prometheus.GaugeVec, cr *v1alpha1.OnecloudCluster, at time.Time) {
+	if !at.IsZero() {
+		g.WithLabelValues(cr.Namespace, cr.Name).Set(float64(at.Unix()))
+	}
+}
+
+// cloud shows the status of a cloud.
+func (i *instruments) cloud(cr *v1alpha1.OnecloudCluster) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, c := range cr.Status.Conditions {
+		value := 0.0
+		if c.Status == metav1.ConditionTrue {
+			value = 1
+		}
+		i.condition.WithLabelValues(cr.Namespace, cr.Name, c.Type).Set(value)
+	}
+	i.one(i.phase, cr, "", string(cr.Status.Phase))
+	for _, c := range cr.Status.Components {
+		i.one(i.state, cr, c.Name, string(c.State))
+		if c.State == v1alpha1.Disabled {
+			i.pods.DeletePartialMatch(prometheus.Labels{"namespace": cr.Namespace, "cluster": cr.Name, "component": c.Name})
+			continue
+		}
+		i.pods.WithLabelValues(cr.Namespace, cr.Name, c.Name, "wanted").Set(float64(c.Replicas))
+		i.pods.WithLabelValues(cr.Namespace, cr.Name, c.Name, "ready").Set(float64(c.Ready))
+	}
+}
+
+// one sets the series of one value of a label and removes that of the value before. "" is no value.
+func (i *instruments) one(g *prometheus.GaugeVec, cr *v1alpha1.OnecloudCluster, what, value string) {
+	key := types.NamespacedName{Namespace: cr.Namespace, Name: cr.Name}
+	if i.shown[key] == nil {
+		i.shown[key] = map[*prometheus.GaugeVec]map[string]string{}
+	}
+	if i.shown[key][g] == nil {
+		i.shown[key][g] = map[string]string{}
+	}
+	was, shown := i.shown[key][g][what]
+	if shown && was == value {
+		return
+	}
+	labels := func(v string) []string {
+		l := []string{cr.Namespace, cr.Name}
+		if what != "" {
+			l = append(l, what)
+		}
+		return append(l, v)
+	}
+	if shown {
+		g.DeleteLabelValues(labels(was)...)
+		delete(i.shown[key][g], what)
+	}
+	if value != "" {
+		g.WithLabelValues(labels(value)...).Set(1)
+		i.shown[key][g][what] = value
+	}
+}
+
+// forget takes back everything about a cloud that is gone.
 func (i *instruments) forget(namespace, name string) {
-	i.state.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": name})
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.shown, types.NamespacedName{Namespace: namespace, Name: name})
+	for _, g := range []*prometheus.GaugeVec{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.audit} {
+		g.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": name})
+	}
 }

@@ -62,6 +62,5 @@ func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
 	s.Conditions = status.Paused(s.Conditions, p.cr.Generation, p.now)
 	s.ObservedGeneration = p.cr.Generation
 	p.tell(before)
-	p.r.metrics.states(p.cr)
 	return ctrl.Result{}, p.patchStatus(ctx, before)
 }

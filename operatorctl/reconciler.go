@@ -174,5 +174,4 @@ func (r *Reconciler) drop(key types.NamespacedName) {
 	}
 	delete(r.clouds, key)
 	r.metrics.forget(key.Namespace, key.Name)
-	r.metrics.expiry.DeleteLabelValues(key.Namespace, key.Name)
 }

@@ -22,10 +22,6 @@ import (
 
 // report writes what the pass saw into status, if it differs from what is there, and tells transitions as events.
 func (p *pass) report(ctx context.Context) error {
-	p.r.metrics.changes(p.changes)
-	if !p.certs.renewAt.IsZero() {
-		p.r.metrics.expiry.WithLabelValues(p.cr.Namespace, p.cr.Name).Set(float64(p.certs.renewAt.Unix()))
-	}
 	before := p.cr.DeepCopy()
 	s := &p.cr.Status
 	s.Effects = p.recorded()
@@ -50,8 +46,23 @@ func (p *pass) report(ctx context.Context) error {
 		p.m.nextAudit = p.now.Add(jitter(p.r.options.Audit, p.cr.Name))
 	}
 	p.tell(before)
-	p.r.metrics.states(p.cr)
+	p.measure()
 	return p.patchStatus(ctx, before)
+}
+
+// measure shows in the metrics what this pass did and left undone.
+func (p *pass) measure() {
+	m := p.r.metrics
+	m.changes(p.changes)
+	m.due(m.renewal, p.cr, p.certs.renewAt)
+	if p.r.options.Audit > 0 {
+		m.due(m.audit, p.cr, p.m.nextAudit)
+	}
+	var outcomes []effects.Outcome
+	for _, c := range p.parts {
+		outcomes = append(outcomes, c.outcomes...)
+	}
+	m.openEffects(p.cr, outcomes)
 }
 
 // recorded are the hashes of the effects that are done. What is not planned now (a component that is off) keeps its record.
@@ -72,6 +83,7 @@ func (p *pass) recorded() map[string]string {
 
 // patchStatus sends only what differs; nothing if nothing does.
 func (p *pass) patchStatus(ctx context.Context, before *v1alpha1.OnecloudCluster) error {
+	p.r.metrics.cloud(p.cr)
 	if equality.Semantic.DeepEqual(before.Status, p.cr.Status) {
 		return nil
 	}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+)
+
+var descName = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+
+// TestMetricsAreDocumented compares what is registered with docs/monitoring/README.md: names and labels of ours, names of the libraries'.
+func TestMetricsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/monitoring/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = m[3]
+	}
+	for _, c := range newInstruments(prometheus.NewRegistry()).all() {
+		ch := make(chan *prometheus.Desc, 1)
+		c.Describe(ch)
+		m := descName.FindStringSubmatch((<-ch).String())
+		if m == nil {
+			t.Fatal("a metric that cannot be read")
+		}
+		labels, known := documented[m[1]]
+		if want := "`" + strings.ReplaceAll(m[2], ",", "`, `") + "`"; !known || strings.TrimSpace(labels) != want {
+			t.Errorf("%s: documented labels %q, registered %q", m[1], labels, want)
+		}
+		delete(documented, m[1])
+	}
+	for name := range documented {
+		if strings.HasPrefix(name, "ocadm_") {
+			t.Errorf("%s is documented and does not exist", name)
+			continue
+		}
+		// The library's registry tells no names, but it refuses one that is taken.
+		probe := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "?"})
+		if metrics.Registry.Register(probe) == nil {
+			metrics.Registry.Unregister(probe)
+			t.Errorf("%s is documented, and no library registers it", name)
+		}
+	}
+}
+
+// What a cloud was is taken back when it is something else, and when it is gone.
+func TestMetricsFollowTheStatus(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	i := newInstruments(reg)
+	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	set := func(phase v1alpha1.Phase, state v1alpha1.State, ready metav1.ConditionStatus) {
+		cr.Status.Phase = phase
+		cr.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: state, Replicas: 2, Ready: 1}}
+		cr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: ready}}
+		i.cloud(cr)
+	}
+	shown := func() []string {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				text := f.GetName()
+				for _, l := range m.GetLabel() {
+					if l.GetName() != "namespace" && l.GetName() != "cluster" {
+						text += " " + l.GetValue()
+					}
+				}
+				out = append(out, text+" "+strings.TrimSuffix(m.GetGauge().String(), " ")[len("value:"):])
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	set(v1alpha1.PhaseCreating, v1alpha1.Progressing, metav1.ConditionFalse)
+	set(v1alpha1.PhaseRunning, v1alpha1.Available, metav1.ConditionTrue)
+	i.openEffects(cr, []effects.Outcome{{State: effects.Failed}, {State: effects.Done}, {State: effects.Failed}})
+	i.due(i.renewal, cr, time.Unix(5, 0))
+	i.due(i.audit, cr, time.Time{})
+	want := []string{
+		"ocadm_certificate_renewal_timestamp_seconds 5", "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
+		"ocadm_component_pods glance ready 1", "ocadm_component_pods glance wanted 2", "ocadm_component_state glance Available 1",
+		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0",
+	}
+	if d := cmp.Diff(want, shown()); d != "" {
+		t.Error(d)
+	}
+	set(v1alpha1.PhaseRunning, v1alpha1.Disabled, metav1.ConditionTrue)
+	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
+		t.Errorf("a disabled component has pods: %q", s)
+	}
+	i.forget("n", "c")
+	if s := shown(); len(s) > 0 {
+		t.Errorf("left of a cloud that is gone: %q", s)
+	}
+}
