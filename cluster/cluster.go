@@ -8,7 +8,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +27,21 @@ const (
 	// OperatorName is the operator's Deployment in DefaultNamespace; its first container is the operator.
 	OperatorName = "onecloud-operator"
 )
+
+// NamespacesFlag is the argument by which the operator is told where clouds may lie.
+const NamespacesFlag = "--namespaces="
+
+// WatchedBy are the namespaces whose clouds an operator looks after, by its Deployment.
+func WatchedBy(d *appsv1.Deployment) []string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		for _, arg := range c.Args {
+			if list, ok := strings.CutPrefix(arg, NamespacesFlag); ok && c.Name == OperatorName {
+				return strings.Split(list, ",")
+			}
+		}
+	}
+	return []string{DefaultNamespace}
+}
 
 // gvk of a cloud.
 func gvk() schema.GroupVersionKind {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -77,6 +78,10 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	if ok, why := kube.Ready(d, nil); !ok {
 		f.Cause = "the operator does not run: " + why
 		f.Remedy = fmt.Sprintf("kubectl -n %s describe pods -l app=%s", DefaultNamespace, OperatorName)
+	}
+	if watched := WatchedBy(d); !slices.Contains(watched, key.Namespace) && !slices.Contains(watched, "*") {
+		f.Cause = fmt.Sprintf("the operator does not look after namespace %s", key.Namespace)
+		f.Remedy = "ocadm operator watch " + key.Namespace
 	}
 	return f
 }

@@ -24,7 +24,8 @@ func newClusterCreate(a *app) *cobra.Command {
 		Use:   "create --version VERSION",
 		Short: "Create the cloud",
 		Long: "Creates OnecloudCluster onecloud/default with the settings that init kept (ConfigMap onecloud/ocadm-cloud), and those given here.\n" +
-			"A cloud that is there and agrees is left alone; one that differs is not changed, and the differences are named.",
+			"A cloud that is there and agrees is left alone; one that differs is not changed, and the differences are named. In a namespace of its\n" +
+			"own (--namespace) a cloud has its own settings, and the operator is given rights there.",
 		Example: "  ocadm cluster create --version v4.0.1 --wait\n  ocadm cluster create --version v4.0.1 --edition ee",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -70,6 +71,13 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	o.Name, o.Namespace = f.name, f.namespace
 	overlay(&o, given)
+	rights, err := operatorphase.Serve(ctx, k, f.namespace)
+	for _, change := range rights.Changed() {
+		fmt.Fprintln(a.Err, change)
+	}
+	if err != nil {
+		return err
+	}
 	action, err := cluster.Create(ctx, k, o)
 	if err != nil {
 		return err
@@ -183,7 +191,13 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	u.Key = f.key()
 	u.Report = s.Waiting
 	if u.OperatorVersion == version.Version { // then this program has the definition and the rights that belong to it
-		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) { return operatorphase.Objects(image) }
+		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
+			watched, err := operatorphase.Watched(ctx, k)
+			if err != nil {
+				return nil, err
+			}
+			return operatorphase.Objects(image, watched...)
+		}
 	}
 	done, err := u.Apply(ctx, k)
 	s.Close()

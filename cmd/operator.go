@@ -15,6 +15,6 @@ func newOperatorCommand() *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newOperatorRunCommand(), newOperatorRenderCommand(), newOperatorComponentsCommand(), newOperatorCRDCommand())
+	c.AddCommand(newOperatorRunCommand(), newOperatorWatchCommand(), newOperatorRenderCommand(), newOperatorComponentsCommand(), newOperatorCRDCommand())
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,13 +23,18 @@ import (
 // operatorNamespace is where the operator's lease lies when neither flag nor environment says otherwise.
 const operatorNamespace = "onecloud"
 
+// allNamespaces stands for every namespace.
+const allNamespaces = "*"
+
 func newOperatorRunCommand() *cobra.Command {
 	o := operatorctl.Options{}
 	var kubeconfig, reach string
+	var namespaces []string
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the operator until it is told to stop",
-		Long: "Watches OnecloudCluster resources in all namespaces and brings each cloud to what its spec says.\n" +
+		Long: "Watches OnecloudCluster resources in the namespaces it is told and brings each cloud to what its spec says. It needs rights there and\n" +
+			"nowhere else; a namespace without them is left out, and taken in once it has them.\n" +
 			"In a pod it uses the pod's service account. Outside the cluster, name a kubeconfig, and where the services' ports can be reached.",
 		Example: "  # In the cluster (the Deployment that ocadm init makes does this)\n  ocadm operator run --leader-elect\n\n" +
 			"  # On a developer's machine, against a cluster whose node is 10.0.0.11\n" +
@@ -41,6 +47,9 @@ func newOperatorRunCommand() *cobra.Command {
 			}
 			o.UserAgent = "ocadm-operator/" + version.Version
 			o.Log = slog.Default()
+			if o.Namespaces = namespaces; slices.Contains(namespaces, allNamespaces) {
+				o.Namespaces = nil
+			}
 			if reach != "" {
 				o.Dial = reachAt(reach)
 			}
@@ -50,6 +59,8 @@ func newOperatorRunCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the pod's service account, then $KUBECONFIG")
 	f.StringVar(&o.Namespace, "namespace", envOr("POD_NAMESPACE", operatorNamespace), "namespace of the leader election lease")
+	f.StringSliceVar(&namespaces, "namespaces", []string{envOr("POD_NAMESPACE", operatorNamespace)},
+		"namespaces of the clouds; * for all, which takes rights in the whole cluster")
 	f.BoolVar(&o.LeaderElection, "leader-elect", false, "take turns with other operators")
 	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "address of /metrics, 0 for none")
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address of /healthz and /readyz, 0 for none")

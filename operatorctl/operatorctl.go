@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -37,6 +38,8 @@ import (
 type Options struct {
 	// Namespace of the leader election lease.
 	Namespace string
+	// Namespaces whose clouds are looked after, the only ones where rights are needed; none means all.
+	Namespaces []string
 	// LeaderElection makes several operators take turns.
 	LeaderElection bool
 	// MetricsAddress and HealthAddress to listen on; "0" turns one off.
@@ -80,9 +83,22 @@ var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha
 
 // Run runs the operator until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	var refused []string
+	var err error
+	if o.Namespaces, refused, err = watched(ctx, cfg, o.Namespaces, o.Log); err != nil {
+		return err
+	}
 	mgr, err := newManager(cfg, o)
 	if err != nil {
 		return err
+	}
+	if len(refused) > 0 {
+		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused))); err != nil {
+			return fmt.Errorf("setting up the operator: %w", err)
+		}
 	}
 	if err := setup(mgr, o); err != nil {
 		return err
@@ -99,9 +115,6 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	cfg.QPS, cfg.Burst = -1, 0
 	if o.UserAgent != "" {
 		cfg.UserAgent = o.UserAgent
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
 	}
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
 	byObject := map[client.Object]cache.ByObject{
@@ -120,7 +133,7 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        Scheme(),
 		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
-		Cache:                         cache.Options{ByObject: byObject},
+		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
 		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},
 		HealthProbeBindAddress:        orOff(o.HealthAddress),
 		LeaderElection:                o.LeaderElection,

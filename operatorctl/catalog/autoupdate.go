@@ -10,7 +10,7 @@ func autoupdate() component.Component {
 		Editions:  eeOnly,
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
-		Workload:  component.Workload{DBInit: true, Listens: true, ServiceAccount: clusterAdmin},
+		Workload:  component.Workload{DBInit: true, Listens: true, ServiceAccount: cloudEditor},
 		Config:    &component.Config{Groups: withClickHouse, Options: autoupdateOptions},
 		Database:  &component.Database{Name: "autoupdate"},
 		Account:   &component.Account{User: "autoupdate"},

@@ -98,10 +98,11 @@ var (
 	ingressOverHTTPS = map[string]string{"traefik.ingress.kubernetes.io/service.serversscheme": "https"}
 )
 
-// The service accounts of pods that talk to Kubernetes (templates/operator/rbac).
+// The service accounts of pods that talk to Kubernetes (templates/operator/namespace).
 const (
 	clusterAdmin = "onecloud-cluster-admin"
 	nodeReader   = "onecloud-node-reader"
+	cloudEditor  = "onecloud-cloud-editor"
 )
 
 // syncTables is the configuration of an ordinary service: it makes its tables when it starts.

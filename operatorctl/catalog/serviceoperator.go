@@ -14,7 +14,7 @@ func serviceOperator() component.Component {
 		Products: withoutAI, OffByDefault: true,
 		After: []string{"keystone"},
 		Workload: component.Workload{
-			ContainerName: "manager", Command: []string{"/manager", "--config", "/etc/yunion/oro.conf"}, NoCerts: true, ServiceAccount: clusterAdmin,
+			ContainerName: "manager", Command: []string{"/manager", "--config", "/etc/yunion/oro.conf"}, NoCerts: true, ServiceAccount: "onecloud-service-operator",
 			// The name by which the earlier operator selected its pods.
 			PodLabels: map[string]string{v1alpha1.LabelComponent: "osOperator", v1alpha1.LabelApp: "osOperator"},
 			Sidecars:  []component.Sidecar{{Name: "init", Init: true, Command: []string{"kubectl", "apply", "-f", "/etc/crds/"}}},

@@ -123,7 +123,7 @@ func TestSecretsLieInSecrets(t *testing.T) {
 
 // Every kind that is rendered may be written by the operator, and nothing is granted with a star.
 func TestRBACCoversWhatIsRendered(t *testing.T) {
-	text, err := templates.Render("operator/rbac/rbac.yaml", map[string]any{"Namespace": "onecloud"})
+	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestOptionsAreKnown(t *testing.T) {
 
 // A pod whose service account does not exist is never made.
 func TestServiceAccountsExist(t *testing.T) {
-	text, err := templates.Render("operator/rbac/rbac.yaml", map[string]any{"Namespace": "onecloud"})
+	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,9 +47,10 @@ func Image(c *config.Config) string {
 	return images.OperatorRef(c.Cluster.ImageRepository, v)
 }
 
-// Objects renders everything the operator needs, for an image. It is pure.
-func Objects(image string) ([]*unstructured.Unstructured, error) {
-	data := map[string]any{"Namespace": Namespace, "Image": image}
+// Objects renders everything the operator needs, for an image and the namespaces of its clouds, its own included. It is pure.
+func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
+	namespaces = all(namespaces)
+	data := map[string]any{"Namespace": Namespace, "Image": image, "Namespaces": strings.Join(namespaces, ",")}
 	// The definition is taken as it is: its patterns are no templates.
 	crds, err := templates.ReadDir("operator/crds")
 	if err != nil {
@@ -65,6 +67,13 @@ func Objects(image string) ([]*unstructured.Unstructured, error) {
 	objs, err := kube.Decode(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifests of the operator: %w", err)
+	}
+	for _, ns := range namespaces {
+		more, err := Rights(ns)
+		if err != nil {
+			return nil, err
+		}
+		objs = append(objs, more...)
 	}
 	return objs, nil
 }
@@ -85,7 +94,7 @@ func Install() host.Phase {
 			if err != nil {
 				return err
 			}
-			set, err := Apply(ctx, c, Image(h.Config))
+			set, err := Apply(ctx, c, Image(h.Config), h.Config.Cloud.Namespace)
 			for _, change := range set.Changed() {
 				r.Changed("%s", change)
 			}
@@ -94,9 +103,9 @@ func Install() host.Phase {
 	}
 }
 
-// Apply brings the operator to the cluster.
-func Apply(ctx context.Context, c client.WithWatch, image string) (kube.ChangeSet, error) {
-	objs, err := Objects(image)
+// Apply brings the operator to the cluster. It watches the given namespaces besides those it watches already.
+func Apply(ctx context.Context, c client.WithWatch, image string, namespaces ...string) (kube.ChangeSet, error) {
+	objs, err := toApply(ctx, c, image, namespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +119,7 @@ func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	objs, err := Objects(Image(h.Config))
+	objs, err := toApply(ctx, c, Image(h.Config), []string{h.Config.Cloud.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +130,7 @@ func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
 func plan(ctx context.Context, h *host.Host) ([]string, error) {
 	set, err := diff(ctx, h)
 	if err != nil { // there is no cluster yet: everything is made
-		objs, err := Objects(Image(h.Config))
+		objs, err := Objects(Image(h.Config), h.Config.Cloud.Namespace)
 		if err != nil {
 			return nil, err
 		}

@@ -41,6 +41,7 @@ func TestOperator(t *testing.T) {
 		{"what was deleted comes back with one write", (*rig).deleted},
 		{"people's options are kept", (*rig).options},
 		{"a component is switched off and on", (*rig).disable},
+		{"a component that is off by default comes and goes", (*rig).optional},
 		{"a crash is told", (*rig).crash},
 		{"a paused component is left alone", (*rig).pause},
 		{"a fix gets through a failed rollout", (*rig).fix},
@@ -50,6 +51,7 @@ func TestOperator(t *testing.T) {
 		{"stopped on the way, it goes on with the data there is", (*rig).interrupted},
 		{"deletion removes the data when asked to", (*rig).purge},
 		{"stopped on the way of a first installation, it goes on", (*rig).first},
+		{"its rights are what it used", (*rig).rights},
 	} {
 		outer := r.t
 		ok := t.Run(part.name, func(t *testing.T) {

@@ -59,6 +59,8 @@ type rig struct {
 	counters counters
 	log      *lockedBuffer
 	stop     func()
+	// dial is how the operator reaches database and services.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func newRig(t *testing.T) *rig {
@@ -79,7 +81,7 @@ func newRig(t *testing.T) *rig {
 	if r.client, err = kube.New(r.cluster.Config(harness.Admin)); err != nil {
 		t.Fatal(err)
 	}
-	r.apply("operator/deployment", "operator/rbac", "operator/crds")
+	r.apply("operator/deployment", "operator/rbac", "operator/namespace", "operator/crds")
 	// The garbage collector is real; workloads are brought up by package pods and the instant kubelet.
 	if err := r.cluster.StartControllerManager(t.Context(),
 		"--controllers=-deployment-controller,-replicaset-controller,-statefulset-controller,-daemonset-controller,-endpoints-controller,"+
@@ -87,6 +89,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.pods = pods.Require(t, pods.Options{Config: r.cluster.Config(harness.Admin), Namespace: namespace, Node: "node1"})
+	r.dial = r.pods.Dial
 	t.Cleanup(r.stopOperator)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -102,7 +105,7 @@ func (r *rig) apply(dirs ...string) {
 	for _, dir := range dirs {
 		data, err := templates.ReadDir(dir)
 		if !strings.HasSuffix(dir, "crds") {
-			data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Image": "none"})
+			data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Operator": namespace, "Namespaces": namespace, "Image": "none"})
 		}
 		if err != nil {
 			r.t.Fatal(err)
@@ -130,7 +133,7 @@ func (r *rig) startOperator() {
 	done := make(chan error, 1)
 	go func() {
 		done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
-			Namespace: namespace, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.pods.Dial,
+			Namespace: namespace, Namespaces: []string{namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
 			Transport: r.counters.transport, OnStatement: r.counters.statement, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 	}()
@@ -184,11 +187,18 @@ func states(cr *v1alpha1.OnecloudCluster) string {
 
 // minimal is the cloud of the quickstart: a database, a region, a version, an address.
 func (r *rig) minimal() *v1alpha1.OnecloudCluster {
+	cr := r.cloudAt(r.db.Host, r.db.Port)
+	cr.Spec.MySQL.Password = r.db.RootPassword
+	return cr
+}
+
+// cloudAt is a cloud with a database server somewhere.
+func (r *rig) cloudAt(host string, port int) *v1alpha1.OnecloudCluster {
 	return &v1alpha1.OnecloudCluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cloud},
 		Spec: v1alpha1.OnecloudClusterSpec{
-			MySQL:  v1alpha1.DatabaseServer{Host: r.db.Host, Port: int32(r.db.Port), Username: "root", Password: r.db.RootPassword},
+			MySQL:  v1alpha1.DatabaseServer{Host: host, Port: int32(port), Username: "root", Password: "none"},
 			Region: "region0", Version: "v4.0.1", LoadBalancerEndpoint: "127.0.0.1",
 		},
 	}

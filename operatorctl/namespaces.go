@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no rights never
+// begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
+func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) ([]string, error) {
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("asking for rights: %w", err)
+	}
+	var out []string
+	for _, ns := range namespaces {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"},
+		}}
+		answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("asking for rights in namespace %q: %w", ns, err)
+		}
+		if answer.Status.Allowed {
+			out = append(out, ns)
+		}
+	}
+	return out, nil
+}
+
+// rightsInterval is how often namespaces without rights are asked about again.
+const rightsInterval = time.Minute
+
+// watched are the namespaces to watch, and those that were asked for and where there are no rights now.
+func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Logger) (watch, refused []string, err error) {
+	if len(asked) == 0 {
+		return nil, nil, nil
+	}
+	if watch, err = allowed(ctx, cfg, asked); err != nil {
+		return nil, nil, err
+	}
+	refused = slices.DeleteFunc(slices.Clone(asked), func(ns string) bool { return slices.Contains(watch, ns) })
+	for _, ns := range refused {
+		log.Warn("no rights in a namespace: its clouds are not looked at", "namespace", ns)
+	}
+	if len(watch) == 0 {
+		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): give it rights with ocadm init phase operator", asked)
+	}
+	return watch, refused, nil
+}
+
+// granted ends the operator once it has rights in a namespace where it had none: only a new one can watch that, too.
+func granted(cfg *rest.Config, refused []string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(rightsInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			// An API server that does not answer now is asked again.
+			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
+				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
+			}
+		}
+	}
+}
+
+func cacheNamespaces(names []string) map[string]cache.Config {
+	if len(names) == 0 {
+		return nil
+	}
+	out := map[string]cache.Config{}
+	for _, n := range names {
+		out[n] = cache.Config{}
+	}
+	return out
+}
