@@ -59,6 +59,8 @@ type rig struct {
 	counters counters
 	log      *lockedBuffer
 	stop     func()
+	// namespaces that the operator watches.
+	namespaces []string
 	// dial is how the operator reaches database and services.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -66,7 +68,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	portsFree(t, 30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443)
-	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, mariadb.Options{}), log: &lockedBuffer{}}
+	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, mariadb.Options{}), log: &lockedBuffer{}, namespaces: []string{namespace}}
 	r.cluster = harness.Require(t, harness.Options{})
 	kubelet, err := r.cluster.StartKubeletFor(t.Context(), []string{"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
@@ -133,7 +135,7 @@ func (r *rig) startOperator() {
 	done := make(chan error, 1)
 	go func() {
 		done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
-			Namespace: namespace, Namespaces: []string{namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
+			Namespace: namespace, Namespaces: r.namespaces, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
 			Transport: r.counters.transport, OnStatement: r.counters.statement, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
 	}()

@@ -86,7 +86,7 @@ func (r *rig) used(requests []harness.Request) map[string]string {
 		if q.Code == 403 {
 			r.t.Errorf("refused: %s", q)
 		}
-		used[right(q.Verb, q.Group, resource(q.Resource, q.Subresource))] = q.String()
+		used[right(q.Verb, q.Group, ofKind(q.Resource, q.Subresource))] = q.String()
 		if q.Verb == "patch" && q.Code == 201 { // an apply that creates takes both
 			used[right("create", q.Group, q.Resource)] = q.String()
 		}
@@ -97,7 +97,7 @@ func (r *rig) used(requests []harness.Request) map[string]string {
 	return used
 }
 
-// TestSeldomRights runs the operator where it takes the rights that it does not take elsewhere: on an API server that does not stream
+// TestSeldomRights runs the operator where it takes the rights that it does not take elsewhere: with a namespace that was deleted, on an API server that does not stream
 // lists and minds who may keep the owner of an object, and over a Secret of passwords that lacks some. There is no database: the cloud
 // gets no further than its first objects.
 func TestSeldomRights(t *testing.T) {
@@ -119,7 +119,7 @@ func TestSeldomRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.dial = (&net.Dialer{}).DialContext
+	r.dial, r.namespaces = (&net.Dialer{}).DialContext, []string{"gone", namespace} // nobody gave it rights in the first
 	r.startOperator()
 	t.Cleanup(r.stopOperator)
 	r.until(&corev1.ConfigMap{}, "default-region", func(o client.Object) (bool, string) { return o != nil, "there is none" })
@@ -166,7 +166,7 @@ func right(verb, group, resource string) string {
 	return verb + " " + strings.TrimPrefix(group+"/"+resource, "/")
 }
 
-func resource(name, sub string) string {
+func ofKind(name, sub string) string {
 	return strings.TrimSuffix(name+"/"+sub, "/")
 }
 

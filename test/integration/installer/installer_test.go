@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,6 +87,7 @@ func TestInstall(t *testing.T) {
 	t.Run("password is made once", func(t *testing.T) { passwordOnce(t, c, h) })
 	t.Run("drift is repaired", func(t *testing.T) { drift(t, c, h) })
 	t.Run("ready", func(t *testing.T) { ready(t, c, h) })
+	t.Run("more namespaces", func(t *testing.T) { namespaces(t, c, h) })
 	t.Run("wait tells why", func(t *testing.T) { waitTellsWhy(t, c) })
 	t.Run("cloud", func(t *testing.T) { aCloud(t, c, h) })
 	t.Run("roles", func(t *testing.T) { roles(t, c) })
@@ -114,6 +116,28 @@ func run(t *testing.T, p host.Phase, h *host.Host) {
 			t.Errorf("second Run: %q, %v", again.changed, err)
 		}
 	})
+}
+
+// namespaces: the operator is told of another namespace once, and not made to forget it by the next installation.
+func namespaces(t *testing.T, c client.WithWatch, h *host.Host) {
+	for i, want := range []int{12, 0} {
+		set, err := operator.Serve(t.Context(), c, "tenant-b")
+		if err != nil || len(set.Changed()) < want || want == 0 && len(set.Changed()) > 0 {
+			t.Errorf("time %d: %v, %v", i, set.Changed(), err)
+		}
+	}
+	for i := range 2 {
+		if watched, err := operator.Watched(t.Context(), c); err != nil || !slices.Equal(watched, []string{"onecloud", "tenant-b"}) {
+			t.Errorf("watched: %q, %v", watched, err)
+		}
+		var r reporter
+		if err := operator.Install().Run(t.Context(), h, &r); err != nil || i > 0 && len(r.changed) > 0 {
+			t.Errorf("the next installation: %q, %v", r.changed, err)
+		}
+	}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "tenant-b", Name: "onecloud-operator"}, &rbacv1.Role{}); err != nil {
+		t.Error(err)
+	}
 }
 
 func passwordOnce(t *testing.T, c client.WithWatch, h *host.Host) {
