@@ -46,8 +46,8 @@ const rightsInterval = time.Minute
 
 // watched are the namespaces to watch, and those that were asked for and where there are no rights now.
 func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Logger) (watch, refused []string, err error) {
-	if len(asked) == 0 {
-		return nil, nil, nil
+	if len(asked) < 2 { // there are no others that it could stop
+		return asked, nil, nil
 	}
 	if watch, err = allowed(ctx, cfg, asked); err != nil {
 		return nil, nil, err

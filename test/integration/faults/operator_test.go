@@ -83,7 +83,7 @@ func (w *world) start(t testing.TB, kill *point, options ...func(*operatorctl.Op
 	config := w.cluster.ServiceAccount(namespace, "onecloud-operator")
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
 	opts := operatorctl.Options{
-		Namespace: namespace, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
+		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
 		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.services.Transport()) },
 		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
 	}

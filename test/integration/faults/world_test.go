@@ -116,7 +116,7 @@ func newWorld(ctx context.Context) (w *world, err error) {
 	if w.client, err = kube.New(w.cluster.Config(harness.Admin)); err != nil {
 		return w, err
 	}
-	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/crds"} {
+	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/namespace", "operator/crds"} {
 		if err = w.apply(ctx, dir); err != nil {
 			return w, err
 		}
@@ -151,7 +151,7 @@ func (w *world) close() error {
 func (w *world) apply(ctx context.Context, dir string) error {
 	data, err := templates.ReadDir(dir)
 	if !strings.HasSuffix(dir, "crds") {
-		data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Image": "none"})
+		data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Operator": namespace, "Namespaces": namespace, "Image": "none"})
 	}
 	if err != nil {
 		return err
