@@ -110,6 +110,10 @@ bench: ## Go benchmarks of the engine
 bench-init: bundle ## ocadm init beside plain kubeadm init with the same manifests, on identical machines
 	go run ./test/quickstart bench-init
 
+.PHONY: bench-operator
+bench-operator: bin/ocadm ## What the operator costs: requests, times, memory, CPU, each beside its goal (about 20 minutes)
+	go run ./test/benchoperator -ocadm bin/ocadm
+
 ##@ Develop
 
 .PHONY: image-push

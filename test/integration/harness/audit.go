@@ -52,6 +52,10 @@ type Filter struct {
 // lie before it.
 func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	word := rand.Text()
+	start, err := c.auditSize()
+	if err != nil {
+		return 0, err
+	}
 	config := c.Config(Admin)
 	config.UserAgent = harnessAgent
 	client, err := rest.HTTPClientFor(config)
@@ -69,13 +73,13 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	}
 	_ = response.Body.Close()
 	for {
-		data, err := c.readAudit(0)
+		data, err := c.readAudit(start)
 		if err != nil {
 			return 0, err
 		}
 		if i := bytes.Index(data, []byte(word)); i >= 0 {
 			if end := bytes.IndexByte(data[i:], '\n'); end >= 0 {
-				return Mark(i + end + 1), nil
+				return start + Mark(i+end+1), nil
 			}
 		}
 		select {
@@ -158,6 +162,18 @@ func (e event) request() (Request, bool) {
 		Verb: e.Verb, URI: e.RequestURI, UserAgent: e.UserAgent, User: user, Code: e.ResponseStatus.Code, Time: e.StageTimestamp,
 		Group: o.APIGroup, Resource: o.Resource, Subresource: o.Subresource, Namespace: o.Namespace, Name: o.Name,
 	}, slices.Contains(stages, e.Stage)
+}
+
+// auditSize is where the audit log ends now: what is written later lies behind it.
+func (c *Cluster) auditSize() (Mark, error) {
+	info, err := os.Stat(c.auditLog)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the audit log: %w", err)
+	}
+	return Mark(info.Size()), nil
 }
 
 func (c *Cluster) readAudit(from Mark) ([]byte, error) {

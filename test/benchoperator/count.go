@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// operatorUser is whom the audit log names for what the operator does.
+const operatorUser = "system:serviceaccount:" + operatorNamespace + ":" + operatorAccount
+
+// operator runs in this program, so that what it asks of databases and services can be counted in its own hooks.
+type operator struct {
+	w      *world
+	cancel context.CancelFunc
+	done   chan error
+
+	mu         sync.Mutex
+	statements int
+	requests   []string
+}
+
+func (o *operator) start(ctx context.Context) {
+	o.done = make(chan error, 1)
+	ctx, o.cancel = context.WithCancel(ctx)
+	config := o.w.cluster.ServiceAccount(operatorNamespace, operatorAccount)
+	go func() {
+		o.done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
+			Namespace: operatorNamespace, UserAgent: "ocadm-operator", Dial: o.w.front.dial, Audit: -1,
+			Transport: o.transport, OnStatement: o.statement, Log: slog.New(slog.DiscardHandler),
+		})
+	}()
+}
+
+func (o *operator) stop() error {
+	if o.cancel == nil {
+		return nil
+	}
+	o.cancel()
+	return <-o.done
+}
+
+func (o *operator) statement(string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.statements++
+}
+
+func (o *operator) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		o.mu.Lock()
+		o.requests = append(o.requests, r.Method+" "+strings.SplitN(r.URL.Host, ".", 2)[0]+r.URL.Path)
+		o.mu.Unlock()
+		return next.RoundTrip(r)
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// work is what the operator asked of everybody in some span of time.
+type work struct {
+	kubernetes         []harness.Request
+	statements, others int
+}
+
+// count runs something and tells what the operator did meanwhile. Watches are left out unless asked for.
+func (o *operator) count(ctx context.Context, f harness.Filter, do func() error) (work, error) {
+	o.mu.Lock()
+	statements, others := o.statements, len(o.requests)
+	o.mu.Unlock()
+	f.User = operatorUser
+	requests, err := o.w.cluster.Count(ctx, f, do)
+	if err != nil {
+		return work{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return work{requests, o.statements - statements, len(o.requests) - others}, nil
+}
+
+var changes = []string{"create", "update", "patch", "delete", "deletecollection"}
+
+// writes are the requests that change something, without what only tells: events and status.
+func writes(all []harness.Request) []harness.Request {
+	return pick(all, func(q harness.Request) bool {
+		return q.Resource != "events" && q.Subresource != "status" && slices.Contains(changes, q.Verb)
+	})
+}
+
+func statusPatches(all []harness.Request) []harness.Request {
+	return pick(all, func(q harness.Request) bool { return q.Subresource == "status" })
+}
+
+func withoutEvents(all []harness.Request) []harness.Request {
+	return pick(all, func(q harness.Request) bool { return q.Resource != "events" })
+}
+
+func pick(all []harness.Request, keep func(harness.Request) bool) []harness.Request {
+	return slices.DeleteFunc(slices.Clone(all), func(q harness.Request) bool { return !keep(q) })
+}
+
+// verbs is a tally such as "3 get secrets, 1 list pods".
+func verbs(all []harness.Request) string {
+	n := map[string]int{}
+	for _, q := range all {
+		n[q.Verb+" "+q.Resource]++
+	}
+	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
+		if n[a] != n[b] {
+			return n[b] - n[a]
+		}
+		return strings.Compare(a, b)
+	})
+	var out []string
+	for _, k := range keys {
+		out = append(out, fmt.Sprintf("%d %s", n[k], k))
+	}
+	return strings.Join(out, ", ")
+}
+
+// passes is how many passes an operator in this program has ended, and whether one is under way.
+func passes() (ended float64, busy bool) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		return 0, true
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "controller_runtime_reconcile_total":
+				ended += m.GetCounter().GetValue()
+			case "controller_runtime_active_workers":
+				busy = busy || m.GetGauge().GetValue() > 0
+			}
+		}
+	}
+	return ended, busy
+}
+
+// untilQuiet waits until at least one pass was made since n, and nothing is left to do. Nothing tells when nothing will happen: it is
+// looked at several times.
+func untilQuiet(ctx context.Context, look func() (float64, bool), since float64) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	last, calm := -1.0, 0
+	for calm < 8 {
+		ended, busy := look()
+		if ended > since && !busy && ended == last {
+			calm++
+		} else {
+			calm = 0
+		}
+		last = ended
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the operator to come to rest: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
+}

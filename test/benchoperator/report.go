@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row is one line of the table.
+type row struct {
+	ID     string `json:"id"`
+	Metric string `json:"metric"`
+	Goal   string `json:"goal"`
+	Result string `json:"result"`
+	// Met tells whether the goal is met; nil where there is none.
+	Met *bool `json:"met,omitempty"`
+	// Ratio to a client without logic in the same run.
+	Ratio string `json:"ratio,omitempty"`
+	// Anchor is what the earlier operator costs, or another one.
+	Anchor string `json:"anchor,omitempty"`
+	// Samples behind a median, in seconds.
+	Samples []float64 `json:"samples,omitempty"`
+}
+
+type machine struct {
+	CPU       string    `json:"cpu"`
+	Cores     int       `json:"cores"`
+	Kernel    string    `json:"kernel"`
+	Date      time.Time `json:"date"`
+	LoadFirst string    `json:"loadAtStart"`
+	LoadLast  string    `json:"loadAtEnd"`
+}
+
+func (b *bench) add(r row, met ...bool) {
+	if len(met) > 0 {
+		r.Met = &met[0]
+	}
+	b.rows = append(b.rows, r)
+	b.say("%s %s: %s (goal %s) %s", r.ID, r.Metric, r.Result, r.Goal, r.Ratio)
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func joinReport(b *bench, err error) error { return errors.Join(err, b.report(os.Stdout)) }
+
+func (b *bench) report(to io.Writer) error {
+	b.machine.LoadLast = load()
+	if b.options.output == "json" {
+		e := json.NewEncoder(to)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"machine": b.machine, "rows": b.rows})
+	}
+	fmt.Fprintf(to, "%s, %d cores, Linux %s, load %s at the start and %s at the end\n\n", b.machine.CPU, b.machine.Cores, b.machine.Kernel,
+		b.machine.LoadFirst, b.machine.LoadLast)
+	fmt.Fprintln(to, "| | what | goal | measured | met | ratio to a raw client | the earlier operator |\n|---|---|---|---|---|---|---|")
+	for _, r := range b.rows {
+		met := "–"
+		if r.Met != nil {
+			met = map[bool]string{true: "yes", false: "**no**"}[*r.Met]
+		}
+		fmt.Fprintf(to, "| %s | %s | %s | %s | %s | %s | %s |\n", r.ID, r.Metric, r.Goal, r.Result, met, dash(r.Ratio), dash(r.Anchor))
+	}
+	return nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// times are samples of how long something took.
+type times []time.Duration
+
+func (t times) median() time.Duration { return t.quantile(0.5) }
+
+func (t times) quantile(q float64) time.Duration {
+	if len(t) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(t))
+	return s[min(len(s)-1, int(q*float64(len(s))))]
+}
+
+// String is the median with the smallest and the largest.
+func (t times) String() string {
+	if len(t) == 0 {
+		return "nothing measured"
+	}
+	return fmt.Sprintf("%s (%s–%s)", short(t.median()), short(slices.Min(t)), short(slices.Max(t)))
+}
+
+func (t times) seconds() []float64 {
+	var out []float64
+	for _, d := range t {
+		out = append(out, d.Seconds())
+	}
+	return out
+}
+
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+func ratio(a, b time.Duration) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a.Seconds() / b.Seconds()
+}
+
+func thisMachine() machine {
+	m := machine{Cores: runtime.NumCPU(), Date: time.Now().UTC().Truncate(time.Second), LoadFirst: load()}
+	if data, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(data))
+	}
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if key, value, _ := strings.Cut(s.Text(), ":"); strings.TrimSpace(key) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return m
+}
+
+// load is the machine's load average of the last minute.
+func load() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}
