@@ -122,7 +122,7 @@ func options(c component.Component, in component.Inputs, theirs map[string]strin
 	if c.Config.Properties {
 		return public, properties(all), nil
 	}
-	file, err := yaml.Marshal(all)
+	file, err := fileText(all)
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing %s: %w", fileName(c), err)
 	}
@@ -189,6 +189,9 @@ func optionText(value any) (string, error) {
 	case []string, []any, map[string]any:
 		b, err := json.Marshal(value)
 		return string(b), err
+	}
+	if text, ok := plainScalar(value); ok {
+		return text, nil
 	}
 	b, err := yaml.Marshal(value)
 	return strings.TrimSuffix(string(b), "\n"), err

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -167,6 +168,12 @@ func podOf(o *unstructured.Unstructured) (*corev1.Pod, error) {
 	}
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName() + "-0", Labels: p.Labels, Annotations: p.Annotations}
 	p.Spec.NodeName = "node1"
+	for i := range p.Spec.Containers { // a StatefulSet's claims are not in its template
+		c := &p.Spec.Containers[i]
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		})
+	}
 	return p, nil
 }
 
