@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -134,13 +135,26 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error) {
 	key := KeyOf(o)
 	change := Change{Kind: key.GVK.Kind, Name: key.Name}
-	desired, hash, err := toApply(o)
+	hash, err := HashOf(o)
 	if err != nil {
 		return change, fmt.Errorf("preparing %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
 	live, err := a.Live(ctx, o)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
+	}
+	if live != nil {
+		if err := terminating(live); err != nil {
+			return change, &Refusal{Reason: ReasonTerminating, Err: fmt.Errorf("%s %w", key.GVK.Kind, err)}
+		}
+		if kept, ok := a.isClean(key, live.GetResourceVersion(), hash); ok {
+			change.Action, change.Kept = Unchanged, kept
+			return change, nil
+		}
+	}
+	desired, err := toApply(o, hash)
+	if err != nil {
+		return change, fmt.Errorf("preparing %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
 	if live == nil {
 		if r := a.held(key, hash, ""); r != nil {
@@ -151,14 +165,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 		}
 		return a.write(ctx, key, hash, o, desired, nil, change)
 	}
-	if err := terminating(live); err != nil {
-		return change, &Refusal{Reason: ReasonTerminating, Err: fmt.Errorf("%s %w", key.GVK.Kind, err)}
-	}
 	version := live.GetResourceVersion()
-	if kept, ok := a.isClean(key, version, hash); ok {
-		change.Action, change.Kept = Unchanged, kept
-		return change, nil
-	}
 	l, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
@@ -242,14 +249,15 @@ func (a *Applier) noteClean(key Key, version, hash string, kept []Kept) {
 }
 
 // Live returns the newest known state of an object: what the API server answered to our own last write if the cache is behind it,
-// else what the cache has; nil if there is none.
+// else what the cache has; nil if there is none. It shares memory with the cache: look, but change nothing.
 func (a *Applier) Live(ctx context.Context, o client.Object) (client.Object, error) {
 	key := KeyOf(o)
-	cached, ok := o.DeepCopyObject().(client.Object)
+	cached, ok := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T is no object", o)
 	}
-	err := a.Reader.Get(ctx, client.ObjectKeyFromObject(o), cached)
+	cached.GetObjectKind().SetGroupVersionKind(key.GVK)
+	err := a.Reader.Get(ctx, client.ObjectKeyFromObject(o), cached, client.UnsafeDisableDeepCopy)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
@@ -287,10 +295,20 @@ func (a *Applier) Latest(o, cached client.Object) client.Object {
 	return typed
 }
 
-// HashOf is the hash under which a rendered object is applied.
+// HashOf is the hash under which a rendered object is applied. It covers everything but its kind and the version it was rendered from.
 func HashOf(o client.Object) (string, error) {
-	_, hash, err := toApply(o)
-	return hash, err
+	version := o.GetResourceVersion()
+	o.SetResourceVersion("")
+	defer o.SetResourceVersion(version)
+	// The API's own types have an encoding that is the same every time and costs a tenth of JSON.
+	if m, ok := o.(interface{ Marshal() ([]byte, error) }); ok {
+		b, err := m.Marshal()
+		if err != nil {
+			return "", fmt.Errorf("hashing: %w", err)
+		}
+		return sum(b), nil
+	}
+	return Hash(o)
 }
 
 func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
@@ -331,11 +349,11 @@ func Older(a, b string) bool {
 	return err1 == nil && err2 == nil && x < y
 }
 
-// toApply converts a rendered object to what is sent: no status, no server-set metadata, the hash of the rest as an annotation.
-func toApply(o client.Object) (*unstructured.Unstructured, string, error) {
+// toApply converts a rendered object to what is sent: no status, no server-set metadata, the hash as an annotation.
+func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: m}
 	u.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
@@ -346,17 +364,13 @@ func toApply(o client.Object) (*unstructured.Unstructured, string, error) {
 	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate"}, {"spec", "jobTemplate", "spec", "template"}} {
 		unstructured.RemoveNestedField(m, append(path, "metadata", "creationTimestamp")...)
 	}
-	hash, err := Hash(m)
-	if err != nil {
-		return nil, "", err
-	}
 	ann := maps.Clone(u.GetAnnotations())
 	if ann == nil {
 		ann = map[string]string{}
 	}
 	ann[HashAnnotation] = hash
 	u.SetAnnotations(ann)
-	return u, hash, nil
+	return u, nil
 }
 
 // Overlay puts into live, a listing of the cache by namespace and label, what was written and the cache has not seen yet.

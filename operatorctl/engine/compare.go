@@ -22,8 +22,12 @@ func Hash(v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hashing: %w", err)
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:12]), nil
+	return sum(b), nil
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:12])
 }
 
 // mergeKeys are the keys by which the API server merges lists that several managers share
