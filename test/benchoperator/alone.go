@@ -159,7 +159,8 @@ func (b *bench) swap(ctx context.Context, w *world) error {
 		}
 	}
 	b.add(row{ID: "P20", Metric: fmt.Sprintf("writes when another build takes over (%d times)", b.options.rounds), Goal: "0", Result: fmt.Sprint(written)}, written == 0)
-	b.add(row{ID: "P16", Metric: "start of the process until its first pass has ended", Goal: "≤ 3 s", Result: first.String(), Samples: first.seconds()}, first.median() <= 3*time.Second)
+	b.add(row{ID: "P16", Metric: "start of the process until its first pass has ended", Goal: "≤ 3 s", Result: first.String(),
+		Samples: first.seconds()}, first.median() <= 3*time.Second)
 	return nil
 }
 

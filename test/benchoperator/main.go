@@ -29,6 +29,8 @@ type options struct {
 	rounds int
 	clouds int
 	ocadm  string
+	// profile is where a CPU profile of passes that find nothing to do goes.
+	profile string
 }
 
 func main() {
@@ -38,6 +40,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often a time is measured")
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
+	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of passes that find nothing to do, and a heap profile FILE.heap")
 	flag.Parse()
 	if *only != "" {
 		o.only = map[string]bool{}
@@ -47,7 +50,8 @@ func main() {
 	}
 	log.SetOutput(io.Discard) // the stand-ins tell every request
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code, err := 0, error(nil)
+	var code int
+	var err error
 	if os.Getenv(inside) == "" {
 		code, err = apart(ctx)
 	} else if err = loopbackUp(); err == nil {

@@ -150,7 +150,8 @@ func (b *bench) again(ctx context.Context, w *world, id string, goal int64) erro
 		return err
 	}
 	n := len(writes(all)) + len(statusPatches(all))
-	b.add(row{ID: id, Metric: "operator started anew, until it rests", Goal: "≤ 20 s, 0 writes", Result: fmt.Sprintf("%s, %d writes", short(took), n)}, took <= 20*time.Second && n == 0)
+	b.add(row{ID: id, Metric: "operator started anew, until it rests", Goal: "≤ 20 s, 0 writes",
+		Result: fmt.Sprintf("%s, %d writes", short(took), n)}, took <= 20*time.Second && n == 0)
 	b.add(row{ID: id, Metric: "its memory then", Goal: fmt.Sprintf("≤ %d MiB", goal), Result: mib(rss)}, rss <= goal<<20)
 	_, err = p.stop()
 	return err

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -80,6 +82,9 @@ func (b *bench) one(ctx context.Context) error {
 	if err := b.rest(ctx, o, cr); err != nil {
 		return err
 	}
+	if b.options.profile != "" {
+		return b.profile(ctx, o, cr)
+	}
 	if err := b.all(ctx, o, cr, installs); err != nil {
 		return err
 	}
@@ -88,11 +93,6 @@ func (b *bench) one(ctx context.Context) error {
 
 // measureInstall works out of the audit log when the objects were there that wait for nothing, and lets a raw client make the same.
 func (w *world) measureInstall(ctx context.Context, cr *v1alpha1.OnecloudCluster, one *install) error {
-	if os.Getenv("BENCH_TRACE") != "" {
-		for _, q := range one.work.kubernetes {
-			fmt.Fprintln(os.Stderr, q.Time.Format("05.000"), q.Code, q.Verb, q.Resource, q.Subresource, q.Name)
-		}
-	}
 	objs, err := w.children(ctx, cr.Namespace)
 	if err != nil {
 		return err
@@ -237,10 +237,39 @@ func (b *bench) rest(ctx context.Context, o *operator, cr *v1alpha1.OnecloudClus
 			b.say("at rest: %v", asked)
 		}
 	}
-	b.add(row{ID: "P1", Metric: fmt.Sprintf("requests to Kubernetes when nothing changed (%d times)", b.options.rounds), Goal: "0", Result: fmt.Sprint(kubernetes), Anchor: anchorRest}, kubernetes == 0)
+	b.add(row{ID: "P1", Metric: fmt.Sprintf("requests to Kubernetes when nothing changed (%d times)", b.options.rounds), Goal: "0",
+		Result: fmt.Sprint(kubernetes), Anchor: anchorRest}, kubernetes == 0)
 	b.add(row{ID: "P2", Metric: "SQL statements / requests to services when nothing changed", Goal: "0 / 0", Result: fmt.Sprintf("%d / %d", statements, others), Anchor: anchorRest},
 		statements+others == 0)
 	return nil
+}
+
+// profile writes profiles of an operator that looks at an unchanged cloud over and over.
+func (b *bench) profile(ctx context.Context, o *operator, cr *v1alpha1.OnecloudCluster) error {
+	cpu, err := os.Create(b.options.profile)
+	if err != nil {
+		return err
+	}
+	defer cpu.Close()
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	for i := range 300 {
+		if err := o.w.touch(ctx, cr, 1000+i); err != nil {
+			return err
+		}
+		if err := pause(ctx, 60*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	heap, err := os.Create(b.options.profile + ".heap")
+	if err != nil {
+		return err
+	}
+	defer heap.Close()
+	runtime.GC()
+	return pprof.WriteHeapProfile(heap)
 }
 
 // touch changes an annotation: the operator looks at the cloud again.
