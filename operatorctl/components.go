@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -172,8 +171,7 @@ func (p *pass) planEffects(chosen map[string]map[string]string) {
 // addValues reads options as they lie in a ConfigMap: each value is YAML. One that cannot be read is reported by render.
 func addValues(to map[string]any, data map[string]string) {
 	for k, text := range data {
-		var v any
-		if err := yaml.Unmarshal([]byte(text), &v); err == nil && v != nil {
+		if v, err := render.OptionValue(text); err == nil && v != nil {
 			to[k] = v
 		}
 	}

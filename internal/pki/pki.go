@@ -166,7 +166,17 @@ func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 
 // Covers returns those of the names (DNS names or IP addresses) that a client could not reach with this certificate.
 func Covers(cert *x509.Certificate, names []string) (missing []string) {
+	// A cloud has two hundred names: most are in the certificate as they are, and looking there first saves comparing all with all.
+	named := map[string]bool{}
+	if cert != nil {
+		for _, n := range cert.DNSNames {
+			named[n] = true
+		}
+	}
 	for _, n := range unique(names) {
+		if named[n] && net.ParseIP(n) == nil {
+			continue
+		}
 		if cert == nil || cert.VerifyHostname(n) != nil {
 			missing = append(missing, n)
 		}

@@ -112,8 +112,8 @@ func options(c component.Component, in component.Inputs, theirs map[string]strin
 		if key == plainKey {
 			continue
 		}
-		var value any
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		value, err := OptionValue(text)
+		if err != nil {
 			return nil, nil, fmt.Errorf("option %s in ConfigMap %s is no YAML: %w", key, in.Cluster.Object(c.Name), err)
 		}
 		all[key] = value

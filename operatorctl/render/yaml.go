@@ -33,6 +33,31 @@ func fileText(all map[string]any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// OptionValue reads an option as it stands in a ConfigMap: its text is YAML. Numbers are float64, as JSON has them.
+func OptionValue(text string) (any, error) {
+	switch {
+	case text == "true", text == "false":
+		return text == "true", nil
+	case isWord(text):
+		return text, nil
+	case isNumber(text):
+		return strconv.ParseFloat(text, 64)
+	}
+	var value any
+	err := yaml.Unmarshal([]byte(text), &value)
+	return value, err
+}
+
+// isNumber tells whether a string is a whole number in the usual way of writing, and small enough to be exact.
+func isNumber(s string) bool {
+	for i, c := range s {
+		if c < '0' || c > '9' || i == 0 && c == '0' && len(s) > 1 {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 15
+}
+
 // plainScalar writes a number, a truth value or a string that YAML reads as that string without quotes.
 func plainScalar(value any) (string, bool) {
 	switch v := value.(type) {

@@ -36,3 +36,21 @@ func FuzzFileText(f *testing.F) {
 		}
 	})
 }
+
+// FuzzOptionValue: what is read by hand is what the library would have read.
+func FuzzOptionValue(f *testing.F) {
+	for _, s := range []string{"word", "true", "True", "12", "012", "0", "-1", "1.5", "1e3", "9007199254740993", "null", "", "no", "/a/b", "[a, b]", "a: 1", "'x'", "0x10", "1_000"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var want any
+		werr := yaml.Unmarshal([]byte(text), &want)
+		got, err := OptionValue(text)
+		if (err == nil) != (werr == nil) {
+			t.Fatalf("%q: %v, want %v", text, err, werr)
+		}
+		if d := cmp.Diff(want, got); d != "" && err == nil {
+			t.Errorf("%q: %s", text, d)
+		}
+	})
+}

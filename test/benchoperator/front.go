@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/standin/cloud"
 	"yunion.io/x/ocadm/test/standin/config"
@@ -30,8 +31,20 @@ import (
 // frontAddress is where the services of all clouds listen: an address of loopback that nothing else uses.
 const frontAddress = "127.0.0.9"
 
-// frontPorts are those of keystone's admin interface, region and yunionconf, which the operator calls.
-var frontPorts = []string{"30357", "30888", "30889"}
+// apis are the components that the operator may call, and ports all their ports.
+func apis() (names []string, ports map[int32]bool) {
+	ports = map[int32]bool{}
+	for _, c := range catalog.All() {
+		if c.Service == nil || len(c.Endpoints) == 0 {
+			continue
+		}
+		names = append(names, c.Name)
+		for _, p := range c.Service.Ports {
+			ports[max(p.Port, p.NodePort)] = true
+		}
+	}
+	return names, ports
+}
 
 // front plays the services of all clouds of a world. The name that a client asks for in TLS says which cloud and which service is meant;
 // a cloud's services start when they are first asked, with the certificate and the passwords that the operator made.
@@ -55,8 +68,9 @@ type services struct {
 
 func startFront(ctx context.Context, w *world) (*front, error) {
 	f := &front{w: w, ctx: ctx, clouds: map[string]*services{}}
-	for _, port := range frontPorts {
-		socket, err := net.Listen("tcp", net.JoinHostPort(frontAddress, port))
+	_, ports := apis()
+	for port := range ports {
+		socket, err := net.Listen("tcp", net.JoinHostPort(frontAddress, fmt.Sprint(port)))
 		if err != nil {
 			f.close()
 			return nil, fmt.Errorf("listening for the services: %w", err)
@@ -151,8 +165,12 @@ func (f *front) begin(ns string, s *services) error {
 	if err != nil {
 		return err
 	}
-	region, settings := profile.Lookup("region"), profile.Lookup("yunionconf")
-	db, err := f.open(strings.ReplaceAll("standin_"+ns, "-", "_"), append(append(keystone.Tables(), region.Tables...), settings.Tables...))
+	names, _ := apis()
+	tables := keystone.Tables()
+	for _, name := range names {
+		tables = append(tables, profile.Lookup(name).Tables...)
+	}
+	db, err := f.open(strings.ReplaceAll("standin_"+ns, "-", "_"), tables)
 	if err != nil {
 		return err
 	}
@@ -171,12 +189,15 @@ func (f *front) begin(ns string, s *services) error {
 	go func() { _ = plain.Serve(socket) }()
 	s.end = func() { cancel(); _ = plain.Close(); _ = db.Close() }
 	s.handlers = map[string]http.Handler{"keystone": identity.Routes()}
-	for name, p := range map[string]profile.Profile{"region": region, "yunionconf": settings} {
+	for _, name := range names {
+		if name == "keystone" {
+			continue
+		}
 		session := cloud.New(cloud.Credentials{
 			AuthURL: "http://" + socket.Addr().String() + "/v3", Region: "region0", Domain: "Default", Project: "system",
 			User: "sysadmin", Password: string(creds.Data[component.BootstrapPassword]),
 		})
-		s.handlers[name] = service.Service{Profile: p, Options: options, Cloud: session, Store: db}.Routes(ctx)
+		s.handlers[name] = service.Service{Profile: profile.Lookup(name), Options: options, Cloud: session, Store: db}.Routes(ctx)
 	}
 	return nil
 }
