@@ -78,6 +78,7 @@ func (p *pass) resolveOnce() error {
 	}
 	p.cluster, err = resolve.Cluster(p.cr, resolve.Facts{
 		Components: p.r.catalog, Owned: p.owned, LastImages: resolve.LastImages(&p.cr.Status), Images: p.r.images,
+		Names: p.names, Instance: p.live.instance,
 	})
 	if err != nil {
 		return &invalidSpec{err}
@@ -110,6 +111,14 @@ func (p *pass) applyDefaults(ctx context.Context) error {
 	return p.resolveOnce()
 }
 
+// inputs of a component's render.
+func (p *pass) inputs(c *part, options map[string]map[string]string) component.Inputs {
+	return component.Inputs{
+		Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
+		CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash,
+	}
+}
+
 // render makes the objects of every enabled component. One that cannot be rendered is its own failure, not the cloud's.
 func (p *pass) render() {
 	options := map[string]map[string]string{}
@@ -126,11 +135,7 @@ func (p *pass) render() {
 			c.err = errors.New(c.Problem)
 			continue
 		}
-		in := component.Inputs{
-			Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
-			CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash,
-		}
-		if c.objects, c.err = render.Component(c.Resolved, in); c.err != nil {
+		if c.objects, c.err = render.Component(c.Resolved, p.inputs(c, options)); c.err != nil {
 			c.err = fmt.Errorf("rendering: %w", c.err)
 			continue
 		}
@@ -144,8 +149,17 @@ func (p *pass) render() {
 				}
 			}
 		}
+		c.err = p.keepSelectors(c)
 	}
 	p.planEffects(options)
+}
+
+// configMap is the one of a component, nil if there is none.
+func (p *pass) configMap(name string) *corev1.ConfigMap {
+	cm, _ := p.live.objects[engine.Key{
+		GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: p.cr.Namespace, Name: p.cr.Name + "-" + name,
+	}].(*corev1.ConfigMap)
+	return cm
 }
 
 // planEffects lists what this pass has to do outside Kubernetes.
@@ -179,18 +193,17 @@ func addValues(to map[string]any, data map[string]string) {
 
 // options are the entries of a component's ConfigMap that somebody else than the operator put there or changed.
 func (p *pass) options(name string) map[string]string {
-	cm, ok := p.live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: p.cr.Namespace, Name: p.cr.Name + "-" + name}].(*corev1.ConfigMap)
-	if !ok {
-		return nil
+	if cm := p.configMap(name); cm != nil {
+		return PeoplesOptions(cm)
 	}
-	return PeoplesOptions(cm)
+	return nil
 }
 
-// PeoplesOptions returns the data of a ConfigMap whose keys a field manager other than the operator owns.
+// PeoplesOptions returns the data of a ConfigMap whose keys a field manager other than the operator, and the earlier one, owns.
 func PeoplesOptions(cm *corev1.ConfigMap) map[string]string {
 	theirs := map[string]bool{}
 	for _, m := range cm.ManagedFields {
-		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
+		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply || isEarlier(m) {
 			continue
 		}
 		for _, k := range engine.DataKeys(m) {
@@ -257,8 +270,9 @@ func (p *pass) access() effects.Access {
 	}
 }
 
-// prune deletes what was applied once and is no longer rendered. Claims and certificates stay; so does everything of a component
-// that could not be rendered in this pass, or that a person keeps the operator from.
+// prune deletes what was applied once, or by the earlier operator, and is no longer rendered. Claims and certificates stay; so does
+// everything of a component that could not be rendered in this pass, or that a person keeps the operator from, and the options people
+// gave a component that is off.
 func (p *pass) prune(ctx context.Context) {
 	wanted := map[engine.Key]bool{}
 	failed := map[string]bool{}
@@ -277,7 +291,7 @@ func (p *pass) prune(ctx context.Context) {
 	for key, o := range p.live.objects {
 		comp := o.GetLabels()[v1alpha1.LabelComponent]
 		if wanted[key] || comp == "" || failed[componentOf(o)] || key.GVK.Kind == "PersistentVolumeClaim" || !o.GetDeletionTimestamp().IsZero() ||
-			o.GetAnnotations()[engine.HashAnnotation] == "" {
+			o.GetAnnotations()[engine.HashAnnotation] == "" && !p.leftover(o) || isPeoples(o) {
 			continue
 		}
 		u, ok := o.DeepCopyObject().(client.Object)

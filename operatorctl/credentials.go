@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -37,9 +38,13 @@ func (p *pass) ensureCredentials(ctx context.Context) error {
 
 // setCredentials takes the secrets from the Secret.
 func (p *pass) setCredentials(secret *corev1.Secret) {
-	p.creds = component.Credentials{}
+	p.creds, p.names = component.Credentials{}, map[string]string{}
 	for k, v := range secret.Data {
-		p.creds[k] = string(v)
+		if component.IsName(k) {
+			p.names[k] = string(v)
+		} else {
+			p.creds[k] = string(v)
+		}
 	}
 }
 
@@ -89,14 +94,12 @@ func (p *pass) generate(ctx context.Context, name string) (*corev1.Secret, error
 	if exists && len(missing) == 0 {
 		return s, nil // the cache was behind
 	}
-	for _, k := range missing {
-		pw := p.chosenPassword(k)
-		if pw == "" {
-			if pw, err = Password(); err != nil {
-				return nil, err
-			}
-		}
-		s.Data[k] = []byte(pw)
+	known, err := p.earlierCredentials(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.fill(s.Data, missing, known); err != nil {
+		return nil, err
 	}
 	if exists {
 		err = p.r.client.Update(ctx, s, client.FieldOwner(engine.FieldManager))
@@ -106,8 +109,36 @@ func (p *pass) generate(ctx context.Context, name string) (*corev1.Secret, error
 	if err != nil {
 		return nil, err
 	}
-	p.log.Info("generated credentials", "secret", name)
+	p.log.Info("wrote credentials", "secret", name, "taken over", len(known))
+	if len(known) > 0 {
+		p.event(corev1.EventTypeNormal, ReasonAdopted, "took over the passwords of the earlier operator into Secret %s; when you will not go back to it, delete ConfigMap %s", name,
+			p.cr.Name+"-"+adopt.ClusterConfig)
+	}
 	return s, nil
+}
+
+// fill gives every missing credential a value: what the spec says, what the cloud has already, else a new one. A name is only taken
+// over together with the password that belongs to it.
+func (p *pass) fill(data map[string][]byte, missing []string, known map[string]string) error {
+	for _, k := range missing {
+		pw := p.chosenPassword(k)
+		if pw == "" {
+			pw = known[k]
+		}
+		if pw == "" {
+			var err error
+			if pw, err = Password(); err != nil {
+				return err
+			}
+		}
+		data[k] = []byte(pw)
+	}
+	for k, v := range known {
+		if component.IsName(k) {
+			data[k] = []byte(v)
+		}
+	}
+	return nil
 }
 
 // Password makes 24 characters of letters and digits without look-alikes, the first a letter, with a lower-case letter, a capital

@@ -144,7 +144,7 @@ func (p *pass) purgeDatabases(ctx context.Context) error {
 		if c.Database == nil || p.cr.Status.Effects["database/"+c.Name] == "" {
 			continue // never made by this cloud
 		}
-		if err := effects.DropDatabase(ctx, admin, c); err != nil {
+		if err := effects.DropDatabase(ctx, admin, c.Renamed(p.names)); err != nil {
 			return err
 		}
 	}

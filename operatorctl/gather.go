@@ -5,12 +5,15 @@ package operatorctl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -24,6 +27,8 @@ import (
 type live struct {
 	objects map[engine.Key]client.Object
 	pods    []corev1.Pod
+	// instance is the label by which its objects are known, see instanceOf.
+	instance string
 }
 
 // secret returns a Secret of the cloud, nil if there is none.
@@ -50,6 +55,9 @@ func (p *pass) gather(ctx context.Context) error {
 		return err
 	}
 	if err := p.ensureCredentials(ctx); err != nil {
+		return err
+	}
+	if err := p.adoptSpec(ctx); err != nil {
 		return err
 	}
 	return p.ensureCertificates(ctx)
@@ -94,7 +102,8 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 // list reads the objects of a cloud from the cache; answers to our own writes that the cache has not seen win.
 func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (live, error) {
 	l := live{objects: map[engine.Key]client.Object{}}
-	sel := []client.ListOption{client.InNamespace(cr.Namespace), client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name}}
+	all := map[engine.Key]client.Object{}
+	usual := v1alpha1.InstancePrefix + cr.Name
 	for _, kind := range render.Kinds() {
 		gvk, err := apiutil.GVKForObject(kind, r.scheme)
 		if err != nil {
@@ -108,25 +117,83 @@ func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (li
 		if !ok {
 			return l, fmt.Errorf("listing %s: %T is no list", gvk.Kind, obj)
 		}
-		if err := r.client.List(ctx, list, append(sel, client.UnsafeDisableDeepCopy)...); err != nil {
+		if err := r.client.List(ctx, list, client.InNamespace(cr.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return l, fmt.Errorf("listing %s: %w", gvk.Kind, err)
 		}
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
-			if c, ok := o.(client.Object); ok {
-				l.objects[engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}] = c
+			c, ok := o.(client.Object)
+			owner := metav1.GetControllerOfNoCopy(c)
+			if ok && (owner == nil || owner.UID == cr.UID || c.GetLabels()[v1alpha1.LabelInstance] == usual) { // not another cloud's
+				all[engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}] = c
 			}
 			return nil
 		}); err != nil {
 			return l, fmt.Errorf("listing %s: %w", gvk.Kind, err)
 		}
 	}
-	r.applier.Overlay(l.objects, r.scheme, cr.Namespace, v1alpha1.LabelInstance, v1alpha1.InstancePrefix+cr.Name)
+	l.instance = instanceOf(cr, all)
+	r.learn(cr.Namespace, l.instance, cr.Name)
+	belongs := func(o client.Object) bool {
+		label := o.GetLabels()[v1alpha1.LabelInstance]
+		return label == l.instance || label == usual || cr.UID != "" && metav1.IsControlledBy(o, cr)
+	}
+	for k, o := range all {
+		if belongs(o) {
+			l.objects[k] = o
+		}
+	}
+	r.applier.Overlay(l.objects, r.scheme, cr.Namespace, belongs)
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, append(sel, client.UnsafeDisableDeepCopy)...); err != nil {
+	sel := client.MatchingLabels{v1alpha1.LabelInstance: l.instance}
+	if err := r.client.List(ctx, &pods, client.InNamespace(cr.Namespace), sel, client.UnsafeDisableDeepCopy); err != nil {
 		return l, fmt.Errorf("listing pods: %w", err)
 	}
 	l.pods = pods.Items
 	return l, nil
+}
+
+// instanceOf is the value of the label app.kubernetes.io/instance of a cloud: made from its name, unless it has workloads that select
+// their pods by another one. The earlier operator took it from the label of the resource, which it made at random in older releases.
+func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) string {
+	count := map[string]int{}
+	for k, o := range all {
+		if k.Namespace != cr.Namespace || cr.UID == "" || !metav1.IsControlledBy(o, cr) {
+			continue
+		}
+		if s, _ := selectorOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
+			count[s.MatchLabels[v1alpha1.LabelInstance]]++
+		}
+	}
+	usual := v1alpha1.InstancePrefix + cr.Name
+	best := usual
+	for _, label := range slices.Sorted(maps.Keys(count)) {
+		if count[label] > count[best] {
+			best = label
+		}
+	}
+	return best
+}
+
+// learn notes which cloud a label means: pods have no other hint.
+func (r *Reconciler) learn(namespace, instance, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.instances[types.NamespacedName{Namespace: namespace, Name: instance}] = name
+}
+
+// cloudOf is the name of the cloud an object belongs to, "" if none.
+func (r *Reconciler) cloudOf(o client.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == v1alpha1.Kind {
+		return ref.Name
+	}
+	label := o.GetLabels()[v1alpha1.LabelInstance]
+	r.mu.Lock()
+	name := r.instances[types.NamespacedName{Namespace: o.GetNamespace(), Name: label}]
+	r.mu.Unlock()
+	if made, ok := strings.CutPrefix(label, v1alpha1.InstancePrefix); ok && name == "" {
+		return made // before its first pass
+	}
+	return name
 }
 
 // own sets the owner reference, except on what may hold data or what data needs: claims and credentials outlive the cloud.

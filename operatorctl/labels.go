@@ -9,6 +9,6 @@ func (p *pass) labels() map[string]string {
 	return map[string]string{
 		v1alpha1.LabelName:      v1alpha1.ValueName,
 		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy,
-		v1alpha1.LabelInstance:  v1alpha1.InstancePrefix + p.cr.Name,
+		v1alpha1.LabelInstance:  p.live.instance,
 	}
 }

@@ -34,8 +34,10 @@ type pass struct {
 	owned   *resolve.Owned
 	plan    []effects.Effect
 	creds   component.Credentials
-	certs   certificates
-	live    live
+	// names are what this cloud calls databases and accounts otherwise, see component.Renamed.
+	names map[string]string
+	certs certificates
+	live  live
 	// parts are the components of this cloud in dependency order, enabled or not.
 	parts   []*part
 	byName  map[string]*part
@@ -75,6 +77,7 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	if err := p.resolve(ctx); err != nil {
 		return p.stop(ctx, err)
 	}
+	p.adoptConfigs(ctx)
 	p.render()
 	if err := p.applyBase(ctx); apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: soon}, nil
@@ -91,6 +94,7 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 		more = true
 		p.observe()
 	}
+	p.settle(ctx)
 	p.prune(ctx)
 	if err := p.report(ctx); err != nil {
 		return ctrl.Result{}, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,6 +43,8 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	clouds map[types.NamespacedName]*memory
+	// instances are the clouds by namespace and label app.kubernetes.io/instance.
+	instances map[types.NamespacedName]string
 }
 
 // memory is what is remembered of one cloud between passes. Losing it costs a few requests and nothing else.
@@ -69,9 +72,9 @@ func newReconciler(c client.Client, direct client.Reader, rec events.EventRecord
 		o.Audit = DefaultAudit
 	}
 	r := &Reconciler{
-		client: c, direct: direct, scheme: c.Scheme(), applier: engine.NewApplier(c, c), events: rec,
+		client: c, direct: direct, scheme: c.Scheme(), applier: newApplier(c), events: rec,
 		options: o, log: o.Log, catalog: catalog.All(), names: catalogNames(), order: catalogOrder(), now: time.Now,
-		clouds: map[types.NamespacedName]*memory{}, metrics: newInstruments(registry()), images: table.Refs(),
+		clouds: map[types.NamespacedName]*memory{}, instances: map[types.NamespacedName]string{}, metrics: newInstruments(registry()), images: table.Refs(),
 	}
 	r.applier.Direct, r.applier.Now = direct, func() time.Time { return r.now() }
 	return r, nil
@@ -173,5 +176,8 @@ func (r *Reconciler) drop(key types.NamespacedName) {
 		m.clients.Close()
 	}
 	delete(r.clouds, key)
+	maps.DeleteFunc(r.instances, func(k types.NamespacedName, name string) bool {
+		return k.Namespace == key.Namespace && name == key.Name
+	})
 	r.metrics.forget(key.Namespace, key.Name)
 }

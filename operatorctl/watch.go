@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,7 +55,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 // toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
 func (r *Reconciler) toCloud() handler.EventHandler {
 	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if name, ok := strings.CutPrefix(o.GetLabels()[v1alpha1.LabelInstance], v1alpha1.InstancePrefix); ok {
+		if name := r.cloudOf(o); name != "" {
 			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}

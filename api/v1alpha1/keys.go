@@ -58,4 +58,6 @@ const (
 	ManagerDefaults = "ocadm-operator-defaults"
 	// ManagerEarlier is the earlier operator, which wrote its defaults into the spec.
 	ManagerEarlier = "onecloud-controller-manager"
+	// ManagerAdoption owns the options of people that were found in files of the earlier operator: they count as people's.
+	ManagerAdoption = "ocadm-adoption"
 )

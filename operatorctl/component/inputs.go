@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -36,10 +37,12 @@ type Inputs struct {
 // Cluster is what is common to all components of one cloud.
 type Cluster struct {
 	Name, Namespace, UID string
-	Region, Zone         string
-	Version              string
-	Edition              Edition
-	Product              Product
+	// Instance is the value of the label app.kubernetes.io/instance of every object: the selectors have it, and cannot change.
+	Instance     string
+	Region, Zone string
+	Version      string
+	Edition      Edition
+	Product      Product
 	// LoadBalancer is the host part of public addresses; "" makes them use the component's Service, see PublicHost.
 	LoadBalancer string
 	IPv6         bool
@@ -121,6 +124,46 @@ func ClickHousePassword(name string) string { return name + ".clickhouse-passwor
 
 // AccountPassword is the key of the password of a component's identity account.
 func AccountPassword(name string) string { return name + ".account-password" }
+
+// The names a component's database and accounts have in a cloud that the earlier operator made with others than ours. They lie among
+// the credentials, and only there: no name is generated.
+const (
+	databaseName = ".database-name"
+	databaseUser = ".database-user"
+	accountUser  = ".account-user"
+)
+
+// DatabaseName is the key of the name of a component's database.
+func DatabaseName(name string) string { return name + databaseName }
+
+// DatabaseUser is the key of the name of a component's database account.
+func DatabaseUser(name string) string { return name + databaseUser }
+
+// AccountUser is the key of the name of a component's identity account.
+func AccountUser(name string) string { return name + accountUser }
+
+// IsName tells whether what lies under a key is a name and no secret.
+func IsName(key string) bool {
+	return strings.HasSuffix(key, databaseName) || strings.HasSuffix(key, databaseUser) || strings.HasSuffix(key, accountUser)
+}
+
+// Renamed is the component with the names a cloud has for its database and accounts.
+func (c Component) Renamed(names map[string]string) Component {
+	if d := c.Database; d != nil {
+		own := *d
+		if n := names[DatabaseName(c.Name)]; n != "" {
+			own.User, own.Name = own.Account(), n
+		}
+		if n := names[DatabaseUser(c.Name)]; n != "" {
+			own.User = n
+		}
+		c.Database = &own
+	}
+	if n := names[AccountUser(c.Name)]; n != "" && c.Account != nil {
+		c.Account = &Account{User: n}
+	}
+	return c
+}
 
 // CredentialKeys are the secrets that are generated for a component.
 func CredentialKeys(c Component) []string {

@@ -244,8 +244,10 @@ func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
 
 // DropDatabase removes a component's schema and account; spec.deletionPolicy Delete asks for it.
 func DropDatabase(ctx context.Context, admin *mysql.Admin, c component.Component) error {
-	if _, err := admin.DropDatabase(ctx, c.Database.Name); err != nil {
-		return err
+	for _, name := range append([]string{c.Database.Name}, c.Database.More...) {
+		if _, err := admin.DropDatabase(ctx, name); err != nil {
+			return err
+		}
 	}
 	_, err := admin.DropAccount(ctx, mysql.Account{User: c.Database.Account(), Hosts: mysql.DefaultHosts(), Database: c.Database.Name})
 	return err

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // FieldManager owns what the operator applies.
@@ -74,6 +75,9 @@ type Applier struct {
 	Direct client.Reader
 	// Now is the clock; it decides when something is tried again.
 	Now func() time.Time
+	// Earlier is the field manager of an operator whose objects this one takes over, Take which of its fields of an object; nil is all.
+	Earlier string
+	Take    func(Key) func(fieldpath.Path) bool
 
 	mu sync.Mutex
 	// written are answers of the API server that the cache may not have seen yet.
@@ -197,14 +201,16 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
 	grown := grows(desired.Object, live)
 	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.
-	desired.SetResourceVersion(o.GetResourceVersion())
-	var err error
-	if rolled(desired.Object, live) {
+	seen, err := o.GetResourceVersion(), error(nil)
+	if hash, _, _ := unstructured.NestedString(live, "metadata", "annotations", HashAnnotation); live != nil && hash == "" && a.Earlier != "" {
+		seen, err = a.takeOver(ctx, key, seen)
+	}
+	desired.SetResourceVersion(seen)
+	if err == nil && rolled(desired.Object, live) {
 		err = a.Writer.Patch(ctx, desired.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(recreate)), client.FieldOwner(FieldManager))
 	}
 	if err == nil {
-		err = a.Writer.Patch(ctx, desired, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
-			client.FieldOwner(FieldManager), client.ForceOwnership)
+		desired, err = a.send(ctx, key, desired, live == nil)
 	}
 	switch {
 	case err == nil:
@@ -224,6 +230,23 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 		return change, err // it is read anew and rendered anew
 	}
 	return change, a.refuse(key, hash, version, err)
+}
+
+// send applies, and returns the answer. What the earlier operator made and did not label is not in the cache: the answer shows it.
+func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstructured, isNew bool) (*unstructured.Unstructured, error) {
+	apply := func() (*unstructured.Unstructured, error) {
+		answer := desired.DeepCopy()
+		return answer, a.Writer.Patch(ctx, answer, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
+			client.FieldOwner(FieldManager), client.ForceOwnership)
+	}
+	answer, err := apply()
+	if err != nil || !isNew || !a.isEarliers(answer) {
+		return answer, err
+	}
+	if _, err := a.takeOver(ctx, key, ""); err != nil {
+		return answer, err
+	}
+	return apply()
 }
 
 func (a *Applier) mayGrow(key Key, hash string) bool {
@@ -373,12 +396,12 @@ func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// Overlay puts into live, a listing of the cache by namespace and label, what was written and the cache has not seen yet.
-func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, namespace, label, value string) {
+// Overlay puts into live, a listing of the cache by namespace and a test, what was written and the cache has not seen yet.
+func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, namespace string, belongs func(client.Object) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, ours := range a.written {
-		if key.Namespace != namespace || ours.GetLabels()[label] != value {
+		if key.Namespace != namespace || !belongs(ours) {
 			continue
 		}
 		cached, there := live[key]

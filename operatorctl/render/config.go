@@ -85,13 +85,7 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 // options gives the ConfigMap's data, less the keys that people have taken over, and the composed file. Ours give way to theirs, theirs
 // to the secrets.
 func options(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
-	ours, secrets := groups(c, in)
-	if c.Config.Options != nil {
-		maps.Copy(ours, c.Config.Options(in))
-	}
-	if c.Config.Secrets != nil {
-		maps.Copy(secrets, c.Config.Secrets(in))
-	}
+	ours, secrets := own(c, in)
 	public := map[string]string{}
 	all := map[string]any{}
 	for key, value := range ours {
@@ -127,6 +121,26 @@ func options(c component.Component, in component.Inputs, theirs map[string]strin
 		return nil, nil, fmt.Errorf("writing %s: %w", fileName(c), err)
 	}
 	return public, file, nil
+}
+
+// own options of a component, in the open and secret.
+func own(c component.Component, in component.Inputs) (public, secret map[string]any) {
+	public, secret = groups(c, in)
+	if c.Config.Options != nil {
+		maps.Copy(public, c.Config.Options(in))
+	}
+	if c.Config.Secrets != nil {
+		maps.Copy(secret, c.Config.Secrets(in))
+	}
+	return public, secret
+}
+
+// Options are those we give a component, as they stand in its ConfigMap, and the names of those we give it in secret.
+func Options(r component.Resolved, in component.Inputs) (public map[string]string, secret []string, err error) {
+	in.Self = r
+	public, _, err = options(r.Component, in, nil)
+	_, secrets := own(r.Component, in)
+	return public, sorted(secrets), err
 }
 
 // properties are options as programs in Java read them.

@@ -128,6 +128,9 @@ func Labels(cluster, name string) map[string]string {
 
 func labels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
+	if in.Cluster.Instance != "" {
+		l[v1alpha1.LabelInstance] = in.Cluster.Instance
+	}
 	maps.Copy(l, in.Self.Workload.PodLabels)
 	return l
 }

@@ -57,14 +57,14 @@ func (s settings) cloud() *v1alpha1.OnecloudCluster {
 }
 
 func combinations(each func(settings)) {
-	for _, image := range []string{"", "r.io:5000/mine/region:hotfix", "r.io:5000/mine/region:hotfix@" + digest, "region@" + digest} {
+	for _, image := range []string{"", "r.io:5000/mine/region:hotfix", "region@" + digest} {
 		for _, repository := range []string{"", "r.io/x", "192.168.0.1:5000/yunionio", "localhost:5000", "r.io/x/"} {
 			for _, name := range []string{"", "other"} {
 				for _, tag := range []string{"", "lzx-dev", digest, "@" + digest} {
 					for _, imageRepository := range []string{"", "10.0.0.1:5000/y", "r.io/all/"} {
 						for _, version := range []string{"", "v4.0.1"} {
 							for _, hyper := range []bool{false, true} {
-								for _, edition := range []string{"", "ce/support", "ee"} {
+								for _, edition := range []string{"", "ee"} {
 									each(settings{image, repository, name, tag, imageRepository, version, hyper, edition})
 								}
 							}

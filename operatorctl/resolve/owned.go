@@ -11,18 +11,18 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Owned holds the fields of a spec that somebody other than the defaults manager owns.
+// Owned tells who owns which field of a spec.
 type Owned struct {
-	// others is everybody; people is everybody but the earlier operator, which wrote images that nobody chose.
-	others, people *fieldpath.Set
+	// defaults is the defaults manager, earlier the earlier operator, which wrote images that nobody chose, people everybody else.
+	defaults, earlier, people *fieldpath.Set
 }
 
 // NewOwned reads who owns which field of a resource's spec.
 func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
-	o := &Owned{others: fieldpath.NewSet(), people: fieldpath.NewSet()}
+	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), people: fieldpath.NewSet()}
 	spec := "spec"
 	for _, e := range entries {
-		if e.Manager == v1alpha1.ManagerDefaults || e.Subresource != "" || e.FieldsV1 == nil {
+		if e.Subresource != "" || e.FieldsV1 == nil {
 			continue
 		}
 		s := &fieldpath.Set{}
@@ -30,16 +30,29 @@ func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
 			return nil, fmt.Errorf("reading the fields of manager %q: %w", e.Manager, err)
 		}
 		s = s.WithPrefix(fieldpath.PathElement{FieldName: &spec})
-		o.others = o.others.Union(s)
-		if e.Manager != v1alpha1.ManagerEarlier {
+		switch e.Manager {
+		case v1alpha1.ManagerDefaults:
+			o.defaults = o.defaults.Union(s)
+		case v1alpha1.ManagerEarlier:
+			o.earlier = o.earlier.Union(s)
+		default:
 			o.people = o.people.Union(s)
 		}
 	}
 	return o, nil
 }
 
-// Has tells whether somebody other than the defaults manager owns the field spec.<path>.
-func (o *Owned) Has(path ...string) bool { return o.others.Has(fieldPath(path)) }
+// Has tells whether the field spec.<path> is not the defaults manager's alone.
+func (o *Owned) Has(path ...string) bool {
+	p := fieldPath(path)
+	return o.people.Has(p) || o.earlier.Has(p) || !o.defaults.Has(p)
+}
+
+// personal is Has, less what is the earlier operator's.
+func (o *Owned) personal(path ...string) bool {
+	p := fieldPath(path)
+	return o.people.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)
+}
 
 func fieldPath(path []string) fieldpath.Path {
 	p := make(fieldpath.Path, len(path))

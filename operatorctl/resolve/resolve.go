@@ -43,6 +43,10 @@ type Facts struct {
 	Owned *Owned
 	// LastImages are the defaults that were computed last, by component: see LastImages.
 	LastImages map[string]string
+	// Names are those of databases and accounts that this cloud has other ones for, see component.Renamed.
+	Names map[string]string
+	// Instance is the label that the objects of this cloud carry already; "" makes it from the cloud's name.
+	Instance string
 	// Images are complete references of images that are not the cloud's own, by the names the catalogue uses for them.
 	Images map[string]string
 }
@@ -65,7 +69,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		return component.Cluster{}, err
 	}
 	c := component.Cluster{
-		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID),
+		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID), Instance: f.Instance,
 		Region:       spec.text(DefaultRegion, "region"),
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
@@ -81,6 +85,9 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	}
 	if c.Namespace == "" {
 		c.Namespace = "onecloud"
+	}
+	if c.Instance == "" {
+		c.Instance = v1alpha1.InstancePrefix + c.Name
 	}
 	var errs []error
 	if c.Edition, err = edition(cr.Annotations[v1alpha1.AnnotationEdition]); err != nil {
@@ -101,7 +108,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	}
 	images := newImages(spec, &c, f)
 	for _, k := range f.Components {
-		c.Components[k.Name] = resolveOne(k, &c, spec, images)
+		c.Components[k.Name] = resolveOne(k.Renamed(f.Names), &c, spec, images)
 	}
 	return c, nil
 }
@@ -299,16 +306,17 @@ func (v view) get(path ...string) (any, bool) {
 	return at, true
 }
 
-// chosen tells whether a field is there and somebody other than the defaults manager owns it.
+// chosen tells whether a field is there and not only the defaults manager owns it. A field that nobody owns is a choice: it is older
+// than the tracking of owners.
 func (v view) chosen(path ...string) bool {
 	_, present := v.get(path...)
-	return present && (v.owned == nil || v.owned.others.Has(fieldPath(path)))
+	return present && (v.owned == nil || v.owned.Has(path...))
 }
 
 // personal is chosen, less what the earlier operator wrote.
 func (v view) personal(path ...string) bool {
 	_, present := v.get(path...)
-	return present && (v.owned == nil || v.owned.people.Has(fieldPath(path)))
+	return present && (v.owned == nil || v.owned.personal(path...))
 }
 
 func (v view) text(fallback string, path ...string) string {

@@ -153,11 +153,13 @@ func TestOwnership(t *testing.T) {
 			"", resolve.DefaultRepository + "/keystone:v2", 1, 30500},
 		{"all a person's", map[string][]string{"kubectl-edit": {"version", "keystone.image", "keystone.replicas", "keystone.publicService.nodePort"}},
 			"", "r.io/keystone:v1", 3, 31500},
-		{"a person's image that was the last default", map[string][]string{"kubectl": {"version", "keystone.image"}},
+		{"a person's image that was the last default", map[string][]string{"kubectl": {"version", "keystone.image"}, v1alpha1.ManagerDefaults: {"keystone.replicas", "keystone.publicService.nodePort"}},
 			"r.io/keystone:v1", resolve.DefaultRepository + "/keystone:v2", 1, 30500},
 		{"the earlier operator chose no image, but its other values are kept",
-			map[string][]string{v1alpha1.ManagerEarlier: {"keystone.image", "keystone.replicas"}, "kubectl": {"version"}},
+			map[string][]string{v1alpha1.ManagerEarlier: {"keystone.image", "keystone.replicas"}, "kubectl": {"version"}, v1alpha1.ManagerDefaults: {"keystone.publicService.nodePort"}},
 			"", resolve.DefaultRepository + "/keystone:v2", 3, 30500},
+		{"nobody's, older than the tracking of owners: all choices", map[string][]string{"kubectl": {"version"}},
+			"", "r.io/keystone:v1", 3, 31500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := facts()
@@ -237,6 +239,19 @@ func TestRefusedClouds(t *testing.T) {
 	}
 }
 
+// leaves are the paths of all values below a map.
+func leaves(at string, m map[string]any) []string {
+	var out []string
+	for k, v := range m {
+		if child, ok := v.(map[string]any); ok {
+			out = append(out, leaves(at+k+".", child)...)
+		} else {
+			out = append(out, at+k)
+		}
+	}
+	return out
+}
+
 func TestDefaults(t *testing.T) {
 	cr := cloud(t, "{version: v1, region: cn, keystone: {replicas: 2}, glance: {disable: true}, regionServer: {image: 'r.io/mine:1'}}")
 	owned := owners(t, map[string][]string{"kubectl": {"version", "region", "keystone.replicas", "glance.disable", "regionServer.image"}})
@@ -269,6 +284,15 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	// Applied again with the result in place and owned by the defaults manager, nothing changes.
+	spec, _, err := unstructured.NestedMap(u.Object, "spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned = owners(t, map[string][]string{
+		"kubectl":                {"version", "region", "keystone.replicas", "glance.disable", "regionServer.image"},
+		v1alpha1.ManagerDefaults: leaves("", spec),
+	})
+	f.Owned = owned
 	full := cr.DeepCopy()
 	b, err := json.Marshal(u.Object["spec"])
 	if err != nil {

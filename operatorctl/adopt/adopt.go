@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adopt reads what the earlier operator (cloudpods-operator) left of a cloud: its passwords, its configuration files, the
+// defaults it wrote into the spec. It is pure; docs/decisions/0010-adoption.md says what is done with it.
+package adopt
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// What the earlier operator named its objects and keys.
+const (
+	// ClusterConfig is the suffix of the ConfigMap with all passwords, ClusterConfigKey its only key.
+	ClusterConfig    = "cluster-config"
+	ClusterConfigKey = "OnecloudClusterConfig"
+	// ConfigKey is the key of a component's ConfigMap that held its whole file.
+	ConfigKey = "config"
+	// LastApplied is the annotation that held what it had written last: of a ConfigMap the data, secrets included.
+	LastApplied = "onecloud.yunion.io/last-applied-configuration"
+)
+
+// Record is the earlier operator's list of ports, names and passwords (kind OnecloudClusterConfig), by section.
+type Record map[string]section
+
+type section struct {
+	Username string  `json:"username"`
+	Password string  `json:"password"`
+	DB       account `json:"db"`
+}
+
+type account struct {
+	Database string `json:"database"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// ParseRecord reads the data of ConfigMap <cluster>-cluster-config. Its errors quote nothing of it.
+func ParseRecord(data map[string]string) (Record, error) {
+	text, there := data[ClusterConfigKey]
+	if !there {
+		return nil, fmt.Errorf("it has no key %s", ClusterConfigKey)
+	}
+	var tree map[string]json.RawMessage
+	if yaml.Unmarshal([]byte(text), &tree) != nil {
+		return nil, fmt.Errorf("its key %s is no YAML", ClusterConfigKey)
+	}
+	record := Record{}
+	for name, raw := range tree {
+		var s section
+		if json.Unmarshal(raw, &s) == nil { // what is no section (apiVersion, kind) has no password either
+			record[name] = s
+		}
+	}
+	return record, nil
+}
+
+// sections are the names in the record that differ from the component's key in the spec.
+var sections = map[string]string{"region": "region", "vpcagent": "vpcagent", "host": "host", "baremetal-agent": "baremetal"}
+
+func sectionOf(c component.Component) string {
+	if s := sections[c.Name]; s != "" {
+		return s
+	}
+	return c.SpecKey
+}
+
+// Credentials are what the record knows of a component, by the keys of Secret <cluster>-credentials: passwords, and the names of its
+// database and accounts where they are not ours.
+func (r Record) Credentials(c component.Component) map[string]string {
+	s, there := r[sectionOf(c)]
+	if !there {
+		return nil
+	}
+	out := map[string]string{}
+	set := func(key, value, usual string) {
+		if value != "" && value != usual {
+			out[key] = value
+		}
+	}
+	if c.Database != nil {
+		set(component.DatabasePassword(c.Name), s.DB.Password, "")
+		set(component.DatabaseName(c.Name), s.DB.Database, c.Database.Name)
+		set(component.DatabaseUser(c.Name), s.DB.Username, c.Database.Account())
+	}
+	if c.Account != nil {
+		set(component.AccountPassword(c.Name), s.Password, "")
+		set(component.AccountUser(c.Name), s.Username, c.Account.User)
+	}
+	return out
+}
+
+// FileCredentials are what a component's own file knows, for a cloud whose record is lost: "" and nil where the file says nothing.
+func FileCredentials(c component.Component, file string) map[string]string {
+	out := map[string]string{}
+	values := parse(c, file)
+	text := func(key string) string { s, _ := values[key].(string); return s }
+	if dsn, ok := ParseDSN(text("sql_connection")); ok && c.Database != nil {
+		out[component.DatabasePassword(c.Name)] = dsn.Password
+		if dsn.Database != c.Database.Name {
+			out[component.DatabaseName(c.Name)] = dsn.Database
+		}
+		if dsn.User != c.Database.Account() {
+			out[component.DatabaseUser(c.Name)] = dsn.User
+		}
+	}
+	if pw := text("admin_password"); pw != "" && c.Account != nil {
+		out[component.AccountPassword(c.Name)] = pw
+		if user := text("admin_user"); user != "" && user != c.Account.User {
+			out[component.AccountUser(c.Name)] = user
+		}
+	}
+	if pw := text("bootstrap_admin_user_password"); pw != "" && c.Name == "keystone" {
+		out[component.BootstrapPassword] = pw
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adopt
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Options are what people had changed in a component's file, as they go into its ConfigMap.
+type Options struct {
+	// Kept by option name: YAML.
+	Kept map[string]string
+	// Unclear tells that somebody changed the file and nothing tells which options: those that differ from ours are kept, others not.
+	Unclear bool
+}
+
+// PeoplesOptions tells which options of an earlier file are people's: those whose value is another one than the earlier operator wrote
+// last, which an annotation holds. Without it, and if somebody else than the earlier operator wrote the file last (edited), those that
+// differ from the value we give them (ours, by option name). Options in secret are never theirs: we compose them.
+func PeoplesOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, secret []string, edited bool) (Options, error) {
+	file, there := cm.Data[ConfigKey]
+	if !there {
+		return Options{}, nil
+	}
+	live := parse(c, file)
+	if live == nil && strings.TrimSpace(file) != "" {
+		return Options{}, fmt.Errorf("its key %s cannot be read", ConfigKey)
+	}
+	out := Options{Kept: map[string]string{}}
+	written, known := lastWritten(c, cm)
+	if !known && !edited {
+		return out, nil
+	}
+	out.Unclear = !known
+	for name, value := range live {
+		if slices.Contains(secret, name) || len(validation.IsConfigMapKey(name)) > 0 || name == ConfigKey || value == nil {
+			continue
+		}
+		if known && reflect.DeepEqual(value, written[name]) {
+			continue
+		}
+		text, err := optionText(value)
+		if err != nil {
+			return Options{}, fmt.Errorf("its option %s cannot be read", name)
+		}
+		if !known {
+			usual, rendered := ours[name]
+			var v any
+			if !rendered || yaml.Unmarshal([]byte(usual), &v) == nil && reflect.DeepEqual(v, value) {
+				continue
+			}
+		}
+		out.Kept[name] = text
+	}
+	return out, nil
+}
+
+// Edited tells whether a plain file (the console's nginx) is another one than the earlier operator wrote last.
+func Edited(cm *corev1.ConfigMap) bool {
+	var data map[string]string
+	if json.Unmarshal([]byte(cm.Annotations[LastApplied]), &data) != nil {
+		return false
+	}
+	return data[ConfigKey] != cm.Data[ConfigKey]
+}
+
+func lastWritten(c component.Component, cm *corev1.ConfigMap) (map[string]any, bool) {
+	var data map[string]string
+	if json.Unmarshal([]byte(cm.Annotations[LastApplied]), &data) != nil || data[ConfigKey] == "" {
+		return nil, false
+	}
+	values := parse(c, data[ConfigKey])
+	return values, values != nil
+}
+
+// parse reads a file as the component does; nil if it cannot be read.
+func parse(c component.Component, file string) map[string]any {
+	if c.Config == nil || !c.Config.Properties {
+		var values map[string]any
+		if yaml.Unmarshal([]byte(file), &values) != nil {
+			return nil
+		}
+		return values
+	}
+	values := map[string]any{}
+	for line := range strings.Lines(file) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
+			var v any
+			if yaml.Unmarshal([]byte(value), &v) != nil {
+				v = value
+			}
+			values[strings.TrimSpace(key)] = v
+		}
+	}
+	return values
+}
+
+// optionText is a value on one line of YAML.
+func optionText(value any) (string, error) {
+	switch value.(type) {
+	case []any, map[string]any:
+		b, err := json.Marshal(value)
+		return string(b), err
+	}
+	b, err := yaml.Marshal(value)
+	return strings.TrimSuffix(string(b), "\n"), err
+}
+
+// DSN is how a service of the earlier operator reaches its database.
+type DSN struct{ User, Password, Address, Database string }
+
+// ParseDSN reads mysql+pymysql://user:password@host:port/database?options. ok is false for anything else.
+func ParseDSN(s string) (DSN, bool) {
+	rest, mysql := strings.CutPrefix(s, "mysql+pymysql://")
+	rest, _, _ = strings.Cut(rest, "?")
+	at := strings.LastIndex(rest, "@")
+	if !mysql || at < 0 {
+		return DSN{}, false
+	}
+	user, password, _ := strings.Cut(rest[:at], ":")
+	address, database, _ := strings.Cut(rest[at+1:], "/")
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(strings.Trim(address, "[]"), "3306")
+	}
+	return DSN{user, password, address, database}, user != "" && database != ""
+}
+
+// OtherServer tells which database server a file names if it is not this one: a service must not change its data silently.
+func OtherServer(c component.Component, file, address string) string {
+	s, _ := parse(c, file)["sql_connection"].(string)
+	if dsn, ok := ParseDSN(s); ok && dsn.Address != address {
+		return dsn.Address
+	}
+	return ""
+}
+
+// Names of the options, sorted.
+func (o Options) Names() []string { return slices.Sorted(maps.Keys(o.Kept)) }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// untracked is the manager to which the API server gives what an object had before its fields were tracked.
+const untracked = "before-first-apply"
+
+// Transfer gives the fields that managers own by Update, and that pass the test, to another manager, who owns them by Apply: what it
+// does not apply next time goes. It is what client-go's csaupgrade does, field by field. version is the apiVersion of the object as the
+// new owner applies it; entries of other versions name fields that may not exist in this one, and are given up. changed is false where
+// there is nothing to give.
+func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version string, test func(fieldpath.Path) bool) (_ []metav1.ManagedFieldsEntry, changed bool, _ error) {
+	given := fieldpath.NewSet()
+	var out []metav1.ManagedFieldsEntry
+	target := -1
+	for _, e := range entries {
+		theirs := slices.Contains(from, e.Manager) && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" && e.FieldsV1 != nil
+		if !theirs {
+			if e.Manager == to && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+				target = len(out)
+			}
+			out = append(out, e)
+			continue
+		}
+		owned, err := fieldsOf(e)
+		if err != nil {
+			return nil, false, err
+		}
+		keep, give := split(owned, test)
+		if give.Empty() {
+			out = append(out, e)
+			continue
+		}
+		changed = true
+		if e.APIVersion == version {
+			given = given.Union(give)
+		}
+		if !keep.Empty() {
+			if e, err = withFields(e, keep); err != nil {
+				return nil, false, err
+			}
+			out = append(out, e)
+		}
+	}
+	if !changed {
+		return entries, false, nil
+	}
+	if target < 0 {
+		target = len(out)
+		out = append(out, metav1.ManagedFieldsEntry{
+			Manager: to, Operation: metav1.ManagedFieldsOperationApply, APIVersion: version, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
+		})
+	}
+	owned, err := fieldsOf(out[target])
+	if err != nil {
+		return nil, false, err
+	}
+	out[target], err = withFields(out[target], owned.Union(given))
+	return out, err == nil, err
+}
+
+func split(owned *fieldpath.Set, test func(fieldpath.Path) bool) (keep, give *fieldpath.Set) {
+	keep, give = fieldpath.NewSet(), fieldpath.NewSet()
+	owned.Iterate(func(p fieldpath.Path) {
+		if test == nil || test(p) {
+			give.Insert(p.Copy())
+		} else {
+			keep.Insert(p.Copy())
+		}
+	})
+	return keep, give
+}
+
+func fieldsOf(e metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
+	s := fieldpath.NewSet()
+	if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+		return nil, fmt.Errorf("reading the fields of manager %q: %w", e.Manager, err)
+	}
+	return s, nil
+}
+
+func withFields(e metav1.ManagedFieldsEntry, s *fieldpath.Set) (metav1.ManagedFieldsEntry, error) {
+	b, err := s.ToJSON()
+	if err != nil {
+		return e, fmt.Errorf("writing the fields of manager %q: %w", e.Manager, err)
+	}
+	e.FieldsV1 = metav1.NewFieldsV1(string(bytes.TrimSpace(b)))
+	return e, nil
+}
+
+// TransferPatch is the request that brings new managedFields to an object of a resourceVersion: a conflict if it has changed.
+func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) (client.Patch, error) {
+	b, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing managed fields: %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, b), nil
+}
+
+// takeOver makes the operator the owner of what an earlier one owns of an object that was never applied: else what it had and we do not
+// render would stay for ever. It reads past the cache, which drops managedFields. The key of a ConfigMap that running pods mount is
+// left to its owner for now. seen is the resourceVersion the caller rendered from, "" for any; the answer is the newest.
+func (a *Applier) takeOver(ctx context.Context, key Key, seen string) (string, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(key.GVK)
+	if err := a.Reader.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, o); err != nil {
+		return seen, client.IgnoreNotFound(err)
+	}
+	if seen != "" && o.GetResourceVersion() != seen {
+		return seen, apierrors.NewConflict(schema.GroupResource{Group: key.GVK.Group, Resource: key.GVK.Kind}, key.Name, errors.New("it has changed since it was read"))
+	}
+	if len(o.GetManagedFields()) == 0 {
+		// Applying nothing makes the API server track its fields.
+		bare := &unstructured.Unstructured{}
+		bare.SetGroupVersionKind(key.GVK)
+		bare.SetNamespace(key.Namespace)
+		bare.SetName(key.Name)
+		bare.SetResourceVersion(o.GetResourceVersion())
+		if err := a.Writer.Patch(ctx, bare, client.Apply, client.FieldOwner(FieldManager)); err != nil { //nolint:staticcheck // as in applyOne
+			return seen, fmt.Errorf("taking over %s %q: %w", key.GVK.Kind, key.Name, err)
+		}
+		o = bare
+	}
+	entries, changed, err := Transfer(o.GetManagedFields(), []string{a.Earlier, untracked}, FieldManager, key.GVK.GroupVersion().String(), a.test(key))
+	if err != nil || !changed {
+		return versionFor(seen, o), err
+	}
+	patch, err := TransferPatch(entries, o.GetResourceVersion())
+	if err != nil {
+		return seen, err
+	}
+	if err := a.Writer.Patch(ctx, o, patch, client.FieldOwner(FieldManager)); err != nil {
+		return seen, fmt.Errorf("taking over %s %q: %w", key.GVK.Kind, key.Name, err)
+	}
+	return versionFor(seen, o), nil
+}
+
+func versionFor(seen string, o client.Object) string {
+	if seen == "" {
+		return ""
+	}
+	return o.GetResourceVersion()
+}
+
+func (a *Applier) test(key Key) func(fieldpath.Path) bool {
+	if a.Take == nil {
+		return nil
+	}
+	return a.Take(key)
+}

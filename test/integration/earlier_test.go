@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// What the earlier operator called things (facts of its objects: docs/decisions/0010-adoption.md).
+const (
+	earlierManager  = "onecloud-controller-manager"
+	earlierLast     = "onecloud.yunion.io/last-applied-configuration"
+	earlierInstance = "onecloud-cluster-x7f2" // at random, in releases before 2026
+	earlierRegistry = "registry.hub.docker.com/yunion"
+	earlierVersion  = "v4.0.1"
+	adminPassword   = "sysAdminSecret24"
+)
+
+// earlierService is what the earlier operator knew of one component.
+type earlierService struct {
+	name, section              string
+	port                       int32
+	database, user, dbPassword string
+	account, password          string
+	etcd                       bool
+	// options of its file beyond the common ones.
+	options string
+	labels  map[string]string
+}
+
+func earlierServices() []earlierService {
+	return []earlierService{
+		{name: "region", section: "region", port: 30888, database: "cloud_of_ours", user: "cloudofours", dbPassword: "regionDbSecret26", account: "regionadmin",
+			password: "regionAcctSecret2", etcd: true, options: "dns_server: 127.0.0.1\ndns_domain: \"\"\nport_v2: 30888\nhost_offline_max_seconds: 180\nsnapshot_expire_days: 3\n"},
+		{name: "glance", section: "glance", port: 30292, database: "glance", user: "glance", dbPassword: "glanceDbSecret27", account: "glance_of_ours",
+			password: "glanceAcctSecret2", options: "filesystem_store_datadir: /opt/cloud/workspace/data/glance/images\nenable_torrent_service: false\nenable_remote_executor: true\nauto_sync_table: true\n",
+			labels: map[string]string{"onecloud.yunion.io/host-deployer": ""}},
+		{name: "logger", section: "logger", port: 30999, database: "yunionlogger", user: "yunionlogger", dbPassword: "loggerDbSecret28", account: "loggeradmin", password: "loggerAcctSecret2"},
+	}
+}
+
+// labels of everything the earlier operator made for a component; they were the selector, too.
+func earlierLabels(component string) map[string]string {
+	return map[string]string{
+		"app.kubernetes.io/name": "onecloud-cluster", "app.kubernetes.io/managed-by": "onecloud-operator",
+		"app.kubernetes.io/instance": earlierInstance, "app.kubernetes.io/component": component, "app": component,
+	}
+}
+
+// earlier makes an object as the earlier operator did: by a plain create, under its manager, owned by the cloud.
+func (r *rig) earlier(o client.Object, name, component string, more ...map[string]string) {
+	r.t.Helper()
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	if component != "" {
+		labels := earlierLabels(component)
+		for _, m := range more {
+			maps.Copy(labels, m)
+		}
+		o.SetLabels(labels)
+	}
+	yes := true
+	if _, claim := o.(*corev1.PersistentVolumeClaim); !claim {
+		o.SetOwnerReferences([]metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud, UID: r.cloud().UID, Controller: &yes, BlockOwnerDeletion: &yes,
+		}})
+	}
+	if err := r.client.Create(r.t.Context(), o, client.FieldOwner(earlierManager)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) json(v any) string {
+	r.t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}
+
+func (r *rig) earlierConfig(component, file string) {
+	data := map[string]string{"config": file}
+	r.earlier(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(data)}}, Data: data}, cloud+"-"+component, component)
+}
+
+func (r *rig) earlierDSN(user, password, database string) string {
+	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true", user, password,
+		net.JoinHostPort(r.db.Host, fmt.Sprint(r.db.Port)), database)
+}
+
+// earlierFile is the dump of a service's whole option structure; here of the part that the stand-ins know.
+func (r *rig) earlierFile(s earlierService) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "enable_ssl: true\nssl_ca_certs: /etc/yunion/pki/ca.crt\nssl_certfile: /etc/yunion/pki/service.crt\nssl_keyfile: /etc/yunion/pki/service.key\n")
+	fmt.Fprintf(&b, "region: region0\nport: %d\ncron_job_worker_count: 4\nlocal_task_worker_count: 4\nrequest_worker_count: 8\ntask_worker_count: 4\n", s.port)
+	fmt.Fprintf(&b, "log_level: info\nenable_rbac: true\ndebug_client: false\nrbac_policy_refresh_interval_seconds: 2\n")
+	if s.account != "" {
+		fmt.Fprintf(&b, "auth_url: https://default-keystone:30357/v3\nadmin_domain: Default\nadmin_project: system\nadmin_user: %s\nadmin_password: %s\n", s.account, s.password)
+	}
+	if s.database != "" {
+		fmt.Fprintf(&b, "sql_connection: %s\n", r.earlierDSN(s.user, s.dbPassword, s.database))
+	}
+	return b.String() + s.options
+}
+
+func earlierPod(s earlierService, command []string) corev1.PodTemplateSpec {
+	mounts := []corev1.VolumeMount{{Name: "certs", ReadOnly: true, MountPath: "/etc/yunion/pki"}, {Name: "config", ReadOnly: true, MountPath: "/etc/yunion"}}
+	volumes := []corev1.Volume{
+		{Name: "certs", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "default-certs", Items: []corev1.KeyToPath{
+			{Key: "ca.crt", Path: "ca.crt"}, {Key: "service.crt", Path: "service.crt"}, {Key: "service.key", Path: "service.key"}}}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: cloud + "-" + s.name}, Items: []corev1.KeyToPath{{Key: "config", Path: s.name + ".conf"}}}}},
+	}
+	if s.etcd {
+		volumes = append(volumes, corev1.Volume{Name: "etcd-client", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "etcd-client"}}})
+		mounts = append(mounts, corev1.VolumeMount{Name: "etcd-client", MountPath: "/etc/etcdtls/operator/etcd-tls", ReadOnly: true})
+	}
+	labels := earlierLabels(s.name)
+	maps.Copy(labels, s.labels)
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{earlierLast: `{"containers":[{"name":"` + s.name + `"}]}`}},
+		Spec: corev1.PodSpec{
+			Volumes: volumes,
+			Containers: []corev1.Container{{
+				Name: s.name, Image: earlierRegistry + "/" + s.name + ":" + earlierVersion, ImagePullPolicy: corev1.PullIfNotPresent, Command: command,
+				Ports: []corev1.ContainerPort{{Name: "api", ContainerPort: s.port, Protocol: corev1.ProtocolTCP}}, VolumeMounts: mounts,
+				Resources: corev1.ResourceRequirements{
+					Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1333m"), corev1.ResourceMemory: resource.MustParse("1024Mi")},
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("10Mi")},
+				},
+				ReadinessProbe: &corev1.Probe{
+					ProbeHandler:        corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ping", Port: intstr.FromInt32(s.port), Scheme: corev1.URISchemeHTTPS}},
+					InitialDelaySeconds: 1, PeriodSeconds: 5, TimeoutSeconds: 3, SuccessThreshold: 1, FailureThreshold: 2,
+				},
+			}},
+			Affinity:    earlierAffinity(),
+			Tolerations: earlierTolerations(),
+		},
+	}
+}
+
+func earlierAffinity() *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "onecloud.yunion.io/controller", Operator: corev1.NodeSelectorOpIn, Values: []string{"enable"}}}}},
+	}}}
+}
+
+func earlierTolerations() []corev1.Toleration {
+	return []corev1.Toleration{
+		{Key: "node-role.kubernetes.io/master", Effect: corev1.TaintEffectNoSchedule}, {Key: "node-role.kubernetes.io/controlplane", Effect: corev1.TaintEffectNoSchedule},
+	}
+}
+
+func (r *rig) earlierDeployment(s earlierService) {
+	pod := earlierPod(s, []string{"/opt/yunion/bin/" + s.name, "--config", "/etc/yunion/" + s.name + ".conf"})
+	if s.database != "" {
+		main := pod.Spec.Containers[0]
+		pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy,
+			Command: append(append([]string{}, main.Command...), "--auto-sync-table", "--exit-after-db-init"), VolumeMounts: main.VolumeMounts}}
+	}
+	if s.name == "glance" {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: cloud + "-glance"}}})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: "/data"})
+		pod.Spec.Affinity = nil
+	}
+	one := int32(1)
+	spec := appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod,
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}}
+	r.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-"+s.name, s.name, s.labels)
+}
+
+func (r *rig) earlierNodePorts(component string, labels map[string]string, ports map[string]int32) {
+	var list []corev1.ServicePort
+	for name, n := range ports {
+		list = append(list, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: n, TargetPort: intstr.FromInt32(n), NodePort: n})
+	}
+	selector := earlierLabels(component)
+	maps.Copy(selector, labels)
+	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: selector, Ports: list}
+	r.earlier(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-"+component, component, labels)
+}
+
+func (r *rig) earlierClaim(name, component, size, dir string) {
+	class := "local-path"
+	r.earlier(&corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"pvc.onecloud.yunion.io/pv-path": dir}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+		},
+	}, name, component)
+}
+
+// earlierRecord is ConfigMap default-cluster-config.
+func (r *rig) earlierRecord() {
+	var b strings.Builder
+	b.WriteString("apiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudClusterConfig\nmetadata:\n  creationTimestamp: null\ncommonConfig:\n  cron_job_worker_count: 4\n  request_worker_count: 8\n")
+	b.WriteString("keystone:\n  port: 30500\n  db: {database: keystone, username: keystone, password: keystoneDbSecret25}\n")
+	for _, s := range earlierServices() {
+		fmt.Fprintf(&b, "%s:\n  port: %d\n  username: %s\n  password: %s\n  db: {database: %s, username: %s, password: %s}\n",
+			s.section, s.port, s.account, s.password, s.database, s.user, s.dbPassword)
+	}
+	b.WriteString("host:\n  username: hostadmin\n  password: hostAcctSecret2\nnotify:\n  port: 30777\n  username: notify\n  password: notifyAcctSecret2\n" +
+		"  db: {database: notify, username: notify, password: notifyDbSecret29}\n")
+	r.earlier(&corev1.ConfigMap{Data: map[string]string{"OnecloudClusterConfig": b.String()}}, cloud+"-cluster-config", "")
+}
+
+// earlierCerts is Secret default-certs: a CA of RSA, one certificate without the names of the Services.
+func (r *rig) earlierCerts() (ca []byte) {
+	now := time.Now()
+	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	leaf, err := pki.Issue(authority, pki.Request{CommonName: "service", Usage: pki.Server, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(800 * 24 * time.Hour),
+		DNSNames: []string{"service", "service.onecloud", "service.onecloud.svc", "localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	caKey, err := authority.KeyPEM()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := leaf.KeyPEM()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.earlier(&corev1.Secret{Data: map[string][]byte{
+		"ca.crt": authority.CertPEM(), "ca.key": caKey, "service.crt": leaf.CertPEM(), "service.key": key, "tls.crt": leaf.CertPEM(), "tls.key": key,
+	}}, cloud+"-certs", "")
+	r.earlier(&corev1.Secret{Data: map[string][]byte{"etcd-client.crt": leaf.CertPEM(), "etcd-client.key": key, "etcd-client-ca.crt": authority.CertPEM()}}, "etcd-client", "etcd")
+	return authority.CertPEM()
+}
+
+// earlierWeb: nginx, a Service with more ports than ours has, an Ingress.
+func (r *rig) earlierWeb() {
+	r.earlierConfig("web", "server { listen 443 ssl; }\n")
+	pod := earlierPod(earlierService{name: "web", port: 80}, []string{"nginx", "-g", "daemon off;"})
+	pod.Spec.Containers[0].ReadinessProbe = nil
+	one := int32(1)
+	spec := appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod}
+	r.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-web", "web")
+	var ports []corev1.ServicePort
+	for name, n := range map[string]int32{"http": 80, "https": 443, "overview": 8080, "docs": 8081} {
+		ports = append(ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: n, TargetPort: intstr.FromInt32(n)})
+	}
+	r.earlier(&corev1.Service{Spec: corev1.ServiceSpec{Selector: earlierLabels("web"), Ports: ports}}, cloud+"-web", "web")
+	kind := networkingv1.PathTypePrefix
+	r.earlier(&networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS", earlierLast: "{}"}},
+		Spec: networkingv1.IngressSpec{
+			TLS: []networkingv1.IngressTLS{{SecretName: cloud + "-certs"}},
+			Rules: []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{
+				{Path: "/", PathType: &kind, Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+					Name: cloud + "-web", Port: networkingv1.ServiceBackendPort{Number: 443}}}}}}}}},
+		},
+	}, cloud+"-web", "web")
+}
+
+// earlierNodes: the host agent with its configuration, region-dns with a password in a ConfigMap, a bare pod of etcd.
+func (r *rig) earlierNodes() {
+	r.earlierConfig("host", r.earlierFile(earlierService{name: "host", port: 8885, account: "hostadmin", password: "hostAcctSecret2"}))
+	for _, name := range []string{"host", "region-dns"} {
+		pod := earlierPod(earlierService{name: name, port: 8885}, []string{"/opt/yunion/bin/" + name})
+		pod.Spec.Containers[0].ReadinessProbe = nil
+		pod.Spec.Affinity = nil
+		if name == "host" {
+			pod.Labels["onecloud.yunion.io/host-deployer"] = ""
+			pod.Spec.NodeSelector = map[string]string{"onecloud.yunion.io/host": "enable"}
+		}
+		spec := appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod}
+		// It forgot the annotation of DaemonSets it created.
+		r.earlier(&appsv1.DaemonSet{Spec: spec}, cloud+"-"+name, name)
+	}
+	r.earlierConfig("region-dns", ".:53 {\n    yunion . {\n        admin_password regionAcctSecret2\n    }\n}\n")
+	r.earlier(&corev1.Pod{Spec: corev1.PodSpec{
+		NodeName: "node1", RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "etcd", Image: earlierRegistry + "/etcd:3.5.12"}},
+	}}, cloud+"-etcd-abcdefghij", "etcd")
+}

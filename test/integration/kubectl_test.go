@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// The requests that kubectl makes, each under the manager by which the API server knows it.
+const lastApplied = corev1.LastAppliedConfigAnnotation
+
+// savedSpec is the spec in the file of `kubectl get oc -o yaml`.
+func savedSpec(t *testing.T, cr *v1alpha1.OnecloudCluster) map[string]any {
+	t.Helper()
+	b, err := json.Marshal(cr.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(b, &spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+func file(spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	u.SetNamespace(namespace)
+	u.SetName(cloud)
+	return u
+}
+
+// serverSideApply is `kubectl apply --server-side [--force-conflicts]`.
+func (r *rig) serverSideApply(spec map[string]any, force bool) {
+	r.t.Helper()
+	options := []client.PatchOption{client.FieldOwner("kubectl")}
+	if force {
+		options = append(options, client.ForceOwnership)
+	}
+	if err := r.client.Patch(r.t.Context(), file(spec), client.Apply, options...); err != nil { //nolint:staticcheck // as kubectl does
+		r.t.Fatal(err)
+	}
+}
+
+// clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and what is there.
+func (r *rig) clientSideApply(spec map[string]any) {
+	r.t.Helper()
+	u := file(spec)
+	whole, err := json.Marshal(u.Object)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	live := file(nil)
+	if err := r.client.Get(r.t.Context(), client.ObjectKeyFromObject(live), live); err != nil {
+		r.t.Fatal(err)
+	}
+	original := []byte(live.GetAnnotations()[lastApplied])
+	u.SetAnnotations(map[string]string{lastApplied: string(whole)})
+	modified, err := json.Marshal(u.Object)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	current, err := json.Marshal(live.Object)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(original, modified, current)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.client.Patch(r.t.Context(), u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("kubectl-client-side-apply")); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own.
+func (r *rig) everyServiceRuns(registry, version string) {
+	r.t.Helper()
+	own := []string{"ovn-north", "victoria-metrics"}
+	for name, d := range r.deployments() {
+		for _, c := range append(slices.Clone(d.Spec.Template.Spec.InitContainers), d.Spec.Template.Spec.Containers...) {
+			if !strings.HasPrefix(c.Image, registry+"/") || !strings.HasSuffix(c.Image, ":"+version) && !slices.Contains(own, name) {
+				r.t.Errorf("%s/%s runs %s", name, c.Name, c.Image)
+			}
+		}
+	}
+}
