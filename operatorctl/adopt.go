@@ -185,7 +185,7 @@ func (p *pass) adoptConfig(ctx context.Context, c *part, cm *corev1.ConfigMap) e
 	return p.keepOptions(ctx, c, cm, kept)
 }
 
-// keepOptions gives options an owner of their own. A component that does not run has no pod that would miss the file: only they stay.
+// keepOptions gives options an owner of their own.
 func (p *pass) keepOptions(ctx context.Context, c *part, cm *corev1.ConfigMap, kept map[string]string) error {
 	if len(kept) == 0 {
 		return nil
@@ -206,10 +206,15 @@ func (p *pass) keepOptions(ctx context.Context, c *part, cm *corev1.ConfigMap, k
 		return err
 	}
 	p.live.objects[engine.Key{GVK: u.GroupVersionKind(), Namespace: now.Namespace, Name: now.Name}] = now
-	if !c.Enabled && c.Config.Plain == "" {
-		return p.dropFile(ctx, now)
+	if c.Enabled {
+		return nil
 	}
-	return nil
+	// It is not rendered, so it is applied here: empty, which makes it ours. settle removes the file.
+	_, err := p.r.applier.Apply(ctx, []client.Object{p.own(&corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Namespace: now.Namespace, ResourceVersion: now.ResourceVersion, Labels: render.ComponentLabels(p.inputs(c, nil))},
+	})})
+	return err
 }
 
 // dropFile removes the earlier operator's file, which holds passwords, from a ConfigMap, and its record of it.

@@ -122,8 +122,11 @@ func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (li
 		}
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			c, ok := o.(client.Object)
+			if !ok {
+				return nil
+			}
 			owner := metav1.GetControllerOfNoCopy(c)
-			if ok && (owner == nil || owner.UID == cr.UID || c.GetLabels()[v1alpha1.LabelInstance] == usual) { // not another cloud's
+			if owner == nil || owner.UID == cr.UID || c.GetLabels()[v1alpha1.LabelInstance] == usual { // not another cloud's
 				all[engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}] = c
 			}
 			return nil

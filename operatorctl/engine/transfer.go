@@ -155,6 +155,11 @@ func (a *Applier) takeOver(ctx context.Context, key Key, seen string) (string, e
 	return versionFor(seen, o), nil
 }
 
+// isEarliers tells whether the earlier operator owns fields of an object.
+func (a *Applier) isEarliers(o client.Object) bool {
+	return a.Earlier != "" && slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == a.Earlier })
+}
+
 func versionFor(seen string, o client.Object) string {
 	if seen == "" {
 		return ""

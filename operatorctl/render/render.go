@@ -126,6 +126,9 @@ func Labels(cluster, name string) map[string]string {
 	}
 }
 
+// ComponentLabels are those of the component that is rendered.
+func ComponentLabels(in component.Inputs) map[string]string { return labels(in) }
+
 func labels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
 	if in.Cluster.Instance != "" {

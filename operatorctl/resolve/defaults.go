@@ -114,7 +114,7 @@ func (d defaults) component(r component.Resolved) error {
 }
 
 func (d defaults) tolerations(r component.Resolved, path []string) error {
-	if d.chosen(path...) {
+	if d.chosen(path...) && !onceDefault(r.Block.Tolerations) {
 		return nil
 	}
 	list := make([]any, 0, len(r.Tolerations))

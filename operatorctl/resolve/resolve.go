@@ -170,7 +170,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	r.Replicas = replicas(k, spec, outer)
 	r.SlaveReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
-	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 {
+	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 && !onceDefault(r.Block.Tolerations) {
 		r.Tolerations = r.Block.Tolerations
 	}
 	if k.Storage != nil {
@@ -264,6 +264,16 @@ func defaultTolerations() []corev1.Toleration {
 		})
 	}
 	return out
+}
+
+// onceDefault tells whether tolerations are those that the earlier operator wrote into every block: a file saved from it has them, and
+// they lack the taint of today.
+func onceDefault(list []corev1.Toleration) bool {
+	var earlier []corev1.Toleration
+	for _, role := range []string{"master", "controlplane"} {
+		earlier = append(earlier, corev1.Toleration{Key: "node-role.kubernetes.io/" + role, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return slices.Equal(list, earlier)
 }
 
 // view reads the spec by path, and tells defaults from choices.

@@ -134,13 +134,25 @@ func earlierPod(s earlierService, command []string) corev1.PodTemplateSpec {
 	}
 	labels := earlierLabels(s.name)
 	maps.Copy(labels, s.labels)
+	ports := []corev1.ContainerPort{{Name: "api", ContainerPort: s.port, Protocol: corev1.ProtocolTCP}}
+	var dns *corev1.PodDNSConfig
+	switch s.name {
+	case "keystone":
+		ports = []corev1.ContainerPort{{Name: "public", ContainerPort: s.port, Protocol: corev1.ProtocolTCP}, {Name: "admin", ContainerPort: 30357, Protocol: corev1.ProtocolTCP}}
+	case "region":
+		two := "2"
+		dns = &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}}}
+	case "web":
+		ports[0].Name = "web"
+		volumes[1].ConfigMap.Items[0].Path, mounts[1].MountPath = "default.conf", "/etc/nginx/conf.d"
+	}
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{earlierLast: `{"containers":[{"name":"` + s.name + `"}]}`}},
 		Spec: corev1.PodSpec{
 			Volumes: volumes,
 			Containers: []corev1.Container{{
 				Name: s.name, Image: earlierRegistry + "/" + s.name + ":" + earlierVersion, ImagePullPolicy: corev1.PullIfNotPresent, Command: command,
-				Ports: []corev1.ContainerPort{{Name: "api", ContainerPort: s.port, Protocol: corev1.ProtocolTCP}}, VolumeMounts: mounts,
+				Ports: ports, VolumeMounts: mounts,
 				Resources: corev1.ResourceRequirements{
 					Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1333m"), corev1.ResourceMemory: resource.MustParse("1024Mi")},
 					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("10Mi")},
@@ -150,6 +162,7 @@ func earlierPod(s earlierService, command []string) corev1.PodTemplateSpec {
 					InitialDelaySeconds: 1, PeriodSeconds: 5, TimeoutSeconds: 3, SuccessThreshold: 1, FailureThreshold: 2,
 				},
 			}},
+			DNSConfig:   dns,
 			Affinity:    earlierAffinity(),
 			Tolerations: earlierTolerations(),
 		},
@@ -177,9 +190,18 @@ func (r *rig) earlierDeployment(s earlierService) {
 			Command: append(append([]string{}, main.Command...), "--auto-sync-table", "--exit-after-db-init"), VolumeMounts: main.VolumeMounts}}
 	}
 	if s.name == "glance" {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: cloud + "-glance"}}})
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: "/data"})
+		both, privileged := corev1.MountPropagationBidirectional, true
+		create, must := corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory
+		host := func(name, path string, kind *corev1.HostPathType) corev1.Volume {
+			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: kind}}}
+		}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, host("opt-cloud", "/opt/cloud", &create), corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: cloud + "-glance"}}}, host("run", "/var/run", &must), host("dev", "/dev", &must))
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "opt-cloud", MountPath: "/opt/cloud", MountPropagation: &both},
+			corev1.VolumeMount{Name: "data", MountPath: "/data"}, corev1.VolumeMount{Name: "run", MountPath: "/var/run"}, corev1.VolumeMount{Name: "dev", MountPath: "/dev"})
+		pod.Spec.InitContainers[0].VolumeMounts, pod.Spec.InitContainers[0].SecurityContext = c.VolumeMounts, &corev1.SecurityContext{Privileged: &privileged}
+		c.SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
 		pod.Spec.Affinity = nil
 	}
 	one := int32(1)
@@ -224,15 +246,20 @@ func (r *rig) earlierRecord() {
 	r.earlier(&corev1.ConfigMap{Data: map[string]string{"OnecloudClusterConfig": b.String()}}, cloud+"-cluster-config", "")
 }
 
-// earlierCerts is Secret default-certs: a CA of RSA, one certificate without the names of the Services.
+// earlierCerts is Secret default-certs: one CA, one certificate for all. It did not have the names of the Services; four are here as
+// spec.certSANs would have added them, because the stand-ins do not start without.
 func (r *rig) earlierCerts() (ca []byte) {
+	names := []string{"service", "service.onecloud", "service.onecloud.svc", "localhost"}
+	for _, s := range []string{"keystone", "region", "glance", "logger"} {
+		names = append(names, "default-"+s, "default-"+s+".onecloud", "default-"+s+".onecloud.svc")
+	}
 	now := time.Now()
 	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud")
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	leaf, err := pki.Issue(authority, pki.Request{CommonName: "service", Usage: pki.Server, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(800 * 24 * time.Hour),
-		DNSNames: []string{"service", "service.onecloud", "service.onecloud.svc", "localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+		DNSNames: names, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -292,8 +319,9 @@ func (r *rig) earlierNodes() {
 		r.earlier(&appsv1.DaemonSet{Spec: spec}, cloud+"-"+name, name)
 	}
 	r.earlierConfig("region-dns", ".:53 {\n    yunion . {\n        admin_password regionAcctSecret2\n    }\n}\n")
+	// On no node: nobody here would end it.
 	r.earlier(&corev1.Pod{Spec: corev1.PodSpec{
-		NodeName: "node1", RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "etcd", Image: earlierRegistry + "/etcd:3.5.12"}},
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "etcd", Image: earlierRegistry + "/etcd:3.5.12"}},
 	}}, cloud+"-etcd-abcdefghij", "etcd")
 }

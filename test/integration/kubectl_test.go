@@ -85,12 +85,19 @@ func (r *rig) clientSideApply(spec map[string]any) {
 	}
 }
 
-// everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own.
-func (r *rig) everyServiceRuns(registry, version string) {
+// everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own
+// and those that somebody chose.
+func (r *rig) everyServiceRuns(registry, version string, chosen map[string]string) {
 	r.t.Helper()
 	own := []string{"ovn-north", "victoria-metrics"}
 	for name, d := range r.deployments() {
 		for _, c := range append(slices.Clone(d.Spec.Template.Spec.InitContainers), d.Spec.Template.Spec.Containers...) {
+			if image := chosen[name]; image != "" {
+				if c.Image != image {
+					r.t.Errorf("%s/%s runs %s, not %s as was chosen", name, c.Name, c.Image, image)
+				}
+				continue
+			}
 			if !strings.HasPrefix(c.Image, registry+"/") || !strings.HasSuffix(c.Image, ":"+version) && !slices.Contains(own, name) {
 				r.t.Errorf("%s/%s runs %s", name, c.Name, c.Image)
 			}
