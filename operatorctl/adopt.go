@@ -91,6 +91,9 @@ func (p *pass) earlierCredentials(ctx context.Context, missing []string) (map[st
 			continue
 		}
 		have := record.Credentials(c)
+		if c.Name == "minio" && record != nil && p.cr.Spec.Minio.Enable {
+			have = map[string]string{component.MinioSecretKey: adopt.MinioSecretKey} // it is installed already, with this one
+		}
 		if slices.ContainsFunc(keys, func(k string) bool { return have[k] == "" }) {
 			have = merged(have, p.fileCredentials(c))
 		}
@@ -143,7 +146,7 @@ func isEarlier(m metav1.ManagedFieldsEntry) bool { return m.Manager == v1alpha1.
 // tell. A component that could be brought to another database by that is left as it is.
 func (p *pass) adoptConfigs(ctx context.Context) {
 	for _, c := range p.parts {
-		if c.err != nil || c.Config == nil || c.Config.Of != "" || c.Config.Sealed != "" {
+		if c.err != nil || c.left || c.Config == nil || c.Config.Of != "" || c.Config.Sealed != "" {
 			continue
 		}
 		if cm := p.earlierConfig(c.Name); cm != nil {
@@ -247,40 +250,6 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// keepSelectors takes the selectors of live workloads, which cannot change, where ours are others.
-func (p *pass) keepSelectors(c *part) error {
-	for _, o := range append([]client.Object{c.objects.Workload}, c.objects.Twins...) {
-		if o == nil {
-			continue
-		}
-		live := p.live.get(o)
-		if live == nil {
-			continue
-		}
-		have, _ := selectorOf(live)
-		want, labels := selectorOf(o)
-		if have == nil || want == nil || equalSelectors(have, want) {
-			continue
-		}
-		for k, v := range have.MatchLabels {
-			if _, ours := labels[k]; !ours {
-				labels[k] = v
-			}
-			if labels[k] != v || len(have.MatchExpressions) > 0 {
-				kind := o.GetObjectKind().GroupVersionKind().Kind
-				return fmt.Errorf("%s %s selects its pods by %s, ours have %s=%s, and a selector cannot change: delete it, then it is made anew",
-					kind, o.GetName(), metav1.FormatLabelSelector(have), k, labels[k])
-			}
-		}
-		have.DeepCopyInto(want)
-	}
-	return nil
-}
-
-func equalSelectors(a, b *metav1.LabelSelector) bool {
-	return metav1.FormatLabelSelector(a) == metav1.FormatLabelSelector(b)
-}
-
 // selectorOf gives the selector of a workload and the labels of its pods; nil for what has none.
 func selectorOf(o client.Object) (*metav1.LabelSelector, map[string]string) {
 	switch w := o.(type) {
@@ -300,7 +269,7 @@ func (p *pass) settle(ctx context.Context) {
 	var errs []error
 	for _, c := range p.parts {
 		cm := p.configMap(c.Name)
-		if cm == nil || c.Config == nil || c.Config.Of != "" || c.Config.Plain != "" || cm.Annotations[engine.HashAnnotation] == "" {
+		if cm == nil || c.left || c.Config == nil || c.Config.Of != "" || c.Config.Plain != "" || cm.Annotations[engine.HashAnnotation] == "" {
 			continue
 		}
 		if _, file := cm.Data[adopt.ConfigKey]; file && p.movedOn(c) {
@@ -310,7 +279,7 @@ func (p *pass) settle(ctx context.Context) {
 	for i := range p.live.pods {
 		pod := &p.live.pods[i]
 		etcd := p.byName[componentOf(pod)]
-		if !metav1.IsControlledBy(pod, p.cr) || !pod.DeletionTimestamp.IsZero() || etcd == nil || !etcd.Enabled || etcd.workload == nil {
+		if !metav1.IsControlledBy(pod, p.cr) || !pod.DeletionTimestamp.IsZero() || etcd == nil || etcd.left || !etcd.Enabled || etcd.workload == nil {
 			continue
 		}
 		o := pod.DeepCopy()

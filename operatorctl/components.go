@@ -149,7 +149,6 @@ func (p *pass) render() {
 				}
 			}
 		}
-		c.err = p.keepSelectors(c)
 	}
 	p.planEffects(options)
 }

@@ -24,6 +24,9 @@ const (
 	LastApplied = "onecloud.yunion.io/last-applied-configuration"
 )
 
+// MinioSecretKey is the key of the object store for images in every cloud of the earlier operator, which had it in its source.
+const MinioSecretKey = "yunionminio@admin"
+
 // Record is the earlier operator's list of ports, names and passwords (kind OnecloudClusterConfig), by section.
 type Record map[string]section
 
@@ -31,6 +34,8 @@ type section struct {
 	Username string  `json:"username"`
 	Password string  `json:"password"`
 	DB       account `json:"db"`
+	// ClickHouse has the same names as DB.
+	ClickHouse account `json:"clickhouse_conf"`
 }
 
 type account struct {
@@ -60,7 +65,9 @@ func ParseRecord(data map[string]string) (Record, error) {
 }
 
 // sections are the names in the record that differ from the component's key in the spec.
-var sections = map[string]string{"region": "region", "vpcagent": "vpcagent", "host": "host", "baremetal-agent": "baremetal"}
+var sections = map[string]string{
+	"region": "region", "vpcagent": "vpcagent", "host": "host", "baremetal-agent": "baremetal", "monitor-stack": "grafana",
+}
 
 func sectionOf(c component.Component) string {
 	if s := sections[c.Name]; s != "" {
@@ -86,6 +93,7 @@ func (r Record) Credentials(c component.Component) map[string]string {
 		set(component.DatabasePassword(c.Name), s.DB.Password, "")
 		set(component.DatabaseName(c.Name), s.DB.Database, c.Database.Name)
 		set(component.DatabaseUser(c.Name), s.DB.Username, c.Database.Account())
+		set(component.ClickHousePassword(c.Name), s.ClickHouse.Password, "")
 	}
 	if c.Account != nil {
 		set(component.AccountPassword(c.Name), s.Password, "")

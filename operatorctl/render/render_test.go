@@ -174,7 +174,8 @@ func TestRBACCoversWhatIsRendered(t *testing.T) {
 		delete(granted, k)
 	}
 	for k, verbs := range granted {
-		if slices.Contains(verbs, "delete") {
+		// Of the earlier operator's etcd there are bare pods, which go when its cloud is taken over.
+		if slices.Contains(verbs, "delete") && k != "/pods" {
 			t.Errorf("the operator may delete %s, which it never renders", k)
 		}
 	}
