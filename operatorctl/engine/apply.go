@@ -202,8 +202,8 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	grown := grows(desired.Object, live)
 	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.
 	seen, err := o.GetResourceVersion(), error(nil)
-	if hash, _, _ := unstructured.NestedString(live, "metadata", "annotations", HashAnnotation); live != nil && hash == "" && a.Earlier != "" {
-		seen, err = a.takeOver(ctx, key, seen)
+	if live != nil && a.Earlier != "" {
+		seen, err = a.adopt(ctx, key, &unstructured.Unstructured{Object: live}, seen)
 	}
 	desired.SetResourceVersion(seen)
 	if err == nil && rolled(desired.Object, live) {
@@ -243,7 +243,7 @@ func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstr
 	if err != nil || !isNew || !a.isEarliers(answer) {
 		return answer, err
 	}
-	if _, err := a.takeOver(ctx, key, ""); err != nil {
+	if _, err := a.takeOver(ctx, key, answer); err != nil {
 		return answer, err
 	}
 	return apply()

@@ -6,14 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -108,7 +105,7 @@ func withFields(e metav1.ManagedFieldsEntry, s *fieldpath.Set) (metav1.ManagedFi
 // TransferPatch is the request that brings new managedFields to an object of a resourceVersion: a conflict if it has changed.
 func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) (client.Patch, error) {
 	b, err := json.Marshal([]map[string]any{
-		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
+		{"op": "add", "path": "/metadata/managedFields", "value": entries},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
 	})
 	if err != nil {
@@ -117,42 +114,41 @@ func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) 
 	return client.RawPatch(types.JSONPatchType, b), nil
 }
 
-// takeOver makes the operator the owner of what an earlier one owns of an object that was never applied: else what it had and we do not
-// render would stay for ever. It reads past the cache, which drops managedFields. The key of a ConfigMap that running pods mount is
-// left to its owner for now. seen is the resourceVersion the caller rendered from, "" for any; the answer is the newest.
-func (a *Applier) takeOver(ctx context.Context, key Key, seen string) (string, error) {
+// looker is a field manager that never owns anything: what it applies, on trial, is nothing, and the answer shows who owns what. The cache
+// drops that.
+const looker = "ocadm-operator-looks"
+
+// look reads an object with its managedFields. An object whose fields were never tracked shows them as those of the manager untracked.
+func (a *Applier) look(ctx context.Context, live client.Object, key Key) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(key.GVK)
-	if err := a.Reader.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, o); err != nil {
-		return seen, client.IgnoreNotFound(err)
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	o.SetResourceVersion(live.GetResourceVersion())
+	err := a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) //nolint:staticcheck // it is no whole object
+	return o, err
+}
+
+// takeOver makes the operator the owner of what an earlier one owns of an object that was never applied: else what it had and we do not
+// render would stay for ever. The key of a ConfigMap that running pods mount is left to its owner for now. o has its managedFields; the
+// resourceVersion it has afterwards is returned.
+func (a *Applier) takeOver(ctx context.Context, key Key, o *unstructured.Unstructured) (string, error) {
+	version := o.GetResourceVersion()
+	var test func(fieldpath.Path) bool
+	if a.Take != nil {
+		test = a.Take(key)
 	}
-	if seen != "" && o.GetResourceVersion() != seen {
-		return seen, apierrors.NewConflict(schema.GroupResource{Group: key.GVK.Group, Resource: key.GVK.Kind}, key.Name, errors.New("it has changed since it was read"))
-	}
-	if len(o.GetManagedFields()) == 0 {
-		// Applying nothing makes the API server track its fields.
-		bare := &unstructured.Unstructured{}
-		bare.SetGroupVersionKind(key.GVK)
-		bare.SetNamespace(key.Namespace)
-		bare.SetName(key.Name)
-		bare.SetResourceVersion(o.GetResourceVersion())
-		if err := a.Writer.Patch(ctx, bare, client.Apply, client.FieldOwner(FieldManager)); err != nil { //nolint:staticcheck // as in applyOne
-			return seen, fmt.Errorf("taking over %s %q: %w", key.GVK.Kind, key.Name, err)
-		}
-		o = bare
-	}
-	entries, changed, err := Transfer(o.GetManagedFields(), []string{a.Earlier, untracked}, FieldManager, key.GVK.GroupVersion().String(), a.test(key))
+	entries, changed, err := Transfer(o.GetManagedFields(), []string{a.Earlier, untracked}, FieldManager, key.GVK.GroupVersion().String(), test)
 	if err != nil || !changed {
-		return versionFor(seen, o), err
+		return version, err
 	}
-	patch, err := TransferPatch(entries, o.GetResourceVersion())
+	patch, err := TransferPatch(entries, version)
 	if err != nil {
-		return seen, err
+		return version, err
 	}
-	if err := a.Writer.Patch(ctx, o, patch, client.FieldOwner(FieldManager)); err != nil {
-		return seen, fmt.Errorf("taking over %s %q: %w", key.GVK.Kind, key.Name, err)
-	}
-	return versionFor(seen, o), nil
+	answer := o.DeepCopy()
+	err = a.Writer.Patch(ctx, answer, patch, client.FieldOwner(FieldManager))
+	return answer.GetResourceVersion(), err
 }
 
 // isEarliers tells whether the earlier operator owns fields of an object.
@@ -160,16 +156,22 @@ func (a *Applier) isEarliers(o client.Object) bool {
 	return a.Earlier != "" && slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == a.Earlier })
 }
 
-func versionFor(seen string, o client.Object) string {
+// adopt takes over an object that this operator has never applied. seen is the resourceVersion the caller rendered from, "" for any; the
+// one to apply over is returned.
+func (a *Applier) adopt(ctx context.Context, key Key, live client.Object, seen string) (string, error) {
+	if live.GetAnnotations()[HashAnnotation] != "" {
+		return seen, nil
+	}
+	if seen != "" {
+		live.SetResourceVersion(seen)
+	}
+	o, err := a.look(ctx, live, key)
+	if err != nil {
+		return seen, err
+	}
+	version, err := a.takeOver(ctx, key, o)
 	if seen == "" {
-		return ""
+		version = ""
 	}
-	return o.GetResourceVersion()
-}
-
-func (a *Applier) test(key Key) func(fieldpath.Path) bool {
-	if a.Take == nil {
-		return nil
-	}
-	return a.Take(key)
+	return version, err
 }
