@@ -61,6 +61,5 @@ func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
 	}
 	s.Conditions = status.Paused(s.Conditions, p.cr.Generation, p.now)
 	s.ObservedGeneration = p.cr.Generation
-	p.tell(before)
-	return ctrl.Result{}, p.patchStatus(ctx, before)
+	return ctrl.Result{}, p.publish(ctx, before)
 }

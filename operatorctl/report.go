@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -45,9 +47,17 @@ func (p *pass) report(ctx context.Context) error {
 	if p.auditDue() {
 		p.m.nextAudit = p.now.Add(jitter(p.r.options.Audit, p.cr.Name))
 	}
-	p.tell(before)
 	p.measure()
-	return p.patchStatus(ctx, before)
+	return p.publish(ctx, before)
+}
+
+// publish writes the status, and tells its transitions once it is written: a write that failed is made again, an event is not.
+func (p *pass) publish(ctx context.Context, before *v1alpha1.OnecloudCluster) error {
+	if err := p.patchStatus(ctx, before); err != nil {
+		return err
+	}
+	p.tell(before)
+	return nil
 }
 
 // measure shows in the metrics what this pass did and left undone.
@@ -97,26 +107,36 @@ func (p *pass) patchStatus(ctx context.Context, before *v1alpha1.OnecloudCluster
 	return nil
 }
 
-// tell makes an event of each transition of a component and of the cloud.
+// tell makes an event of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
+// Available there are several states; leaving where a component was is told, and arriving, the steps between are not.
 func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
 	for _, now := range p.cr.Status.Components {
 		old := previous(before, now.Name)
-		if old != nil && old.State == now.State || old == nil && now.State == v1alpha1.Disabled {
-			continue
+		var was v1alpha1.State
+		if old != nil {
+			was = old.State
 		}
 		switch now.State {
 		case v1alpha1.Degraded:
-			p.event(corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
-		case v1alpha1.Available, v1alpha1.Disabled:
-			p.event(corev1.EventTypeNormal, string(now.State), "%s is %s", now.Name, now.State)
+			if was != now.State || old.Reason != now.Reason {
+				p.event(now.Name, corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
+			}
+		case v1alpha1.Available:
+			if was != now.State {
+				p.event(now.Name, corev1.EventTypeNormal, string(now.State), "%s is Available", now.Name)
+			}
+		case v1alpha1.Disabled:
+			if was != now.State && old != nil {
+				p.event(now.Name, corev1.EventTypeNormal, string(now.State), "%s is Disabled: %s", now.Name, now.Message)
+			}
 		default:
-			if old == nil || old.State == v1alpha1.Available {
-				p.event(corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
+			if was == v1alpha1.Available || was == v1alpha1.Degraded || was == v1alpha1.Disabled {
+				p.event(now.Name, corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
 			}
 		}
 	}
 	if before.Status.Phase != p.cr.Status.Phase {
-		p.event(corev1.EventTypeNormal, string(p.cr.Status.Phase), "the cloud is %s", p.cr.Status.Phase)
+		p.event(wholeCloud, corev1.EventTypeNormal, string(p.cr.Status.Phase), "the cloud is %s", p.cr.Status.Phase)
 	}
 }
 
@@ -136,8 +156,13 @@ func (p *pass) redact(s string) string {
 	return s
 }
 
-func (p *pass) event(kind, reason, format string, args ...any) {
-	p.r.events.Eventf(p.cr, nil, kind, reason, "Reconcile", format, args...)
+// wholeCloud is the action of events that are about no component alone.
+const wholeCloud = "Reconcile"
+
+// event tells something. The recorder counts events of one reason and action as one, whatever they say: what an event is about has to be
+// its action.
+func (p *pass) event(about, kind, reason, format string, args ...any) {
+	p.r.events.Eventf(p.cr, nil, kind, reason, about, format, args...)
 }
 
 // reportInvalid tells that the spec cannot be carried out.
@@ -147,10 +172,7 @@ func (p *pass) reportInvalid(ctx context.Context, invalid *invalidSpec) error {
 	s.ObservedGeneration = p.cr.Generation
 	s.Conditions = status.Invalid(s.Conditions, invalid.Error(), p.cr.Generation, p.now)
 	s.Phase = v1alpha1.PhaseFailed
-	if before.Status.Phase != s.Phase {
-		p.event(corev1.EventTypeWarning, status.ReasonInvalid, "%s", invalid.Error())
-	}
-	return p.patchStatus(ctx, before)
+	return p.warn(ctx, before, func(was, is metav1.Condition) bool { return was.Reason != is.Reason || was.Message != is.Message })
 }
 
 // reportBlocked tells what keeps the whole cloud from being reconciled. The pass is tried again.
@@ -160,7 +182,21 @@ func (p *pass) reportBlocked(ctx context.Context, err error) error {
 	}
 	before := p.cr.DeepCopy()
 	p.cr.Status.Conditions = status.Blocked(p.cr.Status.Conditions, p.redact(err.Error()), p.cr.Generation, p.now)
-	return p.patchStatus(ctx, before)
+	// The words of an error may differ from one try to the next.
+	return p.warn(ctx, before, func(was, is metav1.Condition) bool { return was.Reason != is.Reason })
+}
+
+// warn writes the status, and makes an event of a Degraded cloud once it is written, if its condition is another than before.
+func (p *pass) warn(ctx context.Context, before *v1alpha1.OnecloudCluster, other func(was, is metav1.Condition) bool) error {
+	if err := p.patchStatus(ctx, before); err != nil {
+		return err
+	}
+	is := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionDegraded)
+	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionDegraded)
+	if is != nil && (was == nil || other(*was, *is)) {
+		p.event(wholeCloud, corev1.EventTypeWarning, is.Reason, "%s", is.Message)
+	}
+	return nil
 }
 
 // reportDeleting tells what is still there of a cloud that is being deleted.
@@ -170,8 +206,11 @@ func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Obje
 	p.cr.Status.Phase = v1alpha1.PhaseDeleting
 	p.cr.Status.ObservedGeneration = p.cr.Generation
 	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, "waiting for the pods of "+strings.Join(names, ", "), p.cr.Generation, p.now)
-	if before.Status.Phase != p.cr.Status.Phase {
-		p.event(corev1.EventTypeNormal, string(p.cr.Status.Phase), "deleting the cloud, last component first")
+	if err := p.patchStatus(ctx, before); err != nil {
+		return err
 	}
-	return p.patchStatus(ctx, before)
+	if before.Status.Phase != p.cr.Status.Phase {
+		p.event(wholeCloud, corev1.EventTypeNormal, string(p.cr.Status.Phase), "deleting the cloud, last component first")
+	}
+	return nil
 }

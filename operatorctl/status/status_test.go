@@ -189,6 +189,20 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// A condition keeps its time while its status stays, whatever it says, and takes over the generation it was judged for.
+func TestConditionKeepsItsTime(t *testing.T) {
+	c := status.Conditions(nil, states(v1alpha1.Waiting, v1alpha1.Waiting), 1, t0)
+	c = status.Conditions(c, states(v1alpha1.Available, v1alpha1.Progressing), 2, t1)
+	for _, k := range c {
+		if !k.LastTransitionTime.Time.Equal(t0) || k.ObservedGeneration != 2 {
+			t.Errorf("%s: since %s, generation %d", k.Type, k.LastTransitionTime, k.ObservedGeneration)
+		}
+	}
+	if ready := c[0]; ready.Message != "1 of 2 components are Available; on their way: b" {
+		t.Errorf("%+v", ready)
+	}
+}
+
 func TestPhaseAndVersion(t *testing.T) {
 	for _, c := range []struct {
 		name            string

@@ -32,6 +32,7 @@ func TestOperator(t *testing.T) {
 	}{
 		{"install", (*rig).install},
 		{"the spec shows the defaults", (*rig).defaults},
+		{"kubectl and older tools read the status", (*rig).read},
 		{"the identity service knows all", (*rig).catalogue},
 		{"the services have what they are to begin with", (*rig).setups},
 		{"kubeserver is asked for what the spec wants of it", (*rig).asked},

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -155,6 +156,20 @@ func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) er
 		return err
 	}
 	return c.run(program, append(c.controllerManagerArgs(ports[0]), args...))
+}
+
+// Kubectl runs the real kubectl as the administrator and returns what it prints.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	program, err := c.program(ctx, "kubectl")
+	if err != nil {
+		return "", err
+	}
+	command := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", c.Kubeconfig, "--cache-dir", filepath.Join(c.Dir, "kubectl")}, args...)...)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("running kubectl %q: %w: %s", args, err, out)
+	}
+	return string(out), nil
 }
 
 func (c *Cluster) program(ctx context.Context, name string) (string, error) {
