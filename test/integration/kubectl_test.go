@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,19 +46,23 @@ func file(spec map[string]any) *unstructured.Unstructured {
 // serverSideApply is `kubectl apply --server-side [--force-conflicts]`.
 func (r *rig) serverSideApply(spec map[string]any, force bool) {
 	r.t.Helper()
+	if err := r.tryServerSideApply(spec, force); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) tryServerSideApply(spec map[string]any, force bool) error {
 	options := []client.PatchOption{client.FieldOwner("kubectl")}
 	if force {
 		options = append(options, client.ForceOwnership)
 	}
-	if err := r.client.Patch(r.t.Context(), file(spec), client.Apply, options...); err != nil { //nolint:staticcheck // as kubectl does
-		r.t.Fatal(err)
-	}
+	return r.client.Patch(r.t.Context(), file(runtime.DeepCopyJSON(spec)), client.Apply, options...) //nolint:staticcheck // as kubectl does
 }
 
 // clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and what is there.
 func (r *rig) clientSideApply(spec map[string]any) {
 	r.t.Helper()
-	u := file(spec)
+	u := file(runtime.DeepCopyJSON(spec))
 	whole, err := json.Marshal(u.Object)
 	if err != nil {
 		r.t.Fatal(err)
