@@ -272,7 +272,8 @@ func (p *pass) settle(ctx context.Context) {
 		if cm == nil || c.left || c.Config == nil || c.Config.Of != "" || c.Config.Plain != "" || cm.Annotations[engine.HashAnnotation] == "" {
 			continue
 		}
-		if _, file := cm.Data[adopt.ConfigKey]; file && p.movedOn(c) {
+		_, file := cm.Data[adopt.ConfigKey]
+		if (file || cm.Annotations[adopt.LastApplied] != "") && p.movedOn(c) {
 			errs = append(errs, p.dropFile(ctx, cm))
 		}
 	}
