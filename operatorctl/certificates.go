@@ -4,11 +4,15 @@ package operatorctl
 
 import (
 	"context"
+	"crypto"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +30,8 @@ type certificates struct {
 	renewAt            time.Time
 	// etcdClient is what services show to etcd; the identity service hands it to them.
 	etcdClient identity.Certificate
+	// spare is a key that was made beside the CA's, nil where there is none.
+	spare crypto.Signer
 }
 
 // The keys of Secret <cluster>-certs; tools of the earlier operator read them.
@@ -51,13 +57,14 @@ func (p *pass) ensureCertificates(ctx context.Context) error {
 			return err
 		}
 	}
-	leaf, renewAt, err := p.leaf(ca, current, keyServiceCert, keyServiceKey, pki.Request{CommonName: "service", Usage: pki.Server}, p.serviceNames())
+	req := pki.Request{CommonName: "service", Usage: pki.Server, Key: p.certs.spare}
+	leaf, renewAt, err := p.leaf(ca, current, keyServiceCert, keyServiceKey, req, p.serviceNames())
 	if err != nil {
 		return fmt.Errorf("issuing the service certificate: %w", err)
 	}
 	maps.Copy(data, leaf)
 	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = leaf[keyServiceCert], leaf[keyServiceKey]
-	if err := p.applySecret(ctx, p.cr.Name+"-"+v1alpha1.SecretCerts, data); err != nil {
+	if err := p.applySecrets(ctx, p.secret(p.cr.Name+"-"+v1alpha1.SecretCerts, data)); err != nil {
 		return err
 	}
 	p.certs.caPEM, p.certs.renewAt = data[keyCACert], renewAt
@@ -93,8 +100,14 @@ func (p *pass) authority(current map[string][]byte) (pki.Pair, bool, error) {
 		}
 		return ca, false, nil
 	}
+	// The first pass of a cloud waits for keys more than for anything else: the next one is made beside this one.
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		p.certs.spare, err = pki.NewKey()
+		return err
+	})
 	ca, err := pki.NewCA(p.now, "onecloud")
-	if err != nil {
+	if err := errors.Join(err, g.Wait()); err != nil {
 		return pki.Pair{}, false, fmt.Errorf("making the CA: %w", err)
 	}
 	return ca, true, nil
@@ -160,20 +173,12 @@ func (p *pass) serviceNames() []string {
 func (p *pass) ensureEtcd(ctx context.Context, ca pki.Pair) error {
 	reqs := pki.EtcdRequests(p.cr.Name+"-etcd", p.cr.Namespace, p.etcdNames(), p.now, p.now.Add(pki.LeafLifetime))
 	hash := map[string][]byte{}
-	for role, req := range map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client} {
-		name := p.cr.Name + "-etcd-" + role
-		current := map[string][]byte{}
-		if s := p.live.secret(name); s != nil {
-			current = s.Data
+	var secrets []client.Object
+	for role, made := range p.etcdLeaves(ca, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
+		if made.err != nil {
+			return fmt.Errorf("issuing etcd's %s certificate: %w", role, made.err)
 		}
-		names := slices.Clone(req.DNSNames)
-		for _, ip := range req.IPs {
-			names = append(names, ip.String())
-		}
-		data, renewAt, err := p.leaf(ca, current, etcdFile(role, ".crt"), etcdFile(role, ".key"), req, names)
-		if err != nil {
-			return fmt.Errorf("issuing etcd's %s certificate: %w", role, err)
-		}
+		data := made.data
 		data[etcdFile(role, "-ca.crt")] = p.certs.caPEM
 		hash[role] = data[etcdFile(role, ".crt")]
 		if role == "client" {
@@ -181,17 +186,54 @@ func (p *pass) ensureEtcd(ctx context.Context, ca pki.Pair) error {
 				PEM: string(data[etcdFile(role, ".crt")]), KeyPEM: string(data[etcdFile(role, ".key")]), CAPEM: string(p.certs.caPEM),
 			}
 		}
-		if err := p.applySecret(ctx, name, data); err != nil {
-			return err
+		secrets = append(secrets, p.secret(p.etcdSecret(role), data))
+		if made.renewAt.Before(p.certs.renewAt) {
+			p.certs.renewAt = made.renewAt
 		}
-		if renewAt.Before(p.certs.renewAt) {
-			p.certs.renewAt = renewAt
-		}
+	}
+	if err := p.applySecrets(ctx, secrets...); err != nil {
+		return err
 	}
 	var err error
 	p.certs.etcdHash, err = engine.Hash(hash)
 	return err
 }
+
+// issued is a leaf that serves: a stored one or a new one.
+type issued struct {
+	data    map[string][]byte
+	renewAt time.Time
+	err     error
+}
+
+// etcdLeaves issues what is missing, side by side: most of a first pass is spent on making keys.
+func (p *pass) etcdLeaves(ca pki.Pair, reqs map[string]pki.Request) map[string]issued {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	out := map[string]issued{}
+	for role, req := range reqs {
+		all.Go(func() {
+			current := map[string][]byte{}
+			if s := p.live.secret(p.etcdSecret(role)); s != nil {
+				current = s.Data
+			}
+			names := slices.Clone(req.DNSNames)
+			for _, ip := range req.IPs {
+				names = append(names, ip.String())
+			}
+			var made issued
+			req.Small = true // etcd and those that call it are written in Go
+			made.data, made.renewAt, made.err = p.leaf(ca, current, etcdFile(role, ".crt"), etcdFile(role, ".key"), req, names)
+			mu.Lock()
+			defer mu.Unlock()
+			out[role] = made
+		})
+	}
+	all.Wait()
+	return out
+}
+
+func (p *pass) etcdSecret(role string) string { return p.cr.Name + "-etcd-" + role }
 
 func (p *pass) etcdNames() []string {
 	names := pki.ServiceNames(p.cr.Name+"-etcd-client", p.cr.Namespace)
@@ -209,14 +251,18 @@ func etcdFile(role, suffix string) string {
 	return role + suffix
 }
 
-// applySecret brings a Secret of the cloud to the cluster. It belongs to the cloud but outlives it where databases do.
-func (p *pass) applySecret(ctx context.Context, name string, data map[string][]byte) error {
-	s := &corev1.Secret{
+// secret is a Secret of the cloud. It belongs to the cloud but outlives it where databases do.
+func (p *pass) secret(name string, data map[string][]byte) client.Object {
+	return p.own(&corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()},
 		Data:       data,
-	}
-	changes, err := p.r.applier.Apply(ctx, []client.Object{p.own(s)})
+	})
+}
+
+// applySecrets brings Secrets of the cloud to the cluster.
+func (p *pass) applySecrets(ctx context.Context, secrets ...client.Object) error {
+	changes, err := p.r.applier.Apply(ctx, secrets)
 	p.changes = append(p.changes, changes...)
 	return err
 }

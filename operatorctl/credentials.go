@@ -20,15 +20,15 @@ import (
 )
 
 // ensureCredentials generates what is missing in Secret <cluster>-credentials, and nothing else: a password that exists is never made
-// anew, it only gives way to one that the spec chooses. The Secret is read past the cache before it is created, and written with its
-// resourceVersion, so that two operators, or a stale cache, cannot lose one.
+// anew, it only gives way to one that the spec chooses. A Secret that the cache does not know is created, and nothing but created; one
+// that exists is read past the cache and written with its resourceVersion. So neither two operators nor a stale cache can lose one.
 func (p *pass) ensureCredentials(ctx context.Context) error {
 	name := p.cr.Name + "-" + v1alpha1.SecretCredentials
 	secret := p.live.secret(name)
 	missing := p.missingCredentials(secret)
 	if len(missing) > 0 {
 		var err error
-		if secret, err = p.generate(ctx, name); err != nil {
+		if secret, err = p.generate(ctx, name, secret != nil); err != nil {
 			return fmt.Errorf("generating credentials: %w", err)
 		}
 	}
@@ -77,15 +77,15 @@ func credentialKeys(all []component.Component) []string {
 	return keys
 }
 
-func (p *pass) generate(ctx context.Context, name string) (*corev1.Secret, error) {
-	s := &corev1.Secret{}
-	err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s)
-	exists := err == nil
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	if !exists {
-		s = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()}}
+// generate writes what is missing. exists tells whether there is a Secret; where there is one although the cache knows none, creating it
+// tells.
+func (p *pass) generate(ctx context.Context, name string, exists bool) (*corev1.Secret, error) {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()}}
+	if exists {
+		s = &corev1.Secret{}
+		if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s); err != nil {
+			return nil, err
+		}
 	}
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -105,6 +105,9 @@ func (p *pass) generate(ctx context.Context, name string) (*corev1.Secret, error
 		err = p.r.client.Update(ctx, s, client.FieldOwner(engine.FieldManager))
 	} else {
 		err = p.r.client.Create(ctx, s, client.FieldOwner(engine.FieldManager))
+		if apierrors.IsAlreadyExists(err) {
+			return p.generate(ctx, name, true) // the cache was behind, or the label is lost
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -62,6 +62,8 @@ type part struct {
 	kept     []engine.Kept
 	// paused tells that a person keeps the operator from the workload, left from all of the component.
 	paused, left bool
+	// tried tells that its workload was applied in this pass.
+	tried bool
 	// gated are the components it waits for before its workload is made or moved.
 	gated    []string
 	outcomes []effects.Outcome
@@ -85,8 +87,11 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 		p.log.Warn("applying", "error", err)
 	}
 	p.observe()
+	if err := p.applyWorkloads(ctx, p.prepared); err != nil {
+		p.log.Warn("applying", "error", err)
+	}
 	more := p.effects(ctx, effects.Before)
-	if err := p.applyWorkloads(ctx); err != nil {
+	if err := p.applyWorkloads(ctx, p.ready); err != nil {
 		p.log.Warn("applying", "error", err)
 	}
 	p.observe()
@@ -218,18 +223,19 @@ func (p *pass) applyBase(ctx context.Context) error {
 	return p.apply(ctx, objs, owners)
 }
 
-// applyWorkloads brings those workloads to the cluster whose gates are open and whose effects are done.
-func (p *pass) applyWorkloads(ctx context.Context) error {
+// applyWorkloads brings those workloads to the cluster whose gates are open and whose effects are done; a pass tries each once.
+func (p *pass) applyWorkloads(ctx context.Context, done func(*part, effects.Stage) bool) error {
 	var objs []client.Object
 	var owners []*part
 	for _, part := range p.parts {
-		if !part.Enabled || part.err != nil || part.left || part.objects.Workload == nil {
+		if !part.Enabled || part.err != nil || part.left || part.objects.Workload == nil || part.tried {
 			continue
 		}
 		part.gated = p.missing(part)
-		if len(part.gated) > 0 || !p.ready(part, effects.Before) {
+		if len(part.gated) > 0 || !done(part, effects.Before) {
 			continue
 		}
+		part.tried = true
 		for _, o := range append([]client.Object{part.objects.Workload}, part.objects.Twins...) {
 			if p.isPaused(o) {
 				continue
@@ -296,6 +302,17 @@ func base(o component.Objects) []client.Object {
 		out = append(out, list...)
 	}
 	return out
+}
+
+// prepared tells whether all effects of a stage were done before this pass, or there are none: what needs nothing is not kept waiting by
+// the databases and accounts of others.
+func (p *pass) prepared(c *part, s effects.Stage) bool {
+	for _, e := range p.plan {
+		if e.Component == c.Name && e.Stage == s && p.cr.Status.Effects[e.Key] != e.Hash {
+			return false
+		}
+	}
+	return true
 }
 
 // ready tells whether all effects of a stage are done. One that was done and that an audit cannot verify now does not hold up a change.

@@ -67,13 +67,17 @@ func (a *Admin) EnsureAccount(ctx context.Context, acc Account) (changed bool, e
 	if err != nil {
 		return false, a.fail(op, err, NoCreateUser, acc.Password)
 	}
-	var old []string
+	var old, fresh []string
 	for _, host := range acc.hosts() {
 		if _, ok := have[host]; ok {
 			old = append(old, host)
-			continue
+		} else {
+			fresh = append(fresh, host)
 		}
-		if err := exec(ctx, a.cfg, a.db, "CREATE USER IF NOT EXISTS ?@? IDENTIFIED BY ?", acc.User, host, acc.Password); err != nil {
+	}
+	if len(fresh) > 0 {
+		list, args := eachHost(acc.User, fresh, " IDENTIFIED BY ?", acc.Password)
+		if err := exec(ctx, a.cfg, a.db, "CREATE USER IF NOT EXISTS "+list, args...); err != nil {
 			return changed, a.fail(op, err, NoCreateUser, acc.Password)
 		}
 		changed = true
@@ -83,8 +87,20 @@ func (a *Admin) EnsureAccount(ctx context.Context, acc Account) (changed bool, e
 	if err != nil {
 		return changed, err
 	}
-	granted, err := a.ensureGrants(ctx, acc)
+	granted, err := a.ensureGrants(ctx, acc, old, fresh)
 	return changed || granted, err
+}
+
+// eachHost lists an account for several hosts in one statement: "?@? IDENTIFIED BY ?, ?@? IDENTIFIED BY ?".
+func eachHost(user string, hosts []string, clause string, values ...any) (list string, args []any) {
+	for i, host := range hosts {
+		if i > 0 {
+			list += ", "
+		}
+		list += "?@?" + clause
+		args = append(append(args, user, host), values...)
+	}
+	return list, args
 }
 
 func (a *Admin) checkAccount(op string, acc Account) error {
@@ -163,7 +179,8 @@ func nativeHash(password string) string {
 	return "*" + strings.ToUpper(hex.EncodeToString(twice[:]))
 }
 
-func (a *Admin) ensureGrants(ctx context.Context, acc Account) (changed bool, err error) {
+// ensureGrants grants what is missing. An account that was made just now has nothing yet: it is not asked for its grants.
+func (a *Admin) ensureGrants(ctx context.Context, acc Account, old, fresh []string) (changed bool, err error) {
 	op := fmt.Sprintf("granting account %q all on database %q", acc.User, acc.Database)
 	plain, err := QuoteIdent(acc.Database)
 	if err != nil {
@@ -175,20 +192,24 @@ func (a *Admin) ensureGrants(ctx context.Context, acc Account) (changed bool, er
 			return false, a.refuse(op, err.Error())
 		}
 	}
-	for _, host := range acc.hosts() {
+	missing := slices.Clone(fresh)
+	for _, host := range old {
 		grants, err := strings1(ctx, a.cfg, a.db, "SHOW GRANTS FOR ?@?", acc.User, host)
 		if err != nil {
-			return changed, a.fail(op, err, NoGrantOption, acc.Password)
+			return false, a.fail(op, err, NoGrantOption, acc.Password)
 		}
-		if hasAll(grants, plain, target) {
-			continue
+		if !hasAll(grants, plain, target) {
+			missing = append(missing, host)
 		}
-		if err := exec(ctx, a.cfg, a.db, "GRANT ALL PRIVILEGES ON "+target+".* TO ?@?", acc.User, host); err != nil {
-			return changed, a.fail(op, err, NoGrantOption, acc.Password)
-		}
-		changed = true
 	}
-	return changed, nil
+	if len(missing) == 0 {
+		return false, nil
+	}
+	list, args := eachHost(acc.User, missing, "")
+	if err := exec(ctx, a.cfg, a.db, "GRANT ALL PRIVILEGES ON "+target+".* TO "+list, args...); err != nil {
+		return false, a.fail(op, err, NoGrantOption, acc.Password)
+	}
+	return true, nil
 }
 
 // hasAll tells whether one of the grants (as SHOW GRANTS prints them) is everything on one of the quoted databases, or on all.

@@ -7,6 +7,8 @@ package pki
 
 import (
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -57,6 +59,9 @@ type Request struct {
 	NotBefore time.Time
 	// NotAfter is LeafLifetime after NotBefore when zero, and never later than the CA's end.
 	NotAfter time.Time
+	// Key is used if it is set; else one is made, a small one if Small says that all its readers take that.
+	Key   crypto.Signer
+	Small bool
 }
 
 // NewCA makes a self-signed certificate authority.
@@ -69,7 +74,7 @@ func NewCA(now time.Time, commonName string) (Pair, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	p, err := sign(t, nil)
+	p, err := sign(t, nil, nil)
 	if err != nil {
 		return Pair{}, fmt.Errorf("making certificate authority %q: %w", commonName, err)
 	}
@@ -107,7 +112,14 @@ func Issue(ca Pair, r Request) (Pair, error) {
 		ExtKeyUsage:           extUsages(r.Usage),
 		BasicConstraintsValid: true,
 	}
-	p, err := sign(t, &ca)
+	key := r.Key
+	if key == nil && r.Small {
+		var err error
+		if key, err = newSmallKey(); err != nil {
+			return Pair{}, fmt.Errorf("issuing certificate %q: %w", r.CommonName, err)
+		}
+	}
+	p, err := sign(t, &ca, key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("issuing certificate %q: %w", r.CommonName, err)
 	}
@@ -125,22 +137,41 @@ func extUsages(u Usage) []x509.ExtKeyUsage {
 	}
 }
 
-// sign fills in what every certificate needs and signs t with ca, or with its own new key when ca is nil.
-func sign(t *x509.Certificate, ca *Pair) (Pair, error) {
+// NewKey makes a key such as every program of a cloud can read.
+func NewKey() (crypto.Signer, error) {
+	key, err := rsa.GenerateKey(rand.Reader, keyBits)
+	if err != nil {
+		return nil, fmt.Errorf("generating a key: %w", err)
+	}
+	return key, nil
+}
+
+// newSmallKey makes a key on the curve P-256, a thousand times faster.
+func newSmallKey() (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating a key: %w", err)
+	}
+	return key, nil
+}
+
+// sign fills in what every certificate needs and signs t with ca, or with its own key when ca is nil. Without a key one is made.
+func sign(t *x509.Certificate, ca *Pair, key crypto.Signer) (_ Pair, err error) {
 	if t.Subject.CommonName == "" {
 		return Pair{}, errors.New("no common name")
 	}
 	if n := len(t.Subject.CommonName); n > 64 {
 		return Pair{}, fmt.Errorf("the common name has %d characters, 64 are allowed", n)
 	}
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
-	if err != nil {
-		return Pair{}, fmt.Errorf("generating a key: %w", err)
+	if key == nil {
+		if key, err = NewKey(); err != nil {
+			return Pair{}, err
+		}
 	}
 	if t.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
 		return Pair{}, fmt.Errorf("generating a serial number: %w", err)
 	}
-	parent, signer := t, crypto.Signer(key)
+	parent, signer := t, key
 	if ca != nil {
 		parent, signer = ca.Cert, ca.Key
 	}

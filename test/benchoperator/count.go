@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -77,6 +78,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 type work struct {
 	kubernetes         []harness.Request
 	statements, others int
+	// services is a tally of others.
+	services string
 }
 
 // count runs something and tells what the operator did meanwhile. Watches are left out unless asked for.
@@ -91,7 +94,7 @@ func (o *operator) count(ctx context.Context, f harness.Filter, do func() error)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return work{requests, o.statements - statements, len(o.requests) - others}, nil
+	return work{requests, o.statements - statements, len(o.requests) - others, tallyOf(o.requests[others:])}, nil
 }
 
 var changes = []string{"create", "update", "patch", "delete", "deletecollection"}
@@ -117,9 +120,18 @@ func pick(all []harness.Request, keep func(harness.Request) bool) []harness.Requ
 
 // verbs is a tally such as "3 get secrets, 1 list pods".
 func verbs(all []harness.Request) string {
-	n := map[string]int{}
+	var out []string
 	for _, q := range all {
-		n[q.Verb+" "+q.Resource]++
+		out = append(out, q.Verb+" "+q.Resource)
+	}
+	return tallyOf(out)
+}
+
+// tallyOf counts what is the same, most first. Identifiers in paths count as the same.
+func tallyOf(all []string) string {
+	n := map[string]int{}
+	for _, s := range all {
+		n[identifier.ReplaceAllString(s, "ID")]++
 	}
 	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
 		if n[a] != n[b] {
@@ -133,6 +145,8 @@ func verbs(all []harness.Request) string {
 	}
 	return strings.Join(out, ", ")
 }
+
+var identifier = regexp.MustCompile("[0-9a-f]{32}")
 
 // passes is how many passes an operator in this program has ended, and whether one is under way.
 func passes() (ended float64, busy bool) {

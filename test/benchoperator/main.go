@@ -31,6 +31,7 @@ type options struct {
 	ocadm  string
 	// profile is where a CPU profile of passes that find nothing to do goes.
 	profile string
+	trace   bool
 }
 
 func main() {
@@ -41,6 +42,7 @@ func main() {
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of passes that find nothing to do, and a heap profile FILE.heap")
+	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation")
 	flag.Parse()
 	if *only != "" {
 		o.only = map[string]bool{}

@@ -180,7 +180,7 @@ func podOf(o *unstructured.Unstructured) (*corev1.Pod, error) {
 
 // accounts are the service accounts that the pods of a cloud name; the operator's manifest has them in its own namespace.
 func (w *world) accounts(ctx context.Context, ns string) error {
-	for _, name := range []string{"default", "onecloud-node-reader", "onecloud-cluster-admin"} {
+	for _, name := range []string{"default", "onecloud-node-reader", "onecloud-cluster-admin", "onecloud-service-operator"} {
 		err := w.client.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err

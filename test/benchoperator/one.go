@@ -93,6 +93,11 @@ func (b *bench) one(ctx context.Context) error {
 
 // measureInstall works out of the audit log when the objects were there that wait for nothing, and lets a raw client make the same.
 func (w *world) measureInstall(ctx context.Context, cr *v1alpha1.OnecloudCluster, one *install) error {
+	if w.b.options.trace {
+		for _, q := range one.work.kubernetes {
+			fmt.Fprintln(os.Stderr, q.Time.Format("05.000"), q.Code, q.Verb, q.Resource, q.Subresource, q.Name)
+		}
+	}
 	objs, err := w.children(ctx, cr.Namespace)
 	if err != nil {
 		return err
@@ -184,6 +189,7 @@ func (b *bench) tellInstall(all []install) {
 		Result: fmt.Sprintf("%d GET %s; %s", len(gets), tally(gets), verbCount(lists)), Anchor: anchorGet}, len(gets) == 0)
 	b.add(row{ID: "–", Metric: "SQL statements of an installation", Goal: "≤ 57 (a tenth)", Result: between(statements), Anchor: anchorSQL}, slices.Max(statements) <= 57)
 	b.add(row{ID: "–", Metric: "requests to services of an installation", Goal: "≤ 200", Result: between(others), Anchor: anchorIdentity}, slices.Max(others) <= 200)
+	b.say("services: %s", all[0].work.services)
 	b.add(row{ID: "P6", Metric: "from the CR to every object that waits for nothing", Goal: "≤ 2 × raw", Result: ungated.String(),
 		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(ungated.median(), raw.median()), raw), Samples: ungated.seconds()}, ratio(ungated.median(), raw.median()) <= 2)
 	b.add(row{ID: "P7", Metric: "from the CR to all Available, workloads at once, no controllers", Goal: "≤ 5 s", Result: ready.String(), Anchor: anchorTime,

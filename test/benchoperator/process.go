@@ -43,7 +43,7 @@ func (w *world) startProcess(ctx context.Context, program string, args ...string
 	}
 	defer out.Close()
 	p := &process{metrics: "http://" + address + "/metrics", log: out.Name(), exited: make(chan struct{}), began: time.Now()}
-	p.cmd = exec.CommandContext(ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", operatorNamespace,
+	p.cmd = exec.CommandContext(ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", operatorNamespace, "--namespaces", "*",
 		"--metrics-address", address, "--health-address", "0", "--reach-services-at", frontAddress}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), extraEnv...)

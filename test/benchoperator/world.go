@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -148,7 +149,7 @@ func (b *bench) newWorld(ctx context.Context, kind string) (w *world, err error)
 	if w.kubelet, err = w.cluster.StartKubeletFor(ctx, reports, harness.Node{Name: "node1", Labels: labels}); err != nil {
 		return w, err
 	}
-	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/crds"} {
+	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/namespace", "operator/crds"} {
 		if err := w.apply(ctx, dir); err != nil {
 			return w, err
 		}
@@ -180,7 +181,9 @@ func (w *world) close() {
 func (w *world) apply(ctx context.Context, dir string) error {
 	data, err := templates.ReadDir(dir)
 	if !strings.HasSuffix(dir, "crds") {
-		data, err = templates.RenderDir(dir, map[string]any{"Namespace": operatorNamespace, "Image": "none"})
+		data, err = templates.RenderDir(dir, map[string]any{
+			"Namespace": operatorNamespace, "Operator": operatorNamespace, "Namespaces": "*", "Image": "none",
+		})
 	}
 	if err != nil {
 		return err
@@ -193,11 +196,27 @@ func (w *world) apply(ctx context.Context, dir string) error {
 		if o.GetKind() == "Deployment" {
 			continue
 		}
-		if _, err := kube.Apply(ctx, w.client, "ocadm", o); err != nil {
+		if _, err := kube.Apply(ctx, w.client, "ocadm", append(everywhere(o), o)...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// everywhere turns the operator's rights in one namespace into rights in all: each cloud has a namespace of its own here.
+func everywhere(o *unstructured.Unstructured) []*unstructured.Unstructured {
+	if o.GetKind() != "Role" && o.GetKind() != "RoleBinding" || o.GetName() != operatorAccount {
+		return nil
+	}
+	u := o.DeepCopy()
+	u.SetKind("Cluster" + u.GetKind())
+	u.SetNamespace("")
+	u.SetName("bench-" + u.GetName())
+	if o.GetKind() == "RoleBinding" {
+		set(u.Object, "ClusterRole", "roleRef", "kind")
+		set(u.Object, u.GetName(), "roleRef", "name")
+	}
+	return []*unstructured.Unstructured{u}
 }
 
 // newCloud is a minimal cloud in a namespace of its own, not yet created. Its Services are ClusterIPs: two clouds cannot have the same
