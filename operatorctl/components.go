@@ -4,8 +4,10 @@ package operatorctl
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,11 +90,19 @@ func (p *pass) resolveOnce() error {
 
 // applyDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it, where nobody else owns the field.
 func (p *pass) applyDefaults(ctx context.Context) error {
+	// Working them out and comparing is a quarter of a pass that finds nothing to do.
+	read := p.defaultsRead()
+	if p.m.defaultsHold == read {
+		return nil
+	}
 	defaults, err := resolve.Defaults(p.cr, p.cluster, p.owned)
 	if err != nil {
 		return fmt.Errorf("working out the defaults: %w", err)
 	}
 	hold, err := engine.AppliedBy(p.cr, v1alpha1.ManagerDefaults, defaults)
+	if hold {
+		p.m.defaultsHold = read
+	}
 	if err != nil || hold {
 		return err
 	}
@@ -117,6 +127,19 @@ func (p *pass) inputs(c *part, options map[string]map[string]string) component.I
 		Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
 		CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash,
 	}
+}
+
+// defaultsRead is a hash of everything that the defaults depend on: the spec, who owns which of its fields, and what was chosen before.
+func (p *pass) defaultsRead() string {
+	h := sha256.New()
+	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.cr.Annotations, resolve.LastImages(&p.cr.Status))
+	for _, m := range p.cr.ManagedFields {
+		fmt.Fprintln(h, m.Manager, m.Operation, m.Subresource)
+		if m.Subresource == "" && m.FieldsV1 != nil {
+			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither end can fail
+		}
+	}
+	return string(h.Sum(nil))
 }
 
 // render makes the objects of every enabled component. One that cannot be rendered is its own failure, not the cloud's.

@@ -52,6 +52,8 @@ type memory struct {
 	effects   *effects.Memory
 	clients   *effects.Connections
 	nextAudit time.Time
+	// defaultsHold is for what read cloud the defaults were found to stand in the spec, see defaultsRead.
+	defaultsHold string
 	// refusals is in how many passes on end the API server refused something.
 	refusals int
 	// written is the answer to our last write of the cloud, until the cache has caught up.

@@ -78,12 +78,13 @@ func plainScalar(value any) (string, bool) {
 // reserved are words that YAML 1.1 does not read as strings, in lower case.
 var reserved = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
-// isWord tells whether a string begins with a letter or a slash and goes on with characters that mean nothing in YAML.
+// isWord tells whether a string begins with a letter or a slash and goes on with characters that mean nothing there in YAML; a colon does
+// only where a blank or the end follows.
 func isWord(s string) bool {
 	for i, c := range s {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '/'
-		rest := c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == '@'
-		if !letter && (i == 0 || !rest) {
+		rest := c >= '0' && c <= '9' || strings.ContainsRune("_-.@=+?&%:", c)
+		if !letter && (i == 0 || !rest || c == ':' && i == len(s)-1) {
 			return false
 		}
 	}
