@@ -132,7 +132,7 @@ func (p *pass) inputs(c *part, options map[string]map[string]string) component.I
 // defaultsRead is a hash of everything that the defaults depend on: the spec, who owns which of its fields, and what was chosen before.
 func (p *pass) defaultsRead() string {
 	h := sha256.New()
-	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.cr.Annotations, resolve.LastImages(&p.cr.Status))
+	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.cr.Annotations, resolve.LastImages(&p.cr.Status), p.names, p.live.instance)
 	for _, m := range p.cr.ManagedFields {
 		fmt.Fprintln(h, m.Manager, m.Operation, m.Subresource)
 		if m.Subresource == "" && m.FieldsV1 != nil {
