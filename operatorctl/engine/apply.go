@@ -232,30 +232,6 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	return change, a.refuse(key, hash, version, err)
 }
 
-// send applies, and returns the answer. What the earlier operator made and did not label is not in the cache: the answer shows it.
-func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstructured, isNew bool) (*unstructured.Unstructured, error) {
-	apply := func() (*unstructured.Unstructured, error) {
-		answer := desired.DeepCopy()
-		return answer, a.Writer.Patch(ctx, answer, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
-			client.FieldOwner(FieldManager), client.ForceOwnership)
-	}
-	answer, err := apply()
-	if err != nil || !isNew || !a.isEarliers(answer) {
-		return answer, err
-	}
-	if _, err := a.takeOver(ctx, key, answer); err != nil {
-		return answer, err
-	}
-	return apply()
-}
-
-func (a *Applier) mayGrow(key Key, hash string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	f, known := a.full[key]
-	return !known || f.hash != hash || !a.Now().Before(f.until)
-}
-
 // isClean tells whether this version of an object was found to hold what is applied under the hash, and what was kept then.
 func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) {
 	a.mu.Lock()

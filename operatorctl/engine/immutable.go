@@ -160,6 +160,14 @@ func grows(desired, live map[string]any) bool {
 	return !theirs.IsZero() && ours.Cmp(theirs) > 0
 }
 
+// mayGrow tells whether a claim may be asked to grow: not right after that was refused.
+func (a *Applier) mayGrow(key Key, hash string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, known := a.full[key]
+	return !known || f.hash != hash || !a.Now().Before(f.until)
+}
+
 func (s *settling) service() {
 	ours, _, _ := unstructured.NestedString(s.desired, "spec", "clusterIP")
 	theirs, _, _ := unstructured.NestedString(s.live, "spec", "clusterIP")

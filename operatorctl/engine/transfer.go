@@ -175,3 +175,20 @@ func (a *Applier) adopt(ctx context.Context, key Key, live client.Object, seen s
 	}
 	return version, err
 }
+
+// send applies, and returns the answer. What the earlier operator made and did not label is not in the cache: the answer shows it.
+func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstructured, isNew bool) (*unstructured.Unstructured, error) {
+	apply := func() (*unstructured.Unstructured, error) {
+		answer := desired.DeepCopy()
+		return answer, a.Writer.Patch(ctx, answer, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for rendered objects
+			client.FieldOwner(FieldManager), client.ForceOwnership)
+	}
+	answer, err := apply()
+	if err != nil || !isNew || !a.isEarliers(answer) {
+		return answer, err
+	}
+	if _, err := a.takeOver(ctx, key, answer); err != nil {
+		return answer, err
+	}
+	return apply()
+}

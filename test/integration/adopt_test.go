@@ -5,9 +5,7 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,20 +15,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/identity"
-	"yunion.io/x/ocadm/internal/mysql"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // adoption is a cloud of the earlier operator, and what was seen of it before.
@@ -125,162 +116,15 @@ func available(o client.Object) (bool, string) {
 	return ok && d.Status.AvailableReplicas > 0, "no pod is available"
 }
 
-// resource: a person names the database and switches things off, the earlier operator fills in the rest.
-func (a *adoption) resource() {
-	yes, two := true, int32(2)
-	cr := a.minimal()
-	cr.Labels = map[string]string{v1alpha1.LabelInstance: earlierInstance}
-	cr.Spec.Logger.Replicas = &two
-	for _, c := range catalog.All() {
-		if b := cr.Spec.Component(c.SpecKey); b != nil && !strings.Contains(c.SpecKey, ".") && !slices.Contains(running, c.SpecKey) {
-			b.Disable = &yes
-		}
-	}
-	if err := a.client.Create(a.t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
-		a.t.Fatal(err)
-	}
-	fillAsEarlier(cr)
-	if err := a.client.Update(a.t.Context(), cr, client.FieldOwner(earlierManager)); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// fillAsEarlier writes the defaults of the earlier operator: images, one replica, limits of a third of a node, tolerations, ports.
-func fillAsEarlier(cr *v1alpha1.OnecloudCluster) {
-	one, no := int32(1), false
-	quantity := func(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
-	cr.Spec.ImageRepository, cr.Spec.Zone, cr.Spec.ProductVersion = earlierRegistry, "zone0", "FullStack"
-	cr.Spec.Keystone.BootstrapPassword = adminPassword
-	cr.Spec.Etcd.Version, cr.Spec.Etcd.Size, cr.Spec.Etcd.CreatedSecrets = "3.5.12", 1, &no
-	cr.Spec.Telegraf.InitContainerImage = earlierRegistry + "/telegraf-init:release-1.36-1"
-	affinity, err := yaml.Marshal(earlierAffinity())
-	if err == nil {
-		affinity, err = yaml.YAMLToJSON(affinity)
-	}
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range catalog.All() {
-		b := cr.Spec.Component(c.SpecKey)
-		if b == nil || strings.Contains(c.SpecKey, ".") || c.SpecKey == "etcd" {
-			continue
-		}
-		tag, name := earlierVersion, c.Name
-		if c.Image.Tag != "" {
-			tag = c.Image.Tag
-		}
-		if c.Image.Name != "" {
-			name = c.Image.Name
-		}
-		b.Image, b.ImagePullPolicy = earlierRegistry+"/"+name+":"+tag, corev1.PullIfNotPresent
-		b.Limits = &v1alpha1.ResourceList{CPU: quantity("1333m"), Memory: quantity("1024Mi")}
-		b.Requests = &v1alpha1.ResourceList{CPU: quantity("10m"), Memory: quantity("10Mi")}
-		b.Tolerations = earlierTolerations()
-		if c.Workload.Kind == "" && c.Storage == nil {
-			b.Affinity = &runtime.RawExtension{Raw: affinity}
-		}
-		if c.Storage != nil {
-			b.Requests.Storage, b.StorageClassName = c.Storage.Size, "local-path"
-		}
-		if b.Replicas == nil {
-			b.Replicas = &one
-		}
-	}
-	cr.Spec.RegionServer.Service.NodePort, cr.Spec.Glance.Service.NodePort, cr.Spec.Logger.Service.NodePort = 30888, 30292, 30999
-	cr.Spec.Keystone.PublicService.NodePort, cr.Spec.Keystone.AdminService.NodePort = 30500, 30357
-}
-
-// accounts of the database, as the earlier operator made them.
-func (a *adoption) accounts() {
-	admin, err := mysql.Open(a.t.Context(), mysql.Config{Host: a.db.Host, Port: a.db.Port, User: "root", Password: a.db.RootPassword})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	defer admin.Close()
-	for _, s := range append(earlierServices(), earlierService{database: "keystone", user: "keystone", dbPassword: "keystoneDbSecret25"}) {
-		if _, err := admin.EnsureDatabase(a.t.Context(), s.database); err != nil {
-			a.t.Fatal(err)
-		}
-		if _, err := admin.EnsureAccount(a.t.Context(), mysql.Account{User: s.user, Password: s.dbPassword, Database: s.database}); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-}
-
-// admin logs in as sysadmin without looking at certificates, as everybody did.
-func (a *adoption) admin() *identity.Client {
-	transport := &http.Transport{DialContext: a.pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
-	a.t.Cleanup(transport.CloseIdleConnections)
-	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin", Password: adminPassword, Transport: transport})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-// identities are the accounts of the services in the identity service.
-func (a *adoption) identities() {
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
-	defer cancel()
-	c := a.admin()
-	if _, err := c.EnsurePolicy(ctx, identity.Policy{Name: "sysadmin", Scope: "system", Description: "everything", Blob: map[string]any{"policy": map[string]any{"*": "allow"}}}); err != nil {
-		a.t.Fatal(err)
-	}
-	if _, err := c.EnsureRolePolicy(ctx, "admin", "system", "sysadmin"); err != nil {
-		a.t.Fatal(err)
-	}
-	snapshot, err := c.Snapshot(ctx)
-	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
-		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing tells when
-	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for user, password := range earlierAccounts() {
-		if _, _, err := c.EnsureUser(ctx, snapshot, identity.Account{Name: user, Password: password, System: true}); err != nil {
-			a.t.Fatal(err)
-		}
-		if _, err := c.EnsureUserRole(ctx, snapshot, user, "system", "admin"); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-}
-
-func earlierAccounts() map[string]string {
-	all := map[string]string{"hostadmin": "hostAcctSecret2"}
-	for _, s := range earlierServices() {
-		all[s.account] = s.password
-	}
-	return all
-}
-
-// objects of the cloud by kind and name.
-func (a *adoption) objects() map[string]client.Object {
-	a.t.Helper()
-	all := map[string]client.Object{}
-	for _, list := range []client.ObjectList{
-		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{}, &appsv1.DeploymentList{},
-		&appsv1.DaemonSetList{}, &appsv1.StatefulSetList{}, &networkingv1.IngressList{},
-	} {
-		if err := a.client.List(a.t.Context(), list, client.InNamespace(namespace)); err != nil {
-			a.t.Fatal(err)
-		}
-		kind := strings.TrimSuffix(a.kind(list), "List")
-		if err := meta.EachListItem(list, func(o runtime.Object) error {
-			if c, ok := o.(client.Object); ok {
-				all[kind+"/"+c.GetName()] = c
-			}
-			return nil
-		}); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	return all
-}
-
 func (a *adoption) takeOver() {
 	began := time.Now()
 	a.seen = a.count(func() {
+		a.startOperator()
+		// Stopped in the middle, another one goes on.
+		a.until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) {
+			return o != nil && o.GetAnnotations()[engine.HashAnnotation] != "", "keystone is not taken over"
+		})
+		a.stopOperator()
 		a.startOperator()
 		a.untilReady()
 		passes, _ := a.passes()
@@ -350,95 +194,6 @@ func selector(o client.Object) (*metav1.LabelSelector, bool) {
 		return w.Spec.Selector, true
 	}
 	return nil, false
-}
-
-// mayChange are the fields of a pod template that are different on purpose; docs/decisions/0010-adoption.md gives the reason of each.
-var mayChange = []string{
-	"metadata.annotations", "spec.volumes", "spec.tolerations", "spec.securityContext", "spec.enableServiceLinks", "spec.automountServiceAccountToken",
-	"spec.containers.resources", "spec.containers.readinessProbe", "spec.containers.startupProbe", "spec.containers.securityContext",
-	"spec.containers.terminationMessagePolicy", "spec.initContainers.terminationMessagePolicy", "spec.initContainers.securityContext",
-}
-
-// mayChangeOf are those of one component: what the fixture left out of a big pod, and the console's second port.
-var mayChangeOf = map[string][]string{"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"}}
-
-func (a *adoption) templates() {
-	now := a.objects()
-	changed := map[string][]string{}
-	for key, old := range a.before {
-		before, is := template(old)
-		if !is {
-			continue
-		}
-		after, is := template(now[key])
-		if !is {
-			a.t.Errorf("%s is gone", key)
-			continue
-		}
-		name := strings.TrimPrefix(key[strings.Index(key, "/")+1:], "default-")
-		for _, path := range differences("", a.tree(before), a.tree(after)) {
-			changed[path] = append(changed[path], name)
-			allowed := append(slices.Clone(mayChange), mayChangeOf[name]...)
-			if !slices.ContainsFunc(allowed, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") }) {
-				a.t.Errorf("%s: %s changed", key, path)
-			}
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(changed)) {
-		a.t.Logf("changed: %s (%s)", path, strings.Join(changed[path], ", "))
-	}
-}
-
-func template(o client.Object) (corev1.PodTemplateSpec, bool) {
-	switch w := o.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Template, true
-	case *appsv1.DaemonSet:
-		return w.Spec.Template, true
-	}
-	return corev1.PodTemplateSpec{}, false
-}
-
-func (a *adoption) tree(t corev1.PodTemplateSpec) map[string]any {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return m
-}
-
-// differences are the paths, down to three steps, where two trees differ; containers are compared by position.
-func differences(at string, a, b any) []string {
-	if reflect.DeepEqual(a, b) {
-		return nil
-	}
-	x, ok1 := a.(map[string]any)
-	y, ok2 := b.(map[string]any)
-	if l, ok := a.([]any); ok && strings.HasSuffix(strings.ToLower(at), "containers") {
-		if m, ok := b.([]any); ok && len(l) == len(m) {
-			var out []string
-			for i := range l {
-				out = append(out, differences(at, l[i], m[i])...)
-			}
-			slices.Sort(out)
-			return slices.Compact(out)
-		}
-	}
-	if !ok1 || !ok2 || strings.Count(at, ".") >= 2 {
-		return []string{at}
-	}
-	keys := slices.Collect(maps.Keys(x))
-	for k := range y {
-		if _, both := x[k]; !both {
-			keys = append(keys, k)
-		}
-	}
-	slices.Sort(keys)
-	var out []string
-	for _, k := range keys {
-		out = append(out, differences(strings.TrimPrefix(at+"."+k, "."), x[k], y[k])...)
-	}
-	return out
 }
 
 // passwords: the credentials are the earlier ones, every account still has its password, and nobody was asked to change one.

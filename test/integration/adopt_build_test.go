@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+)
+
+// resource: a person names the database and switches things off, the earlier operator fills in the rest.
+func (a *adoption) resource() {
+	yes, two := true, int32(2)
+	cr := a.minimal()
+	cr.Labels = map[string]string{v1alpha1.LabelInstance: earlierInstance}
+	cr.Spec.Logger.Replicas = &two
+	for _, c := range catalog.All() {
+		if b := cr.Spec.Component(c.SpecKey); b != nil && !strings.Contains(c.SpecKey, ".") && !slices.Contains(running, c.SpecKey) {
+			b.Disable = &yes
+		}
+	}
+	if err := a.client.Create(a.t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
+		a.t.Fatal(err)
+	}
+	fillAsEarlier(cr)
+	if err := a.client.Update(a.t.Context(), cr, client.FieldOwner(earlierManager)); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// fillAsEarlier writes the defaults of the earlier operator: images, one replica, limits of a third of a node, tolerations, ports.
+func fillAsEarlier(cr *v1alpha1.OnecloudCluster) {
+	one, no := int32(1), false
+	quantity := func(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
+	cr.Spec.ImageRepository, cr.Spec.Zone, cr.Spec.ProductVersion = earlierRegistry, "zone0", "FullStack"
+	cr.Spec.Keystone.BootstrapPassword = adminPassword
+	cr.Spec.Etcd.Version, cr.Spec.Etcd.Size, cr.Spec.Etcd.CreatedSecrets = "3.5.12", 1, &no
+	cr.Spec.Telegraf.InitContainerImage = earlierRegistry + "/telegraf-init:release-1.36-1"
+	affinity, err := yaml.Marshal(earlierAffinity())
+	if err == nil {
+		affinity, err = yaml.YAMLToJSON(affinity)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range catalog.All() {
+		b := cr.Spec.Component(c.SpecKey)
+		if b == nil || strings.Contains(c.SpecKey, ".") || c.SpecKey == "etcd" {
+			continue
+		}
+		tag, name := earlierVersion, c.Name
+		if c.Image.Tag != "" {
+			tag = c.Image.Tag
+		}
+		if c.Image.Name != "" {
+			name = c.Image.Name
+		}
+		b.Image, b.ImagePullPolicy = earlierRegistry+"/"+name+":"+tag, corev1.PullIfNotPresent
+		b.Limits = &v1alpha1.ResourceList{CPU: quantity("1333m"), Memory: quantity("1024Mi")}
+		b.Requests = &v1alpha1.ResourceList{CPU: quantity("10m"), Memory: quantity("10Mi")}
+		b.Tolerations = earlierTolerations()
+		if c.Workload.Kind == "" && c.Storage == nil {
+			b.Affinity = &runtime.RawExtension{Raw: affinity}
+		}
+		if c.Storage != nil {
+			b.Requests.Storage, b.StorageClassName = c.Storage.Size, "local-path"
+		}
+		if b.Replicas == nil {
+			b.Replicas = &one
+		}
+	}
+	cr.Spec.RegionServer.Service.NodePort, cr.Spec.Glance.Service.NodePort, cr.Spec.Logger.Service.NodePort = 30888, 30292, 30999
+	cr.Spec.Keystone.PublicService.NodePort, cr.Spec.Keystone.AdminService.NodePort = 30500, 30357
+}
+
+// accounts of the database, as the earlier operator made them.
+func (a *adoption) accounts() {
+	admin, err := mysql.Open(a.t.Context(), mysql.Config{Host: a.db.Host, Port: a.db.Port, User: "root", Password: a.db.RootPassword})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer admin.Close()
+	for _, s := range append(earlierServices(), earlierService{database: "keystone", user: "keystone", dbPassword: "keystoneDbSecret25"}) {
+		if _, err := admin.EnsureDatabase(a.t.Context(), s.database); err != nil {
+			a.t.Fatal(err)
+		}
+		if _, err := admin.EnsureAccount(a.t.Context(), mysql.Account{User: s.user, Password: s.dbPassword, Database: s.database}); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// admin logs in as sysadmin without looking at certificates, as everybody did.
+func (a *adoption) admin() *identity.Client {
+	transport := &http.Transport{DialContext: a.pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
+	a.t.Cleanup(transport.CloseIdleConnections)
+	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin", Password: adminPassword, Transport: transport})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c
+}
+
+// identities are the accounts of the services in the identity service.
+func (a *adoption) identities() {
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	defer cancel()
+	c := a.admin()
+	if _, err := c.EnsurePolicy(ctx, identity.Policy{Name: "sysadmin", Scope: "system", Description: "everything", Blob: map[string]any{"policy": map[string]any{"*": "allow"}}}); err != nil {
+		a.t.Fatal(err)
+	}
+	if _, err := c.EnsureRolePolicy(ctx, "admin", "system", "sysadmin"); err != nil {
+		a.t.Fatal(err)
+	}
+	snapshot, err := c.Snapshot(ctx)
+	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
+		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing tells when
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for user, password := range earlierAccounts() {
+		if _, _, err := c.EnsureUser(ctx, snapshot, identity.Account{Name: user, Password: password, System: true}); err != nil {
+			a.t.Fatal(err)
+		}
+		if _, err := c.EnsureUserRole(ctx, snapshot, user, "system", "admin"); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+func earlierAccounts() map[string]string {
+	all := map[string]string{"hostadmin": "hostAcctSecret2"}
+	for _, s := range earlierServices() {
+		all[s.account] = s.password
+	}
+	return all
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// mayChange are the fields of a pod template that are different on purpose; docs/decisions/0010-adoption.md gives the reason of each.
+var mayChange = []string{
+	"metadata.annotations", "spec.volumes", "spec.tolerations", "spec.securityContext", "spec.enableServiceLinks", "spec.automountServiceAccountToken",
+	"spec.containers.resources", "spec.containers.readinessProbe", "spec.containers.startupProbe", "spec.containers.securityContext",
+	"spec.containers.terminationMessagePolicy", "spec.initContainers.terminationMessagePolicy", "spec.initContainers.securityContext",
+}
+
+// mayChangeOf are those of one component: what the fixture left out of a big pod, and the console's second port.
+var mayChangeOf = map[string][]string{"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"}}
+
+func (a *adoption) templates() {
+	now := a.objects()
+	changed := map[string][]string{}
+	for key, old := range a.before {
+		before, is := template(old)
+		if !is {
+			continue
+		}
+		after, is := template(now[key])
+		if !is {
+			a.t.Errorf("%s is gone", key)
+			continue
+		}
+		name := strings.TrimPrefix(key[strings.Index(key, "/")+1:], "default-")
+		for _, path := range differences("", a.tree(before), a.tree(after)) {
+			changed[path] = append(changed[path], name)
+			allowed := append(slices.Clone(mayChange), mayChangeOf[name]...)
+			if !slices.ContainsFunc(allowed, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") }) {
+				a.t.Errorf("%s: %s changed", key, path)
+			}
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(changed)) {
+		a.t.Logf("changed: %s (%s)", path, strings.Join(changed[path], ", "))
+	}
+}
+
+func template(o client.Object) (corev1.PodTemplateSpec, bool) {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Template, true
+	case *appsv1.DaemonSet:
+		return w.Spec.Template, true
+	}
+	return corev1.PodTemplateSpec{}, false
+}
+
+func (a *adoption) tree(t corev1.PodTemplateSpec) map[string]any {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return m
+}
+
+// differences are the paths, down to three steps, where two trees differ; containers are compared by position.
+func differences(at string, a, b any) []string {
+	if reflect.DeepEqual(a, b) {
+		return nil
+	}
+	x, ok1 := a.(map[string]any)
+	y, ok2 := b.(map[string]any)
+	if l, ok := a.([]any); ok && strings.HasSuffix(strings.ToLower(at), "containers") {
+		if m, ok := b.([]any); ok && len(l) == len(m) {
+			var out []string
+			for i := range l {
+				out = append(out, differences(at, l[i], m[i])...)
+			}
+			slices.Sort(out)
+			return slices.Compact(out)
+		}
+	}
+	if !ok1 || !ok2 || strings.Count(at, ".") >= 2 {
+		return []string{at}
+	}
+	keys := slices.Collect(maps.Keys(x))
+	for k := range y {
+		if _, both := x[k]; !both {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	var out []string
+	for _, k := range keys {
+		out = append(out, differences(strings.TrimPrefix(at+"."+k, "."), x[k], y[k])...)
+	}
+	return out
+}
+
+// objects of the cloud by kind and name.
+func (a *adoption) objects() map[string]client.Object {
+	a.t.Helper()
+	all := map[string]client.Object{}
+	for _, list := range []client.ObjectList{
+		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{}, &appsv1.DeploymentList{},
+		&appsv1.DaemonSetList{}, &appsv1.StatefulSetList{}, &networkingv1.IngressList{},
+	} {
+		if err := a.client.List(a.t.Context(), list, client.InNamespace(namespace)); err != nil {
+			a.t.Fatal(err)
+		}
+		kind := strings.TrimSuffix(a.kind(list), "List")
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			if c, ok := o.(client.Object); ok {
+				all[kind+"/"+c.GetName()] = c
+			}
+			return nil
+		}); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return all
+}
