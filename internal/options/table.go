@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options knows which options the services of the cloud take, and of which type. A service itself says nothing about an option
+// that it does not know, and something misleading about a value of the wrong type: the check has to come before it. The tables come
+// from the sources of the services, see scripts/options; a service without a table is not checked.
+package options
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/templates/services"
+)
+
+// Type of an option's value, as the services read it.
+type Type string
+
+// The types.
+const (
+	Text   Type = "text"
+	Int    Type = "int"
+	Uint   Type = "uint"
+	Number Type = "number"
+	Bool   Type = "bool"
+	// List is a list of words, Ints one of whole numbers.
+	List Type = "list"
+	Ints Type = "ints"
+	Map  Type = "map"
+)
+
+// Option is one option of a service.
+type Option struct {
+	Type Type `json:"type"`
+	// Choices are the values that the service takes; empty means any.
+	Choices []string `json:"choices,omitempty"`
+	// Alias is another name that the service takes in its file.
+	Alias string `json:"alias,omitempty"`
+	// Stored is the name under which the identity service keeps it, if that is another than the one in the file.
+	Stored string `json:"stored,omitempty"`
+	// From says where an option is known from that is not in the sources.
+	From string `json:"from,omitempty"`
+}
+
+// UnmarshalJSON also takes the short form, the type alone.
+func (o *Option) UnmarshalJSON(data []byte) error {
+	type plain Option
+	if len(data) > 0 && data[0] == '"' {
+		*o = Option{}
+		return json.Unmarshal(data, &o.Type)
+	}
+	return json.Unmarshal(data, (*plain)(o))
+}
+
+// File is one file of the table.
+type File struct {
+	// Source is the struct it was read from, Commits the versions that were; of some that were read the commit is not known.
+	Source  string            `json:"source,omitempty"`
+	Commits []string          `json:"commits,omitempty"`
+	Include []string          `json:"include,omitempty"`
+	Options map[string]Option `json:"options,omitempty"`
+	Extra   map[string]Option `json:"extra,omitempty"`
+}
+
+// ParseFile reads one file of the table.
+func ParseFile(data []byte) (File, error) {
+	var f File
+	if err := yaml.UnmarshalStrict(data, &f); err != nil {
+		return File{}, err
+	}
+	for _, list := range []map[string]Option{f.Options, f.Extra} {
+		for name, o := range list {
+			if !slices.Contains([]Type{Text, Int, Uint, Number, Bool, List, Ints, Map}, o.Type) {
+				return File{}, fmt.Errorf("option %s has the unknown type %q", name, o.Type)
+			}
+		}
+	}
+	return f, nil
+}
+
+// Table is what one service knows: its options by name, aliases among them.
+type Table map[string]Option
+
+// Names of the options, sorted.
+func (t Table) Names() []string { return slices.Sorted(maps.Keys(t)) }
+
+// Of returns the table of a component; false if there is none.
+func Of(component string) (Table, bool) {
+	all, err := load()
+	if err != nil {
+		return nil, false // TestTables reads them all
+	}
+	t, ok := all[component]
+	return t, ok
+}
+
+// Components are those that have a table, sorted.
+func Components() []string {
+	all, err := load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+const dir = "options"
+
+var load = sync.OnceValues(func() (map[string]Table, error) { return read(services.FS) })
+
+// read makes the tables of all components out of their files.
+func read(fsys fs.FS) (map[string]Table, error) {
+	names, err := fs.Glob(fsys, dir+"/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]Table{}
+	for _, name := range names {
+		component := name[len(dir)+1 : len(name)-len(".yaml")]
+		t := Table{}
+		if err := fill(fsys, component, t, nil); err != nil {
+			return nil, err
+		}
+		all[component] = t
+	}
+	return all, nil
+}
+
+// errCircle is a table that includes itself.
+var errCircle = errors.New("tables include each other")
+
+func fill(fsys fs.FS, name string, t Table, within []string) error {
+	if slices.Contains(within, name) {
+		return fmt.Errorf("reading options of %s: %w", name, errCircle)
+	}
+	data, err := fs.ReadFile(fsys, dir+"/"+name+".yaml")
+	if err != nil {
+		return fmt.Errorf("reading options of %s: %w", name, err)
+	}
+	f, err := ParseFile(data)
+	if err != nil {
+		return fmt.Errorf("reading options of %s: %w", name, err)
+	}
+	for _, included := range f.Include {
+		if err := fill(fsys, included, t, append(within, name)); err != nil {
+			return err
+		}
+	}
+	for _, list := range []map[string]Option{f.Options, f.Extra} {
+		for key, o := range list {
+			t[key] = o
+			if o.Alias != "" {
+				same := o
+				same.Alias = ""
+				if same.Stored == "" {
+					same.Stored = key
+				}
+				t[o.Alias] = same
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/options"
+)
+
+// sources are directories by module.
+type sources map[string]string
+
+func (s sources) String() string { return fmt.Sprint(map[string]string(s)) }
+
+func (s sources) Set(v string) error {
+	module, dir, ok := strings.Cut(v, "=")
+	if !ok {
+		return fmt.Errorf("%q is not MODULE=DIRECTORY", v)
+	}
+	s[module] = dir
+	return nil
+}
+
+// never are structs whose options make no sense in a file: the file's own name, --help.
+var never = []ref{{"yunion.io/x/structarg", "", "BaseOptions"}}
+
+// collect adds the options of a struct to a table; embedded structs that are tables themselves are included.
+func (s sources) collect(table string, r ref, t *options.File) error {
+	if t.Options == nil {
+		t.Options = map[string]options.Option{}
+	}
+	decl, imports, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	for _, f := range decl.Fields.List {
+		if len(f.Names) > 0 {
+			for _, n := range f.Names {
+				if err := add(t, n.Name, f); err != nil {
+					return fmt.Errorf("%s.%s: %w", r.name, n.Name, err)
+				}
+			}
+			continue
+		}
+		inner := embedded(f.Type, r, imports)
+		if slices.Contains(never, inner) {
+			continue
+		}
+		if name := tableOf(inner); name != "" && name != table {
+			if !slices.Contains(t.Include, name) {
+				t.Include = append(t.Include, name)
+			}
+			continue
+		}
+		if err := s.collect(table, inner, t); err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+// tableOf is the table that a struct is, "" if it is none.
+func tableOf(r ref) string {
+	for name, have := range structs {
+		if have == r {
+			return name
+		}
+	}
+	return ""
+}
+
+// add adds a field. Fields that cannot be set from outside the package are no options.
+func add(t *options.File, name string, f *ast.Field) error {
+	if !ast.IsExported(name) {
+		return nil
+	}
+	kind, ok := typeOf(f.Type)
+	if !ok {
+		return fmt.Errorf("the type %T of a field is unknown", f.Type)
+	}
+	tag := reflect.StructTag("")
+	if f.Tag != nil {
+		raw, err := strconv.Unquote(f.Tag.Value)
+		if err != nil {
+			return err
+		}
+		tag = reflect.StructTag(raw)
+	}
+	stored, _, _ := strings.Cut(tag.Get("json"), ",")
+	if stored == "" {
+		stored = snake(name)
+	}
+	key := stored
+	if token := tag.Get("token"); token != "" {
+		key = token
+	}
+	key = snake(key)
+	o := options.Option{Type: kind, Alias: snake(tag.Get("alias"))}
+	if stored != key {
+		o.Stored = stored
+	}
+	for _, c := range strings.Split(tag.Get("choices"), "|") {
+		if c != "" {
+			o.Choices = append(o.Choices, c)
+		}
+	}
+	t.Options[key] = o
+	delete(t.Extra, key)
+	return nil
+}
+
+func typeOf(e ast.Expr) (options.Type, bool) {
+	switch x := e.(type) {
+	case *ast.Ident:
+		switch {
+		case x.Name == "string":
+			return options.Text, true
+		case x.Name == "bool":
+			return options.Bool, true
+		case strings.HasPrefix(x.Name, "uint"):
+			return options.Uint, true
+		case strings.HasPrefix(x.Name, "int"):
+			return options.Int, true
+		case strings.HasPrefix(x.Name, "float"):
+			return options.Number, true
+		}
+	case *ast.StarExpr:
+		return typeOf(x.X)
+	case *ast.ArrayType:
+		switch inner, _ := typeOf(x.Elt); inner {
+		case options.Text:
+			return options.List, true
+		case options.Int:
+			return options.Ints, true
+		}
+	case *ast.MapType:
+		return options.Map, true
+	}
+	return "", false
+}
+
+// embedded is the struct that a field without a name stands for.
+func embedded(e ast.Expr, at ref, imports map[string]string) ref {
+	if star, ok := e.(*ast.StarExpr); ok {
+		e = star.X
+	}
+	switch x := e.(type) {
+	case *ast.Ident:
+		return ref{at.module, at.dir, x.Name}
+	case *ast.SelectorExpr:
+		if id, ok := x.X.(*ast.Ident); ok {
+			module, dir := split(imports[id.Name])
+			return ref{module, dir, x.Sel.Name}
+		}
+	}
+	return ref{}
+}
+
+// split parts an import path into module and directory; modules of the cloud have three elements.
+func split(importPath string) (module, dir string) {
+	parts := strings.SplitN(importPath, "/", 4)
+	if len(parts) < 4 {
+		return importPath, ""
+	}
+	return strings.Join(parts[:3], "/"), parts[3]
+}
+
+// find reads the declaration of a struct and the imports of its file by the name they have there.
+func (s sources) find(r ref) (*ast.StructType, map[string]string, error) {
+	root, have := s[r.module]
+	if !have {
+		return nil, nil, fmt.Errorf("no sources of %s", r.module)
+	}
+	dir := filepath.Join(root, r.dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, e.Name()), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, nil, err
+		}
+		if decl := declared(file, r.name); decl != nil {
+			return decl, importsOf(file), nil
+		}
+	}
+	return nil, nil, fmt.Errorf("no struct %s in %s/%s", r.name, r.module, r.dir)
+}
+
+func declared(file *ast.File, name string) *ast.StructType {
+	for _, d := range file.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range g.Specs {
+			if t, ok := spec.(*ast.TypeSpec); ok && t.Name.Name == name {
+				st, _ := t.Type.(*ast.StructType)
+				return st
+			}
+		}
+	}
+	return nil
+}
+
+func importsOf(file *ast.File) map[string]string {
+	out := map[string]string{}
+	for _, i := range file.Imports {
+		p, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			continue
+		}
+		name := path.Base(p)
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		out[name] = p
+	}
+	return out
+}
