@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -150,6 +149,7 @@ func (p *pass) render() {
 			options[c.Name] = o
 		}
 	}
+	values := p.checkOptions(options)
 	for _, c := range p.parts {
 		if !c.Enabled || c.err != nil {
 			continue
@@ -158,7 +158,9 @@ func (p *pass) render() {
 			c.err = errors.New(c.Problem)
 			continue
 		}
-		if c.objects, c.err = render.Component(c.Resolved, p.inputs(c, options)); c.err != nil {
+		in := p.inputs(c, options)
+		in.Values = values
+		if c.objects, c.err = render.Component(c.Resolved, in); c.err != nil {
 			c.err = fmt.Errorf("rendering: %w", c.err)
 			continue
 		}
@@ -173,75 +175,7 @@ func (p *pass) render() {
 			}
 		}
 	}
-	p.planEffects(options)
-}
-
-// configMap is the one of a component, nil if there is none.
-func (p *pass) configMap(name string) *corev1.ConfigMap {
-	cm, _ := p.live.objects[engine.Key{
-		GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: p.cr.Namespace, Name: p.cr.Name + "-" + name,
-	}].(*corev1.ConfigMap)
-	return cm
-}
-
-// planEffects lists what this pass has to do outside Kubernetes.
-func (p *pass) planEffects(chosen map[string]map[string]string) {
-	in := effects.Input{
-		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: map[string]bool{}, ClientCertificate: p.certs.etcdClient,
-	}
-	for _, c := range p.parts {
-		in.Chosen[c.Name] = len(chosen[c.Name]) > 0
-		values := map[string]any{}
-		for _, o := range c.objects.ConfigMaps {
-			if cm, ok := o.(*corev1.ConfigMap); ok && c.Config != nil && c.Config.Plain == "" {
-				addValues(values, cm.Data)
-			}
-		}
-		addValues(values, chosen[c.Name])
-		in.Options[c.Name] = values
-	}
-	p.plan = effects.Plan(in)
-}
-
-// addValues reads options as they lie in a ConfigMap: each value is YAML. One that cannot be read is reported by render.
-func addValues(to map[string]any, data map[string]string) {
-	for k, text := range data {
-		if v, err := render.OptionValue(text); err == nil && v != nil {
-			to[k] = v
-		}
-	}
-}
-
-// options are the entries of a component's ConfigMap that somebody else than the operator put there or changed.
-func (p *pass) options(name string) map[string]string {
-	if cm := p.configMap(name); cm != nil {
-		return PeoplesOptions(cm)
-	}
-	return nil
-}
-
-// PeoplesOptions returns the data of a ConfigMap whose keys a field manager other than the operator, and the earlier one, owns.
-func PeoplesOptions(cm *corev1.ConfigMap) map[string]string {
-	theirs := map[string]bool{}
-	for _, m := range cm.ManagedFields {
-		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply || isEarlier(m) {
-			continue
-		}
-		for _, k := range engine.DataKeys(m) {
-			theirs[k] = true
-		}
-	}
-	var out map[string]string
-	for k, v := range cm.Data {
-		if theirs[k] {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[k] = v
-		}
-	}
-	return out
+	p.planEffects(values)
 }
 
 // effects performs the effects of a stage that are due, and tells whether any was done that was not done before.
@@ -263,7 +197,7 @@ func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
 	for _, o := range pass.Run(ctx, due) {
 		c := p.byName[o.Effect.Component]
 		c.outcomes = append(c.outcomes, o)
-		if o.State == effects.Done && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
+		if o.State == effects.Done && !o.Effect.Note && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
 			fresh = true
 		}
 		if o.Changed {

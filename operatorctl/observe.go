@@ -62,7 +62,7 @@ func (p *pass) finished(c *part, stage effects.Stage) bool {
 // observed is what package status judges a component by.
 func (p *pass) observed(c *part) status.Observed {
 	o := status.Observed{
-		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem,
+		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
 		BlockedBy: c.gated, Workload: c.workload, Paused: c.paused, Left: c.left, Now: p.now,
 	}
 	if c.err != nil && c.Problem == "" {

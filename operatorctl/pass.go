@@ -55,6 +55,8 @@ type part struct {
 	objects component.Objects
 	// err is why it could not be rendered or applied.
 	err error
+	// invalid says which options of its ConfigMap its service would not take, "" if none.
+	invalid string
 	// workload is the live one, nil if there is none.
 	workload *status.Workload
 	// refusals are objects that were not applied, kept what stays as it is in those that were.

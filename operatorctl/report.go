@@ -118,7 +118,7 @@ func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
 		}
 		switch now.State {
 		case v1alpha1.Degraded:
-			if was != now.State || old.Reason != now.Reason {
+			if was != now.State || old.Reason != now.Reason || now.Reason == status.ReasonInvalidOption && old.Message != now.Message {
 				p.event(now.Name, corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
 			}
 		case v1alpha1.Available:

@@ -16,6 +16,8 @@ const (
 	AnnotationConfigHash = "onecloud.yunion.io/config-hash"
 	// AnnotationCertHash on a pod template rolls the pods when their certificates change.
 	AnnotationCertHash = "onecloud.yunion.io/cert-hash"
+	// AnnotationAcceptOptions on the ConfigMap of a service names options, with commas, that its release knows though the operator does not.
+	AnnotationAcceptOptions = "onecloud.yunion.io/accept-options"
 	// AnnotationVolumePath on a claim asks the provisioner for a fixed directory of the node.
 	AnnotationVolumePath = "pvc.onecloud.yunion.io/pv-path"
 )

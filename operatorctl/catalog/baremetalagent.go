@@ -14,7 +14,7 @@ func baremetalAgent() component.Component {
 			NodeRole: "baremetal", Privileged: true, HostNetwork: true, PerZone: true,
 			Mounts: []component.Mount{{Name: "opt", Path: "/opt/cloud/workspace", Storage: true}},
 		},
-		Config: &component.Config{Groups: noDatabase, Options: func(in component.Inputs) map[string]any {
+		Config: &component.Config{Groups: noDatabase, StoredIn: "baremetal", Options: func(in component.Inputs) map[string]any {
 			return map[string]any{"port": 8879, "zone": in.Cluster.Zone, "auto_register_baremetal": false, "linux_default_root_user": true}
 		}},
 		Account:  &component.Account{User: "baremetal"},

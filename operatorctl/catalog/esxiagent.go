@@ -24,7 +24,7 @@ func esxiAgent() component.Component {
 				{Name: "run", Path: "/var/run", HostPath: "/var/run", HostPathType: corev1.HostPathDirectory},
 			},
 		},
-		Config: &component.Config{Groups: noDatabase, Options: func(in component.Inputs) map[string]any {
+		Config: &component.Config{Groups: noDatabase, NotStored: true, Options: func(in component.Inputs) map[string]any {
 			return map[string]any{"port": 30883, "zone": in.Cluster.Zone, "listen_interface": "eth0"}
 		}},
 		Account: &component.Account{User: "esxiagent"},

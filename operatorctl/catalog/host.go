@@ -22,7 +22,7 @@ func host() component.Component {
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
 		Image:    component.Image{Hyper: true},
 		Workload: w,
-		Config:   &component.Config{Groups: noDatabase, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret},
+		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret},
 		Account:  &component.Account{User: "hostadmin"},
 		Register: []component.CatalogService{{Name: "host", Type: "host"}},
 	}

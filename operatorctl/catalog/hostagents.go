@@ -92,7 +92,7 @@ func lbagent() component.Component {
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
 		Workload: w,
-		Config: &component.Config{Groups: noDatabase, File: "common.conf", Dir: hostConfDir, Options: func(in component.Inputs) map[string]any {
+		Config: &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: func(in component.Inputs) map[string]any {
 			return map[string]any{
 				"port": 8895, "base_data_dir": "/opt/cloud/workspace/lbagent", "enable_remote_executor": true,
 				"disable_local_vpc": localVPC(*in.Cluster.Spec) != "",

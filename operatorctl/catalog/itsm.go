@@ -18,7 +18,7 @@ func itsm() component.Component {
 		Editions: eeOnly, Products: withoutAI,
 		After:     []string{"keystone"},
 		Workload:  component.Workload{Command: []string{}, Env: itsmEnv, Listens: true, Security: usualRights()},
-		Config:    &component.Config{File: "application.properties", Dir: "/deployments/config", Properties: true, Options: itsmOptions, Secrets: itsmSecrets},
+		Config:    &component.Config{NotStored: true, File: "application.properties", Dir: "/deployments/config", Properties: true, Options: itsmOptions, Secrets: itsmSecrets},
 		Database:  &component.Database{Name: "itsm", More: []string{"itsm_engine"}},
 		Account:   &component.Account{User: "itsm"},
 		Service:   apiPort(30595),

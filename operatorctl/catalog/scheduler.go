@@ -11,7 +11,7 @@ func scheduler() component.Component {
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{Ping: true},
-		Config: &component.Config{Groups: apiGroups, AccountOf: "region", Options: func(in component.Inputs) map[string]any {
+		Config: &component.Config{Groups: apiGroups, AccountOf: "region", StoredIn: "region2", Options: func(in component.Inputs) map[string]any {
 			return map[string]any{"scheduler_port": in.Cluster.NodePort("scheduler", "")}
 		}},
 		Service:   apiPort(30887),

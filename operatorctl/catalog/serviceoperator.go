@@ -19,7 +19,7 @@ func serviceOperator() component.Component {
 			PodLabels: map[string]string{v1alpha1.LabelComponent: "osOperator", v1alpha1.LabelApp: "osOperator"},
 			Sidecars:  []component.Sidecar{{Name: "init", Init: true, Command: []string{"kubectl", "apply", "-f", "/etc/crds/"}}},
 		},
-		Config:  &component.Config{File: "oro.conf", Options: serviceOperatorOptions, Secrets: serviceOperatorSecrets},
+		Config:  &component.Config{NotStored: true, File: "oro.conf", Options: serviceOperatorOptions, Secrets: serviceOperatorSecrets},
 		Account: &component.Account{User: "osOperator"},
 		Service: apiPort(30885),
 	}

@@ -217,6 +217,10 @@ type Config struct {
 	Files func(Inputs) map[string]string
 	// Of names another component whose configuration this one mounts (host agents share host's).
 	Of string
+	// StoredIn is the record of the catalogue under which the identity service stores the options, "" = the service of the first endpoint;
+	// NotStored tells that it stores none, so that the file alone counts.
+	StoredIn  string
+	NotStored bool
 	// AccountOf names another component whose database and account this one uses (scheduler uses region's).
 	AccountOf string
 }

@@ -30,6 +30,9 @@ type Inputs struct {
 	Credentials Credentials
 	// Options are the values people put into the ConfigMaps of the cloud: YAML text by component and option name; they win over ours.
 	Options map[string]map[string]string
+	// Values are what counts of Options, by component and name: those that were checked, or while one of a component is invalid, those
+	// that it had (render.Check). What Values does not have of a component is read from Options.
+	Values map[string]map[string]any
 	// CertHash and EtcdHash change when the mounted certificates do; they roll the pods.
 	CertHash, EtcdHash string
 }

@@ -45,6 +45,8 @@ type Effect struct {
 	Follows []string
 	// Once effects are not repeated by the audit: people may undo what they did.
 	Once bool
+	// Note effects ask nobody: that they are recorded is all, and nothing waits for it.
+	Note bool
 	// Do performs it. changed tells whether anything was written.
 	Do func(ctx context.Context, c Clients) (changed bool, err error)
 }

@@ -3,43 +3,111 @@
 package effects
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-func TestOptionsArePlannedWherePeopleChoseThem(t *testing.T) {
-	region := component.Resolved{Enabled: true, Component: component.Component{
-		Name: "region", Account: &component.Account{User: "regionadmin"}, Endpoints: []component.Endpoint{{Service: "region2", Type: "compute_v2"}},
-	}}
-	in := Input{Options: map[string]map[string]any{"region": {"request_worker_count": int64(8), "port": int64(30888), "admin_user": "x"}}}
-	if got := in.options(region); got != nil {
-		t.Fatalf("planned although nobody changed an option: %+v", got)
+// the whole catalogue, everything enabled.
+func everything() (component.Cluster, []string) {
+	cluster := component.Cluster{Name: "default", Components: map[string]component.Resolved{}}
+	var order []string
+	for _, c := range catalog.All() {
+		cluster.Components[c.Name] = component.Resolved{Component: c, Enabled: true}
+		order = append(order, c.Name)
 	}
-	in.Chosen = map[string]bool{"region": true}
+	return cluster, order
+}
+
+func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
+	cluster, order := everything()
+	region := cluster.Components["region"]
+	values := map[string]any{"request_worker_count": int64(8), "port": int64(30888), "admin_user": "x"}
+	in := Input{Cluster: cluster, Order: order, Options: map[string]map[string]any{"region": values}}
 	first := in.options(region)
 	if len(first) != 1 || first[0].Key != "options/region" || first[0].Stage != Before {
 		t.Fatalf("%+v", first)
 	}
-	in.Options["region"]["port"] = int64(1)
+	// Nothing can be stored yet: no client is asked.
+	if changed, err := first[0].Do(t.Context(), Clients{}); changed || err != nil || len(first[0].Needs) > 0 {
+		t.Fatalf("the service is asked before its first start: %v", err)
+	}
+	values["port"] = int64(1)
 	if again := in.options(region); again[0].Hash != first[0].Hash {
 		t.Error("an option that is never stored changes the hash")
 	}
-	in.Options["region"]["request_worker_count"] = int64(16)
-	if again := in.options(region); again[0].Hash == first[0].Hash {
-		t.Error("a changed option does not change the hash")
+	// Ours moved: the stored value would win over the file.
+	values["request_worker_count"] = int64(16)
+	in.Recorded = map[string]string{"options/region": first[0].Hash}
+	moved := in.options(region)
+	if moved[0].Hash == first[0].Hash || !slices.Equal(moved[0].Needs, []string{"keystone"}) {
+		t.Error("a changed option is not stored")
 	}
-	// Taken back by its owner: what was stored once must follow.
-	in.Chosen, in.Recorded = nil, map[string]string{"options/region": "x"}
-	if got := in.options(region); len(got) != 1 {
-		t.Error("a choice that was taken back stays in the identity service")
+	// Chosen before the first start: the ConfigMap was there before the cloud.
+	in.Recorded, in.Chosen = nil, map[string]map[string]any{"region": {"request_worker_count": int64(16)}}
+	if chosen := in.options(region); !slices.Equal(chosen[0].Follows, []string{"endpoints/region"}) {
+		t.Errorf("%+v", chosen[0].Follows)
 	}
 }
 
-func TestStored(t *testing.T) {
-	for option, want := range map[string]bool{"request_worker_count": true, "port": false, "ssl_keyfile": false, "admin_password": false, "api_server": true} {
-		if Stored(option) != want {
-			t.Errorf("Stored(%q) = %v", option, !want)
+func TestWhatIsStoredWhere(t *testing.T) {
+	cluster, order := everything()
+	for _, c := range []struct {
+		component, service  string
+		options, chosen     map[string]any
+		own, shared, owners map[string]any
+	}{
+		{component: "region", service: "region2", options: map[string]any{"default_mtu": 1, "port_v2": 2, "time_zone": "UTC"}, own: map[string]any{"default_mtu": 1}},
+		{component: "region", service: "region2", chosen: map[string]any{"time_zone": "UTC", "log_level": "debug"}, shared: map[string]any{"time_zone": "UTC"}},
+		{component: "keystone", service: "keystone", chosen: map[string]any{"expiration": 60, "key_repository": "/x"}, own: map[string]any{"token_expiration_seconds": 60}},
+		{component: "glance", service: "glance", chosen: map[string]any{"bind_port": 1, "scrub_time": 5}, own: map[string]any{"pending_delete_expire_seconds": 5}},
+		// The scheduler reads region's record: what region says there is region's.
+		{component: "scheduler", service: "region2", options: map[string]any{"request_worker_count": 8, "scheduler_port": 30887}, chosen: map[string]any{"sku_refresh_interval": "1h"},
+			owners: map[string]any{"request_worker_count": 16}, own: map[string]any{"scheduler_port": 30887, "sku_refresh_interval": "1h"}},
+		{component: "baremetal-agent", service: "baremetal", options: map[string]any{"auto_register_baremetal": false, "zone": "z"}, own: map[string]any{"auto_register_baremetal": false}},
+		{component: "kubeserver", service: "k8s", options: map[string]any{"https_port": 1, "running_mode": "x"}, own: map[string]any{"https_port": 1}},
+		{component: "host", options: map[string]any{"host_cpu_passthrough": true}},
+		{component: "lbagent", options: map[string]any{"data_preserve_n": 1}},
+		{component: "esxi-agent", options: map[string]any{"image_cache_limit": 1}},
+		{component: "onecloud-service-operator", options: map[string]any{"sync_period": 1}},
+		{component: "itsm", options: map[string]any{"server.port": 1}},
+	} {
+		r := cluster.Components[c.component]
+		if got := storedIn(r.Component); got != c.service {
+			t.Errorf("%s is stored in %q, want %q", c.component, got, c.service)
+		}
+		all := maps.Clone(c.options)
+		if all == nil {
+			all = map[string]any{}
+		}
+		maps.Copy(all, c.chosen)
+		in := Input{
+			Cluster: cluster, Order: order, Options: map[string]map[string]any{c.component: all}, Chosen: map[string]map[string]any{c.component: c.chosen},
+		}
+		if c.owners != nil {
+			in.Options["region"] = c.owners
+		}
+		if c.service == "" {
+			if got := in.options(r); got != nil {
+				t.Errorf("%s: %+v", c.component, got)
+			}
+			continue
+		}
+		own, shared := in.stored(r)
+		if diff := cmp.Diff(orEmpty(c.own), own) + cmp.Diff(orEmpty(c.shared), shared); diff != "" {
+			t.Errorf("%s: %s", c.component, diff)
 		}
 	}
+}
+
+func orEmpty(m map[string]any) map[string]any {
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
 }

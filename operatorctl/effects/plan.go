@@ -27,9 +27,8 @@ type Input struct {
 	Credentials component.Credentials
 	// Salt keeps the hashes in status from telling anything about the secrets in them.
 	Salt string
-	// Options are the values in the components' ConfigMaps, Chosen the components where people changed one.
-	Options map[string]map[string]any
-	Chosen  map[string]bool
+	// Options are the values in the components' ConfigMaps, Chosen those of them that people set.
+	Options, Chosen map[string]map[string]any
 	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.
 	ClientCertificate identity.Certificate
 	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.

@@ -6,14 +6,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"text/template"
-
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/templates/services"
@@ -25,6 +21,9 @@ type conf struct {
 	secret map[string][]byte
 	hash   string
 }
+
+// ConfigSuffix ends the name of the Secret that holds a component's files: <cluster>-<component>-config.
+const ConfigSuffix = "-config"
 
 // plainKey is the key of a ConfigMap that holds a whole file. It is never the name of an option.
 const plainKey = "config"
@@ -49,7 +48,7 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 		if err != nil {
 			return conf{}, err
 		}
-		out.secret = map[string][]byte{fileName(c): []byte(text)}
+		out.secret = map[string][]byte{FileName(c): []byte(text)}
 	case c.Config.Plain != "":
 		text, err := plain(c.Config.Plain, in)
 		if err != nil {
@@ -61,13 +60,13 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 		} else {
 			out.public[plainKey] = text
 		}
-		seen[fileName(c)] = []byte(text)
+		seen[FileName(c)] = []byte(text)
 	default:
-		public, file, err := options(c, in, theirs)
+		public, file, err := compose(c, in, theirs)
 		if err != nil {
 			return conf{}, err
 		}
-		out.public, out.secret = public, map[string][]byte{fileName(c): file}
+		out.public, out.secret = public, map[string][]byte{FileName(c): file}
 	}
 	if c.Config.Files != nil {
 		if out.secret == nil {
@@ -80,76 +79,6 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 	maps.Copy(seen, out.secret)
 	out.hash = hash(seen)
 	return out, nil
-}
-
-// options gives the ConfigMap's data, less the keys that people have taken over, and the composed file. Ours give way to theirs, theirs
-// to the secrets.
-func options(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
-	ours, secrets := own(c, in)
-	public := map[string]string{}
-	all := map[string]any{}
-	for key, value := range ours {
-		if value == nil {
-			continue
-		}
-		all[key] = value
-		if _, taken := theirs[key]; taken {
-			continue
-		}
-		text, err := optionText(value)
-		if err != nil {
-			return nil, nil, fmt.Errorf("option %s: %w", key, err)
-		}
-		public[key] = text
-	}
-	for key, text := range theirs {
-		if key == plainKey {
-			continue
-		}
-		value, err := OptionValue(text)
-		if err != nil {
-			return nil, nil, fmt.Errorf("option %s in ConfigMap %s is no YAML: %w", key, in.Cluster.Object(c.Name), err)
-		}
-		all[key] = value
-	}
-	maps.Copy(all, secrets)
-	if c.Config.Properties {
-		return public, properties(all), nil
-	}
-	file, err := fileText(all)
-	if err != nil {
-		return nil, nil, fmt.Errorf("writing %s: %w", fileName(c), err)
-	}
-	return public, file, nil
-}
-
-// own options of a component, in the open and secret.
-func own(c component.Component, in component.Inputs) (public, secret map[string]any) {
-	public, secret = groups(c, in)
-	if c.Config.Options != nil {
-		maps.Copy(public, c.Config.Options(in))
-	}
-	if c.Config.Secrets != nil {
-		maps.Copy(secret, c.Config.Secrets(in))
-	}
-	return public, secret
-}
-
-// Options are those we give a component, as they stand in its ConfigMap, and the names of those we give it in secret.
-func Options(r component.Resolved, in component.Inputs) (public map[string]string, secret []string, err error) {
-	in.Self = r
-	public, _, err = options(r.Component, in, nil)
-	_, secrets := own(r.Component, in)
-	return public, sorted(secrets), err
-}
-
-// properties are options as programs in Java read them.
-func properties(all map[string]any) []byte {
-	var b bytes.Buffer
-	for _, key := range sorted(all) {
-		fmt.Fprintf(&b, "%s=%v\n", key, all[key])
-	}
-	return b.Bytes()
 }
 
 // groups are the options that many services share, public and secret.
@@ -197,20 +126,6 @@ func base(public map[string]any, in component.Inputs) {
 	}
 }
 
-// optionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
-func optionText(value any) (string, error) {
-	switch value.(type) {
-	case []string, []any, map[string]any:
-		b, err := json.Marshal(value)
-		return string(b), err
-	}
-	if text, ok := plainScalar(value); ok {
-		return text, nil
-	}
-	b, err := yaml.Marshal(value)
-	return strings.TrimSuffix(string(b), "\n"), err
-}
-
 func plain(name string, in component.Inputs) (string, error) {
 	t, err := template.New(name).Option("missingkey=error").ParseFS(services.FS, name)
 	if err != nil {
@@ -223,7 +138,8 @@ func plain(name string, in component.Inputs) (string, error) {
 	return b.String(), nil
 }
 
-func fileName(c component.Component) string {
+// FileName is the name of a component's configuration file, and its key in the Secret (or its path, where the ConfigMap itself is mounted).
+func FileName(c component.Component) string {
 	if c.Config.File != "" {
 		return c.Config.File
 	}

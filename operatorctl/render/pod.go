@@ -134,7 +134,7 @@ func command(in component.Inputs) []string {
 	case len(c.Workload.EECommand) > 0 && slices.Contains(c.Image.EEFor, in.Cluster.Edition):
 		return c.Workload.EECommand
 	case c.Workload.Command == nil:
-		return []string{"/opt/yunion/bin/" + c.Name, "--config", confDir + "/" + fileName(c)}
+		return []string{"/opt/yunion/bin/" + c.Name, "--config", confDir + "/" + FileName(c)}
 	case len(c.Workload.Command) == 0:
 		return nil
 	}

@@ -39,7 +39,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 		o.ConfigMaps = append(o.ConfigMaps, &corev1.ConfigMap{ObjectMeta: meta(in, ""), Data: conf.public})
 	}
 	if conf.secret != nil {
-		o.Secrets = append(o.Secrets, &corev1.Secret{ObjectMeta: meta(in, "-config"), Type: corev1.SecretTypeOpaque, Data: conf.secret})
+		o.Secrets = append(o.Secrets, &corev1.Secret{ObjectMeta: meta(in, ConfigSuffix), Type: corev1.SecretTypeOpaque, Data: conf.secret})
 	}
 	if o.Workload, err = workload(in, conf); err != nil {
 		return component.Objects{}, fmt.Errorf("rendering %s: %w", r.Name, err)

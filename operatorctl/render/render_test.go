@@ -65,7 +65,7 @@ func TestBadOptionNamesItself(t *testing.T) {
 	cluster := resolved(t, base+"/cr.yaml")
 	in := component.Inputs{Cluster: cluster, Options: map[string]map[string]string{"logger": {"port": "[1"}}}
 	_, err := render.Component(cluster.Components["logger"], in)
-	if err == nil || !strings.Contains(err.Error(), "option port in ConfigMap default-logger") {
+	if err == nil || !strings.Contains(err.Error(), `ConfigMap default-logger: option "port" must be a whole number`) {
 		t.Errorf("got %v", err)
 	}
 }

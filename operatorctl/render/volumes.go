@@ -75,17 +75,17 @@ func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTem
 // configVolume: a file with secrets comes from the Secret, one without from the ConfigMap, several of both kinds from a projection.
 func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
 	k := in.Self.Config
-	owner, path := in.Self.Component, fileName(in.Self.Component)
+	owner, path := in.Self.Component, FileName(in.Self.Component)
 	if k.Of != "" {
 		owner = in.Cluster.Components[k.Of].Component
 	}
-	item := corev1.KeyToPath{Key: fileName(owner), Path: path}
+	item := corev1.KeyToPath{Key: FileName(owner), Path: path}
 	object := in.Cluster.Object(owner.Name)
 	if owner.Config.Plain == "" {
-		v := secretVolume(object + "-config")
+		v := secretVolume(object + ConfigSuffix)
 		v.Secret.Items = []corev1.KeyToPath{item}
 		for _, name := range sorted(c.secret) {
-			if name != fileName(owner) {
+			if name != FileName(owner) {
 				v.Secret.Items = append(v.Secret.Items, corev1.KeyToPath{Key: name, Path: name})
 			}
 		}
@@ -99,7 +99,7 @@ func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
 	}
 	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: object}, Items: plainFile}},
-		{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: object + "-config"}}},
+		{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: object + ConfigSuffix}}},
 	}}}
 }
 

@@ -19,6 +19,7 @@ import (
 const (
 	ReasonDisabled       = "Disabled"
 	ReasonInvalid        = "InvalidSpec"
+	ReasonInvalidOption  = "InvalidOption"
 	ReasonNotApplied     = "NotApplied"
 	ReasonDependencies   = "WaitingForComponents"
 	ReasonEffectPending  = "EffectPending"
@@ -49,6 +50,8 @@ type Observed struct {
 	Resolved component.Resolved
 	// Problem is why it cannot be rendered, Refused why the API server did not take it.
 	Problem, Refused string
+	// InvalidOptions says which options in its ConfigMap its service would not take.
+	InvalidOptions string
 	// RefusedReason is the reason of Refused in a word, NotApplied when empty.
 	RefusedReason string
 	// Kept is what stays as it is though the spec says otherwise.
@@ -80,6 +83,9 @@ type Effect struct {
 func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)
+	if o.InvalidOptions != "" && o.Resolved.Enabled {
+		s.State, s.Reason, s.Message = invalidOption(o, s)
+	}
 	s.BlockedBy = blockedBy(o, s)
 	if w := o.Workload; w != nil && o.Resolved.Enabled {
 		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
@@ -154,6 +160,14 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 		}
 	}
 	return well, reason, message
+}
+
+// invalidOption is the state of a component with an option that its service would not take. What else is wrong with it comes first.
+func invalidOption(o Observed, s v1alpha1.ComponentStatus) (v1alpha1.State, string, string) {
+	if s.State == v1alpha1.Degraded {
+		return s.State, s.Reason, s.Message + "; " + o.InvalidOptions
+	}
+	return v1alpha1.Degraded, ReasonInvalidOption, o.InvalidOptions
 }
 
 func paused(o Observed) (v1alpha1.State, string, string) {
