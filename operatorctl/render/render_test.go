@@ -20,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/templates"
-	"yunion.io/x/ocadm/test/standin/profile"
 )
 
 // one renders a single component of a case.
@@ -230,34 +229,6 @@ func TestHelloExample(t *testing.T) {
 	cluster, err := resolve.Cluster(cr, f)
 	if err != nil || cluster.Components["hello"].Why != "disabled in spec" {
 		t.Errorf("%v, %q", err, cluster.Components["hello"].Why)
-	}
-}
-
-// Every option is one that the program knows: the stand-in's table refuses others, where the real services are silent.
-func TestOptionsAreKnown(t *testing.T) {
-	for _, c := range []string{"testdata/ce/cr.yaml", "testdata/cmp/cr.yaml", "testdata/choices/cr.yaml"} {
-		cluster := resolved(t, c)
-		for name, r := range cluster.Components {
-			if r.Config == nil || r.Config.Plain != "" || r.Config.Of != "" || r.Config.Sealed != "" || r.Config.Properties {
-				continue
-			}
-			o, err := render.Component(r, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			known := profile.Lookup(name).Schema()
-			for _, file := range o.Secrets[0].(*corev1.Secret).Data {
-				options := map[string]any{}
-				if err := yaml.Unmarshal(file, &options); err != nil {
-					t.Fatal(err)
-				}
-				for k := range options {
-					if _, ok := known[k]; !ok {
-						t.Errorf("%s does not know option %s", name, k)
-					}
-				}
-			}
-		}
 	}
 }
 
