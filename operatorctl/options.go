@@ -68,16 +68,14 @@ func (p *pass) invalidOptions(name string, problems []*options.Problem, running 
 	for _, problem := range problems[:min(len(problems), shownProblems)] {
 		what = append(what, problem.Error())
 	}
-	text := fmt.Sprintf("ConfigMap %s: %s", p.cluster.Object(name), strings.Join(what, "; "))
 	if more := len(problems) - len(what); more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
+		what = append(what, fmt.Sprintf("and %d more", more))
 	}
+	until := "it is left out until it is corrected or removed"
 	if running {
-		text += ". The pods keep the configuration they have until this is corrected or removed"
-	} else {
-		text += ". It is left out until it is corrected or removed"
+		until = "the pods keep the configuration they have until it is corrected or removed"
 	}
-	return text
+	return fmt.Sprintf("ConfigMap %s: %s; %s", p.cluster.Object(name), strings.Join(what, "; "), until)
 }
 
 // planEffects lists what this pass has to do outside Kubernetes. chosen are the options that people set, by component.

@@ -83,9 +83,6 @@ type Effect struct {
 func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)
-	if o.InvalidOptions != "" && o.Resolved.Enabled {
-		s.State, s.Reason, s.Message = invalidOption(o, s)
-	}
 	s.BlockedBy = blockedBy(o, s)
 	if w := o.Workload; w != nil && o.Resolved.Enabled {
 		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
@@ -100,6 +97,10 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 	}
 	if !o.Resolved.Enabled {
 		s.Version = ""
+	}
+	if o.InvalidOptions != "" && o.Resolved.Enabled {
+		s.State, s.Reason, s.Message = invalidOption(o, s)
+		s.BlockedBy = nil
 	}
 	s.Message = clip(s.Message)
 	s.Since = metav1.NewTime(o.Now.Truncate(time.Second))

@@ -103,6 +103,13 @@ func TestComponent(t *testing.T) {
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"suspended", status.Observed{Resolved: cron}, &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: new(true)}}, nil,
 			v1alpha1.Degraded, status.ReasonStalled, "the CronJob is suspended"},
+		{"invalid option", status.Observed{InvalidOptions: "ConfigMap default-glance: …"}, deployment(1, 1, 1, 1, 1, 1), nil,
+			v1alpha1.Degraded, status.ReasonInvalidOption, "ConfigMap default-glance: …"},
+		{"invalid option, not up yet", status.Observed{InvalidOptions: "bad", BlockedBy: []string{"keystone"}}, nil, nil,
+			v1alpha1.Degraded, status.ReasonInvalidOption, "bad"},
+		{"invalid option and worse", status.Observed{InvalidOptions: "bad", Refused: "field is immutable"}, nil, nil,
+			v1alpha1.Degraded, status.ReasonNotApplied, "field is immutable; bad"},
+		{"invalid option of what is off", status.Observed{Resolved: off, InvalidOptions: "bad"}, nil, nil, v1alpha1.Disabled, status.ReasonDisabled, "not in edition ce"},
 		{"only a record", status.Observed{Resolved: record}, nil, nil, v1alpha1.Available, status.ReasonConfigurations, ""},
 		{"paused", status.Observed{Paused: true}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonPaused, "paused by annotation onecloud.yunion.io/paused"},
 	} {
@@ -137,6 +144,15 @@ func TestVersionMovesWhenItServes(t *testing.T) {
 	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), nil)
 	if s := status.Component(o); s.Version != "v2" || s.State != v1alpha1.Available || !s.Since.Time.Equal(t0) {
 		t.Errorf("afterwards: %+v", s)
+	}
+}
+
+// An invalid option holds the configuration, not a new version.
+func TestVersionMovesWithAnInvalidOption(t *testing.T) {
+	o := status.Observed{Name: "glance", Resolved: service(), Now: t0, InvalidOptions: "bad", Previous: &v1alpha1.ComponentStatus{State: v1alpha1.Degraded, Version: "v1"}}
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), nil)
+	if s := status.Component(o); s.Version != "v2" || s.State != v1alpha1.Degraded {
+		t.Errorf("%s %s", s.Version, s.State)
 	}
 }
 

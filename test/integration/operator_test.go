@@ -41,6 +41,7 @@ func TestOperator(t *testing.T) {
 		{"drift is healed with one write", (*rig).drift},
 		{"what was deleted comes back with one write", (*rig).deleted},
 		{"people's options are kept", (*rig).options},
+		{"an invalid option is told and changes nothing", (*rig).invalidOption},
 		{"a component is switched off and on", (*rig).disable},
 		{"a component that is off by default comes and goes", (*rig).optional},
 		{"a crash is told", (*rig).crash},
@@ -232,7 +233,7 @@ func (r *rig) options() {
 	starts := r.pods.Starts("default-region")
 	cm := &corev1.ConfigMap{}
 	r.get(cm, "default-region")
-	cm.Data["snapshot_expire_days"] = "7"
+	cm.Data["keep_deleted_snapshot_days"] = "7"
 	cm.Data["request_worker_count"] = "16"
 	passes, _ := r.passes()
 	if err := r.client.Update(r.t.Context(), cm, client.FieldOwner("kubectl-edit")); err != nil {
@@ -251,13 +252,13 @@ func (r *rig) options() {
 	r.get(cm, "default-region")
 	s := &corev1.Secret{}
 	r.get(s, "default-region-config")
-	for _, option := range []string{"snapshot_expire_days: 7", "request_worker_count: 16"} {
+	for _, option := range []string{"keep_deleted_snapshot_days: 7", "request_worker_count: 16"} {
 		if !strings.Contains(string(s.Data["region.conf"]), option) {
 			r.t.Errorf("the file lacks %q", option)
 		}
 	}
-	if cm.Data["snapshot_expire_days"] != "7" || cm.Data["request_worker_count"] != "16" {
-		r.t.Errorf("the options are %q and %q", cm.Data["snapshot_expire_days"], cm.Data["request_worker_count"])
+	if cm.Data["keep_deleted_snapshot_days"] != "7" || cm.Data["request_worker_count"] != "16" {
+		r.t.Errorf("the options are %q and %q", cm.Data["keep_deleted_snapshot_days"], cm.Data["request_worker_count"])
 	}
 	// A service takes the stored value, whatever its file says: the change must be there, too.
 	id, _ := r.identity()
@@ -296,11 +297,11 @@ func (r *rig) disable() {
 	}
 }
 
-// crash: an option that the service refuses makes it Degraded with the reason; taking it back heals it.
+// crash: an option that a person vouches for and the service refuses makes it Degraded with the reason; taking it back heals it.
 func (r *rig) crash() {
 	cm := &corev1.ConfigMap{}
 	r.get(cm, "default-logger")
-	r.edit(cm, `{"data":{"no_such_option":"1"}}`)
+	r.edit(cm, `{"metadata":{"annotations":{"onecloud.yunion.io/accept-options":"no_such_option"}},"data":{"no_such_option":"1"}}`)
 	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
 		cr, ok := o.(*v1alpha1.OnecloudCluster)
 		if !ok {

@@ -71,7 +71,7 @@ func LogChanges(changed map[string][2]any) {
 // SyncOptions merges the stored configuration of the service and of "common" over the file, and uploads the merge.
 // Before keystone lets it read, or before the service is registered, the file stands.
 func (c *Client) SyncOptions(ctx context.Context, file config.Values, p profile.Profile) config.Values {
-	ownID, own, ownErr := c.stored(ctx, p.Type)
+	ownID, own, ownErr := c.stored(ctx, p.StoredIn)
 	commonID, common, commonErr := c.stored(ctx, "common")
 	for _, err := range []error{ownErr, commonErr} {
 		if err != nil {

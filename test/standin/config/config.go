@@ -25,6 +25,9 @@ const (
 	Number Kind = "int"
 	Flag   Kind = "bool"
 	List   Kind = "list"
+	// Decimal is a number, kept as it is written; Map is a mapping of words.
+	Decimal Kind = "decimal"
+	Map     Kind = "map"
 )
 
 // Schema names every option a program accepts.
@@ -147,6 +150,13 @@ func Convert(kind Kind, raw any) (any, error) {
 	switch kind {
 	case List:
 		return convertList(raw)
+	case Map:
+		return convertMap(raw)
+	case Decimal:
+		if _, err := strconv.ParseFloat(scalar(raw), 64); err != nil {
+			return nil, fmt.Errorf("%w: %v is no number", errType, raw)
+		}
+		return scalar(raw), nil
 	case Number:
 		if f, ok := raw.(float64); ok && f == float64(int64(f)) {
 			return int64(f), nil
@@ -168,6 +178,14 @@ func Convert(kind Kind, raw any) (any, error) {
 		return nil, fmt.Errorf("%w: want one value", errType)
 	}
 	return scalar(raw), nil
+}
+
+func convertMap(raw any) (any, error) {
+	m, ok := raw.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: want a mapping", errType)
+	}
+	return m, nil
 }
 
 func convertList(raw any) (any, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	schema := config.NewSchema("region port:int enable_ssl:bool formats:list")
+	schema := config.NewSchema("region port:int enable_ssl:bool formats:list ratio:decimal names:map")
 	for _, tc := range []struct {
 		name, file, err string
 		want            config.Values
@@ -20,6 +20,9 @@ func TestParse(t *testing.T) {
 			want: config.Values{"region": "region0", "port": int64(30888), "enable_ssl": true, "formats": []string{"qcow2", "vmdk"}}},
 		{name: "quoted", file: `{"port": "30888", "enable_ssl": "true"}`, want: config.Values{"port": int64(30888), "enable_ssl": true}},
 		{name: "lines", file: "# comment\nregion = region0\nport = '1'\n", want: config.Values{"region": "region0", "port": int64(1)}},
+		{name: "numbers and mappings", file: "ratio: 1.50\nnames: {en: Cloud}\n", want: config.Values{"ratio": "1.5", "names": map[string]any{"en": "Cloud"}}},
+		{name: "no number", file: "ratio: much\n", err: "Parse configuration file: Misformated line: ratio: much"},
+		{name: "no mapping", file: "names: Cloud\n", err: "Parse configuration file: Misformated line: names: Cloud"},
 		{name: "wrong type", file: "region: region0\nport: many\n", err: "Parse configuration file: Misformated line: region: region0"},
 		{name: "list for a word", file: "region: [a]\n", err: "Parse configuration file: Misformated line: region: [a]"},
 		{name: "unknown", file: "regon: x\n", err: `Parse configuration file: unknown option "regon" in f (the real service ignores it in silence)`},

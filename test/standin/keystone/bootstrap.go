@@ -87,7 +87,7 @@ func assignRole(ctx context.Context, s *store.Store, user, project, role string)
 
 // MergeOptions puts keystone's own stored configuration over its file and stores the merge, as every service does.
 func MergeOptions(ctx context.Context, s *store.Store, file config.Values, p profile.Profile) (config.Values, error) {
-	own, ownID, err := storedOptions(ctx, s, p.Type)
+	own, ownID, err := storedOptions(ctx, s, p.StoredIn)
 	if err != nil {
 		return nil, err
 	}

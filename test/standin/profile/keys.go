@@ -2,7 +2,7 @@
 
 package profile
 
-// Groups of options. Add what a configuration of ours, or a user's edit in a test, needs; leave out what nobody sets.
+// Groups of options of the programs whose own are not known (templates/services/options has the others).
 const (
 	tlsKeys = `enable_ssl:bool ssl_ca_certs ssl_certfile ssl_keyfile`
 
@@ -27,16 +27,7 @@ const (
 		non_default_domain_projects:bool customized_private_prefixes:list global_http_proxy global_https_proxy
 		ignore_nonrunning_guests:bool enable_cloud_shell:bool`
 
-	// fileOnlyKeys never reach keystone: the file decides.
-	fileOnlyKeys = `region address port port_v2 admin_port scheduler_port https_port ws_port auth_url
-		admin_user admin_password admin_domain admin_project admin_project_domain
-		enable_ssl ssl_ca_certs ssl_certfile ssl_keyfile tls_cert_file tls_private_key_file
-		sql_connection clickhouse auto_sync_table exit_after_db_init db_engine
-		lockman_method etcd_endpoints etcd_username etcd_password etcd_use_tls etcd_skip_tls_verify etcd_cacert etcd_cert etcd_key
-		is_slave_node log_level temp_path session_endpoint_type bootstrap_admin_user_password reset_admin_user_password
-		fernet_key_repository executor_socket_path deploy_server_socket_path zone listen_interface`
-
-	hostKeys = `disable_security_group:bool manage_ntp_configuration:bool host_cpu_passthrough:bool default_qemu_version
-		disable_local_vpc:bool s3_endpoint s3_use_ssl:bool s3_access_key s3_secret_key hostname networks:list servers_path
-		image_cache_path image_cache_limit:int local_image_path:list rack slots ovn_south_database ovn_encap_ip_detection_method`
+	// nodeKeys may stand in a compute node's own file.
+	nodeKeys = `hostname networks:list servers_path listen_interface s3_use_ssl:bool image_cache_path image_cache_limit:int local_image_path:list
+		rack slots ovn_south_database ovn_encap_ip_detection_method zone`
 )

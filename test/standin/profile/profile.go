@@ -7,6 +7,7 @@ package profile
 import (
 	"slices"
 
+	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/test/standin/config"
 )
 
@@ -55,7 +56,11 @@ type Profile struct {
 	// SecondPortKey and SecondPort, when set, are a second listener (keystone's admin port, apigateway's web sockets).
 	SecondPortKey string
 	SecondPort    int
-	// Options are the keys accepted beyond the groups.
+	// StoredIn is the type of the service under which keystone keeps its options: "" is Type, "-" none.
+	StoredIn string
+	// Table is the component whose options it knows (templates/services/options), "" = Name; a program without a table knows the groups.
+	Table string
+	// Options are the keys accepted beyond the table or the groups.
 	Options string
 	// Tables are created on sync, besides the program's own.
 	Tables []string
@@ -112,6 +117,12 @@ func complete(p Profile) Profile {
 			p.Type = p.Name
 		}
 	}
+	if p.Table == "" {
+		p.Table = p.Name
+	}
+	if p.StoredIn == "" {
+		p.StoredIn = p.Type
+	}
 	if p.PortKey == "" {
 		p.PortKey = "port"
 	}
@@ -126,6 +137,13 @@ func complete(p Profile) Profile {
 
 // Schema is every key the program accepts.
 func (p Profile) Schema() config.Schema {
+	if table, known := options.Of(p.Table); known {
+		schema := config.NewSchema(p.Options)
+		for name, o := range table {
+			schema[name] = kinds[o.Type]
+		}
+		return schema
+	}
 	groups := []string{tlsKeys, baseKeys, sharedKeys, p.Options}
 	if p.Role != Identity {
 		groups = append(groups, accountKeys)
@@ -136,14 +154,13 @@ func (p Profile) Schema() config.Schema {
 	return config.NewSchema(groups...)
 }
 
-// Shared tells whether an option lives in the configuration of the service "common".
-func Shared(key string) bool {
-	_, found := config.NewSchema(sharedKeys)[key]
-	return found
+var kinds = map[options.Type]config.Kind{
+	options.Text: config.Text, options.Int: config.Number, options.Uint: config.Number, options.Number: config.Decimal,
+	options.Bool: config.Flag, options.List: config.List, options.Ints: config.List, options.Map: config.Map,
 }
 
+// Shared tells whether an option lives in the configuration of the service "common".
+func Shared(key string) bool { return options.Shared(key) }
+
 // Stored tells whether keystone keeps an option; the others count from the file alone.
-func Stored(key string) bool {
-	_, never := config.NewSchema(fileOnlyKeys)[key]
-	return !never
-}
+func Stored(key string) bool { return options.Stored(key) }

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 		seen[name] = true
 		for key, kind := range p.Schema() {
 			switch kind {
-			case config.Text, config.Number, config.Flag, config.List:
+			case config.Text, config.Number, config.Decimal, config.Flag, config.List, config.Map:
 			default:
 				t.Errorf("%s: option %s has the unknown kind %q", name, key, kind)
 			}
