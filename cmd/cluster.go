@@ -34,7 +34,7 @@ func newCluster(a *app) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRCAdmin(a), newClusterDelete(a))
+	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterOptions(a), newClusterRCAdmin(a), newClusterDelete(a))
 	return c
 }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+func managed(manager string, op metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, FieldsV1: metav1.NewFieldsV1(fields)}
+}
+
+func TestServiceOptions(t *testing.T) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{v1alpha1.AnnotationAcceptOptions: "brand_new, other"},
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				managed("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:default_bandwith":{},"f:log_level":{},"f:brand_new":{},"f:syslog_token":{},"f:port":{}}}`),
+				managed("ocadm-operator", metav1.ManagedFieldsOperationApply, `{"f:data":{"f:region":{},"f:port":{}}}`),
+			},
+		},
+		Data: map[string]string{
+			"config": "an old file", "region": "region0", "default_bandwith": "1", "log_level": "loud", "brand_new": "1", "admin_password": "hunter2", "port": "30888",
+		},
+	}
+	got := map[string]ServiceOption{}
+	for _, o := range serviceOptions("region", cm) {
+		got[o.Name] = o
+	}
+	for _, want := range []struct{ name, kind, value, owner, problem string }{
+		{"region", "text", "region0", OwnerOperator, ""},
+		{"port", "int", "30888", OwnerPeople, ""},
+		{"default_bandwith", "", "1", OwnerPeople, `is not known to region; did you mean "default_bandwidth"?`},
+		{"log_level", "text", "loud", OwnerPeople, `must be one of debug, info, warn, error, not "loud"`},
+		{"brand_new", "", "1", OwnerPeople, ""},
+		{"admin_password", "text", "***", OwnerPeople, ""},
+		{"default_mtu", "int", "", "", ""},
+	} {
+		o, value := got[want.name], ""
+		if o.Value != nil {
+			value = *o.Value
+		}
+		if o.Type != want.kind || value != want.value || o.Owner != want.owner || o.Problem != want.problem {
+			t.Errorf("%s: %+v, value %q", want.name, o, value)
+		}
+	}
+	if _, file := got["config"]; file || len(got) < 200 {
+		t.Errorf("%d options, the old file among them: %v", len(got), file)
+	}
+	if list := serviceOptions("meter", cm); len(list) != len(cm.Data)-1 || list[0].Problem != "" {
+		t.Errorf("of a service whose options are not known: %+v", list)
+	}
+}
