@@ -98,9 +98,14 @@ func (s *Server) start(ctx context.Context, daemon, install string, o Options) e
 	data, initFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "init.sql")
 	s.log = filepath.Join(s.dir, "general.log")
 	s.Socket = filepath.Join(s.dir, "s")
+	// A server that starts removes what it takes for its own leftovers from the directory of temporary files: servers must not share one.
+	tmp := filepath.Join(s.dir, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
 	//nolint:gosec // programs of the distribution
 	out, err := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--user="+me.Username,
-		"--auth-root-authentication-method=normal", "--skip-test-db").CombinedOutput()
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--tmpdir="+tmp).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making a database directory: %w: %s", err, out)
 	}
@@ -108,7 +113,7 @@ func (s *Server) start(ctx context.Context, daemon, install string, o Options) e
 		return err
 	}
 	args := []string{
-		"--no-defaults", "--user=" + me.Username, "--datadir=" + data, "--socket=" + s.Socket, "--init-file=" + initFile,
+		"--no-defaults", "--user=" + me.Username, "--datadir=" + data, "--socket=" + s.Socket, "--init-file=" + initFile, "--tmpdir=" + tmp,
 		"--pid-file=" + filepath.Join(s.dir, "pid"), "--bind-address=" + s.Host, "--port=" + strconv.Itoa(s.Port),
 		"--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--max-connections=500",
