@@ -66,7 +66,7 @@ func (r *rig) pause() {
 func (r *rig) fix() {
 	cm := &corev1.ConfigMap{}
 	r.get(cm, "default-keystone")
-	r.edit(cm, `{"data":{"no_such_option":"1"}}`)
+	r.edit(cm, `{"metadata":{"annotations":{"onecloud.yunion.io/accept-options":"no_such_option"}},"data":{"no_such_option":"1"}}`)
 	r.state("keystone", func(c v1alpha1.ComponentStatus) bool {
 		return c.State == v1alpha1.Degraded && strings.Contains(c.Message, "CrashLoopBackOff")
 	})
