@@ -20,12 +20,12 @@ func TestServiceOptions(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{
 			Annotations: map[string]string{v1alpha1.AnnotationAcceptOptions: "brand_new, other"},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				managed("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:default_bandwith":{},"f:log_level":{},"f:brand_new":{},"f:syslog_token":{},"f:port":{}}}`),
+				managed("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:default_bandwdth":{},"f:log_level":{},"f:brand_new":{},"f:syslog_token":{},"f:port":{}}}`),
 				managed("ocadm-operator", metav1.ManagedFieldsOperationApply, `{"f:data":{"f:region":{},"f:port":{}}}`),
 			},
 		},
 		Data: map[string]string{
-			"config": "an old file", "region": "region0", "default_bandwith": "1", "log_level": "loud", "brand_new": "1", "admin_password": "hunter2", "port": "30888",
+			"config": "an old file", "region": "region0", "default_bandwdth": "1", "log_level": "loud", "brand_new": "1", "admin_password": "hunter2", "port": "30888",
 		},
 	}
 	got := map[string]ServiceOption{}
@@ -35,7 +35,7 @@ func TestServiceOptions(t *testing.T) {
 	for _, want := range []struct{ name, kind, value, owner, problem string }{
 		{"region", "text", "region0", OwnerOperator, ""},
 		{"port", "int", "30888", OwnerPeople, ""},
-		{"default_bandwith", "", "1", OwnerPeople, `is not known to region; did you mean "default_bandwidth"?`},
+		{"default_bandwdth", "", "1", OwnerPeople, `is not known to region; did you mean "default_bandwidth"?`},
 		{"log_level", "text", "loud", OwnerPeople, `must be one of debug, info, warn, error, not "loud"`},
 		{"brand_new", "", "1", OwnerPeople, ""},
 		{"admin_password", "text", "***", OwnerPeople, ""},

@@ -112,7 +112,7 @@ func TestValue(t *testing.T) {
 		{"keystone", "pwd_expired_notify_days", "[one]", nil, "must be a list of whole numbers such as [1, 7], not a list"},
 		{"region", "platform_names", `{"en": "Cloud"}`, map[string]string{"en": "Cloud"}, ""},
 		{"region", "platform_names", "Cloud", nil, `must be a mapping such as {"a": "b"}, not "Cloud"`},
-		{"region", "default_bandwith", "1", nil, `is not known to region; did you mean "default_bandwidth"?`},
+		{"region", "default_bandwdth", "1", nil, `is not known to region; did you mean "default_bandwidth"?`},
 		{"region", "default-bandwidth", "1", nil, `is not known to region; it is written "default_bandwidth"`},
 		{"region", "Default_Bandwidth", "1", nil, `is not known to region; it is written "default_bandwidth"`},
 		{"region", "flux_compensator", "1", nil, "is not known to region"},

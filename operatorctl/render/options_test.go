@@ -135,7 +135,7 @@ func TestInvalidOptionKeepsTheLastFile(t *testing.T) {
 	renamed := maps.Clone(choices)
 	delete(renamed, "request_worker_count") // one of ours: its default is back
 	delete(renamed, "default_bandwidth")
-	renamed["request_worker_cuont"], renamed["default_bandwith"] = "16", "2000"
+	renamed["request_worker_cuont"], renamed["default_bandwdth"] = "16", "2000"
 	for name, c := range map[string]struct {
 		theirs   map[string]string
 		problems []string
@@ -144,7 +144,7 @@ func TestInvalidOptionKeepsTheLastFile(t *testing.T) {
 		"another with it":  {with(map[string]string{"default_mtu": "9000", "enable_ssl": "perhaps"}), []string{`option "enable_ssl" must be true or false, not "perhaps"`}},
 		"one of ours":      {with(map[string]string{"port": "many"}), []string{`option "port" must be a whole number, not "many"`}},
 		"secret":           {with(map[string]string{"admin_password": "hunter2"}), []string{`option "admin_password" is a secret that the operator sets`}},
-		"misspelt in turn": {renamed, []string{`option "default_bandwith" is not known to region; did you mean "default_bandwidth"?`, `option "request_worker_cuont" is not known to region; did you mean "request_worker_count"?`}},
+		"misspelt in turn": {renamed, []string{`option "default_bandwdth" is not known to region; did you mean "default_bandwidth"?`, `option "request_worker_cuont" is not known to region; did you mean "request_worker_count"?`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, held, problems := check(t, c.theirs, render.Live{File: good, Data: with(ours)})

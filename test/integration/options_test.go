@@ -26,8 +26,8 @@ func (r *rig) invalidOption() {
 	r.get(secret, "default-region-config")
 	r.get(cm, "default-region")
 	passes, _ := r.passes()
-	r.edit(cm, `{"data":{"default_bandwith":"2000","default_mtu":"much","request_worker_count":"32"}}`)
-	message := r.untilInvalid("region", `option "default_bandwith" is not known to region; did you mean "default_bandwidth"?`)
+	r.edit(cm, `{"data":{"default_bandwdth":"2000","default_mtu":"much","request_worker_count":"32"}}`)
+	message := r.untilInvalid("region", `option "default_bandwdth" is not known to region; did you mean "default_bandwidth"?`)
 	if !strings.HasPrefix(message, "ConfigMap default-region: ") || !strings.Contains(message, `option "default_mtu" must be a whole number, not "much"`) {
 		r.t.Errorf("status says %q", message)
 	}
@@ -45,7 +45,7 @@ func (r *rig) invalidOption() {
 	}
 	r.untilTold("region is Degraded: ConfigMap default-region")
 
-	r.edit(cm, `{"data":{"default_bandwith":null,"default_bandwidth":"2000","default_mtu":"1400","time_zone":"UTC"}}`)
+	r.edit(cm, `{"data":{"default_bandwdth":null,"default_bandwidth":"2000","default_mtu":"1400","time_zone":"UTC"}}`)
 	r.until(&appsv1.Deployment{}, "default-region", func(o client.Object) (bool, string) {
 		d, ok := o.(*appsv1.Deployment)
 		return ok && d.Generation > before.Generation && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 1, "the pods have not followed"
@@ -101,7 +101,9 @@ func (r *rig) untilTold(note string) {
 	if err := r.client.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		r.t.Fatal(err)
 	}
-	told := func(e *eventsv1.Event) bool { return e.Reason == status.ReasonInvalidOption && strings.HasPrefix(e.Note, note) }
+	told := func(e *eventsv1.Event) bool {
+		return e.Reason == status.ReasonInvalidOption && strings.HasPrefix(e.Note, note)
+	}
 	if slices.ContainsFunc(all.Items, func(e eventsv1.Event) bool { return told(&e) }) {
 		return
 	}
