@@ -18,7 +18,7 @@ import (
 )
 
 // told are the events so far that name a reason.
-func (b *bench) told(reason string) []string {
+func (b *bench) toldOf(reason string) []string {
 	var out []string
 	for {
 		select {
@@ -55,7 +55,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	if !strings.Contains(good, "action_log_exceed_count: 10") {
 		t.Fatal(good)
 	}
-	b.told("")
+	b.toldOf("")
 	for _, c := range []struct{ patch, says string }{
 		{`{"data":{"action_log_exceed_cuont":"20"}}`,
 			`ConfigMap default-logger: option "action_log_exceed_cuont" is not known to logger; did you mean "action_log_exceed_count"?; the pods keep`},
@@ -67,14 +67,14 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 		if s.State != v1alpha1.Degraded || s.Reason != status.ReasonInvalidOption || !strings.Contains(s.Message, c.says) {
 			t.Errorf("%s %s: %s", s.State, s.Reason, s.Message)
 		}
-		if events := b.told(status.ReasonInvalidOption); len(events) != 1 || !strings.Contains(events[0], "logger is Degraded") {
+		if events := b.toldOf(status.ReasonInvalidOption); len(events) != 1 || !strings.Contains(events[0], "logger is Degraded") {
 			t.Errorf("events %q", events)
 		}
 		if diff := cmp.Diff(good, b.config("logger")); diff != "" {
 			t.Errorf("the pods would roll: %s", diff)
 		}
 		b.reconcile() // and says it once
-		if events := b.told(status.ReasonInvalidOption); len(events) > 0 {
+		if events := b.toldOf(status.ReasonInvalidOption); len(events) > 0 {
 			t.Errorf("told again: %q", events)
 		}
 		if s := b.component("yunionconf"); s.Reason == status.ReasonInvalidOption {
