@@ -27,6 +27,8 @@ type Status struct {
 	// Message says why it is not.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
+	// Certificates of the services, as the operator sees them.
+	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 }
 
 // Get reads the status of a cloud.
@@ -47,6 +49,7 @@ func statusOf(object map[string]any) (Status, error) {
 	s := Status{
 		Name: cr.Name, Namespace: cr.Namespace, Version: cr.Spec.Version, Running: cr.Status.Version,
 		Phase: string(cr.Status.Phase), Components: cr.Status.Components,
+		Certificates: cr.Status.Certificates,
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -149,8 +150,8 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		state = "ready"
 	}
 	available, all := s.Counts()
-	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available\n\n",
-		s.Namespace, s.Name, orDash(s.Version), state, available, all); err != nil {
+	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available\n%s\n",
+		s.Namespace, s.Name, orDash(s.Version), state, available, all, certificates(s.Certificates)); err != nil {
 		return err
 	}
 	var rows [][]string
@@ -169,6 +170,23 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		return nil
 	}
 	return ui.Table(w, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
+}
+
+// certificates is a line about them, with its end; empty where the operator has not said anything.
+func certificates(c v1alpha1.CertificatesStatus) string {
+	if c.NotAfter.IsZero() {
+		return ""
+	}
+	line := "certificates end " + c.NotAfter.UTC().Format(time.DateOnly) + ", their CA " + c.CANotAfter.UTC().Format(time.DateOnly)
+	switch {
+	case c.Message != "":
+		line += ": " + c.Message
+	case c.Supplied:
+		line += "; you supply them"
+	case !c.RenewAt.IsZero():
+		line += "; renewed " + c.RenewAt.UTC().Format(time.DateOnly)
+	}
+	return line + "\n"
 }
 
 func orDash(s string) string {

@@ -32,6 +32,10 @@ type certificates struct {
 	etcdClient identity.Certificate
 	// spare is a key that was made beside the CA's, nil where there is none.
 	spare crypto.Signer
+	// authorities by the Secret that holds them.
+	authorities map[string]authority
+	// told is what the status says of them.
+	told v1alpha1.CertificatesStatus
 }
 
 // The keys of Secret <cluster>-certs; tools of the earlier operator read them.
@@ -41,76 +45,100 @@ const (
 )
 
 // ensureCertificates makes sure that the cloud has a CA, a service certificate with every name clients use, and etcd's certificates;
-// it renews a leaf at two thirds of its life, or when a name is missing. The CA is never replaced here.
+// it renews a leaf at two thirds of its life, or when a name is missing. A CA is exchanged in time, see authorityOf. Certificates that
+// a person supplies are taken as they are.
 func (p *pass) ensureCertificates(ctx context.Context) error {
-	current, err := p.storedCertificates(ctx)
+	p.certs.authorities = map[string]authority{}
+	name := p.cr.Name + "-" + v1alpha1.SecretCerts
+	current, err := p.storedCertificates(ctx, name)
 	if err != nil {
 		return err
 	}
-	ca, made, err := p.authority(current)
+	if isSupplied(current) {
+		return p.ensureSupplied(ctx, current)
+	}
+	ca, err := p.authority(name, current.Data)
 	if err != nil {
 		return err
 	}
-	data := map[string][]byte{keyCACert: current[keyCACert], keyCAKey: current[keyCAKey]}
-	if made {
-		if data, err = encodePair(ca, keyCACert, keyCAKey); err != nil {
-			return err
-		}
-	}
+	data := ca.data
 	req := pki.Request{CommonName: "service", Usage: pki.Server, Key: p.certs.spare}
-	leaf, renewAt, err := p.leaf(ca, current, keyServiceCert, keyServiceKey, req, p.serviceNames())
+	leaf, renewAt, err := p.leaf(ca.pair, current.Data, keyServiceCert, keyServiceKey, req, p.serviceNames())
 	if err != nil {
 		return fmt.Errorf("issuing the service certificate: %w", err)
 	}
 	maps.Copy(data, leaf)
 	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = leaf[keyServiceCert], leaf[keyServiceKey]
-	if err := p.applySecrets(ctx, p.secret(p.cr.Name+"-"+v1alpha1.SecretCerts, data)); err != nil {
+	if err := p.applySecrets(ctx, p.secret(name, data)); err != nil {
 		return err
 	}
-	p.certs.caPEM, p.certs.renewAt = data[keyCACert], renewAt
-	if p.certs.certHash, err = engine.Hash(map[string][]byte{"ca": data[keyCACert], "crt": data[keyServiceCert], "key": data[keyServiceKey]}); err != nil {
+	p.certs.renewAt = earlier(renewAt, ca.next())
+	if err := p.use(data); err != nil {
 		return err
 	}
 	return p.ensureEtcd(ctx, ca)
 }
 
-// storedCertificates is the data of Secret <cluster>-certs. Where the cache has no CA, the API server is asked: a cache that is behind,
-// or a lost label, must not replace the CA of a running cloud.
-func (p *pass) storedCertificates(ctx context.Context) (map[string][]byte, error) {
-	name := p.cr.Name + "-" + v1alpha1.SecretCerts
+// use makes certificates those of this pass.
+func (p *pass) use(data map[string][]byte) error {
+	leaf, err := pki.ParseCerts(data[keyServiceCert])
+	if err != nil {
+		return fmt.Errorf("reading the service certificate: %w", err)
+	}
+	ca, err := pki.ParseCerts(data[keyCACert])
+	if err != nil {
+		return fmt.Errorf("reading the CA: %w", err)
+	}
+	p.certs.caPEM = data[keyCACert]
+	p.certs.told.NotAfter, p.certs.told.CANotAfter = metav1.NewTime(leaf[0].NotAfter), metav1.NewTime(ca[0].NotAfter)
+	p.certs.certHash, err = engine.Hash(map[string][]byte{"ca": data[keyCACert], "crt": data[keyServiceCert], "key": data[keyServiceKey]})
+	return err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// storedCertificates reads a Secret of certificates. Where the cache has no CA, the API server is asked: a cache that is behind, or a
+// lost label, must not replace the CA of a running cloud. What a person supplies need not bear our labels: it is read anew with the audit.
+func (p *pass) storedCertificates(ctx context.Context, name string) (*corev1.Secret, error) {
 	if s := p.live.secret(name); s != nil && len(s.Data[keyCACert]) > 0 {
-		return s.Data, nil
+		return s, nil
+	}
+	if s := p.m.supplied; s != nil && s.Name == name && !p.auditDue() {
+		return s, nil
 	}
 	s := &corev1.Secret{}
 	if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the certificates: %w", err)
 	}
-	return s.Data, nil
+	p.m.supplied = nil
+	if isSupplied(s) {
+		p.m.supplied = s
+	}
+	return s, nil
 }
 
-func (p *pass) authority(current map[string][]byte) (pki.Pair, bool, error) {
-	if len(current[keyCACert]) > 0 {
-		ca, err := pki.ParsePair(current[keyCACert], current[keyCAKey])
-		if err != nil {
-			return pki.Pair{}, false, fmt.Errorf("reading the CA in Secret %q: %w", p.cr.Name+"-"+v1alpha1.SecretCerts, err)
-		}
-		if !p.now.Before(ca.Cert.NotAfter) {
-			return pki.Pair{}, false, fmt.Errorf("the CA in Secret %q ended on %s: delete the Secret, then a new CA and new certificates are made",
-				p.cr.Name+"-"+v1alpha1.SecretCerts, ca.Cert.NotAfter.Format(time.RFC3339))
-		}
-		return ca, false, nil
-	}
-	// The first pass of a cloud waits for keys more than for anything else: the next one is made beside this one.
+// authority is the CA of a Secret, for this pass. The first pass of a cloud waits for keys more than for anything else: where there is
+// none, the next key is made beside the CA's.
+func (p *pass) authority(secret string, data map[string][]byte) (authority, error) {
 	var g errgroup.Group
-	g.Go(func() (err error) {
-		p.certs.spare, err = pki.NewKey()
-		return err
-	})
-	ca, err := pki.NewCA(p.now, "onecloud")
-	if err := errors.Join(err, g.Wait()); err != nil {
-		return pki.Pair{}, false, fmt.Errorf("making the CA: %w", err)
+	if len(data[keyCACert]) == 0 {
+		g.Go(func() (err error) {
+			p.certs.spare, err = pki.NewKey()
+			return err
+		})
 	}
-	return ca, true, nil
+	a, err := authorityOf(data, p.now, p.served(secret, data))
+	if err := errors.Join(err, g.Wait()); err != nil {
+		return a, fmt.Errorf("reading the CA in Secret %q: %w", secret, err)
+	}
+	p.certs.authorities[secret] = a
+	p.certs.told.Message = a.rolling
+	return a, nil
 }
 
 // leaf returns the stored certificate if it still serves, else a new one.
@@ -170,30 +198,29 @@ func (p *pass) serviceNames() []string {
 
 // ensureEtcd makes the three certificates of the cloud's etcd, signed by the cloud's CA, each in a Secret of its own
 // (<cluster>-etcd-server, -peer, -client), so that a service that mounts the client's cannot read the server's key.
-func (p *pass) ensureEtcd(ctx context.Context, ca pki.Pair) error {
+func (p *pass) ensureEtcd(ctx context.Context, ca authority) error {
 	reqs := pki.EtcdRequests(p.cr.Name+"-etcd", p.cr.Namespace, p.etcdNames(), p.now, p.now.Add(pki.LeafLifetime))
-	hash := map[string][]byte{}
+	hash := map[string][]byte{"ca": ca.trust}
 	var secrets []client.Object
-	for role, made := range p.etcdLeaves(ca, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
+	for role, made := range p.etcdLeaves(ca.pair, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
 		if made.err != nil {
 			return fmt.Errorf("issuing etcd's %s certificate: %w", role, made.err)
 		}
 		data := made.data
-		data[etcdFile(role, "-ca.crt")] = p.certs.caPEM
+		data[etcdFile(role, "-ca.crt")] = ca.trust
 		hash[role] = data[etcdFile(role, ".crt")]
 		if role == "client" {
 			p.certs.etcdClient = identity.Certificate{
-				PEM: string(data[etcdFile(role, ".crt")]), KeyPEM: string(data[etcdFile(role, ".key")]), CAPEM: string(p.certs.caPEM),
+				PEM: string(data[etcdFile(role, ".crt")]), KeyPEM: string(data[etcdFile(role, ".key")]), CAPEM: string(ca.trust),
 			}
 		}
 		secrets = append(secrets, p.secret(p.etcdSecret(role), data))
-		if made.renewAt.Before(p.certs.renewAt) {
-			p.certs.renewAt = made.renewAt
-		}
+		p.certs.renewAt = earlier(p.certs.renewAt, made.renewAt)
 	}
 	if err := p.applySecrets(ctx, secrets...); err != nil {
 		return err
 	}
+	p.certs.told.RenewAt = metav1.NewTime(p.certs.renewAt)
 	var err error
 	p.certs.etcdHash, err = engine.Hash(hash)
 	return err

@@ -20,7 +20,7 @@ import (
 // instruments are the operator's own metrics, beside controller-runtime's; docs/monitoring/README.md lists them, and a test compares.
 type instruments struct {
 	state, condition, phase, pods, open *prometheus.GaugeVec
-	renewal, audit                      *prometheus.GaugeVec
+	renewal, expiry, audit              *prometheus.GaugeVec
 	writes, effects                     *prometheus.CounterVec
 
 	mu sync.Mutex
@@ -42,6 +42,7 @@ func newInstruments(reg prometheus.Registerer) *instruments {
 		phase:     gauge("ocadm_cloud_phase", "1 for the phase a cloud is in.", "phase"),
 		open:      gauge("ocadm_effects_open", "Effects outside Kubernetes that are not done, by state.", "state"),
 		renewal:   gauge("ocadm_certificate_renewal_timestamp_seconds", "When the next certificate of a cloud is renewed."),
+		expiry:    gauge("ocadm_certificate_expiry_timestamp_seconds", "When the certificate of a cloud's services, or its CA, ends.", "certificate"),
 		audit:     gauge("ocadm_audit_due_timestamp_seconds", "When what lies outside Kubernetes is verified next."),
 		writes:    counter("ocadm_object_writes_total", "Objects created, configured or pruned by the operator.", "kind", "action"),
 		effects:   counter("ocadm_effects_total", "Effects outside Kubernetes that were tried, by target and result.", "target", "result"),
@@ -55,7 +56,7 @@ func newInstruments(reg prometheus.Registerer) *instruments {
 }
 
 func (i *instruments) all() []prometheus.Collector {
-	return []prometheus.Collector{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.audit, i.writes, i.effects}
+	return []prometheus.Collector{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.expiry, i.audit, i.writes, i.effects}
 }
 
 // registry is controller-runtime's, served at /metrics.
@@ -92,6 +93,14 @@ func (i *instruments) openEffects(cr *v1alpha1.OnecloudCluster, outcomes []effec
 }
 
 // due tells when something happens next; the zero time is not told.
+func (i *instruments) ends(cr *v1alpha1.OnecloudCluster, certs v1alpha1.CertificatesStatus) {
+	for name, at := range map[string]metav1.Time{"service": certs.NotAfter, "ca": certs.CANotAfter} {
+		if !at.IsZero() {
+			i.expiry.WithLabelValues(cr.Namespace, cr.Name, name).Set(float64(at.Unix()))
+		}
+	}
+}
+
 func (i *instruments) due(g *prometheus.GaugeVec, cr *v1alpha1.OnecloudCluster, at time.Time) {
 	if !at.IsZero() {
 		g.WithLabelValues(cr.Namespace, cr.Name).Set(float64(at.Unix()))
@@ -156,7 +165,7 @@ func (i *instruments) forget(namespace, name string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.shown, types.NamespacedName{Namespace: namespace, Name: name})
-	for _, g := range []*prometheus.GaugeVec{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.audit} {
+	for _, g := range []*prometheus.GaugeVec{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.expiry, i.audit} {
 		g.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": name})
 	}
 }

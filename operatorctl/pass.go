@@ -103,8 +103,12 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	}
 	p.settle(ctx)
 	p.prune(ctx)
+	onward := p.noteServed()
 	if err := p.report(ctx); err != nil {
 		return ctrl.Result{}, err
+	}
+	if onward {
+		return ctrl.Result{RequeueAfter: soon}, nil
 	}
 	return p.next(more), nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -56,6 +57,10 @@ type memory struct {
 	defaultsHold string
 	// refusals is in how many passes on end the API server refused something.
 	refusals int
+	// served are, by Secret, hashes of the CA certificates that all pods ran with at the end of the last pass.
+	served map[string]string
+	// supplied is a Secret of certificates that is not ours.
+	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.
 	written *v1alpha1.OnecloudCluster
 	// adminPassword of the database where it lies in a Secret of somebody else, and which Secret it was read from.

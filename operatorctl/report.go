@@ -27,6 +27,10 @@ func (p *pass) report(ctx context.Context) error {
 	before := p.cr.DeepCopy()
 	s := &p.cr.Status
 	s.Effects = p.recorded()
+	if before.Status.Certificates.Message != p.certs.told.Message && p.certs.told.Message != "" {
+		p.event("Certificates", corev1.EventTypeNormal, "Certificates", "%s", p.certs.told.Message)
+	}
+	s.Certificates = p.certs.told
 	var components []v1alpha1.ComponentStatus // what was there is needed until the last one is judged
 	for _, name := range p.r.names {
 		c := p.byName[name]
@@ -65,6 +69,7 @@ func (p *pass) measure() {
 	m := p.r.metrics
 	m.changes(p.changes)
 	m.due(m.renewal, p.cr, p.certs.renewAt)
+	m.ends(p.cr, p.certs.told)
 	if p.r.options.Audit > 0 {
 		m.due(m.audit, p.cr, p.m.nextAudit)
 	}

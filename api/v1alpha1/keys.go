@@ -10,6 +10,9 @@ const (
 	AnnotationPaused = "onecloud.yunion.io/paused"
 )
 
+// AnnotationSupplied "true" on Secret <cloud>-certs says that a person keeps the certificates in it; the operator only uses them.
+const AnnotationSupplied = "onecloud.yunion.io/supplied"
+
 // Annotations of what the operator makes.
 const (
 	// AnnotationConfigHash on a pod template rolls the pods when their configuration changes.

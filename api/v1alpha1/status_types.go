@@ -95,6 +95,20 @@ type WorkloadStatus struct {
 	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
 }
 
+// CertificatesStatus is how the certificates of a cloud stand.
+type CertificatesStatus struct {
+	// When the certificate of the services ends.
+	NotAfter metav1.Time `json:"notAfter,omitzero"`
+	// When the CA that signed it ends.
+	CANotAfter metav1.Time `json:"caNotAfter,omitzero"`
+	// When the operator does something about one of them next.
+	RenewAt metav1.Time `json:"renewAt,omitzero"`
+	// A person keeps them.
+	Supplied bool `json:"supplied,omitempty"`
+	// What is under way, or wrong.
+	Message string `json:"message,omitempty"`
+}
+
 // OnecloudClusterStatus is what the operator knows of a cloud.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -108,7 +122,8 @@ type OnecloudClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// +listType=map
 	// +listMapKey=name
-	Components []ComponentStatus `json:"components,omitempty"`
+	Components   []ComponentStatus  `json:"components,omitempty"`
+	Certificates CertificatesStatus `json:"certificates,omitzero"`
 	// What was done outside Kubernetes: the hash of each effect by its key.
 	Effects map[string]string `json:"effects,omitempty"`
 

@@ -48,6 +48,7 @@ func TestOperator(t *testing.T) {
 		{"a paused component is left alone", (*rig).pause},
 		{"a fix gets through a failed rollout", (*rig).fix},
 		{"a new version moves every service", (*rig).upgrade},
+		{"a CA is exchanged in steps", (*rig).exchange},
 		{"no secret leaks", (*rig).canary},
 		{"deletion keeps the data", (*rig).remove},
 		{"stopped on the way, it goes on with the data there is", (*rig).interrupted},

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// exchange: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
+func (r *rig) exchange() {
+	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := old.KeyPEM()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	changes, err := r.client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", "default-certs")})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer changes.Stop()
+	starts := r.pods.Starts("default-region")
+	secret := &corev1.Secret{}
+	r.get(secret, "default-certs")
+	r.edit(secret, fmt.Sprintf(`{"data":{"ca.crt":%q,"ca.key":%q}}`,
+		base64.StdEncoding.EncodeToString(old.CertPEM()), base64.StdEncoding.EncodeToString(key)))
+	var steps []string
+	for done := false; !done; {
+		e, more := <-changes.ResultChan()
+		s, ok := e.Object.(*corev1.Secret)
+		if !more {
+			r.t.Fatalf("the CA was not exchanged in time: %q", steps)
+		}
+		if !ok {
+			continue
+		}
+		step, err := standing(s.Data, old)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(steps) == 0 || steps[len(steps)-1] != step {
+			steps = append(steps, step)
+		}
+		done = step == "new leaf new" && len(steps) > 2 // the first that is told is how it was
+	}
+	want := []string{"aged+new leaf aged", "new+aged leaf new", "new leaf new"}
+	if i := slices.Index(steps, want[0]); i < 0 || !slices.Equal(steps[i:], want) {
+		r.t.Errorf("steps %q, want %q", steps, want)
+	}
+	r.untilReady()
+	if rolled := r.pods.Starts("default-region") - starts; rolled < 3 {
+		r.t.Errorf("region was started %d times, want once for each step", rolled)
+	}
+	r.identity() // it logs in under the new CA
+	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		return ok && cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour)), "the status is behind"
+	})
+}
+
+// standing tells in words which CAs a Secret holds, and whose its certificate is.
+func standing(data map[string][]byte, old pki.Pair) (string, error) {
+	trusted, err := pki.ParseCerts(data["ca.crt"])
+	if err != nil {
+		return "", err
+	}
+	leaf, err := pki.ParseCerts(data["service.crt"])
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	signer := "none"
+	for _, ca := range trusted {
+		name := "new"
+		if ca.Equal(old.Cert) {
+			name = "aged"
+		}
+		names = append(names, name)
+		if pki.SignedBy(leaf[0], ca) {
+			signer = name
+		}
+	}
+	return strings.Join(names, "+") + " leaf " + signer, nil
+}
