@@ -64,6 +64,7 @@ func newOperatorRunCommand() *cobra.Command {
 	f.BoolVar(&o.LeaderElection, "leader-elect", false, "take turns with other operators")
 	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "address of /metrics, 0 for none")
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address of /healthz and /readyz, 0 for none")
+	f.StringVar(&o.ProfileAddress, "profile-address", "0", "address of Go's profiler, 0 for none; it tells everything in memory, keep it on loopback")
 	f.DurationVar(&o.Audit, "audit-interval", operatorctl.DefaultAudit, "how often databases, accounts and endpoints are verified when nothing changed; negative for never")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node where the services' ports can be reached from outside the cluster")
 	return c

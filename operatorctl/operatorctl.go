@@ -42,8 +42,8 @@ type Options struct {
 	Namespaces []string
 	// LeaderElection makes several operators take turns.
 	LeaderElection bool
-	// MetricsAddress and HealthAddress to listen on; "0" turns one off.
-	MetricsAddress, HealthAddress string
+	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
+	MetricsAddress, HealthAddress, ProfileAddress string
 	// Audit is how often what lies outside Kubernetes is verified again; 0 means DefaultAudit, negative never.
 	Audit time.Duration
 	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
@@ -136,6 +136,7 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
 		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},
 		HealthProbeBindAddress:        orOff(o.HealthAddress),
+		PprofBindAddress:              orOff(o.ProfileAddress),
 		LeaderElection:                o.LeaderElection,
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.Namespace,

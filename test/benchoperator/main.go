@@ -41,7 +41,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often a time is measured")
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
-	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of passes that find nothing to do, and a heap profile FILE.heap")
+	flag.StringVar(&o.profile, "profile", "", "part one: write a CPU profile of passes that find nothing to do, and a heap profile FILE.heap; part many: a heap profile")
 	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation")
 	flag.Parse()
 	if *only != "" {

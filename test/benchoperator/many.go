@@ -53,6 +53,11 @@ func (b *bench) many(ctx context.Context) error {
 	if err := b.idle(ctx, w, p, id); err != nil {
 		return err
 	}
+	if b.options.profile != "" {
+		if err := p.heap(b.options.profile); err != nil {
+			return err
+		}
+	}
 	if _, err := p.stop(); err != nil {
 		return err
 	}
@@ -70,6 +75,10 @@ func (b *bench) fill(ctx context.Context, w *world, p *process) (one int64, obje
 		}
 		all = append(all, cr)
 		if i > 0 {
+			// They have node ports that cannot be chosen: only one cloud of a cluster can have them.
+			if err := disable(cr, "victoriaMetrics", "ovnNorth"); err != nil {
+				return 0, 0, err
+			}
 			if err := w.client.Create(ctx, cr.DeepCopy()); err != nil {
 				return 0, 0, err
 			}

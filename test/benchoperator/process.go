@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -23,8 +24,10 @@ type process struct {
 	cmd     *exec.Cmd
 	began   time.Time
 	metrics string
-	log     string
-	exited  chan struct{}
+	// profiler is where Go's profiler of the operator listens.
+	profiler string
+	log      string
+	exited   chan struct{}
 }
 
 // startProcess starts an operator that reaches the services at the front.
@@ -37,14 +40,18 @@ func (w *world) startProcess(ctx context.Context, program string, args ...string
 	if err != nil {
 		return nil, err
 	}
+	profiler, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
 	out, err := os.CreateTemp(w.b.dir, "operator-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	p := &process{metrics: "http://" + address + "/metrics", log: out.Name(), exited: make(chan struct{}), began: time.Now()}
+	p := &process{metrics: "http://" + address + "/metrics", profiler: profiler, log: out.Name(), exited: make(chan struct{}), began: time.Now()}
 	p.cmd = exec.CommandContext(ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", operatorNamespace, "--namespaces", "*",
-		"--metrics-address", address, "--health-address", "0", "--reach-services-at", frontAddress}, args...)...)
+		"--metrics-address", address, "--health-address", "0", "--profile-address", profiler, "--reach-services-at", frontAddress}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), extraEnv...)
 	if err := p.cmd.Start(); err != nil {
@@ -102,6 +109,20 @@ func (p *process) passes() (ended float64, busy bool) {
 		}
 	}
 	return ended, busy
+}
+
+// heap writes a profile of what is in memory.
+func (p *process) heap(file string) error {
+	response, err := http.Get("http://" + p.profiler + "/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o600)
 }
 
 // memory is what the operator holds now and held at most, in bytes (VmRSS and VmHWM).

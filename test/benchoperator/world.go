@@ -239,6 +239,18 @@ func (w *world) newCloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error)
 	return cr, internal(cr, i)
 }
 
+// disable switches components off.
+func disable(cr *v1alpha1.OnecloudCluster, keys ...string) error {
+	u, err := tree(cr)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		set(u, true, "spec", key, "disable")
+	}
+	return untree(u, cr)
+}
+
 // internal makes every Service of a cloud a ClusterIP; etcd's has to be a node port.
 func internal(cr *v1alpha1.OnecloudCluster, i int) error {
 	u, err := tree(cr)
@@ -257,6 +269,6 @@ func internal(cr *v1alpha1.OnecloudCluster, i int) error {
 			set(u, true, append(path[:len(path)-1], "internalOnly")...)
 		}
 	}
-	set(u, int64(31000+i%1500), "spec", "etcd", "clientNodePort")
+	set(u, int64(31000+i%1000), "spec", "etcd", "clientNodePort")
 	return untree(u, cr)
 }
