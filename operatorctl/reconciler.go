@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,9 @@ type Reconciler struct {
 	images       map[string]string
 	now          func() time.Time
 	metrics      *instruments
+
+	// lastPass is when the last pass ended, in nanoseconds since 1970.
+	lastPass atomic.Int64
 
 	mu     sync.Mutex
 	clouds map[types.NamespacedName]*memory
@@ -110,6 +114,7 @@ func catalogOrder() []string {
 
 // Reconcile makes one pass over one cloud.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	defer func() { r.lastPass.Store(time.Now().UnixNano()) }()
 	m := r.memoryOf(req.NamespacedName)
 	cr, err := r.read(ctx, req.NamespacedName, m)
 	if err != nil {

@@ -4,6 +4,7 @@ package operatorctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -46,7 +48,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 		b = b.Watches(k, r.toCloud())
 	}
 	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
-	if err := b.Complete(r); err != nil {
+	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil
@@ -59,10 +61,19 @@ func (r *Reconciler) toCloud() handler.EventHandler {
 			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}
+	seen := func(o client.Object) {
+		if gvk, err := apiutil.GVKForObject(o, r.scheme); err == nil {
+			r.applier.Seen(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()}, o.GetResourceVersion())
+		}
+	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			seen(e.Object)
+			add(e.Object, q)
+		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			seen(e.ObjectNew)
 			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
 				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
 				add(e.ObjectNew, q)

@@ -278,22 +278,6 @@ func (a *Applier) Live(ctx context.Context, o client.Object) (client.Object, err
 	return ours, nil
 }
 
-// Latest is Live for callers that have listed the cache already: cached is what they found, nil if nothing.
-func (a *Applier) Latest(o, cached client.Object) client.Object {
-	key := KeyOf(o)
-	a.mu.Lock()
-	ours := a.written[key]
-	a.mu.Unlock()
-	if ours == nil || cached != nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
-		return cached
-	}
-	typed, ok := o.DeepCopyObject().(client.Object)
-	if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed) != nil {
-		return cached
-	}
-	return typed
-}
-
 // HashOf is the hash under which a rendered object is applied. It covers everything but its kind and the version it was rendered from.
 func HashOf(o client.Object) (string, error) {
 	version := o.GetResourceVersion()
@@ -308,23 +292,6 @@ func HashOf(o client.Object) (string, error) {
 		return sum(b), nil
 	}
 	return Hash(o)
-}
-
-func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.written[key] = answer
-	delete(a.holds, key)
-}
-
-// Forget drops what is remembered of an object; call it when a watch tells that the object was deleted.
-func (a *Applier) Forget(key Key) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.written, key)
-	delete(a.clean, key)
-	delete(a.holds, key)
-	delete(a.full, key)
 }
 
 // Delete deletes an object if it is there. Dependents go in the background.
@@ -370,30 +337,4 @@ func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	ann[HashAnnotation] = hash
 	u.SetAnnotations(ann)
 	return u, nil
-}
-
-// Overlay puts into live, a listing of the cache by namespace and a test, what was written and the cache has not seen yet.
-func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, namespace string, belongs func(client.Object) bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for key, ours := range a.written {
-		if key.Namespace != namespace || !belongs(ours) {
-			continue
-		}
-		cached, there := live[key]
-		if there && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
-			delete(a.written, key)
-			continue
-		}
-		typed, err := scheme.New(key.GVK)
-		if err != nil {
-			continue
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed); err != nil {
-			continue
-		}
-		if o, ok := typed.(client.Object); ok {
-			live[key] = o
-		}
-	}
 }

@@ -17,6 +17,9 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
+// restAfter is more than the time after which an operator at rest gives memory back.
+const restAfter = 35 * time.Second
+
 // many measures an operator with many clouds. They share one database server under many addresses, and one kind of stand-in.
 func (b *bench) many(ctx context.Context) error {
 	w, err := b.newWorld(ctx, instant)
@@ -30,6 +33,10 @@ func (b *bench) many(ctx context.Context) error {
 	}
 	one, objects, err := b.fill(ctx, w, p)
 	if err != nil {
+		return err
+	}
+	// It gives memory back when it has been at rest for some time.
+	if err := pause(ctx, restAfter); err != nil {
 		return err
 	}
 	rss, err := p.settled(ctx, 10*time.Second)
@@ -85,6 +92,9 @@ func (b *bench) fill(ctx context.Context, w *world, p *process) (one int64, obje
 			continue
 		}
 		if _, err := w.create(ctx, cr); err != nil {
+			return 0, 0, err
+		}
+		if err := pause(ctx, restAfter); err != nil {
 			return 0, 0, err
 		}
 		if one, err = p.settled(ctx, 5*time.Second); err != nil {
@@ -152,6 +162,9 @@ func (b *bench) again(ctx context.Context, w *world, id string, goal int64) erro
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := pause(ctx, restAfter); err != nil {
 		return err
 	}
 	rss, err := p.settled(ctx, 10*time.Second)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -145,8 +146,16 @@ func (b *bench) newWorld(ctx context.Context, kind string) (w *world, err error)
 		reports = []string{"Pod", "PersistentVolumeClaim"}
 		args = []string{"--controllers=*,-persistentvolume-binder-controller,-node-lifecycle-controller,-taint-eviction-controller", "--kube-api-qps=20", "--kube-api-burst=30"}
 	}
-	labels := map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}
+	labels := map[string]string{}
+	for _, role := range []string{"controller", "host", "baremetal", "esxi", "lbagent"} {
+		labels["onecloud.yunion.io/"+role] = "enable"
+	}
 	if w.kubelet, err = w.cluster.StartKubeletFor(ctx, reports, harness.Node{Name: "node1", Labels: labels}); err != nil {
+		return w, err
+	}
+	// A node is made with a taint that a controller would take away, which does not run here.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
+	if err := w.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
 		return w, err
 	}
 	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/namespace", "operator/crds"} {
