@@ -86,20 +86,16 @@ const (
 	Delete DeletionPolicy = "Delete"
 )
 
-// OnecloudClusterSpec describes a cloud. A minimal one names its database server; everything else has a default.
+// OnecloudClusterSpec describes a cloud. A minimal one names its database server; everything else has a default. What it may hold
+// beyond these markers is in package admission, whose rules are written into the CRD.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.region) || size(oldSelf.region) == 0 || (has(self.region) && self.region == oldSelf.region)",message="region cannot change: every service has recorded it; make another cloud for another region",fieldPath=".region"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.zone) || size(oldSelf.zone) == 0 || (has(self.zone) && self.zone == oldSelf.zone)",message="zone cannot change: hosts have recorded it; add zones in customZones",fieldPath=".zone"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.mysql.host) || size(oldSelf.mysql.host) == 0 || (has(self.mysql.host) && self.mysql.host == oldSelf.mysql.host)",message="mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again",fieldPath=".mysql.host"
 type OnecloudClusterSpec struct {
 	// +required
-	// +kubebuilder:validation:XValidation:rule="has(self.host) && size(self.host) > 0",message="name the database server",fieldPath=".host"
-	// +kubebuilder:validation:XValidation:rule="has(self.password) || has(self.passwordSecretRef)",message="give password, or passwordSecretRef",fieldPath=".password"
 	MySQL      DatabaseServer `json:"mysql"`
 	Clickhouse DatabaseServer `json:"clickhouse,omitzero"`
 	Dameng     DatabaseServer `json:"dameng,omitzero"`
-	// +kubebuilder:validation:Enum="";mysql;dameng
+	// +kubebuilder:validation:MaxLength=16
 	DBEngine string `json:"db_engine,omitempty"`
 
 	// The release of the cloud: the tag of every image that has none of its own.
@@ -112,7 +108,6 @@ type OnecloudClusterSpec struct {
 	ImageRepository string `json:"imageRepository,omitempty"`
 	// Which set of components the cloud has.
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self in ['FullStack', 'CMP', 'Edge', 'LightEdge', 'AI']",message="productVersion is one of FullStack, CMP, Edge, LightEdge, AI"
 	ProductVersion string `json:"productVersion,omitempty"`
 	UseHyperImage  bool   `json:"useHyperImage,omitempty"`
 
@@ -123,6 +118,8 @@ type OnecloudClusterSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
 	Zone string `json:"zone,omitempty"`
 	// +nullable
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
 	CustomZones []string `json:"customZones,omitempty"`
 	// Address or name by which people and hosts reach the cloud.
 	// +kubebuilder:validation:MaxLength=253
@@ -130,6 +127,8 @@ type OnecloudClusterSpec struct {
 	LoadBalancerEndpoint string `json:"loadBalancerEndpoint,omitempty"`
 	// Further names in the certificate of the services.
 	// +nullable
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
 	CertSANs []string `json:"certSANs,omitempty"`
 
 	DisableResourceManagement bool `json:"disableResourceManagement,omitempty"`

@@ -16,7 +16,7 @@ type ContainerSpec struct {
 	Image string `json:"image,omitempty"`
 	// Registry and path in front of the image name, instead of spec.imageRepository.
 	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:Pattern=`^\S*$`
+	// +kubebuilder:validation:Pattern=`^([^\s:]|:[^/:\s])*$`
 	Repository string `json:"repository,omitempty"`
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]*([._/-]+[a-z0-9]+)*$`
@@ -93,7 +93,7 @@ type ComponentSpec struct {
 	DNSConfig *runtime.RawExtension `json:"dnsConfig,omitempty"`
 
 	Service ServiceSpec `json:"service,omitzero"`
-	// +kubebuilder:validation:Enum="";mysql;dameng
+	// +kubebuilder:validation:Enum="";mysql
 	DBEngine         string `json:"db_engine,omitempty"`
 	StorageClassName string `json:"storageClassName,omitempty"`
 	// Zones that get a copy of their own, out of spec.customZones.
@@ -122,6 +122,7 @@ type KeystoneSpec struct {
 	PublicService ServiceSpec `json:"publicService,omitzero"`
 	AdminService  ServiceSpec `json:"adminService,omitzero"`
 	// The password of sysadmin. Left out it is generated into Secret <cloud>-credentials.
+	// +kubebuilder:validation:MaxLength=256
 	BootstrapPassword string `json:"bootstrapPassword,omitempty"`
 }
 
@@ -129,7 +130,9 @@ type KeystoneSpec struct {
 type RegionSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// +kubebuilder:validation:MaxLength=255
 	DNSServer string `json:"dnsServer,omitempty"`
+	// +kubebuilder:validation:MaxLength=253
 	DNSDomain string `json:"dnsDomain,omitempty"`
 }
 
@@ -140,14 +143,18 @@ type RegionDNSSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	CacheTTL int32 `json:"cache_ttl,omitempty"`
 	// +nullable
+	// +kubebuilder:validation:MaxItems=64
 	Proxies     []DNSProxy `json:"proxies,omitempty"`
 	InCloudOnly bool       `json:"in_cloud_only,omitempty"`
 }
 
 // DNSProxy forwards the names below From.
 type DNSProxy struct {
+	// +kubebuilder:validation:MaxLength=253
 	From string `json:"from,omitempty"`
 	// +nullable
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
 	To []string `json:"to,omitempty"`
 }
 
@@ -202,7 +209,8 @@ type HostAgentSpec struct {
 	DisableSecurityGroup      bool          `json:"disableSecurityGroup,omitempty"`
 	ManageNtpConfiguration    bool          `json:"manageNtpConfiguration,omitempty"`
 	// +nullable
-	HostCPUPassthrough *bool  `json:"hostCpuPassthrough,omitempty"`
+	HostCPUPassthrough *bool `json:"hostCpuPassthrough,omitempty"`
+	// +kubebuilder:validation:MaxLength=32
 	DefaultQemuVersion string `json:"defaultQemuVersion,omitempty"`
 }
 
@@ -217,10 +225,11 @@ type LbagentSpec struct {
 type TelegrafSpec struct {
 	ComponentSpec `json:",inline"`
 
-	InitContainerImage string        `json:"initContainerImage,omitempty"`
-	EnableRaidPlugin   bool          `json:"enableRaidPlugin,omitempty"`
-	TelegrafConfigDir  string        `json:"telegrafConfigDir,omitempty"`
-	TelegrafRaid       ContainerSpec `json:"TelegrafRaid,omitzero"`
+	InitContainerImage string `json:"initContainerImage,omitempty"`
+	EnableRaidPlugin   bool   `json:"enableRaidPlugin,omitempty"`
+	// +kubebuilder:validation:MaxLength=255
+	TelegrafConfigDir string        `json:"telegrafConfigDir,omitempty"`
+	TelegrafRaid      ContainerSpec `json:"TelegrafRaid,omitzero"`
 }
 
 // VictoriaMetricsSpec stores metrics.
@@ -239,6 +248,8 @@ type APIGatewaySpec struct {
 	APIService ServiceSpec `json:"apiService,omitzero"`
 	WSService  ServiceSpec `json:"wsService,omitzero"`
 	// +nullable
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=253
 	CorsHosts []string `json:"corsHosts,omitempty"`
 }
 

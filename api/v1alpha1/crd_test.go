@@ -5,6 +5,7 @@ package v1alpha1_test
 import (
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
@@ -103,7 +105,7 @@ func object(t *testing.T, spec string) map[string]any {
 	}
 	// Through the API machinery's JSON, so that numbers are what they are there.
 	u := map[string]any{}
-	if err := yaml.Unmarshal(b, &u); err != nil {
+	if err := utiljson.Unmarshal(b, &u); err != nil {
 		t.Fatal(err)
 	}
 	o["spec"] = u
@@ -156,7 +158,8 @@ func TestWhatMustNotChange(t *testing.T) {
 		{mysql + "zone: zone0", "spec.region"},
 		{mysql + "region: region0\nzone: other", "spec.zone"},
 		{"mysql: {host: elsewhere, password: p}\nregion: region0\nzone: zone0", "spec.mysql.host"},
-		{"mysql: {host: 10.0.0.5, password: changed, port: 3307}\nregion: region0\nzone: zone0\nversion: v2", ""},
+		{"mysql: {host: 10.0.0.5, password: changed, port: 3307}\nregion: region0\nzone: zone0\nversion: v2", "spec.mysql.port"},
+		{"mysql: {host: 10.0.0.5, password: changed}\nregion: region0\nzone: zone0\nversion: v2", ""},
 	} {
 		got := d.refuse(t, object(t, c.spec), object(t, stored))
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -230,7 +233,7 @@ tolerations: [{effect: NoSchedule, key: node-role.kubernetes.io/master}, {effect
 		if (&v1alpha1.OnecloudClusterSpec{}).Component(key) == nil {
 			continue
 		}
-		spec[key] = object(t, block)["spec"]
+		spec[key] = object(t, strings.Replace(block, "30888", strconv.Itoa(30000+len(spec)), 1))["spec"]
 	}
 	set := func(key, more string) {
 		for k, v := range object(t, more)["spec"].(map[string]any) {

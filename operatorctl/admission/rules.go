@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Rules is the table.
+var Rules = sync.OnceValue(func() []Rule { return slices.Concat(database(), whole(), changes(), blocks()) })
+
+const (
+	// withPort is an address with a port at its end; one of IPv6 has more colons.
+	withPort = `^[^:]*:[0-9]*$`
+	lineEnd  = `[\r\n]`
+	// cron is five fields, or a word for them.
+	cron     = `^(@(annually|yearly|monthly|weekly|daily|midnight|hourly)|@every [0-9a-z.]+|[0-9*,/?LW#a-zA-Z-]+( +[0-9*,/?LW#a-zA-Z-]+){4})?$`
+	dnsName  = `^([a-zA-Z0-9_]([a-zA-Z0-9_-]*[a-zA-Z0-9])?([.][a-zA-Z0-9_]([a-zA-Z0-9_-]*[a-zA-Z0-9])?)*[.]?)?$`
+	altName  = `^([*][.])?[a-zA-Z0-9]([a-zA-Z0-9.:_-]*[a-zA-Z0-9])?$|^[0-9a-fA-F:.]+$`
+	hostList = `^[A-Za-z0-9.:,_-]*$`
+	qemu     = `^([0-9]+[.][0-9]+[.][0-9]+)?$`
+	// directory below the root, without "..".
+	directory = `^(/+[^/.][^/]*|/+[.][^/.][^/]*)*/*$`
+	newName   = `^[a-z][a-z0-9-]{0,61}$`
+	name      = `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	origin    = `^[^\s,]+$`
+)
+
+// text is a rule about a string: it matches an expression, or does not where not is set.
+func text(field, expression string, not bool, get func(*Spec) string, message string) Rule {
+	e := regexp.MustCompile(expression)
+	cel := optional(field, "''") + ".matches(" + quote(expression) + ")"
+	if not {
+		cel = "!" + cel
+	}
+	return Rule{Field: field, CEL: cel, Message: message, Broken: func(s, _ *Spec) bool { return e.MatchString(get(s)) == not }}
+}
+
+// each is a rule about every string of a list.
+func each(field, expression string, get func(*Spec) []string, message string) Rule {
+	e := regexp.MustCompile(expression)
+	return Rule{
+		Field: field, CEL: list(field) + ".all(x, x.matches(" + quote(expression) + "))", Message: message,
+		Broken: func(s, _ *Spec) bool {
+			return slices.ContainsFunc(get(s), func(x string) bool { return !e.MatchString(x) })
+		},
+	}
+}
+
+// fixed is a rule about a value that does not change once it is there; absent and zero are the same as fallback, and where that is
+// zero, too, the value may still be given.
+func fixed[T comparable](field, zero, fallback string, get func(*Spec) T, message string) Rule {
+	value := func(of string) string {
+		v := strings.Replace(optional(field, zero), "self", of, 1)
+		if fallback == zero {
+			return v
+		}
+		return fmt.Sprintf("(%s == %s ? %s : %s)", v, zero, fallback, v)
+	}
+	return Rule{
+		Field: field, CEL: fmt.Sprintf("%s == %s || %s == %s", value("oldSelf"), zero, value("self"), value("oldSelf")), Message: message,
+		Broken: func(s, old *Spec) bool {
+			var none T
+			return old != nil && get(old) != none && get(s) != get(old)
+		},
+	}
+}
+
+// optional writes a path in CEL whose parts may be absent.
+func optional(field, otherwise string) string {
+	return "self.?" + strings.ReplaceAll(field, ".", ".?") + ".orValue(" + otherwise + ")"
+}
+
+// list is optional for a list, which may also be null.
+func list(field string) string { return optional(field, "[]") }
+
+func quote(s string) string { return "r'" + s + "'" }
+
+func database() []Rule {
+	host := func(s *Spec) string { return s.MySQL.Host }
+	return []Rule{
+		text("mysql.host", `^$`, true, host, "name the database server"),
+		text("mysql.host", withPort, true, host, "give the port in mysql.port"),
+		{
+			Field: "mysql.password", CEL: "size(" + optional("mysql.password", "''") + ") > 0 || " + optional("mysql.passwordSecretRef.name", "''") + " != ''",
+			Message: "give password, or passwordSecretRef",
+			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password == "" && s.MySQL.PasswordSecretRef == nil },
+		},
+		{
+			Field: "mysql.password", CEL: "size(" + optional("mysql.password", "''") + ") == 0 || " + optional("mysql.passwordSecretRef.name", "''") + " == ''",
+			Message: "give either password or passwordSecretRef: with both, a change of one would have no effect",
+			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password != "" && s.MySQL.PasswordSecretRef != nil },
+		},
+		text("mysql.password", lineEnd, true, func(s *Spec) string { return s.MySQL.Password }, "it has a line break in it: take that out"),
+		text("mysql.passwordSecretRef.name", `^$|`+name, false, func(s *Spec) string {
+			if s.MySQL.PasswordSecretRef == nil {
+				return ""
+			}
+			return s.MySQL.PasswordSecretRef.Name
+		}, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
+		text("db_engine", `^(mysql)?$`, false, func(s *Spec) string { return s.DBEngine }, "only mysql is supported: move the data to MySQL or MariaDB and leave db_engine out"),
+	}
+}
+
+func whole() []Rule {
+	repository := func(s *Spec) string { return s.ImageRepository }
+	endpoint := func(s *Spec) string { return s.LoadBalancerEndpoint }
+	zones := func(s *Spec) []string { return s.CustomZones }
+	return []Rule{
+		text("imageRepository", `://`, true, repository, "leave the scheme out: registry.example.com/path"),
+		text("imageRepository", `@|/[^/]*:[^/]*$`, true, repository, "leave the tag out: it is spec.version"),
+		text("productVersion", `^(FullStack|CMP|Edge|LightEdge|AI)?$`, false, func(s *Spec) string { return s.ProductVersion },
+			"productVersion is one of FullStack, CMP, Edge, LightEdge, AI"),
+		text("loadBalancerEndpoint", withPort, true, endpoint, "give an address or a name without a port: each service has its own"),
+		each("customZones", `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`, zones, "a zone's name begins with a letter or digit and has letters, digits, '-', '_' and '.'"),
+		{
+			Field: "customZones", CEL: list("customZones") + ".all(x, " + list("customZones") + ".exists_one(y, x == y))",
+			Message: "name each zone once",
+			Broken:  func(s, _ *Spec) bool { return twice(s.CustomZones) },
+		},
+		each("certSANs", altName, func(s *Spec) []string { return s.CertSANs }, "each entry is an IP address or a DNS name"),
+		{
+			Field: "components", CEL: optional("components", "{}") + ".all(k, k.matches(" + quote(newName) + "))",
+			Message: "a component's name has lower-case letters, digits and '-', and begins with a letter",
+			Broken: func(s, _ *Spec) bool {
+				return anyKey(s, func(k string) bool { return !regexp.MustCompile(newName).MatchString(k) })
+			},
+		},
+		{
+			Field: "components", CEL: optional("components", "{}") + ".all(k, !(k in " + quoteList(blockKeys()) + "))",
+			Message: "this component has a block of its own: write spec.<name> instead of spec.components.<name>",
+			Broken: func(s, _ *Spec) bool {
+				return anyKey(s, func(k string) bool { return slices.Contains(blockKeys(), k) })
+			},
+		},
+	}
+}
+
+func changes() []Rule {
+	return []Rule{
+		fixed("region", "''", "''", func(s *Spec) string { return s.Region },
+			"region cannot change: every service has recorded it; make another cloud for another region"),
+		fixed("zone", "''", "''", func(s *Spec) string { return s.Zone }, "zone cannot change: hosts have recorded it; add zones in customZones"),
+		fixed("mysql.host", "''", "''", func(s *Spec) string { return s.MySQL.Host },
+			"mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again"),
+		fixed("mysql.port", "0", "3306", func(s *Spec) int32 {
+			if s.MySQL.Port == 0 {
+				return 3306
+			}
+			return s.MySQL.Port
+		}, "mysql.port cannot change while the cloud lives: let the old port lead to the new server, or delete the cloud with deletionPolicy Retain and create it again"),
+		{
+			Field: "etcd.size",
+			CEL: "oldSelf.?etcd.?disable.orValue(false) == true || self.?etcd.?disable.orValue(false) == true || oldSelf.?etcd.?size.orValue(0) == 0 || " +
+				"self.?etcd.?size.orValue(0) == 0 || self.etcd.size == oldSelf.etcd.size",
+			Message: "etcd.size cannot change while etcd runs: its members learn of each other at their first start; set etcd.disable, delete the claims " +
+				"of etcd (they hold leases and caches only), and set disable and size again",
+			Broken: func(s, old *Spec) bool {
+				return old != nil && !off(old.Etcd.Disable) && !off(s.Etcd.Disable) && old.Etcd.Size != 0 && s.Etcd.Size != 0 && old.Etcd.Size != s.Etcd.Size
+			},
+		},
+	}
+}
+
+func blocks() []Rule {
+	return []Rule{
+		{
+			Field: "etcd.size", CEL: "self.?etcd.?size.orValue(0) == 0 || self.etcd.size % 2 != 0",
+			Message: "an even number of members survives no more failures than one less: give 1, 3 or 5",
+			Broken:  func(s, _ *Spec) bool { return s.Etcd.Size != 0 && s.Etcd.Size%2 == 0 },
+		},
+		{
+			Field: "etcd.etcdBackendQuotaSize", CEL: "self.?etcd.?etcdBackendQuotaSize.orValue(0) <= 8192",
+			Message: "it is in MB, and etcd does not work well with more than 8192",
+			Broken:  func(s, _ *Spec) bool { return s.Etcd.EtcdBackendQuotaSize > 8192 },
+		},
+		text("keystone.bootstrapPassword", lineEnd, true, func(s *Spec) string { return s.Keystone.BootstrapPassword }, "it has a line break in it: take that out"),
+		text("regionServer.dnsServer", hostList, false, func(s *Spec) string { return s.RegionServer.DNSServer }, "give addresses, with commas between them"),
+		text("regionServer.dnsDomain", dnsName, false, func(s *Spec) string { return s.RegionServer.DNSDomain }, "it is a DNS name: cloud.example.com"),
+		{
+			Field:   "regionDNS.proxies",
+			CEL:     list("regionDNS.proxies") + ".all(p, p.?from.orValue('').matches(" + quote(`^[^\s]+$`) + ") && size(p.?to.orValue([])) > 0)",
+			Message: "each entry has a domain in from, and at least one address in to",
+			Broken: func(s, _ *Spec) bool {
+				e := regexp.MustCompile(`^[^\s]+$`)
+				return slices.ContainsFunc(s.RegionDNS.Proxies, func(p v1alpha1.DNSProxy) bool { return !e.MatchString(p.From) || len(p.To) == 0 })
+			},
+		},
+		text("hostagent.defaultQemuVersion", qemu, false, func(s *Spec) string { return s.Hostagent.DefaultQemuVersion }, "it is a version of three numbers: 10.0.7"),
+		text("telegraf.telegrafConfigDir", directory, false, func(s *Spec) string { return s.Telegraf.TelegrafConfigDir },
+			"it is a directory of the node: /etc/telegraf"),
+		each("apiGateway.corsHosts", origin, func(s *Spec) []string { return s.APIGateway.CorsHosts }, "each entry is one host, without spaces or commas"),
+		text("backup.schedule", cron, false, func(s *Spec) string { return s.Backup.Schedule }, "give minute, hour, day, month and weekday: 0 2 * * *"),
+		{
+			Field: "keystone.publicService.nodePort", CEL: portsRule(), Message: "two services are to have the same port: give each its own",
+			Broken: func(s, _ *Spec) bool { return twice(chosenPorts(s)) },
+		},
+	}
+}
+
+func off(disable *bool) bool { return disable != nil && *disable }
+
+func anyKey(s *Spec, is func(string) bool) bool {
+	for k := range s.Components {
+		if is(k) {
+			return true
+		}
+	}
+	return false
+}
+
+func twice[T comparable](list []T) bool {
+	seen := map[T]bool{}
+	for _, x := range list {
+		if seen[x] {
+			return true
+		}
+		seen[x] = true
+	}
+	return false
+}
+
+func quoteList(list []string) string { return "['" + strings.Join(list, "','") + "']" }
