@@ -77,13 +77,17 @@ func (p *pass) resolveOnce() error {
 	if p.owned, err = resolve.NewOwned(p.cr.ManagedFields); err != nil {
 		return fmt.Errorf("reading who owns the fields of the spec: %w", err)
 	}
-	p.cluster, err = resolve.Cluster(p.cr, resolve.Facts{
+	facts := resolve.Facts{
 		Components: p.r.catalog, Owned: p.owned, LastImages: resolve.LastImages(&p.cr.Status), Images: p.r.images,
 		Names: p.names, Instance: p.live.instance,
-	})
-	if err != nil {
+	}
+	if err := p.admit(facts); err != nil {
+		return err
+	}
+	if p.cluster, err = resolve.Cluster(p.cr, facts); err != nil {
 		return &invalidSpec{err}
 	}
+	p.blame()
 	return nil
 }
 

@@ -59,6 +59,8 @@ type memory struct {
 	nextAudit time.Time
 	// defaultsHold is for what read cloud the defaults were found to stand in the spec, see defaultsRead.
 	defaultsHold string
+	// judged is what was said of the spec of the generation it names.
+	judged *judgement
 	// refusals is in how many passes on end the API server refused something.
 	refusals int
 	// served are, by Secret, hashes of the CA certificates that all pods ran with at the end of the last pass.

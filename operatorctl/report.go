@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -46,6 +47,8 @@ func (p *pass) report(ctx context.Context) error {
 	s.Components = components
 	s.ObservedGeneration = p.cr.Generation
 	s.Conditions = status.Conditions(s.Conditions, s.Components, p.cr.Generation, p.now)
+	p.ignored()
+	s.Fixed = admission.Fixed(&p.cr.Spec)
 	s.Version = status.Version(s.Version, p.cluster.Version, s.Components)
 	s.Phase = status.Phase(s.Components, s.Version, p.cluster.Version, false)
 	if p.auditDue() {

@@ -2,7 +2,21 @@
 
 package v1alpha1
 
-import "strings"
+import (
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// SpecKeys are the JSON keys of the fields of a spec.
+var SpecKeys = sync.OnceValue(func() map[string]bool {
+	keys := map[string]bool{}
+	for f := range reflect.TypeFor[OnecloudClusterSpec]().Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		keys[key] = true
+	}
+	return keys
+})
 
 // Component returns the block of a component by its JSON key, or nil if there is no such key. A key "a.b" is a container's block within
 // a block: its scheduling is that of a, its image that of b. A key without a field of its own is looked up in spec.components.

@@ -24,6 +24,8 @@ const (
 	ConditionReady       = "Ready"
 	ConditionProgressing = "Progressing"
 	ConditionDegraded    = "Degraded"
+	// ConditionIgnored is there only where fields of the spec have no effect.
+	ConditionIgnored = "FieldsIgnored"
 )
 
 // State is a component in one word.
@@ -126,6 +128,9 @@ type OnecloudClusterStatus struct {
 	Certificates CertificatesStatus `json:"certificates,omitzero"`
 	// What was done outside Kubernetes: the hash of each effect by its key.
 	Effects map[string]string `json:"effects,omitempty"`
+
+	// What must not change in the spec, as it was when it was last carried out, by field.
+	Fixed map[string]string `json:"fixed,omitempty"`
 
 	// What older tools read, by the JSON key of the component.
 	Legacy `json:",inline"`

@@ -853,6 +853,13 @@ func (in *OnecloudClusterStatus) DeepCopyInto(out *OnecloudClusterStatus) {
 			(*out)[key] = val
 		}
 	}
+	if in.Fixed != nil {
+		in, out := &in.Fixed, &out.Fixed
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	in.Legacy.DeepCopyInto(&out.Legacy)
 }
 

@@ -8,7 +8,9 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +33,7 @@ type Rule struct {
 	Broken func(s, old *Spec) bool
 }
 
-// Violation is what is wrong with a spec. Block is the key below spec that it lies in.
+// Violation is what is wrong with a spec. Block is the key below spec, or below spec.components, that it lies in.
 type Violation struct{ Block, Field, Message string }
 
 func (v Violation) Error() string { return "spec." + v.Field + ": " + v.Message }
@@ -52,10 +54,43 @@ func Check(s, old *Spec) ([]Violation, error) {
 			out = append(out, Violation{Field: r.Field, Message: r.Message})
 		}
 	}
-	for i := range out {
-		out[i].Block, _, _ = strings.Cut(out[i].Field, ".")
-		out[i].Block, _, _ = strings.Cut(out[i].Block, "[")
+	for i, v := range out {
+		parts := strings.SplitN(v.Field, ".", 3)
+		if out[i].Block, _, _ = strings.Cut(parts[0], "["); parts[0] == "components" && len(parts) > 1 {
+			out[i].Block = parts[1]
+		}
 	}
 	slices.SortStableFunc(out, func(a, b Violation) int { return strings.Compare(a.Field, b.Field) })
 	return out, nil
+}
+
+// Fixed are the values of a spec that must not change any more, by field, for the status of the cloud: the operator has no other way to
+// know what a spec was before.
+func Fixed(s *Spec) map[string]string {
+	out := map[string]string{"region": s.Region, "zone": s.Zone, "mysql.host": s.MySQL.Host}
+	if s.MySQL.Port != 0 {
+		out["mysql.port"] = strconv.Itoa(int(s.MySQL.Port))
+	}
+	if s.Etcd.Size != 0 && !off(s.Etcd.Disable) {
+		out["etcd.size"] = strconv.Itoa(int(s.Etcd.Size))
+	}
+	maps.DeleteFunc(out, func(_, v string) bool { return v == "" })
+	return out
+}
+
+// Before makes of Fixed the spec that it was made of, as far as it matters for Check; nil of nothing.
+func Before(fixed map[string]string) *Spec {
+	if len(fixed) == 0 {
+		return nil
+	}
+	number := func(field string) int32 {
+		n, err := strconv.ParseInt(fixed[field], 10, 32)
+		if err != nil {
+			return 0
+		}
+		return int32(n)
+	}
+	s := &Spec{Region: fixed["region"], Zone: fixed["zone"]}
+	s.MySQL.Host, s.MySQL.Port, s.Etcd.Size = fixed["mysql.host"], number("mysql.port"), number("etcd.size")
+	return s
 }

@@ -35,9 +35,14 @@ const (
 // text is a rule about a string: it matches an expression, or does not where not is set.
 func text(field, expression string, not bool, get func(*Spec) string, message string) Rule {
 	e := regexp.MustCompile(expression)
-	cel := optional(field, "''") + ".matches(" + quote(expression) + ")"
+	cel := "self." + field + ".matches(" + quote(expression) + ")"
 	if not {
 		cel = "!" + cel
+	}
+	if e.MatchString("") == not { // it has to be there
+		cel = has(field) + " && " + cel
+	} else {
+		cel = absent(field) + " || " + cel
 	}
 	return Rule{Field: field, CEL: cel, Message: message, Broken: func(s, _ *Spec) bool { return e.MatchString(get(s)) == not }}
 }
@@ -46,39 +51,41 @@ func text(field, expression string, not bool, get func(*Spec) string, message st
 func each(field, expression string, get func(*Spec) []string, message string) Rule {
 	e := regexp.MustCompile(expression)
 	return Rule{
-		Field: field, CEL: list(field) + ".all(x, x.matches(" + quote(expression) + "))", Message: message,
+		Field: field, CEL: absent(field) + " || self." + field + ".all(x, x.matches(" + quote(expression) + "))", Message: message,
 		Broken: func(s, _ *Spec) bool {
 			return slices.ContainsFunc(get(s), func(x string) bool { return !e.MatchString(x) })
 		},
 	}
 }
 
-// fixed is a rule about a value that does not change once it is there; absent and zero are the same as fallback, and where that is
-// zero, too, the value may still be given.
-func fixed[T comparable](field, zero, fallback string, get func(*Spec) T, message string) Rule {
-	value := func(of string) string {
-		v := strings.Replace(optional(field, zero), "self", of, 1)
-		if fallback == zero {
-			return v
-		}
-		return fmt.Sprintf("(%s == %s ? %s : %s)", v, zero, fallback, v)
-	}
+// fixed is a rule about a text that does not change once it is there.
+func fixed(field string, get func(*Spec) string, message string) Rule {
+	before := strings.ReplaceAll(absent(field), "self.", "oldSelf.")
 	return Rule{
-		Field: field, CEL: fmt.Sprintf("%s == %s || %s == %s", value("oldSelf"), zero, value("self"), value("oldSelf")), Message: message,
-		Broken: func(s, old *Spec) bool {
-			var none T
-			return old != nil && get(old) != none && get(s) != get(old)
-		},
+		Field: field, CEL: fmt.Sprintf("%s || oldSelf.%[2]s == '' || %s && self.%[2]s == oldSelf.%[2]s", before, field, has(field)), Message: message,
+		Broken: func(s, old *Spec) bool { return old != nil && get(old) != "" && get(s) != get(old) },
 	}
 }
 
-// optional writes a path in CEL whose parts may be absent.
+// optional writes a path in CEL whose parts may be absent. The API server then knows no limit of a text's length: it is for what is
+// compared with constants, and for numbers.
 func optional(field, otherwise string) string {
 	return "self.?" + strings.ReplaceAll(field, ".", ".?") + ".orValue(" + otherwise + ")"
 }
 
-// list is optional for a list, which may also be null.
-func list(field string) string { return optional(field, "[]") }
+// has asks for every part of a path, absent for the lack of one.
+func has(field string) string { return "has(" + strings.Join(steps(field), ") && has(") + ")" }
+
+func absent(field string) string { return "!has(" + strings.Join(steps(field), ") || !has(") + ")" }
+
+func steps(field string) []string {
+	parts := strings.Split(field, ".")
+	var out []string
+	for i := range parts {
+		out = append(out, "self."+strings.Join(parts[:i+1], "."))
+	}
+	return out
+}
 
 func quote(s string) string { return "r'" + s + "'" }
 
@@ -88,12 +95,12 @@ func database() []Rule {
 		text("mysql.host", `^$`, true, host, "name the database server"),
 		text("mysql.host", withPort, true, host, "give the port in mysql.port"),
 		{
-			Field: "mysql.password", CEL: "size(" + optional("mysql.password", "''") + ") > 0 || " + optional("mysql.passwordSecretRef.name", "''") + " != ''",
+			Field: "mysql.password", CEL: optional("mysql.password", "''") + " != '' || " + optional("mysql.passwordSecretRef.name", "''") + " != ''",
 			Message: "give password, or passwordSecretRef",
 			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password == "" && s.MySQL.PasswordSecretRef == nil },
 		},
 		{
-			Field: "mysql.password", CEL: "size(" + optional("mysql.password", "''") + ") == 0 || " + optional("mysql.passwordSecretRef.name", "''") + " == ''",
+			Field: "mysql.password", CEL: optional("mysql.password", "''") + " == '' || " + optional("mysql.passwordSecretRef.name", "''") + " == ''",
 			Message: "give either password or passwordSecretRef: with both, a change of one would have no effect",
 			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password != "" && s.MySQL.PasswordSecretRef != nil },
 		},
@@ -120,20 +127,20 @@ func whole() []Rule {
 		text("loadBalancerEndpoint", withPort, true, endpoint, "give an address or a name without a port: each service has its own"),
 		each("customZones", `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`, zones, "a zone's name begins with a letter or digit and has letters, digits, '-', '_' and '.'"),
 		{
-			Field: "customZones", CEL: list("customZones") + ".all(x, " + list("customZones") + ".exists_one(y, x == y))",
+			Field: "customZones", CEL: absent("customZones") + " || self.customZones.all(x, self.customZones.exists_one(y, x == y))",
 			Message: "name each zone once",
 			Broken:  func(s, _ *Spec) bool { return twice(s.CustomZones) },
 		},
 		each("certSANs", altName, func(s *Spec) []string { return s.CertSANs }, "each entry is an IP address or a DNS name"),
 		{
-			Field: "components", CEL: optional("components", "{}") + ".all(k, k.matches(" + quote(newName) + "))",
+			Field: "components", CEL: absent("components") + " || self.components.all(k, k.matches(" + quote(newName) + "))",
 			Message: "a component's name has lower-case letters, digits and '-', and begins with a letter",
 			Broken: func(s, _ *Spec) bool {
 				return anyKey(s, func(k string) bool { return !regexp.MustCompile(newName).MatchString(k) })
 			},
 		},
 		{
-			Field: "components", CEL: optional("components", "{}") + ".all(k, !(k in " + quoteList(blockKeys()) + "))",
+			Field: "components", CEL: absent("components") + " || self.components.all(k, !(k in " + quoteList(blockKeys()) + "))",
 			Message: "this component has a block of its own: write spec.<name> instead of spec.components.<name>",
 			Broken: func(s, _ *Spec) bool {
 				return anyKey(s, func(k string) bool { return slices.Contains(blockKeys(), k) })
@@ -144,17 +151,18 @@ func whole() []Rule {
 
 func changes() []Rule {
 	return []Rule{
-		fixed("region", "''", "''", func(s *Spec) string { return s.Region },
+		fixed("region", func(s *Spec) string { return s.Region },
 			"region cannot change: every service has recorded it; make another cloud for another region"),
-		fixed("zone", "''", "''", func(s *Spec) string { return s.Zone }, "zone cannot change: hosts have recorded it; add zones in customZones"),
-		fixed("mysql.host", "''", "''", func(s *Spec) string { return s.MySQL.Host },
+		fixed("zone", func(s *Spec) string { return s.Zone }, "zone cannot change: hosts have recorded it; add zones in customZones"),
+		fixed("mysql.host", func(s *Spec) string { return s.MySQL.Host },
 			"mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again"),
-		fixed("mysql.port", "0", "3306", func(s *Spec) int32 {
-			if s.MySQL.Port == 0 {
-				return 3306
-			}
-			return s.MySQL.Port
-		}, "mysql.port cannot change while the cloud lives: let the old port lead to the new server, or delete the cloud with deletionPolicy Retain and create it again"),
+		{
+			Field: "mysql.port",
+			CEL:   "(self.?mysql.?port.orValue(0) == 0 ? 3306 : self.mysql.port) == (oldSelf.?mysql.?port.orValue(0) == 0 ? 3306 : oldSelf.mysql.port)",
+			Message: "mysql.port cannot change while the cloud lives: let the old port lead to the new server, " +
+				"or delete the cloud with deletionPolicy Retain and create it again",
+			Broken: func(s, old *Spec) bool { return old != nil && databasePort(s) != databasePort(old) },
+		},
 		{
 			Field: "etcd.size",
 			CEL: "oldSelf.?etcd.?disable.orValue(false) == true || self.?etcd.?disable.orValue(false) == true || oldSelf.?etcd.?size.orValue(0) == 0 || " +
@@ -185,7 +193,7 @@ func blocks() []Rule {
 		text("regionServer.dnsDomain", dnsName, false, func(s *Spec) string { return s.RegionServer.DNSDomain }, "it is a DNS name: cloud.example.com"),
 		{
 			Field:   "regionDNS.proxies",
-			CEL:     list("regionDNS.proxies") + ".all(p, p.?from.orValue('').matches(" + quote(`^[^\s]+$`) + ") && size(p.?to.orValue([])) > 0)",
+			CEL:     absent("regionDNS.proxies") + " || self.regionDNS.proxies.all(p, has(p.from) && p.from.matches(" + quote(`^[^\s]+$`) + ") && has(p.to) && size(p.to) > 0)",
 			Message: "each entry has a domain in from, and at least one address in to",
 			Broken: func(s, _ *Spec) bool {
 				e := regexp.MustCompile(`^[^\s]+$`)
@@ -202,6 +210,13 @@ func blocks() []Rule {
 			Broken: func(s, _ *Spec) bool { return twice(chosenPorts(s)) },
 		},
 	}
+}
+
+func databasePort(s *Spec) int32 {
+	if s.MySQL.Port == 0 {
+		return 3306
+	}
+	return s.MySQL.Port
 }
 
 func off(disable *bool) bool { return disable != nil && *disable }

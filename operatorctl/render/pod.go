@@ -249,7 +249,10 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 		}
 		c := corev1.Container{
 			Name: s.Name, Image: image, ImagePullPolicy: main.ImagePullPolicy, Command: s.Command, Ports: s.Ports,
-			Resources: main.Resources, SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
+			Resources: *main.Resources.DeepCopy(), SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
+		}
+		if block := in.Cluster.Spec.Container(s.SpecKey); block != nil {
+			ownBlock(&c, in, block)
 		}
 		if s.Mounts {
 			c.VolumeMounts = main.VolumeMounts
@@ -260,6 +263,21 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 		out = append(out, c)
 	}
 	return out
+}
+
+// ownBlock gives a container what its own block of the spec says.
+func ownBlock(c *corev1.Container, in component.Inputs, block *v1alpha1.ContainerSpec) {
+	if block.ImagePullPolicy != "" {
+		c.ImagePullPolicy = block.ImagePullPolicy
+	}
+	if in.Cluster.Spec.DisableResourceManagement {
+		return
+	}
+	chosen(c.Resources.Requests, block.Requests)
+	if block.Limits != nil {
+		c.Resources.Limits = corev1.ResourceList{}
+		chosen(c.Resources.Limits, block.Limits)
+	}
 }
 
 // placement: a person's affinity wins; the role's node label is added where it says nothing about nodes.

@@ -71,8 +71,10 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 		return appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 	}
 	n := max(1, in.Self.Workload.MaxUnavailable)
-	if m := in.Self.Block.MaxUnavailableCount; m != nil && *m > 0 {
-		n = int(*m)
+	for _, m := range []*int32{in.Self.Block.MaxUnavailable, in.Self.Block.MaxUnavailableCount} {
+		if m != nil && *m > 0 {
+			n = int(*m) // the second name is the one that the earlier operator read
+		}
 	}
 	return appsv1.DaemonSetUpdateStrategy{
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,

@@ -36,6 +36,8 @@ const (
 	ReasonBlocked        = "Blocked"
 	ReasonDeleting       = "Deleting"
 	ReasonTerminating    = "Terminating"
+	ReasonUnknownFields  = "UnknownFields"
+	ReasonWithoutEffect  = "WithoutEffect"
 )
 
 // messageLimit keeps the status of sixty components small.

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+// elsewhere are fields whose effect is not in what is rendered.
+var elsewhere = map[string]string{
+	"mysql.host":                 "also in every DSN; given in each case",
+	"mysql.username":             "the operator's connection to the database",
+	"mysql.password":             "the operator's connection to the database",
+	"mysql.passwordSecretRef":    "the operator's connection to the database",
+	"deletionPolicy":             "what becomes of the data when the cloud is deleted",
+	"certSANs":                   "names in the certificates",
+	"keystone.bootstrapPassword": "Secret <cloud>-credentials",
+	"customZones":                "zones in the service region; with zones of a block, its twins",
+}
+
+// unlike are values that a field of this name needs, where the type does not tell.
+var unlike = map[string]any{
+	"db_engine": "mysql", "productVersion": "CMP", "imagePullPolicy": "Always", "updateStrategy": "OnDelete", "schedule": "5 4 * * *",
+	"storage": "7Gi", "telegrafConfigDir": "/etc/elsewhere", "deletionPolicy": "Delete", "version": "v9", "tag": "v9",
+	"zones": []any{"zone1"}, "maxUnavailable": 7, "maxUnavailableCount": 7, "size": 3, "mode": "standalone", "defaultQemuVersion": "1.2.3",
+	"etcdBackendQuotaSize": 4096, "hostCpuPassthrough": false,
+}
+
+// everything is a cloud in which every component runs that can.
+func everything() *v1alpha1.OnecloudCluster {
+	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
+		Name: "default", Namespace: "onecloud", Annotations: map[string]string{v1alpha1.AnnotationEdition: "ee"},
+	}}
+	s := &cr.Spec
+	s.MySQL.Host, s.MySQL.Password, s.CustomZones = "db", "p", []string{"zone1"}
+	s.EnableCloudNet, s.EnableS3Gateway, s.Telegraf.EnableRaidPlugin = true, true, true
+	for _, c := range catalog.All() {
+		key, _, _ := strings.Cut(c.SpecKey, ".")
+		if b := s.Component(key); b != nil && c.OffByDefault {
+			b.Disable = new(false)
+		}
+	}
+	return cr
+}
+
+// text is all that is rendered of a cloud, in one piece; of is the key of a block, whose components alone are rendered, "" for all.
+func text(t *testing.T, tree map[string]any, of string) string {
+	t.Helper()
+	b, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := json.Unmarshal(b, cr); err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "docker.io/mariadb:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	all := map[string]any{}
+	for name, r := range cluster.Components {
+		if key, _, _ := strings.Cut(r.SpecKey, "."); !r.Enabled || of != "" && key != of {
+			continue
+		}
+		o, err := render.Component(r, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = []any{render.List(o), r.Endpoints}
+	}
+	if b, err = json.Marshal(all); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// leaf is a field of the spec and a value that it does not have by default.
+type leaf struct {
+	path  []string
+	value any
+}
+
+func leaves(path []string, t reflect.Type) []leaf {
+	last := ""
+	if len(path) > 0 {
+		last = path[len(path)-1]
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if v, ok := unlike[last]; ok {
+		return []leaf{{path, v}}
+	}
+	raw := map[string]any{
+		"affinity": map[string]any{"podAffinity": map[string]any{}}, "dnsConfig": map[string]any{"searches": []any{"example.com"}},
+	}
+	switch t {
+	case reflect.TypeFor[runtime.RawExtension]():
+		if v, ok := raw[last]; ok {
+			return []leaf{{path, v}}
+		}
+		return []leaf{{path, map[string]any{"x": "y"}}}
+	case reflect.TypeFor[apiresource.Quantity]():
+		return []leaf{{path, "77m"}}
+	case reflect.TypeFor[v1alpha1.SecretKeyRef]():
+		return []leaf{{path, map[string]any{"name": "a", "key": "b"}}}
+	case reflect.TypeFor[[]corev1.Toleration]():
+		return []leaf{{path, []any{map[string]any{"key": "x", "operator": "Exists"}}}}
+	case reflect.TypeFor[[]corev1.LocalObjectReference]():
+		return []leaf{{path, []any{map[string]any{"name": "x"}}}}
+	case reflect.TypeFor[[]v1alpha1.DNSProxy]():
+		return []leaf{{path, []any{map[string]any{"from": "a", "to": []any{"b"}}}}}
+	case reflect.TypeFor[[]v1alpha1.NamedService]():
+		return []leaf{{path, []any{map[string]any{"name": "a"}}}}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		var out []leaf
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous {
+				out = append(out, leaves(path, f.Type)...)
+			} else {
+				out = append(out, leaves(append(slices.Clone(path), name), f.Type)...)
+			}
+		}
+		return out
+	case reflect.Bool:
+		return []leaf{{path, true}}
+	case reflect.Int32, reflect.Int64:
+		return []leaf{{path, 31234}}
+	case reflect.String:
+		return []leaf{{path, "else"}}
+	case reflect.Slice:
+		return []leaf{{path, []any{"else"}}}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.String {
+			return []leaf{{path, map[string]any{"a": "b"}}}
+		}
+	}
+	return nil // spec.components: blocks like the others
+}
+
+// TestEveryFieldHasAnEffect sets every field of the spec, one after another, and wants to see the effect: in what is rendered, or in the
+// list of those that act elsewhere, or as a notice that it has none.
+func TestEveryFieldHasAnEffect(t *testing.T) {
+	b, err := json.Marshal(everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(b, &tree); err != nil {
+		t.Fatal(err)
+	}
+	usual := map[string]string{"": text(t, tree, "")}
+	covered := 0
+	for _, l := range leaves(nil, reflect.TypeFor[v1alpha1.OnecloudClusterSpec]()) {
+		name := strings.Join(l.path, ".")
+		if _, ok := elsewhere[name]; ok {
+			continue
+		}
+		changed := maps.Clone(tree)
+		changed["spec"] = with(changed["spec"].(map[string]any), l.path, l.value)
+		block := l.path[0]
+		if _, known := usual[block]; !known {
+			usual[block] = text(t, tree, block)
+		}
+		acts := text(t, changed, block) != usual[block]
+		_, _, idle := resolve.Idle(catalog.All(), l.path)
+		switch {
+		case acts && idle:
+			t.Errorf("spec.%s is said to be without effect, and has one", name)
+		case !acts && !idle && text(t, changed, "") == usual[""]:
+			t.Errorf("spec.%s is accepted, has no effect, and nothing tells: make it work, or put it into the table of package resolve", name)
+		}
+		covered++
+	}
+	if covered < 1500 {
+		t.Errorf("only %d fields were looked at", covered)
+	}
+}
+
+// with sets a value in a copy.
+func with(m map[string]any, path []string, v any) map[string]any {
+	out := maps.Clone(m)
+	if out == nil {
+		out = map[string]any{}
+	}
+	if len(path) == 1 {
+		if old, ok := out[path[0]].(bool); ok && v == old {
+			v = !old
+		}
+		out[path[0]] = v
+		return out
+	}
+	inner, _ := out[path[0]].(map[string]any)
+	out[path[0]] = with(inner, path[1:], v)
+	return out
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resolve
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Notice is a field below spec that was given and has no effect, and why.
+type Notice struct {
+	Field, Why string
+	// Unknown tells that there is no such field.
+	Unknown bool
+}
+
+func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
+
+// idle are fields that are read from existing YAML and act nowhere; those below them are covered. An empty reason is not worth telling:
+// the earlier operator wrote such fields by itself.
+var idle = map[string]string{
+	"db_engine":                     "", // only mysql is accepted
+	"services":                      "no release has used it",
+	"minio":                         "no object store is deployed: give glance and host the options s3_* in their ConfigMaps",
+	"clickhouse":                    "ClickHouse is not used: the data of the services lies in spec.mysql",
+	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",
+	"influxdb":                      "it is not deployed any more: spec.victoriaMetrics holds the metrics",
+	"monitorStack":                  "the operator does not deploy this stack",
+	"etcd.paused":                   "name etcd in the annotation " + v1alpha1.AnnotationPaused + " of the cloud",
+	"etcd.pod":                      "give nodeSelector, affinity, tolerations, requests and limits in spec.etcd itself",
+	"etcd.TLS":                      "the operator makes the certificates of etcd",
+	"etcd.createdSecrets":           "",
+	"etcd.enableTls":                "etcd and its clients always use TLS",
+	"keystone.disableTLS":           "keystone and its clients always use TLS",
+	"cloudmon.CloudmonPingDuration": "no release has used it",
+	"notify.plugins":                "",
+	"lbagent.OvnController":         "the controller on a load balancer's node is that of spec.hostagent.OvnController",
+	"telegraf.initContainerImage":   "",
+}
+
+// fits are fields that mean something for some kinds of components only.
+var fits = map[string]struct {
+	why string
+	is  func(component.Component) bool
+}{
+	"replicas": {"the component has no number of pods to choose", func(c component.Component) bool {
+		k := c.Workload.Kind
+		return (k == "" || k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
+	}},
+	"slave_replicas":       {"the component has no read-only twins", func(c component.Component) bool { return c.Workload.ReadReplicas }},
+	"zones":                {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
+	"updateStrategy":       {"only a DaemonSet has it", isDaemonSet},
+	"maxUnavailable":       {"only a DaemonSet has it", isDaemonSet},
+	"maxUnavailableCount":  {"only a DaemonSet has it", isDaemonSet},
+	"schedule":             {"only a CronJob has it", func(c component.Component) bool { return c.Workload.Kind == component.CronJob }},
+	"storageClassName":     {"the component has no volume", hasVolume},
+	"requests.storage":     {"the component has no volume", hasVolume},
+	"limits.storage":       {"a volume has a size only: requests.storage", never},
+	"service.nodePort":     {"the component has no such port", hasPort},
+	"service.internalOnly": {"the component has no such port on the nodes", func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP }},
+	"db_engine":            {"", never},
+}
+
+func isDaemonSet(c component.Component) bool { return c.Workload.Kind == component.DaemonSet }
+func hasVolume(c component.Component) bool   { return c.Storage != nil }
+func never(component.Component) bool         { return false }
+
+func hasPort(c component.Component) bool {
+	return c.Service != nil && slices.ContainsFunc(c.Service.Ports, func(p component.Port) bool { return p.SpecKey == "service.nodePort" })
+}
+
+// Idle tells whether a field, a path below spec, has no effect: which field it is as a whole, and why. An empty reason is not worth
+// telling.
+func Idle(catalog []component.Component, path []string) (field, why string, idleField bool) {
+	for i := range path {
+		field = strings.Join(path[:i+1], ".")
+		if why, is := idle[field]; is {
+			return field, why, true
+		}
+	}
+	spec := &v1alpha1.OnecloudClusterSpec{}
+	var of []component.Component
+	rest := path[1:]
+	if path[0] == "components" && len(path) > 1 {
+		of = slices.DeleteFunc(slices.Clone(catalog), func(c component.Component) bool { return c.SpecKey != "" || c.Name != path[1] })
+		if rest = path[2:]; len(of) == 0 {
+			return strings.Join(path[:2], "."), "there is no such component", true
+		}
+	} else if spec.Component(path[0]) != nil {
+		of = slices.DeleteFunc(slices.Clone(catalog), func(c component.Component) bool { return c.SpecKey != path[0] })
+	} else {
+		return "", "", false
+	}
+	if len(path) > 2 && spec.Container(path[0]+"."+path[1]) != nil {
+		rest = rest[1:]
+		if strings.HasSuffix(field, ".storage") {
+			return field, "a container has no volume of its own", true
+		}
+	}
+	f, some := fits[strings.Join(rest, ".")]
+	if some && !slices.ContainsFunc(of, f.is) {
+		return field, f.why, true
+	}
+	return "", "", false
+}
+
+// Notices are the fields that somebody has given and that have no effect.
+func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
+	v, err := newView(&cr.Spec, f.Owned)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]Notice{}
+	walk(nil, v.tree, func(path []string, value any) {
+		field, why, is := Idle(f.Components, path)
+		if !is || why == "" || !v.personal(path...) || field == "etcd.enableTls" && value == true || field == "minio" && !cr.Spec.Minio.Enable {
+			return
+		}
+		found[field] = Notice{Field: field, Why: "accepted, without effect: " + why}
+	})
+	for _, c := range f.Components {
+		if b := v.block(c); c.Workload.PerZone {
+			for _, zone := range b.Zones {
+				if field := c.SpecKey + ".zones"; !slices.Contains(cr.Spec.CustomZones, zone) {
+					found[field+zone] = Notice{Field: field, Why: fmt.Sprintf("accepted, without effect: zone %q is not in spec.customZones", zone)}
+				}
+			}
+		}
+	}
+	for _, key := range unknownKeys(cr.ManagedFields) {
+		why := "unknown, without effect"
+		if like := nearest(key, specKeys()); like != "" {
+			why += fmt.Sprintf("; did you mean spec.%s?", like)
+		}
+		found[key] = Notice{Field: key, Why: why, Unknown: true}
+	}
+	var out []Notice
+	for _, k := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, found[k])
+	}
+	return out, nil
+}
+
+// walk visits every value that is not zero; a list is one value.
+func walk(path []string, v any, visit func([]string, any)) {
+	switch t := v.(type) {
+	case map[string]any:
+		for k, child := range t {
+			walk(append(path[:len(path):len(path)], k), child, visit)
+		}
+	case []any:
+		if len(t) > 0 {
+			visit(path, v)
+		}
+	case bool:
+		// A flag that is off says something only where it could be on by default.
+		if t || path[len(path)-1] == "enableTls" {
+			visit(path, v)
+		}
+	case string:
+		if t != "" {
+			visit(path, v)
+		}
+	case int64:
+		if t != 0 {
+			visit(path, v)
+		}
+	case nil:
+	default:
+		visit(path, v)
+	}
+}
+
+// specKeys are the JSON keys below spec.
+func specKeys() []string {
+	return slices.Sorted(maps.Keys(v1alpha1.SpecKeys()))
+}
+
+// unknownKeys are keys below spec that no field has. The API server keeps them, reading the resource into its Go type does not, but who
+// wrote them is recorded under their names.
+func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
+	known := v1alpha1.SpecKeys()
+	unknown := map[string]bool{}
+	for _, e := range entries {
+		if e.Subresource != "" || e.FieldsV1 == nil {
+			continue
+		}
+		set := fieldpath.NewSet()
+		if err := set.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+			continue // NewOwned has told
+		}
+		spec := "spec"
+		set.WithPrefix(fieldpath.PathElement{FieldName: &spec}).Iterate(func(p fieldpath.Path) {
+			if n := p[0].FieldName; n != nil && !known[*n] {
+				unknown[*n] = true
+			}
+		})
+	}
+	return slices.Sorted(maps.Keys(unknown))
+}
+
+// nearest is the word that differs in the fewest letters, "" if none is near.
+func nearest(word string, words []string) string {
+	best, at := "", 3
+	for _, w := range words {
+		if d := distance(strings.ToLower(word), strings.ToLower(w)); d < at && d < len(word)/2+1 {
+			best, at = w, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, taken out or changed, two that changed places counting once.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/templates"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// TestAdmission asks a real API server about everything that a spec must keep to, good and bad. The cases are those of package admission,
+// whose own test compares them with what the operator says.
+func TestAdmission(t *testing.T) {
+	cluster := harness.Require(t, harness.Options{})
+	c, err := kube.New(cluster.Config(harness.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := templates.ReadDir("operator/crds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs, err := kube.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objs {
+		if _, err := kube.Apply(t.Context(), c, "ocadm", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, k := range admissionCases(t) {
+		t.Run(k.Name, func(t *testing.T) {
+			name := fmt.Sprintf("c%d", i)
+			write := func(part map[string]any) error { return c.Create(t.Context(), k.cloud(name, part)) }
+			if k.Was != nil {
+				if err := write(k.Was); err != nil {
+					t.Fatalf("what was: %v", err)
+				}
+				write = func(part map[string]any) error {
+					o := k.cloud(name, nil)
+					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+						return err
+					}
+					o.Object["spec"] = k.cloud(name, part).Object["spec"]
+					return c.Update(t.Context(), o)
+				}
+			}
+			if err := write(k.Bad); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), k.Want) {
+				t.Errorf("the bad one: %v, want %q", err, k.Want)
+			}
+			if err := write(k.Good); err != nil {
+				t.Errorf("the good one: %v", err)
+			}
+		})
+	}
+	t.Run("misspelt keys", func(t *testing.T) {
+		nested := caseOf{}.cloud("nested", map[string]any{"glance": map[string]any{"replcas": int64(1)}})
+		err := c.Create(t.Context(), nested, client.FieldValidation(metav1.FieldValidationStrict))
+		if err == nil || !strings.Contains(err.Error(), `unknown field "spec.glance.replcas"`) {
+			t.Errorf("within a block, asked strictly as kubectl does: %v", err)
+		}
+		top := caseOf{}.cloud("top", map[string]any{"glnace": map[string]any{"disable": true}})
+		if err := c.Create(t.Context(), top, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Fatal(err)
+		}
+		if _, kept, _ := unstructured.NestedMap(top.Object, "spec", "glnace"); !kept {
+			t.Error("the API server has dropped the key: the operator cannot tell")
+		}
+	})
+}
+
+type caseOf struct {
+	Name string         `json:"name"`
+	Base string         `json:"base"`
+	Was  map[string]any `json:"was"`
+	Bad  map[string]any `json:"bad"`
+	Good map[string]any `json:"good"`
+	Want string         `json:"want"`
+}
+
+func admissionCases(t *testing.T) []caseOf {
+	t.Helper()
+	text, err := os.ReadFile("../../operatorctl/admission/testdata/cases.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = yaml.YAMLToJSON(text); err != nil {
+		t.Fatal(err)
+	}
+	var out []caseOf
+	if err := utiljson.Unmarshal(text, &out); err != nil || len(out) < 60 || out[0].Name == "" {
+		t.Fatalf("%d cases: %v", len(out), err)
+	}
+	return out
+}
+
+func (k caseOf) cloud(name string, part map[string]any) *unstructured.Unstructured {
+	spec := map[string]any{}
+	if k.Base != "none" {
+		spec["mysql"] = map[string]any{"host": "10.0.0.5", "password": "p"}
+	}
+	over(spec, runtime.DeepCopyJSON(part))
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
+func over(into, from map[string]any) {
+	for k, v := range from {
+		a, ok1 := into[k].(map[string]any)
+		if b, ok2 := v.(map[string]any); ok1 && ok2 {
+			over(a, b)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+// ignored: keys that nobody knows and fields without effect are told, and no writing of the operator loses them.
+func (r *rig) ignored() {
+	r.edit(r.minimal(), `{"spec":{"glnace":{"disable":true},"etcd":{"paused":true}},"metadata":{"annotations":{"onecloud.yunion.io/paused":"loger"}}}`)
+	var told string
+	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		if !ok {
+			return false, "there is no cloud"
+		}
+		c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionIgnored)
+		if c == nil || c.Reason != "UnknownFields" {
+			return false, states(cr)
+		}
+		told = c.Message
+		return true, ""
+	})
+	for _, want := range []string{"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.etcd.paused: accepted, without effect: ", `there is no component "loger"`} {
+		if !strings.Contains(told, want) {
+			r.t.Errorf("%q lacks %q", told, want)
+		}
+	}
+	r.untilReady()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	r.get(o, cloud)
+	if _, there, _ := unstructured.NestedMap(o.Object, "spec", "glnace"); !there {
+		r.t.Error("the unknown key was lost")
+	}
+	r.edit(r.minimal(), `{"spec":{"glnace":null,"etcd":{"paused":null}},"metadata":{"annotations":{"onecloud.yunion.io/paused":null}}}`)
+	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		return ok && meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionIgnored) == nil, "the condition stays"
+	})
+	r.untilReady()
+}
