@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -28,6 +29,12 @@ var elsewhere = map[string]string{
 	"mysql.username":             "the operator's connection to the database",
 	"mysql.password":             "the operator's connection to the database",
 	"mysql.passwordSecretRef":    "the operator's connection to the database",
+	"minio.mode":                 "what kubeserver is asked to install",
+	"monitorStack.minio":         "what kubeserver is asked to install",
+	"monitorStack.grafana":       "what kubeserver is asked to install",
+	"monitorStack.loki":          "what kubeserver is asked to install",
+	"monitorStack.prometheus":    "what kubeserver is asked to install",
+	"monitorStack.thanos":        "what kubeserver is asked to install",
 	"deletionPolicy":             "what becomes of the data when the cloud is deleted",
 	"certSANs":                   "names in the certificates",
 	"keystone.bootstrapPassword": "Secret <cloud>-credentials",
@@ -49,6 +56,7 @@ func everything() *v1alpha1.OnecloudCluster {
 	}}
 	s := &cr.Spec
 	s.MySQL.Host, s.MySQL.Password, s.CustomZones = "db", "p", []string{"zone1"}
+	s.Minio.Enable, s.MonitorStack.Disable, s.Clickhouse = true, new(false), v1alpha1.DatabaseServer{Host: "ch", Username: "u", Password: "p"}
 	s.EnableCloudNet, s.EnableS3Gateway, s.Telegraf.EnableRaidPlugin = true, true, true
 	for _, c := range catalog.All() {
 		key, _, _ := strings.Cut(c.SpecKey, ".")
@@ -70,7 +78,11 @@ func text(t *testing.T, tree map[string]any, of string) string {
 	if err := json.Unmarshal(b, cr); err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: map[string]string{"mariadb": "docker.io/mariadb:1"}})
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +193,9 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 		changed := maps.Clone(tree)
 		changed["spec"] = with(changed["spec"].(map[string]any), l.path, l.value)
 		block := l.path[0]
+		if (&v1alpha1.OnecloudClusterSpec{}).Component(block) == nil {
+			block = "" // it may act anywhere
+		}
 		if _, known := usual[block]; !known {
 			usual[block] = text(t, tree, block)
 		}

@@ -29,11 +29,11 @@ func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 var idle = map[string]string{
 	"db_engine":                     "", // only mysql is accepted
 	"services":                      "no release has used it",
-	"minio":                         "no object store is deployed: give glance and host the options s3_* in their ConfigMaps",
-	"clickhouse":                    "ClickHouse is not used: the data of the services lies in spec.mysql",
+	"clickhouse.username":           clickhouseByHand,
+	"clickhouse.password":           clickhouseByHand,
+	"clickhouse.passwordSecretRef":  clickhouseByHand,
 	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",
 	"influxdb":                      "it is not deployed any more: spec.victoriaMetrics holds the metrics",
-	"monitorStack":                  "the operator does not deploy this stack",
 	"etcd.paused":                   "name etcd in the annotation " + v1alpha1.AnnotationPaused + " of the cloud",
 	"etcd.pod":                      "give nodeSelector, affinity, tolerations, requests and limits in spec.etcd itself",
 	"etcd.TLS":                      "the operator makes the certificates of etcd",
@@ -45,6 +45,8 @@ var idle = map[string]string{
 	"lbagent.OvnController":         "the controller on a load balancer's node is that of spec.hostagent.OvnController",
 	"telegraf.initContainerImage":   "",
 }
+
+const clickhouseByHand = "the operator makes no databases in ClickHouse; make them there, and the accounts with their passwords from Secret <cloud>-credentials"
 
 // fits are fields that mean something for some kinds of components only.
 var fits = map[string]struct {
@@ -65,7 +67,7 @@ var fits = map[string]struct {
 	"requests.storage":     {"the component has no volume", hasVolume},
 	"limits.storage":       {"a volume has a size only: requests.storage", never},
 	"service.nodePort":     {"the component has no such port", hasPort},
-	"service.internalOnly": {"the component has no such port on the nodes", func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP }},
+	"service.internalOnly": {"the component has no such port on the nodes", func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP && !c.Service.Headless }},
 	"db_engine":            {"", never},
 }
 
@@ -121,7 +123,7 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	found := map[string]Notice{}
 	walk(nil, v.tree, func(path []string, value any) {
 		field, why, is := Idle(f.Components, path)
-		if !is || why == "" || !v.personal(path...) || field == "etcd.enableTls" && value == true || field == "minio" && !cr.Spec.Minio.Enable {
+		if !is || why == "" || !v.personal(path...) || field == "etcd.enableTls" && value == true {
 			return
 		}
 		found[field] = Notice{Field: field, Why: "accepted, without effect: " + why}
