@@ -114,7 +114,7 @@ var choices = map[string]string{
 	"platform_name": "0123", "sku_max_mem_size": "123456789012",
 }
 
-func with(more map[string]string) map[string]string {
+func withOptions(more map[string]string) map[string]string {
 	all := maps.Clone(choices)
 	maps.Copy(all, more)
 	return all
@@ -140,14 +140,14 @@ func TestInvalidOptionKeepsTheLastFile(t *testing.T) {
 		theirs   map[string]string
 		problems []string
 	}{
-		"unknown":          {with(map[string]string{"flux": "1"}), []string{`option "flux" is not known to region`}},
-		"another with it":  {with(map[string]string{"default_mtu": "9000", "enable_ssl": "perhaps"}), []string{`option "enable_ssl" must be true or false, not "perhaps"`}},
-		"one of ours":      {with(map[string]string{"port": "many"}), []string{`option "port" must be a whole number, not "many"`}},
-		"secret":           {with(map[string]string{"admin_password": "hunter2"}), []string{`option "admin_password" is a secret that the operator sets`}},
+		"unknown":          {withOptions(map[string]string{"flux": "1"}), []string{`option "flux" is not known to region`}},
+		"another with it":  {withOptions(map[string]string{"default_mtu": "9000", "enable_ssl": "perhaps"}), []string{`option "enable_ssl" must be true or false, not "perhaps"`}},
+		"one of ours":      {withOptions(map[string]string{"port": "many"}), []string{`option "port" must be a whole number, not "many"`}},
+		"secret":           {withOptions(map[string]string{"admin_password": "hunter2"}), []string{`option "admin_password" is a secret that the operator sets`}},
 		"misspelt in turn": {renamed, []string{`option "default_bandwdth" is not known to region; did you mean "default_bandwidth"?`, `option "request_worker_cuont" is not known to region; did you mean "request_worker_count"?`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, held, problems := check(t, c.theirs, render.Live{File: good, Data: with(ours)})
+			in, held, problems := check(t, c.theirs, render.Live{File: good, Data: withOptions(ours)})
 			if diff := cmp.Diff(c.problems, problems); diff != "" {
 				t.Error(diff)
 			}
@@ -173,7 +173,7 @@ func TestOperatorsOptionsMoveWhileOneIsInvalid(t *testing.T) {
 	stale := strings.Replace(string(good), "region: region0", "region: before", 1)
 	data := maps.Clone(ours)
 	data["region"] = "before"
-	in, held, problems := check(t, with(map[string]string{"flux": "1"}), render.Live{File: []byte(stale), Data: data})
+	in, held, problems := check(t, withOptions(map[string]string{"flux": "1"}), render.Live{File: []byte(stale), Data: data})
 	if kept, _ := file(t, in, held); len(problems) != 1 || string(kept) != string(good) {
 		t.Errorf("%v\n%s", problems, kept)
 	}
