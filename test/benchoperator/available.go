@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -53,12 +50,6 @@ func (b *bench) available(ctx context.Context, kind, what, goal string, met func
 		b.say("%s: flat %s, the cloud %s", kind, short(flat[len(flat)-1]), short(d))
 		if err := w.remove(ctx, cr); err != nil {
 			return err
-		}
-		// Nobody else would end the pods.
-		for _, ns := range []string{cr.Namespace, fmt.Sprintf("flat-%d", b.serial-1)} {
-			if err := w.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)); err != nil {
-				return err
-			}
 		}
 	}
 	b.add(row{ID: "P7", Metric: "from the CR to all Available, " + what, Goal: goal, Result: took.String(),

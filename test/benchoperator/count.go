@@ -78,6 +78,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 type work struct {
 	kubernetes         []harness.Request
 	statements, others int
+	// identity are those of others that went to the identity service.
+	identity int
 	// services is a tally of others.
 	services string
 }
@@ -94,7 +96,13 @@ func (o *operator) count(ctx context.Context, f harness.Filter, do func() error)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return work{requests, o.statements - statements, len(o.requests) - others, tallyOf(o.requests[others:])}, nil
+	did := work{kubernetes: requests, statements: o.statements - statements, others: len(o.requests) - others, services: tallyOf(o.requests[others:])}
+	for _, r := range o.requests[others:] {
+		if strings.Contains(r, "-keystone/") {
+			did.identity++
+		}
+	}
+	return did, nil
 }
 
 var changes = []string{"create", "update", "patch", "delete", "deletecollection"}

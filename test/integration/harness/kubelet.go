@@ -24,6 +24,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 )
 
 // KubeletAgent is the user agent of the stand-in: leave it out of counts.
@@ -182,7 +183,7 @@ func (k *Kubelet) isHeld(kind, namespace, name string) bool {
 // see reports on one object. Its own report comes back as a change and finds nothing left to do.
 func (k *Kubelet) see(ctx context.Context, kind string, object any) {
 	meta, ok := object.(metav1.Object)
-	if !ok || meta.GetDeletionTimestamp() != nil {
+	if !ok || meta.GetDeletionTimestamp() != nil && kind != "Pod" {
 		return
 	}
 	err := k.handle[kind](ctx, object, k.isHeld(kind, meta.GetNamespace(), meta.GetName()))
@@ -263,6 +264,9 @@ func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
 
 func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	p := object.(*corev1.Pod)
+	if p.DeletionTimestamp != nil { // it ends at once
+		return k.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	}
 	if p.Spec.NodeName == "" {
 		nodes, err := k.fitting(p.Spec)
 		if err != nil || len(nodes) == 0 {
