@@ -265,7 +265,8 @@ func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
 func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	p := object.(*corev1.Pod)
 	if p.DeletionTimestamp != nil { // it ends at once
-		return k.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
+		return k.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, now)
 	}
 	if p.Spec.NodeName == "" {
 		nodes, err := k.fitting(p.Spec)
