@@ -105,7 +105,7 @@ func earlierFile(t *testing.T, file, written string) *corev1.ConfigMap {
 }
 
 func TestPeoplesOptions(t *testing.T) {
-	const written = "port: 30888\nsql_connection: mysql+pymysql://u:p@h:3306/d\nrequest_worker_count: 8\nnames: [a, b]\nsnapshot_expire_days: 3\nratio: 1.5\n"
+	const written = "port: 30888\nsql_connection: mysql+pymysql://u:p@h:3306/d\nrequest_worker_count: 8\nnames: [a, b]\nkeep_deleted_snapshot_days: 3\nratio: 1.5\n"
 	secret := []string{"sql_connection", "admin_password"}
 	ours := map[string]string{"port": "30888", "request_worker_count": "8"}
 	for name, c := range map[string]struct {
@@ -115,7 +115,7 @@ func TestPeoplesOptions(t *testing.T) {
 		unclear       bool
 	}{
 		"untouched":                          {written, written, false, map[string]string{}, false},
-		"changed, added, reordered":          {"snapshot_expire_days: 9\nport: 30888\nnames: [b]\nrequest_worker_count: 8\nnew_one: \"yes\"\nratio: 1.50\n", written, true, map[string]string{"snapshot_expire_days": "9", "names": `["b"]`, "new_one": `"yes"`}, false},
+		"changed, added, reordered":          {"keep_deleted_snapshot_days: 9\nport: 30888\nnames: [b]\nrequest_worker_count: 8\nnew_one: \"yes\"\nratio: 1.50\n", written, true, map[string]string{"keep_deleted_snapshot_days": "9", "names": `["b"]`, "new_one": `"yes"`}, false},
 		"a secret is never theirs":           {strings.ReplaceAll(written, ":p@", ":q@"), written, true, map[string]string{}, false},
 		"what was removed is not kept":       {"port: 30888\n", written, true, map[string]string{}, false},
 		"no record and nobody edited it":     {strings.ReplaceAll(written, "8\n", "9\n"), "", false, map[string]string{}, false},

@@ -96,7 +96,7 @@ func (a *adoption) build() {
 	a.earlierNodePorts("notify", nil, map[string]int32{"api": 30777})
 	a.earlierConfig("devtool", a.earlierFile(earlierService{name: "devtool", port: 30443 + 1, account: "devtooladmin", password: "devtoolAcctSecr2"}))
 	for component, change := range map[string][2]string{
-		"region":  {"snapshot_expire_days: 3", "snapshot_expire_days: 9"},
+		"region":  {"keep_deleted_snapshot_days: 3", "keep_deleted_snapshot_days: 9"},
 		"glance":  {"request_worker_count: 8", "request_worker_count: 24"},
 		"devtool": {"log_level: info", "log_level: debug"},
 	} {
@@ -245,7 +245,7 @@ func (a *adoption) passwords() {
 
 func (a *adoption) peoples() {
 	for component, want := range map[string]map[string]string{
-		"region": {"snapshot_expire_days": "9"}, "glance": {"request_worker_count": "24"}, "logger": {"request_worker_count": "8"}, "devtool": {"log_level": "debug"},
+		"region": {"keep_deleted_snapshot_days": "9"}, "glance": {"request_worker_count": "24"}, "logger": {"request_worker_count": "8"}, "devtool": {"log_level": "debug"},
 	} {
 		cm := &corev1.ConfigMap{}
 		a.get(cm, "default-"+component)
@@ -262,7 +262,7 @@ func (a *adoption) peoples() {
 	}
 	s := &corev1.Secret{}
 	a.get(s, "default-region-config")
-	for _, line := range []string{"snapshot_expire_days: 9", "admin_user: regionadmin", "/cloud_of_ours?"} {
+	for _, line := range []string{"keep_deleted_snapshot_days: 9", "admin_user: regionadmin", "/cloud_of_ours?"} {
 		if !strings.Contains(string(s.Data["region.conf"]), line) {
 			a.t.Errorf("region's file lacks %q", line)
 		}
@@ -331,7 +331,7 @@ func (a *adoption) secrets() {
 		a.t.Fatal(err)
 	}
 	texts["events"] = a.text(events)
-	if !strings.Contains(texts["events"], "delete ConfigMap default-cluster-config") || !strings.Contains(texts["events"], "kept as your options: snapshot_expire_days") {
+	if !strings.Contains(texts["events"], "delete ConfigMap default-cluster-config") || !strings.Contains(texts["events"], "kept as your options: keep_deleted_snapshot_days") {
 		a.t.Errorf("events say nothing of the adoption:\n%s", texts["events"])
 	}
 	for where, text := range texts {

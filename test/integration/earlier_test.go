@@ -47,7 +47,7 @@ type earlierService struct {
 func earlierServices() []earlierService {
 	return []earlierService{
 		{name: "region", section: "region", port: 30888, database: "cloud_of_ours", user: "cloudofours", dbPassword: "regionDbSecret26", account: "regionadmin",
-			password: "regionAcctSecret2", etcd: true, options: "dns_server: 127.0.0.1\ndns_domain: \"\"\nport_v2: 30888\nhost_offline_max_seconds: 180\nsnapshot_expire_days: 3\n"},
+			password: "regionAcctSecret2", etcd: true, options: "dns_server: 127.0.0.1\ndns_domain: \"\"\nport_v2: 30888\nhost_offline_max_seconds: 180\nkeep_deleted_snapshot_days: 3\n"},
 		{name: "glance", section: "glance", port: 30292, database: "glance", user: "glance", dbPassword: "glanceDbSecret27", account: "glance_of_ours",
 			password: "glanceAcctSecret2", options: "filesystem_store_datadir: /opt/cloud/workspace/data/glance/images\nenable_torrent_service: false\nenable_remote_executor: true\nauto_sync_table: true\n",
 			labels: map[string]string{"onecloud.yunion.io/host-deployer": ""}},
