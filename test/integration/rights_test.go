@@ -46,6 +46,9 @@ func seldom(right string) bool {
 	return strings.HasPrefix(right, "list ") || right == "update secrets" || right == "delete pods" || right == finalizers
 }
 
+// series is used where one pass tells two things of one kind about one state of a cloud: taking over a cloud may, an ordinary life need not.
+const series = "patch events.k8s.io/events"
+
 const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"
 
 // everybody are requests that Kubernetes allows every account (system:basic-user, system:discovery).
@@ -69,7 +72,7 @@ func (r *rig) rights() {
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(granted)) {
-		if used[g] == "" && !seldom(g) {
+		if used[g] == "" && !seldom(g) && g != series {
 			r.t.Errorf("granted and never used: %s", g)
 		}
 	}
