@@ -114,8 +114,8 @@ func (p *pass) generate(ctx context.Context, name string, exists bool) (*corev1.
 	}
 	p.log.Info("wrote credentials", "secret", name, "taken over", len(known))
 	if len(known) > 0 {
-		p.event(wholeCloud, corev1.EventTypeNormal, ReasonAdopted, "took over the passwords of the earlier operator into Secret %s; when you will not go back to it, delete ConfigMap %s", name,
-			p.cr.Name+"-"+adopt.ClusterConfig)
+		p.event(wholeCloud, corev1.EventTypeNormal, ReasonAdopted,
+			"took over the passwords of the earlier operator into Secret %s; when you will not go back to it, delete ConfigMap %s", name, p.cr.Name+"-"+adopt.ClusterConfig)
 	}
 	return s, nil
 }
