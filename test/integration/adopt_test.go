@@ -107,6 +107,14 @@ func (a *adoption) build() {
 			a.t.Fatal(err)
 		}
 	}
+	// Older than the tracking of owners.
+	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Service{}} {
+		a.get(o, "default-logger")
+		a.edit(o, `{"metadata":{"managedFields":[{}]}}`)
+		if n := len(o.GetManagedFields()); n > 0 {
+			a.t.Fatalf("%d owners are left", n)
+		}
+	}
 	a.before = a.objects()
 	a.saved = a.rig.cloud()
 }
@@ -276,7 +284,7 @@ func (a *adoption) leftovers() {
 			continue
 		}
 		for _, m := range o.GetManagedFields() {
-			if m.Manager == earlierManager {
+			if m.Manager == earlierManager || m.Manager == "before-first-apply" {
 				a.t.Errorf("%s has fields of the earlier operator: %s", key, m.FieldsV1.GetRawString())
 			}
 		}
