@@ -31,20 +31,21 @@ func itsmEnv(component.Inputs) []corev1.EnvVar {
 }
 
 func itsmOptions(in component.Inputs) map[string]any {
+	self := in.Cluster.Components["itsm"] // a cloud that was taken over may have other names
 	o := map[string]any{
 		"server.port":               in.Cluster.NodePort("itsm", ""),
 		"camunda.bpm.database.type": "mysql",
 		"yunion.rc.auth.url":        in.Cluster.AuthURL(),
 		"yunion.rc.auth.domain":     "Default",
 		"yunion.rc.auth.project":    "system",
-		"yunion.rc.auth.username":   "itsm",
+		"yunion.rc.auth.username":   self.Account.User,
 		"yunion.rc.auth.region":     in.Cluster.Region,
 		"yunion.rc.auth.insecure":   true,
 	}
-	for source, database := range map[string]string{"primary": "itsm", "secondary": "itsm_engine"} {
+	for source, database := range map[string]string{"primary": self.Database.Name, "secondary": self.Database.More[0]} {
 		o["datasource."+source+".jdbc-url"] = in.JDBC(database) + "?useUnicode=true&characterEncoding=utf8&useSSL=false&serverTimezone=UTC"
 		o["datasource."+source+".driver-class-name"] = "com.mysql.cj.jdbc.Driver"
-		o["datasource."+source+".username"] = "itsm"
+		o["datasource."+source+".username"] = self.Database.Account()
 	}
 	o["datasource.primary.schema"], o["datasource.primary.initialization-mode"] = "classpath:sql/schema.sql", "always"
 	return o
