@@ -47,11 +47,13 @@ func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if len(left) > 0 {
-		return ctrl.Result{}, p.reportDeleting(ctx, left)
+		// What holds it up is told once it has taken long, which no watch brings.
+		return ctrl.Result{RequeueAfter: stuckAfter}, p.reportDeleting(ctx, left)
 	}
 	if p.cr.Spec.DeletionPolicy == v1alpha1.Delete {
 		if err := p.purge(ctx); err != nil {
-			err = fmt.Errorf("%w; to leave the databases where they are, set spec.deletionPolicy to Retain", err)
+			err = fmt.Errorf("%w; it is tried again. To leave the databases where they are: kubectl -n %s annotate oc %s %s=%s",
+				err, p.cr.Namespace, p.cr.Name, v1alpha1.AnnotationAbandon, abandonDatabases)
 			if perr := p.reportBlocked(ctx, err); perr != nil {
 				err = errors.Join(err, perr)
 			}
@@ -111,12 +113,17 @@ func (p *pass) purge(ctx context.Context) error {
 	if s := p.live.secret(p.cr.Name + "-" + v1alpha1.SecretCredentials); s != nil {
 		p.setCredentials(s)
 	}
-	if err := p.purgeDatabases(ctx); err != nil {
-		return err
+	if p.cr.Annotations[v1alpha1.AnnotationAbandon] != abandonDatabases {
+		if err := p.purgeDatabases(ctx); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	for key, o := range p.live.objects {
 		isSecret := key.GVK.Kind == "Secret" && o.GetLabels()[v1alpha1.LabelComponent] == ""
+		if s, ok := o.(*corev1.Secret); ok && isSupplied(s) {
+			continue // somebody else's
+		}
 		if key.GVK.Kind == "PersistentVolumeClaim" || isSecret {
 			if c, ok := o.DeepCopyObject().(client.Object); ok {
 				c.GetObjectKind().SetGroupVersionKind(key.GVK)
@@ -126,6 +133,9 @@ func (p *pass) purge(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// abandonDatabases is the value of AnnotationAbandon.
+const abandonDatabases = "databases"
 
 // purgeTimeout bounds dropping all databases of a cloud.
 const purgeTimeout = time.Minute

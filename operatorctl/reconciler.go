@@ -65,6 +65,8 @@ type memory struct {
 	refusals int
 	// served are, by Secret, hashes of the CA certificates that all pods ran with at the end of the last pass.
 	served map[string]string
+	// leaving are the components of a cloud that is being deleted that were there in the last pass.
+	leaving []string
 	// supplied is a Secret of certificates that is not ours.
 	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.

@@ -213,12 +213,18 @@ func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Obje
 	names := slices.Sorted(maps.Keys(left))
 	p.cr.Status.Phase = v1alpha1.PhaseDeleting
 	p.cr.Status.ObservedGeneration = p.cr.Generation
-	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, "waiting for the pods of "+strings.Join(names, ", "), p.cr.Generation, p.now)
+	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, "waiting for the pods of "+strings.Join(names, ", ")+p.holding(left), p.cr.Generation, p.now)
 	if err := p.patchStatus(ctx, before); err != nil {
 		return err
 	}
 	if before.Status.Phase != p.cr.Status.Phase {
 		p.event(wholeCloud, corev1.EventTypeNormal, string(p.cr.Status.Phase), "deleting the cloud, last component first")
 	}
+	for _, gone := range p.m.leaving {
+		if _, still := left[gone]; !still {
+			p.event(gone, corev1.EventTypeNormal, "Deleted", "%s is gone", gone)
+		}
+	}
+	p.m.leaving = names
 	return nil
 }

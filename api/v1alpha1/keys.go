@@ -10,6 +10,9 @@ const (
 	AnnotationPaused = "onecloud.yunion.io/paused"
 )
 
+// AnnotationAbandon "databases" on a cloud that is being deleted leaves its databases and accounts where they are, whatever the policy.
+const AnnotationAbandon = "onecloud.yunion.io/abandon"
+
 // AnnotationSupplied "true" on Secret <cloud>-certs says that a person keeps the certificates in it; the operator only uses them.
 const AnnotationSupplied = "onecloud.yunion.io/supplied"
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// leaving is a cloud that is being deleted, and objects of it.
+func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...client.Object) *bench {
+	t.Helper()
+	cr := newCloud()
+	cr.Finalizers, cr.DeletionTimestamp = []string{v1alpha1.Finalizer}, &metav1.Time{Time: b0}
+	if change != nil {
+		change(cr)
+	}
+	for _, o := range objs {
+		o.SetNamespace(cr.Namespace)
+		o.SetLabels(map[string]string{
+			v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name, v1alpha1.LabelComponent: "glance",
+		})
+	}
+	return newBench(t, interceptor.Funcs{}, append(objs, cr)...)
+}
+
+// A deletion that does not come to its end says what holds it up, and not before it has taken long.
+func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
+	gone := metav1.NewTime(b0)
+	b := leaving(t, nil,
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance", DeletionTimestamp: &gone, Finalizers: []string{"example.com/keep"}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", DeletionTimestamp: &gone, Finalizers: []string{"example.com/log"}},
+			Spec: corev1.PodSpec{NodeName: "node7"}})
+	message := func() string {
+		res := b.reconcile()
+		if res.RequeueAfter <= 0 {
+			t.Error("nobody looks again")
+		}
+		return meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionReady).Message
+	}
+	if m := message(); !strings.Contains(m, "glance") || strings.Contains(m, "example.com") {
+		t.Errorf("at first: %q", m)
+	}
+	b.clock = b0.Add(time.Minute)
+	m := message()
+	for _, want := range []string{"Deployment default-glance is kept by finalizer example.com/keep", "pod default-glance-x is kept by finalizer example.com/log"} {
+		if !strings.Contains(m, want) {
+			t.Errorf("%q lacks %q", m, want)
+		}
+	}
+}
+
+// A database server that is gone holds up a cloud whose data is to be deleted, with a word on how to give up; then the rest goes.
+func TestDatabasesCanBeAbandoned(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
+	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+		cr.Spec.DeletionPolicy = v1alpha1.Delete
+		cr.Status.Effects = map[string]string{"database/glance": "made"}
+	}, claim)
+	_, err := b.r.Reconcile(t.Context(), request())
+	if err == nil || !strings.Contains(err.Error(), "annotate oc default "+v1alpha1.AnnotationAbandon+"=databases") {
+		t.Fatalf("the way out is not told: %v", err)
+	}
+	degraded := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded)
+	if degraded == nil || !strings.Contains(degraded.Message, v1alpha1.AnnotationAbandon) || strings.Contains(degraded.Message, "admin-secret") {
+		t.Fatalf("the condition says %+v", degraded)
+	}
+	b.get(&corev1.PersistentVolumeClaim{}, claim.Name)
+	cr := b.cloud()
+	cr.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "databases"}
+	if err := b.api.Update(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	for name, o := range map[string]client.Object{cloudKey.Name: &v1alpha1.OnecloudCluster{}, claim.Name: &corev1.PersistentVolumeClaim{}} {
+		if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: name}, o); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("%T %s is still there: %v", o, name, err)
+		}
+	}
+}
