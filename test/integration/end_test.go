@@ -10,12 +10,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -23,15 +25,26 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// canary looks for every secret of the cloud in everything that people may read.
+// canary looks for every secret of the cloud in everything that people may read, after the database has refused one of them.
 func (r *rig) canary() {
-	words := map[string]string{"the database administrator's password": r.db.RootPassword}
+	const wrong = "Canary-wrong-Pa55word"
+	r.edit(r.minimal(), `{"spec":{"mysql":{"password":"`+wrong+`"},"enableCloudNet":true}}`)
+	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		return ok && slices.ContainsFunc(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool {
+			return c.Name == "cloudnet" && c.State == v1alpha1.Degraded && c.Reason == "EffectFailed"
+		}), "the database has not refused the password"
+	})
+	failed := r.text(r.cloud().Status)
+	r.edit(r.minimal(), `{"spec":{"mysql":{"password":"`+r.db.RootPassword+`"},"enableCloudNet":false}}`)
+	r.untilReady()
+	words := map[string]string{"the database administrator's password": r.db.RootPassword, "the wrong password": wrong}
 	for k, v := range r.credentials() {
 		words["credential "+k] = string(v)
 	}
 	cr := r.cloud()
 	cr.Spec.MySQL.Password = "" // there the user has put it himself
-	texts := map[string]string{"operator's log": r.log.String(), "cloud": r.text(cr)}
+	texts := map[string]string{"operator's log": r.log.String(), "cloud": r.text(cr), "failed cloud": failed, "metrics": r.metricsText()}
 	for name, log := range r.pods.Logs() {
 		if log != "" { // programs of other projects are not played here, and say nothing
 			texts["log of "+name] = log
@@ -42,7 +55,8 @@ func (r *rig) canary() {
 	}
 	for _, list := range []client.ObjectList{
 		&eventsv1.EventList{}, &corev1.ConfigMapList{}, &corev1.PodList{}, &corev1.ServiceList{}, &appsv1.DeploymentList{},
-		&appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &networkingv1.IngressList{},
+		&appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &networkingv1.IngressList{}, &corev1.PersistentVolumeClaimList{},
+		&coordinationv1.LeaseList{},
 	} {
 		if err := r.client.List(r.t.Context(), list, client.InNamespace(namespace)); err != nil {
 			r.t.Fatal(err)
@@ -64,6 +78,19 @@ func (r *rig) canary() {
 			r.t.Errorf("a private key is in %s", where)
 		}
 	}
+}
+
+// metricsText is everything that the operator's metrics say.
+func (r *rig) metricsText() string {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		b.WriteString(f.String() + "\n")
+	}
+	return b.String()
 }
 
 func (r *rig) kind(o runtime.Object) string {

@@ -136,7 +136,7 @@ func (r *rig) startOperator() {
 	go func() {
 		done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
 			Namespace: namespace, Namespaces: r.namespaces, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
-			Transport: r.counters.transport, OnStatement: r.counters.statement, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+			Transport: r.counters.transport, OnStatement: r.counters.statement, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 	}()
 	r.stop = func() {
