@@ -64,15 +64,16 @@ func (r *rig) exchange() {
 	if i := slices.Index(steps, want[0]); i < 0 || !slices.Equal(steps[i:], want) {
 		r.t.Errorf("steps %q, want %q", steps, want)
 	}
+	// The status of the pass that took the last step: what is Ready after that is so with all pods rolled.
+	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		return ok && cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour)), "the status is behind"
+	})
 	r.untilReady()
 	if rolled := r.pods.Starts("default-region") - starts; rolled < 3 {
 		r.t.Errorf("region was started %d times, want once for each step", rolled)
 	}
 	r.identity() // it logs in under the new CA
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
-		cr, ok := o.(*v1alpha1.OnecloudCluster)
-		return ok && cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour)), "the status is behind"
-	})
 }
 
 // standing tells in words which CAs a Secret holds, and whose its certificate is.
