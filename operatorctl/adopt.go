@@ -179,10 +179,10 @@ func (p *pass) adoptConfig(ctx context.Context, c *part, cm *corev1.ConfigMap) e
 		}
 		kept = options.Kept
 		if options.Unclear {
-			p.event(wholeCloud, corev1.EventTypeWarning, ReasonAdopted, "ConfigMap %s was edited (%s) and nothing tells which options: kept are %s; what else you chose, set again",
+			p.event(subject(cm.Name), corev1.EventTypeWarning, ReasonAdopted, "ConfigMap %s was edited (%s) and nothing tells which options: kept are %s; what else you chose, set again",
 				cm.Name, editor, list(options.Names()))
 		} else if len(kept) > 0 {
-			p.event(wholeCloud, corev1.EventTypeNormal, ReasonAdopted, "ConfigMap %s: kept as your options: %s", cm.Name, list(options.Names()))
+			p.event(subject(cm.Name), corev1.EventTypeNormal, ReasonAdopted, "ConfigMap %s: kept as your options: %s", cm.Name, list(options.Names()))
 		}
 	}
 	return p.keepOptions(ctx, c, cm, kept)

@@ -127,19 +127,19 @@ func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
 		switch now.State {
 		case v1alpha1.Degraded:
 			if was != now.State || old.Reason != now.Reason || now.Reason == status.ReasonInvalidOption && old.Message != now.Message {
-				p.event(now.Name, corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
+				p.event(subject(now.Name), corev1.EventTypeWarning, now.Reason, "%s is Degraded: %s", now.Name, now.Message)
 			}
 		case v1alpha1.Available:
 			if was != now.State {
-				p.event(now.Name, corev1.EventTypeNormal, string(now.State), "%s is Available", now.Name)
+				p.event(subject(now.Name), corev1.EventTypeNormal, string(now.State), "%s is Available", now.Name)
 			}
 		case v1alpha1.Disabled:
 			if was != now.State && old != nil {
-				p.event(now.Name, corev1.EventTypeNormal, string(now.State), "%s is Disabled: %s", now.Name, now.Message)
+				p.event(subject(now.Name), corev1.EventTypeNormal, string(now.State), "%s is Disabled: %s", now.Name, now.Message)
 			}
 		default:
 			if was == v1alpha1.Available || was == v1alpha1.Degraded || was == v1alpha1.Disabled {
-				p.event(now.Name, corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
+				p.event(subject(now.Name), corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
 			}
 		}
 	}
@@ -164,13 +164,16 @@ func (p *pass) redact(s string) string {
 	return s
 }
 
-// wholeCloud is the action of events that are about no component alone.
-const wholeCloud = "Reconcile"
+// subject is what an event is about: a component, an object.
+type subject string
+
+// wholeCloud is the subject of events that are about no component alone.
+const wholeCloud subject = "Reconcile"
 
 // event tells something. The recorder counts events of one reason and action as one, whatever they say: what an event is about has to be
 // its action.
-func (p *pass) event(about, kind, reason, format string, args ...any) {
-	p.r.events.Eventf(p.cr, nil, kind, reason, about, format, args...)
+func (p *pass) event(about subject, kind, reason, format string, args ...any) {
+	p.r.events.Eventf(p.cr, nil, kind, reason, string(about), format, args...)
 }
 
 // reportInvalid tells that the spec cannot be carried out.
