@@ -16,16 +16,21 @@ func host() component.Component {
 	w := hostAgent("host")
 	w.Products, w.PodLabels = withHosts, map[string]string{"onecloud.yunion.io/host-deployer": ""}
 	w.Env, w.WorkingDir, w.GracePeriod = hostEnv, "/opt/cloud", 300
+	w.Sidecars = []component.Sidecar{fileOnNode("host", "host.conf")}
 	w.Probe, w.StartSeconds = httpsGet("/ping", 8885, 5), 3000
 	return component.Component{
 		Name: "host", SpecKey: "hostagent", Summary: "runs servers on a compute node",
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
 		Image:    component.Image{Hyper: true},
 		Workload: w,
-		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret},
+		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret, Files: hostFiles},
 		Account:  &component.Account{User: "hostadmin"},
 		Register: []component.CatalogService{{Name: "host", Type: "host"}},
 	}
+}
+
+func hostFiles(component.Inputs) map[string]string {
+	return map[string]string{"host.conf": nodeHostFile}
 }
 
 func hostOptions(in component.Inputs) map[string]any {

@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,35 @@ const (
 	hostConf     = hostConfDir + "/common.conf"
 	nodeHostConf = "/etc/yunion/host.conf"
 )
+
+// fileOnNode puts a file of the agent's configuration on the node where there is none. From then on it is the node's: people write there
+// what only that node has, its networks above all, and nothing overwrites it. Agents of one node may do it at the same time.
+func fileOnNode(agent, name string) component.Sidecar {
+	script := fmt.Sprintf("target=/etc/yunion/%[1]s; new=/etc/yunion/.%[1]s.%[2]s; test -e $target || "+
+		"{ cp %[3]s/%[1]s $new; ln $new $target || test -e $target; rm $new; }", name, agent, hostConfDir)
+	return component.Sidecar{
+		Name: "node-conf", Init: true, Image: component.Image{Reference: "busybox"}, Command: []string{"sh", "-ec", script},
+		Volumes: []string{"etc-yunion", "config"},
+	}
+}
+
+// nodeHostFile is what host.conf begins with: where a compute node keeps disks and servers. Which networks it has, only people know.
+const nodeHostFile = `# Made by the cloud's operator where there was none; it is yours, nothing changes it. What all nodes share is in the cloud's
+# ConfigMap of component host. networks: a list of NIC/BRIDGE/ADDRESS, for instance eth0/br0/192.0.2.10.
+networks: []
+report_interval: 60
+bridge_driver: openvswitch
+servers_path: /opt/cloud/workspace/servers
+local_image_path: [/opt/cloud/workspace/disks]
+image_cache_path: /opt/cloud/workspace/disks/image_cache
+agent_temp_path: /opt/cloud/workspace/disks/agent_tmp
+`
+
+// nodeBalancerFile is what lbagent.conf begins with.
+const nodeBalancerFile = `# Made by the cloud's operator where there was none; it is yours, nothing changes it. What all nodes share is in the cloud's
+# ConfigMap of component lbagent.
+base_data_dir: /opt/cloud/workspace/lbagent
+`
 
 // hostAgent is a privileged agent that shares directories with its node.
 func hostAgent(program string) component.Workload {
@@ -57,7 +87,7 @@ func sdnAgent() component.Component {
 func hostImage() component.Component {
 	w := hostAgent("host-image")
 	w.Command, w.EtcdTLS = append(w.Command, "--config", nodeHostConf), false
-	w.Mounts = pick(w.Mounts, "etc-yunion", "var-run-onecloud")
+	w.Mounts, w.Sidecars = pick(w.Mounts, "etc-yunion", "var-run-onecloud"), []component.Sidecar{fileOnNode("host-image", "host.conf")}
 	return component.Component{
 		Name: "host-image", SpecKey: "hostimage", Summary: "reads images of other compute nodes",
 		Products: withHosts,
@@ -72,7 +102,7 @@ func hostImage() component.Component {
 func hostDeployer() component.Component {
 	w := hostAgent("host-deployer")
 	w.Command, w.EtcdTLS, w.NoCerts = append(w.Command, "--config", nodeHostConf), false, true
-	w.NodeRole, w.MaxUnavailable = "host,controller", 999
+	w.NodeRole, w.MaxUnavailable, w.Sidecars = "host,controller", 999, []component.Sidecar{fileOnNode("host-deployer", "host.conf")}
 	w.Mounts = pick(w.Mounts, "etc-yunion", "cloud", "usr", "dev", "sys", "var-run-onecloud", "var-run-vmware")
 	return component.Component{
 		Name: "host-deployer", SpecKey: "hostdeployer", Summary: "writes files into disks of servers",
@@ -86,21 +116,28 @@ func lbagent() component.Component {
 	w := hostAgent("lbagent")
 	w.Command = []string{"/opt/yunion/bin/lbagent", "--config", "/etc/yunion/lbagent.conf", "--common-config-file", hostConf}
 	w.NodeRole, w.PriorityClass, w.Env, w.WorkingDir, w.GracePeriod = "lbagent", "", ovnEnv, "/opt/cloud", 300
+	w.Sidecars = []component.Sidecar{fileOnNode("lbagent", "lbagent.conf")}
 	return component.Component{
 		Name: "lbagent", SpecKey: "lbagent", Summary: "load balancers on a node",
 		Products: []component.Product{component.FullStack, component.Edge, component.AI},
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
 		Workload: w,
-		Config: &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: func(in component.Inputs) map[string]any {
-			return map[string]any{
-				"port": 8895, "base_data_dir": "/opt/cloud/workspace/lbagent", "enable_remote_executor": true,
-				"disable_local_vpc": localVPC(*in.Cluster.Spec) != "",
-			}
-		}},
+		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: lbagentOptions, Files: lbagentFiles},
 		Account:  &component.Account{User: "lbagentadm"},
 		Register: []component.CatalogService{{Name: "lbagent", Type: "lbagent"}},
 	}
+}
+
+func lbagentOptions(in component.Inputs) map[string]any {
+	return map[string]any{
+		"port": 8895, "base_data_dir": "/opt/cloud/workspace/lbagent", "enable_remote_executor": true,
+		"disable_local_vpc": localVPC(*in.Cluster.Spec) != "",
+	}
+}
+
+func lbagentFiles(component.Inputs) map[string]string {
+	return map[string]string{"lbagent.conf": nodeBalancerFile}
 }
 
 // hostMounts are the directories of the node that its agents share.

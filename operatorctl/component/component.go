@@ -175,8 +175,9 @@ type Sidecar struct {
 	Command []string
 	Env     func(Inputs) []corev1.EnvVar
 	Ports   []corev1.ContainerPort
-	// Mounts gives it what the main container has mounted.
-	Mounts bool
+	// Mounts gives it what the main container has mounted, Volumes only those of these names.
+	Mounts  bool
+	Volumes []string
 }
 
 // Mount is a volume and where it goes.

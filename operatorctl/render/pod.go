@@ -257,6 +257,11 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 		if s.Mounts {
 			c.VolumeMounts = main.VolumeMounts
 		}
+		for _, m := range main.VolumeMounts {
+			if slices.Contains(s.Volumes, m.Name) {
+				c.VolumeMounts = append(c.VolumeMounts, m)
+			}
+		}
 		if s.Env != nil {
 			c.Env = s.Env(in)
 		}

@@ -76,15 +76,19 @@ func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTem
 func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
 	k := in.Self.Config
 	owner, path := in.Self.Component, FileName(in.Self.Component)
+	more := sorted(c.secret)
 	if k.Of != "" {
 		owner = in.Cluster.Components[k.Of].Component
+		if owner.Config.Files != nil {
+			more = sorted(owner.Config.Files(in))
+		}
 	}
 	item := corev1.KeyToPath{Key: FileName(owner), Path: path}
 	object := in.Cluster.Object(owner.Name)
 	if owner.Config.Plain == "" {
 		v := secretVolume(object + ConfigSuffix)
 		v.Secret.Items = []corev1.KeyToPath{item}
-		for _, name := range sorted(c.secret) {
+		for _, name := range more {
 			if name != FileName(owner) {
 				v.Secret.Items = append(v.Secret.Items, corev1.KeyToPath{Key: name, Path: name})
 			}

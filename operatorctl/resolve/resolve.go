@@ -158,7 +158,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 			if pinned {
 				r.SubPinned = append(r.SubPinned, s.Name)
 			}
-		case s.Image.Name != "":
+		case s.Image.Name != "" || s.Image.Reference != "":
 			r.Sub[s.Name], err = images.beside(s.Name, s.Image, at)
 			errs = append(errs, err)
 		}

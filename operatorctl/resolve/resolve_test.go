@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-var thirdParty = map[string]string{"mariadb": "docker.io/library/mariadb:10.11"}
+var thirdParty = map[string]string{"mariadb": "docker.io/library/mariadb:10.11", "busybox": "docker.io/library/busybox:1.37.0-glibc"}
 
 // cloud makes a CR of a spec in YAML.
 func cloud(t *testing.T, spec string) *v1alpha1.OnecloudCluster {
