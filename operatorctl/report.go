@@ -225,7 +225,7 @@ func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Obje
 	}
 	for _, gone := range p.m.leaving {
 		if _, still := left[gone]; !still {
-			p.event(gone, corev1.EventTypeNormal, "Deleted", "%s is gone", gone)
+			p.event(subject(gone), corev1.EventTypeNormal, "Deleted", "%s is gone", gone)
 		}
 	}
 	p.m.leaving = names
