@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +15,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
@@ -84,7 +82,8 @@ func (p *pass) resolveOnce() error {
 	if err := p.admit(facts); err != nil {
 		return err
 	}
-	if p.cluster, err = resolve.Cluster(p.cr, facts); err != nil {
+	// What goes on after the pass must not share the cloud with it.
+	if p.cluster, err = resolve.Cluster(p.cr.DeepCopy(), facts); err != nil {
 		return &invalidSpec{err}
 	}
 	p.blame()
@@ -180,54 +179,6 @@ func (p *pass) render() {
 		}
 	}
 	p.planEffects(values)
-}
-
-// effects performs the effects of a stage that are due, and tells whether any was done that was not done before.
-func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
-	if p.m.clients == nil {
-		p.m.clients = effects.NewConnections(p.r.options.connections())
-	}
-	pass := effects.Pass{
-		Clients:   p.m.clients.For(p.access()),
-		Memory:    p.m.effects,
-		Recorded:  p.cr.Status.Effects,
-		Available: func(name string) bool { return p.canAsk(name, nil) },
-		Serving:   func(name string) bool { d := p.byName[name]; return d != nil && d.serving },
-		Audit:     p.auditDue(),
-		Now:       p.r.now,
-	}
-	fresh := false
-	due := slices.DeleteFunc(effects.At(p.plan, stage), func(e effects.Effect) bool { return p.byName[e.Component].left })
-	for _, o := range pass.Run(ctx, due) {
-		c := p.byName[o.Effect.Component]
-		c.outcomes = append(c.outcomes, o)
-		if o.State == effects.Done && !o.Effect.Note && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
-			fresh = true
-		}
-		if o.Changed {
-			p.log.Info("effect", "effect", o.Effect.Key)
-		}
-		p.r.metrics.effect(o)
-	}
-	return fresh
-}
-
-// access is how this cloud's database and services are reached.
-func (p *pass) access() effects.Access {
-	return effects.Access{
-		Cluster: p.cluster, Credentials: p.creds, CAPEM: p.certs.caPEM, MySQL: p.cr.Spec.MySQL,
-		Secret: func(ctx context.Context, name, key string) (string, error) {
-			s := &corev1.Secret{}
-			if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s); err != nil {
-				return "", fmt.Errorf("reading the database password: %w", err)
-			}
-			v, ok := s.Data[key]
-			if !ok {
-				return "", fmt.Errorf("reading the database password: Secret %q has no key %q", name, key)
-			}
-			return string(v), nil
-		},
-	}
 }
 
 // prune deletes what was applied once, or by the earlier operator, and is no longer rendered. Claims and certificates stay; so does

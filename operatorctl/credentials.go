@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math/big"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,7 @@ func (p *pass) generate(ctx context.Context, name string, exists bool) (*corev1.
 		p.event(wholeCloud, corev1.EventTypeNormal, ReasonAdopted,
 			"took over the passwords of the earlier operator into Secret %s; when you will not go back to it, delete ConfigMap %s", name, p.cr.Name+"-"+adopt.ClusterConfig)
 	}
+	p.tellReplaced(name, slices.DeleteFunc(missing, func(key string) bool { _, kept := known[key]; return kept }))
 	return s, nil
 }
 

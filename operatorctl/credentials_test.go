@@ -59,7 +59,7 @@ func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 			message = c.Message
 		}
 	}
-	if !strings.Contains(message, "db.example.com") || !strings.Contains(message, "deletionPolicy to Retain") {
+	if !strings.Contains(message, "db.example.com") || !strings.Contains(message, v1alpha1.AnnotationAbandon+"=databases") {
 		t.Errorf("the condition says %q", message)
 	}
 	if strings.Contains(message, "admin-secret") {

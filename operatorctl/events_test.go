@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -103,8 +104,11 @@ func TestWhatIsToldOfAComponent(t *testing.T) {
 // A spec that cannot be carried out is told once, and again when it is another trouble.
 func TestInvalidSpecIsToldOnce(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
+	generation := 1
 	set := func(spec string) {
-		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":`+spec+`}`)(b.api); err != nil {
+		generation++ // the API server in memory counts none
+		patch := fmt.Sprintf(`{"metadata":{"generation":%d},"spec":%s}`, generation, spec)
+		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ import (
 // spec.deletionPolicy is Delete.
 func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(p.cr, v1alpha1.Finalizer) {
+		if others := p.cr.Finalizers; len(others) > 0 {
+			return ctrl.Result{}, p.reportDeleting(ctx, nil, "every workload of the cloud is gone; the cloud itself is kept by "+finalizers(others))
+		}
 		return ctrl.Result{}, nil
 	}
 	var err error
@@ -47,8 +51,12 @@ func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if len(left) > 0 {
-		// What holds it up is told once it has taken long, which no watch brings.
-		return ctrl.Result{RequeueAfter: stuckAfter}, p.reportDeleting(ctx, left)
+		// A node that does not end a pod is told once it has taken long, which no watch brings.
+		message := "waiting for the pods of " + strings.Join(slices.Sorted(maps.Keys(left)), ", ") + p.holding(left)
+		return ctrl.Result{RequeueAfter: stuckAfter}, p.reportDeleting(ctx, left, message)
+	}
+	if p.m.effects.Busy() { // nothing may be made any more after what follows
+		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	if p.cr.Spec.DeletionPolicy == v1alpha1.Delete {
 		if err := p.purge(ctx); err != nil {

@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/images"
@@ -42,6 +43,8 @@ type Reconciler struct {
 	images       map[string]string
 	now          func() time.Time
 	metrics      *instruments
+	// woken are clouds for which something has ended that a pass did not wait for.
+	woken chan event.GenericEvent
 
 	// lastPass is when the last pass ended, in nanoseconds since 1970.
 	lastPass atomic.Int64
@@ -61,6 +64,8 @@ type memory struct {
 	defaultsHold string
 	// judged is what was said of the spec of the generation it names.
 	judged *judgement
+	// accessHash tells when the way to databases and services is another.
+	accessHash string
 	// refusals is in how many passes on end the API server refused something.
 	refusals int
 	// served are, by Secret, hashes of the CA certificates that all pods ran with at the end of the last pass.
@@ -89,9 +94,10 @@ func newReconciler(c client.Client, direct client.Reader, rec events.EventRecord
 	r := &Reconciler{
 		client: c, direct: direct, scheme: c.Scheme(), applier: newApplier(c), events: rec,
 		options: o, log: o.Log, catalog: catalog.All(), names: catalogNames(), order: catalogOrder(), now: time.Now,
-		clouds: map[types.NamespacedName]*memory{}, instances: map[types.NamespacedName]string{}, metrics: newInstruments(registry()), images: table.Refs(),
+		clouds: map[types.NamespacedName]*memory{}, instances: map[types.NamespacedName]string{}, woken: make(chan event.GenericEvent, 64),
+		metrics: newInstruments(registry()), images: table.Refs(),
 	}
-	r.applier.Direct, r.applier.Now = direct, func() time.Time { return r.now() }
+	r.applier.Now = func() time.Time { return r.now() }
 	return r, nil
 }
 

@@ -210,13 +210,12 @@ func (p *pass) warn(ctx context.Context, before *v1alpha1.OnecloudCluster, other
 	return nil
 }
 
-// reportDeleting tells what is still there of a cloud that is being deleted.
-func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Object) error {
+// reportDeleting tells what is still there of a cloud that is being deleted, and what went since.
+func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Object, message string) error {
 	before := p.cr.DeepCopy()
-	names := slices.Sorted(maps.Keys(left))
 	p.cr.Status.Phase = v1alpha1.PhaseDeleting
 	p.cr.Status.ObservedGeneration = p.cr.Generation
-	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, "waiting for the pods of "+strings.Join(names, ", ")+p.holding(left), p.cr.Generation, p.now)
+	p.cr.Status.Conditions = status.Deleting(p.cr.Status.Conditions, message, p.cr.Generation, p.now)
 	if err := p.patchStatus(ctx, before); err != nil {
 		return err
 	}
@@ -228,6 +227,6 @@ func (p *pass) reportDeleting(ctx context.Context, left map[string][]client.Obje
 			p.event(subject(gone), corev1.EventTypeNormal, "Deleted", "%s is gone", gone)
 		}
 	}
-	p.m.leaving = names
+	p.m.leaving = slices.Sorted(maps.Keys(left))
 	return nil
 }

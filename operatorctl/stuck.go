@@ -9,24 +9,31 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stuckAfter is how long something may take to go before it is named.
+// stuckAfter is how long a node may take to end a pod before it is named.
 const stuckAfter = 30 * time.Second
 
-// holding says what does not go although it was deleted a while ago, and who keeps it: a finalizer of somebody else, or a node that does
-// not end a pod. Empty if nothing is overdue.
+// holding says what was deleted and does not go, and who keeps it: a finalizer of somebody else or, after a while, a node that does not
+// end a pod. Empty if nothing is held.
 func (p *pass) holding(left map[string][]client.Object) string {
 	var out []string
 	add := func(what string, o client.Object, otherwise string) {
 		at := o.GetDeletionTimestamp()
-		if at == nil || p.now.Before(at.Add(stuckAfter)) {
+		if at == nil {
 			return
 		}
 		why := otherwise
-		if f := o.GetFinalizers(); len(f) > 0 {
-			why = "is kept by finalizer " + strings.Join(f, ", ")
+		if p.now.Before(at.Add(stuckAfter)) {
+			why = ""
+		}
+		others := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool {
+			return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents // the garbage collector's, soon over
+		})
+		if len(others) > 0 {
+			why = "is kept by " + finalizers(others)
 		}
 		if why != "" {
 			out = append(out, what+" "+o.GetName()+" "+why)
@@ -45,4 +52,11 @@ func (p *pass) holding(left map[string][]client.Object) string {
 		return ""
 	}
 	return "; " + strings.Join(out, "; ")
+}
+
+func finalizers(names []string) string {
+	if len(names) == 1 {
+		return "the finalizer " + names[0]
+	}
+	return "the finalizers " + strings.Join(names, ", ")
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -48,6 +49,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 		b = b.Watches(k, r.toCloud())
 	}
 	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
+	b = b.WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}))
 	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}

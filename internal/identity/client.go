@@ -26,6 +26,8 @@ const (
 	defaultUserAgent = "ocadm (yunioncloud-go/201708)"
 	// renewEarly is how long before its end a token is replaced.
 	renewEarly = 5 * time.Minute
+	// refusedFor is how long a refused login is not tried again: many calls that fail together are one attempt.
+	refusedFor = 500 * time.Millisecond
 	// maxAnswer bounds what is read of an answer.
 	maxAnswer = 64 << 20
 )
@@ -60,6 +62,9 @@ type Client struct {
 
 	mu    sync.Mutex
 	token *token
+	// refused is why the last login failed; until then it is the answer to everybody who was waiting for one.
+	refused      error
+	refusedUntil time.Time
 }
 
 // New makes a client; nothing is sent yet.

@@ -69,6 +69,12 @@ func IsForbidden(err error) bool { return isStatus(err, http.StatusForbidden) }
 // IsUnauthorized: the password is wrong.
 func IsUnauthorized(err error) bool { return isStatus(err, http.StatusUnauthorized) }
 
+// IsLoginRefused: the service does not let that user in.
+func IsLoginRefused(err error, user string) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Op == opLogin(user) && e.Status >= 400 && e.Status < 500
+}
+
 // IsNotFound: no such record; of a login, no such user.
 func IsNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
 
@@ -85,6 +91,8 @@ func isStatus(err error, status int) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == status
 }
+
+func opLogin(user string) string { return fmt.Sprintf("logging in as %q", user) }
 
 const maxTitle = 300
 

@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -47,11 +46,17 @@ func (c *Client) session(ctx context.Context, refused *token) (*token, error) {
 	if t := c.token; t != nil && t != refused && (t.expires.IsZero() || c.o.Now().Add(renewEarly).Before(t.expires)) {
 		return t, nil
 	}
+	if c.refused != nil && c.o.Now().Before(c.refusedUntil) {
+		return nil, c.refused
+	}
 	t, err := c.login(ctx, c.o.Username, c.o.Password, c.o.Project)
 	if err != nil {
+		if c.refused = nil; IsLoginRefused(err, c.o.Username) {
+			c.refused, c.refusedUntil = err, c.o.Now().Add(refusedFor)
+		}
 		return nil, err
 	}
-	c.token = t
+	c.token, c.refused = t, nil
 	return t, nil
 }
 
@@ -81,7 +86,7 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 		auth["scope"] = object{"project": object{"name": project, "domain": domain}}
 	}
 	r := request{
-		op: fmt.Sprintf("logging in as %q", user), method: http.MethodPost, url: c.o.AuthURL + "/auth/tokens",
+		op: opLogin(user), method: http.MethodPost, url: c.o.AuthURL + "/auth/tokens",
 		body: object{"auth": auth}, secrets: []string{password},
 	}
 	var answer tokenAnswer

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// opConnect is what an Error says of the administrator's own login.
+const opConnect = "connecting"
+
 // Admin is an open administrator's connection.
 type Admin struct {
 	cfg  Config
@@ -34,18 +37,18 @@ func Open(ctx context.Context, cfg Config) (*Admin, error) {
 func connect(ctx context.Context, cfg Config) (*Admin, error) {
 	db, err := loginConfig{Config: cfg}.open()
 	if err != nil {
-		return nil, cfg.newError("connecting", err, "")
+		return nil, cfg.newError(opConnect, err, "")
 	}
 	a := &Admin{cfg: cfg, db: db}
 	if a.info, err = a.readInfo(ctx); err != nil {
 		_ = db.Close()
-		return nil, cfg.newError("connecting", err, "")
+		return nil, cfg.newError(opConnect, err, "")
 	}
 	return a, nil
 }
 
 func tooOld(cfg Config, i ServerInfo) *Error {
-	return &Error{Class: TooOld, Op: "connecting", Server: cfg.Addr(), User: cfg.User, Account: i.Account, Detail: i.String() + " is too old"}
+	return &Error{Class: TooOld, Op: opConnect, Server: cfg.Addr(), User: cfg.User, Account: i.Account, Detail: i.String() + " is too old"}
 }
 
 // Close gives the connections back.

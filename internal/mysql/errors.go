@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	driverpkg "github.com/go-sql-driver/mysql"
@@ -86,6 +87,12 @@ func IsUnavailable(err error) bool {
 		return true
 	}
 	return false
+}
+
+// IsDenied tells whether the server does not let the administrator in: nothing will work until somebody changes his account.
+func IsDenied(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Op == opConnect && slices.Contains([]Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}, e.Class)
 }
 
 const passwordPlaceholder = "'<password>'"

@@ -47,6 +47,8 @@ type Clients struct {
 	URL func(component string) string
 	// Down tells whether an error means that its target cannot be reached now.
 	Down func(error) bool
+	// Denied tells whether an error means that its target does not let the administrator in.
+	Denied func(error) bool
 }
 
 // Connections keeps the connections of one cloud between passes. Database and identity service have a lock each: one that hangs does
@@ -115,6 +117,9 @@ func (c *Connections) For(a Access) Clients {
 		},
 		URL:  func(comp string) string { return internalURL(a.Cluster, comp) },
 		Down: func(err error) bool { return mysql.IsUnavailable(err) || identity.IsUnavailable(err) },
+		Denied: func(err error) bool {
+			return mysql.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
+		},
 	}
 }
 
@@ -129,22 +134,21 @@ func internalURL(cluster component.Cluster, name string) string {
 }
 
 type catalogOnce struct {
-	mu   sync.Mutex
-	snap *identity.Snapshot
+	mu    sync.Mutex
+	known bool
+	snap  *identity.Snapshot
+	err   error
 }
 
-// get reads the catalogue once a pass; a failure is not remembered.
+// get reads the catalogue once a pass. What kept the first from reading it would keep all the others.
 func (o *catalogOnce) get(read func() (*identity.Snapshot, error)) (*identity.Snapshot, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.snap != nil {
-		return o.snap, nil
+	if !o.known {
+		o.snap, o.err = read()
+		o.known = true
 	}
-	s, err := read()
-	if err == nil {
-		o.snap = s
-	}
-	return s, err
+	return o.snap, o.err
 }
 
 // passwordOnce is the database administrator's password, read once a pass where it lies in a Secret: it may have been rotated there.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // State is how an effect stands after a pass.
@@ -57,10 +55,16 @@ const (
 	longRetry = 10 * time.Second
 )
 
-// Memory is what the runner remembers between passes of one cloud: failures and when to try again. It is lost with the process, on purpose.
+// Memory is what the runner remembers between passes of one cloud: failures and when to try again, which targets are ill, and what is
+// still under way. It is lost with the process, on purpose.
 type Memory struct {
 	mu   sync.Mutex
 	fail map[string]failure
+	// running are effects under way by key; late those that ended after the pass that began them.
+	running map[string]bool
+	late    map[string]late
+	// ill targets could not be used last; probes tells for which one effect is trying now.
+	ill, probes map[Target]bool
 }
 
 type failure struct {
@@ -70,8 +74,22 @@ type failure struct {
 	err   error
 }
 
+type late struct {
+	hash    string
+	changed bool
+}
+
 // NewMemory makes an empty Memory.
-func NewMemory() *Memory { return &Memory{fail: map[string]failure{}} }
+func NewMemory() *Memory {
+	return &Memory{fail: map[string]failure{}, running: map[string]bool{}, late: map[string]late{}, ill: map[Target]bool{}, probes: map[Target]bool{}}
+}
+
+// Retry makes everything that failed due now: the way to the targets has changed.
+func (m *Memory) Retry() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.fail)
+}
 
 // Pass is one run over a list of effects.
 type Pass struct {
@@ -84,33 +102,76 @@ type Pass struct {
 	// Audit performs effects even if their hash is recorded.
 	Audit bool
 	Now   func() time.Time
+	// Linger is how long Run waits for what it began; zero is to the end. What takes longer goes on by itself: a target that hangs
+	// must not hold up the rest of the cloud.
+	Linger time.Duration
+	// Wake is called when something ends after Run: it is time for another pass.
+	Wake func()
 }
 
 // Run performs what is due among the effects, several at once, and tells how each stands, in the given order.
-// It never waits: what is not possible now is Pending or Failed.
+// What is not possible now is Pending or Failed.
 func (p *Pass) Run(ctx context.Context, list []Effect) []Outcome {
 	out := make([]Outcome, len(list))
-	down := &targets{err: map[Target]error{}}
-	var g errgroup.Group
-	g.SetLimit(parallel)
+	var due []int
 	for i, e := range list {
-		o, due := p.look(e)
+		o, is := p.look(e)
 		out[i] = o
-		if !due {
-			continue
+		if is {
+			due = append(due, i)
 		}
-		g.Go(func() error {
-			out[i] = p.perform(ctx, e, down)
-			return nil
-		})
 	}
-	_ = g.Wait() // the functions return nil; their errors are in out
+	if len(due) == 0 {
+		return out
+	}
+	for _, i := range due {
+		out[i] = p.unanswered(list[i])
+	}
+	r := newRound(p, len(due))
+	begun := r.begin(list, due)
+	for _, t := range begun {
+		go r.try(ctx, t)
+	}
+	var enough <-chan time.Time
+	if p.Linger > 0 {
+		t := time.NewTimer(p.Linger)
+		defer t.Stop()
+		enough = t.C
+	}
+	for range begun {
+		select {
+		case x := <-r.results:
+			out[x.at] = x.outcome
+		case <-enough:
+			for _, x := range r.leave() {
+				out[x.at] = x.outcome
+			}
+			return out
+		}
+	}
 	return out
+}
+
+// unanswered is how an effect stands that has been begun, or would be if its target were not being tried already.
+func (p *Pass) unanswered(e Effect) Outcome {
+	f, failing := p.failure(e)
+	switch {
+	case failing:
+		o := failedOutcome(e, f)
+		o.Retry = p.Now().Add(timeout)
+		return o
+	case p.Recorded[e.Key] == e.Hash:
+		return Outcome{Effect: e, State: Done} // the audit will tell
+	}
+	return Outcome{Effect: e, State: Pending, For: []string{"an answer"}, Retry: p.Now().Add(timeout)}
 }
 
 // look tells how an effect stands before anything is done.
 func (p *Pass) look(e Effect) (Outcome, bool) {
 	o := Outcome{Effect: e, State: Done}
+	if p.underWay(e, &o) {
+		return o, false
+	}
 	f, failing := p.failure(e)
 	// What an audit could not verify is tried until it is done, like any other failure.
 	if p.Recorded[e.Key] == e.Hash && !failing && (!p.Audit || e.Once) {
@@ -155,24 +216,50 @@ func failedOutcome(e Effect, f failure) Outcome {
 	return o
 }
 
-func (p *Pass) perform(ctx context.Context, e Effect, down *targets) Outcome {
-	if err := down.of(e.Target); err != nil {
-		return p.failed(e, p.unreachable(e, err))
+// underWay tells how an effect stands that an earlier pass began: it still runs, or it has ended since.
+func (p *Pass) underWay(e Effect, o *Outcome) bool {
+	m := p.Memory
+	m.mu.Lock()
+	running := m.running[e.Key]
+	l, ended := m.late[e.Key]
+	delete(m.late, e.Key)
+	m.mu.Unlock()
+	if running {
+		*o = p.unanswered(e)
+		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	changed, err := e.Do(ctx, p.Clients)
-	if err != nil {
+	if !ended || l.hash != e.Hash {
+		return false
+	}
+	o.Changed = l.changed
+	return true
+}
+
+// perform does one effect, within its time.
+func (p *Pass) perform(ctx context.Context, e Effect, r *round) Outcome {
+	if err := r.trouble(e.Target); err != nil {
 		if p.Clients.Down != nil && p.Clients.Down(err) {
-			down.set(e.Target, err)
 			err = p.unreachable(e, err)
 		}
 		return p.failed(e, err)
 	}
-	p.Memory.mu.Lock()
-	delete(p.Memory.fail, e.Key)
-	p.Memory.mu.Unlock()
-	return Outcome{Effect: e, State: Done, Changed: changed}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	changed, err := e.Do(ctx, p.Clients)
+	switch {
+	case err == nil:
+		p.Memory.well(e.Target)
+		p.Memory.succeeded(e)
+		return Outcome{Effect: e, State: Done, Changed: changed}
+	case p.Clients.Down != nil && p.Clients.Down(err):
+		r.troubled(e.Target, err)
+		err = p.unreachable(e, err)
+	case p.Clients.Denied != nil && p.Clients.Denied(err):
+		r.troubled(e.Target, err)
+	default:
+		p.Memory.well(e.Target)
+	}
+	return p.failed(e, err)
 }
 
 // unreachable is the error of an effect whose target is down: Waiting until patience is at its end.
@@ -209,22 +296,4 @@ func (p *Pass) failed(e Effect, err error) Outcome {
 	f.next = p.Now().Add(delay)
 	p.Memory.fail[e.Key] = f
 	return failedOutcome(e, f)
-}
-
-// targets that were found down in this pass.
-type targets struct {
-	mu  sync.Mutex
-	err map[Target]error
-}
-
-func (t *targets) of(target Target) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err[target]
-}
-
-func (t *targets) set(target Target, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.err[target] = err
 }

@@ -71,8 +71,6 @@ type Applier struct {
 	Writer client.Client
 	// Reader is the cache.
 	Reader client.Reader
-	// Direct reads past the cache; it is asked who else owns a field when there is a fight. nil leaves that unknown.
-	Direct client.Reader
 	// Now is the clock; it decides when something is tried again.
 	Now func() time.Time
 	// Earlier is the field manager of an operator whose objects this one takes over, Take which of its fields of an object; nil is all.
@@ -103,6 +101,9 @@ type full struct {
 
 // growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
 const growAgain = 10 * time.Minute
+
+// writeTimeout bounds one write.
+const writeTimeout = 30 * time.Second
 
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
@@ -198,6 +199,13 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 
 // write sends what is to be applied; live is what it replaces, nil if there is nothing.
 func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Object, desired *unstructured.Unstructured, live map[string]any, change Change) (Change, error) {
+	if err := ctx.Err(); err != nil {
+		return change, err
+	}
+	// An orderly stop lets what was begun come to its end: an API server that is left in the middle of making a Service may keep its port
+	// taken for ten minutes.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
 	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
 	grown := grows(desired.Object, live)
 	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -92,20 +93,21 @@ func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where 
 	if where == "" {
 		return fmt.Errorf("%s %q: somebody deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
 	}
-	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, o, where), strings.TrimPrefix(where, "."), advice)
+	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where), strings.TrimPrefix(where, "."), advice)
 }
 
-// rival names who owns a field besides us. The cache does not know it, so this asks the API server; it happens once in a fight.
-func (a *Applier) rival(ctx context.Context, o client.Object, where string) string {
+// rival names who owns a field besides us. The cache does not know it, so this asks the API server, by an apply on trial as look does,
+// of whatever version there is now; it happens once in a fight.
+func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	const unknown = "somebody"
-	if a.Direct == nil {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(key.GVK)
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	if a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) != nil { //nolint:staticcheck // it is no whole object
 		return unknown
 	}
-	live, ok := o.DeepCopyObject().(client.Object)
-	if !ok || a.Direct.Get(ctx, client.ObjectKeyFromObject(o), live) != nil {
-		return unknown
-	}
-	if m := OwnerOf(live.GetManagedFields(), where); m != "" {
+	if m := OwnerOf(o.GetManagedFields(), where); m != "" {
 		return m
 	}
 	return unknown

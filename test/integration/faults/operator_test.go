@@ -51,36 +51,71 @@ type operator struct {
 	done   chan error
 	log    lockedBuffer
 	fault  fault
+	// orderly: at its point it is told to stop, and may end what it is doing.
+	orderly bool
 	// flight are the requests whose effects are under way.
 	flight sync.WaitGroup
 
-	mu       sync.Mutex
-	dead     bool
-	times    map[string]int
-	effects  []point
-	requests int
-	sql      int
-	services int
-	dials    int
+	mu      sync.Mutex
+	dead    bool
+	times   map[string]int
+	effects []point
+	asked
+}
+
+// asked is how much was asked of whom.
+type asked struct {
+	requests, sql, services, logins, dials int
+}
+
+func (a asked) minus(b asked) asked {
+	return asked{a.requests - b.requests, a.sql - b.sql, a.services - b.services, a.logins - b.logins, a.dials - b.dials}
 }
 
 // fault replaces parts of the way to somebody; nil functions do nothing. They are called with the request about to be made.
 type fault struct {
 	mu      sync.Mutex
 	service func(*http.Request) (*http.Response, error)
-	dial    func() error
+	dial    func(context.Context) error
 	sql     func(statement string) error
 	conns   []net.Conn
 }
 
 var errKilled = errors.New("the operator was killed")
 
+// breaks puts a fault in place of the one there is.
+func (o *operator) breaks(service func(*http.Request) (*http.Response, error), dial func(context.Context) error, sql func(string) error) {
+	o.fault.mu.Lock()
+	defer o.fault.mu.Unlock()
+	o.fault.service, o.fault.dial, o.fault.sql = service, dial, sql
+	for _, c := range o.fault.conns {
+		_ = c.Close() // what was open is cut
+	}
+	o.fault.conns = nil
+}
+
+// heals ends the fault.
+func (o *operator) heals() { o.breaks(nil, nil, nil) }
+
+// has is how much the operator has asked so far.
+func (o *operator) has() asked {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked
+}
+
 // start starts an operator that dies at a point, or at none.
 func (w *world) start(t testing.TB, kill *point, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
+	return w.startOne(t, &operator{kill: kill}, options...)
+}
+
+func (w *world) startOne(t testing.TB, o *operator, options ...func(*operatorctl.Options)) *operator {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	o := &operator{w: w, kill: kill, killed: make(chan struct{}), cancel: cancel, done: make(chan error, 1), times: map[string]int{}}
+	o.w, o.killed, o.cancel, o.done, o.times = w, make(chan struct{}), cancel, make(chan error, 1), map[string]int{}
 	config := w.cluster.ServiceAccount(namespace, "onecloud-operator")
+	config.Dial = w.dial
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
 	opts := operatorctl.Options{
 		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
@@ -129,6 +164,11 @@ func (o *operator) begin(what string) (die bool, err error) {
 	if o.kill == nil || o.kill.what != now.what || o.kill.nth != now.nth {
 		return false, nil
 	}
+	if o.orderly {
+		o.cancel()
+		close(o.killed)
+		return false, nil
+	}
 	if o.kill.after {
 		return true, nil
 	}
@@ -172,7 +212,7 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 	if err != nil {
 		return nil, err
 	}
-	if effect != "" {
+	if effect != "" && !o.orderly {
 		// What was sent happens, even if the killing is faster than the answer: an API server that is told to stop in the middle of
 		// making a Service may leave its port taken for ten minutes.
 		r = r.WithContext(context.WithoutCancel(r.Context()))
@@ -195,7 +235,8 @@ func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
 		path := strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1)
-		tells := strings.Contains(path, "/events") || strings.Contains(path, "/leases")
+		dry := r.URL.Query().Get("dryRun") != ""
+		tells := dry || strings.Contains(path, "/events") || strings.Contains(path, "/leases")
 		if r.Method != http.MethodGet && !tells {
 			effect = r.Method + " " + path
 			if r.URL.Query().Get("fieldManager") == "ocadm-operator-defaults" {
@@ -218,8 +259,12 @@ func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 		if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/auth/tokens") {
 			effect = r.Method + " " + r.URL.Hostname() + ids.ReplaceAllString(r.URL.Path, "*") + about(r)
 		}
+		login := strings.HasSuffix(r.URL.Path, "/auth/tokens") && strings.Contains(body(r), `"sysadmin"`)
 		o.mu.Lock()
 		o.services++
+		if login {
+			o.logins++
+		}
 		o.mu.Unlock()
 		return o.do(r, effect, func(r *http.Request) (*http.Response, error) {
 			o.fault.mu.Lock()
@@ -237,16 +282,11 @@ func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 
 // about tells what a request's body is about: the name in it, or what else tells it from others of its kind.
 func about(r *http.Request) string {
-	if r.Body == nil {
+	var wrapped map[string]map[string]any
+	if json.Unmarshal([]byte(body(r)), &wrapped) != nil {
 		return ""
 	}
-	data, err := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(data))
-	var body map[string]map[string]any
-	if err != nil || json.Unmarshal(data, &body) != nil {
-		return ""
-	}
-	for _, object := range body {
+	for _, object := range wrapped {
 		for _, key := range []string{"name", "url", "id"} {
 			if v, ok := object[key].(string); ok {
 				return fmt.Sprintf(" %v %s", orEmpty(object["interface"]), v)
@@ -254,6 +294,19 @@ func about(r *http.Request) string {
 		}
 	}
 	return ""
+}
+
+// body reads the body of a request, and leaves it there.
+func body(r *http.Request) string {
+	if r.Body == nil {
+		return ""
+	}
+	data, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	if err != nil {
+		return ""
+	}
+	return string(data)
 }
 
 func orEmpty(v any) any {
@@ -272,9 +325,10 @@ func (o *operator) dial(ctx context.Context, network, address string) (net.Conn,
 		return nil, errKilled
 	}
 	o.fault.mu.Lock()
-	defer o.fault.mu.Unlock()
-	if o.fault.dial != nil {
-		if err := o.fault.dial(); err != nil {
+	broken := o.fault.dial
+	o.fault.mu.Unlock()
+	if broken != nil {
+		if err := broken(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -282,6 +336,8 @@ func (o *operator) dial(ctx context.Context, network, address string) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
+	o.fault.mu.Lock()
+	defer o.fault.mu.Unlock()
 	o.fault.conns = append(o.fault.conns, conn)
 	return &sqlConn{Conn: conn, o: o}, nil
 }

@@ -311,7 +311,7 @@ func (w *world) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudClu
 		}
 		return cond(got)
 	}, func(string) {}); err != nil {
-		t.Fatalf("%v\n%s\noperator:\n%s", err, states(w.cr(t)), o.tail(40))
+		t.Fatalf("%v\n%s\noperator:\n%s", err, states(w.cr(t)), o.tail(12))
 	}
 }
 

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -34,6 +35,31 @@ func TestCrashOnInstall(t *testing.T) {
 		w.clean(t)
 		return w.crash(t, p, want, isReady, func(t *testing.T) { w.create(t, w.minimal()) })
 	})
+}
+
+// TestStopOnInstall: an operator that is told to stop ends what it has begun: an API server that is left in the middle of making a Service
+// keeps its port for ten minutes.
+func TestStopOnInstall(t *testing.T) {
+	w := use(t)
+	for _, at := range []string{"default-etcd", "default-glance", "default-web"} {
+		w.clean(t)
+		began, _ := passes(t)
+		first := w.startOne(t, &operator{orderly: true, kill: &point{what: "PATCH /api/v1/services/" + at, nth: 1}})
+		w.create(t, w.minimal())
+		select {
+		case <-first.killed:
+		case <-time.After(patience):
+			t.Fatalf("it has not come to the Service %s", at)
+		}
+		first.stop(t)
+		secrets := w.secrets(t)
+		second := w.start(t, nil)
+		w.untilReady(t, second, began)
+		second.stop(t)
+		if now := w.secrets(t); !maps.Equal(now, secrets) {
+			t.Error("the secrets are others")
+		}
+	}
 }
 
 // TestCrashOnUpgrade does the same while a cloud goes to another release and back, again and again.
@@ -116,7 +142,7 @@ func (w *world) untilGone(t testing.TB, o *operator) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := kube.WaitGone(ctx, w.client, w.minimal(), func(client.Object) string { return "it is still there" }, func(string) {}); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, states(w.cr(t)), o.tail(40))
+		t.Fatalf("%v\n%s\n%s", err, states(w.cr(t)), o.tail(12))
 	}
 }
 
@@ -293,7 +319,7 @@ func (w *world) metOrFinished(t *testing.T, o *operator, since float64, finished
 		}
 		last = ended
 		if time.Now().After(deadline) {
-			t.Fatalf("neither killed nor finished:\n%s\n%s", states(w.cr(t)), o.tail(40))
+			t.Fatalf("neither killed nor finished:\n%s\n%s", states(w.cr(t)), o.tail(12))
 		}
 	}
 	return o.isDead()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ const (
 	cloud        = "default"
 	operatorUser = "system:serviceaccount:onecloud:onecloud-operator"
 	// patience is for everything that is waited for; the machine may be busy.
-	patience = 2 * time.Minute
+	patience = 90 * time.Second
 )
 
 // small are the components of the clouds here: every kind of effect and nearly every kind of object.
@@ -55,6 +56,8 @@ type world struct {
 	root     *mysql.Admin
 	client   client.WithWatch
 	services *instant.Services
+	// dial, when set, is how the next operator reaches the API server.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // shared is made by the first test that needs it: a control plane takes seconds to start.

@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -225,6 +227,51 @@ func (c *Cluster) run(program string, args []string) error {
 	}
 	c.processes = append(c.processes, p)
 	return nil
+}
+
+// Signal sends a signal to a program of the control plane, "kube-apiserver" or "etcd": SIGSTOP hangs it, SIGCONT lets it go on.
+func (c *Cluster) Signal(program string, s syscall.Signal) error {
+	p, err := c.find(program)
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("sending %s to %s: %w", s, program, err)
+	}
+	return nil
+}
+
+// Kill ends a program of the control plane as a crash would; Restart starts it again and waits until it is ready.
+func (c *Cluster) Kill(program string) error {
+	p, err := c.find(program)
+	if err != nil {
+		return err
+	}
+	return p.kill()
+}
+
+// Restart starts a program that was killed, with the arguments it had. What it stored is there.
+func (c *Cluster) Restart(ctx context.Context, program string) error {
+	p, err := c.find(program)
+	if err != nil {
+		return err
+	}
+	c.processes = slices.DeleteFunc(c.processes, func(q *process) bool { return p == q })
+	if err := c.run(p.cmd.Path, p.cmd.Args[1:]); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return c.waitReady(ctx)
+}
+
+func (c *Cluster) find(program string) (*process, error) {
+	for _, p := range c.processes {
+		if filepath.Base(p.cmd.Path) == program {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no %s is running here", program)
 }
 
 // waitReady asks /readyz until it says ok, or a process has ended.

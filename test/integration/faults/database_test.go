@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/integration/instant"
+)
+
+// dbUser is an administrator without the rights that would let him past a server that is read-only or full.
+const dbUser, dbPassword = "cloudadmin", "Cloudadmin-password"
+
+func (w *world) administrator(t testing.TB) {
+	t.Helper()
+	w.sql(t, "CREATE USER ?@'%' IDENTIFIED BY ?", dbUser, dbPassword)
+	w.sql(t, "GRANT ALTER, ALTER ROUTINE, CREATE, CREATE ROUTINE, CREATE TEMPORARY TABLES, CREATE USER, CREATE VIEW, DELETE, DELETE HISTORY, DROP, EVENT, "+
+		"EXECUTE, INDEX, INSERT, LOCK TABLES, REFERENCES, SELECT, SHOW VIEW, TRIGGER, UPDATE ON *.* TO ?@'%' WITH GRANT OPTION", dbUser)
+}
+
+func (w *world) withAdministrator() *v1alpha1.OnecloudCluster {
+	cr := w.minimal()
+	cr.Spec.MySQL.Username, cr.Spec.MySQL.Password = dbUser, dbPassword
+	return cr
+}
+
+// TestDatabaseOnInstall: a database that cannot be used keeps the components back that need it, says why, and keeps back no other. It is
+// not asked more than a few times a second, and the installation goes on when it can.
+func TestDatabaseOnInstall(t *testing.T) {
+	refused := func(context.Context) error { return instant.Refused("database") }
+	for _, fault := range []struct {
+		name         string
+		begin, end   func(*testing.T, *world, *operator)
+		says         string
+		cr           func(*world) *v1alpha1.OnecloudCluster
+		dials, calls float64 // each second
+	}{
+		{
+			name:  "is down",
+			begin: func(_ *testing.T, _ *world, o *operator) { o.breaks(nil, refused, nil) },
+			end:   func(_ *testing.T, _ *world, o *operator) { o.heals() },
+			says:  "connection refused", dials: 5, calls: 1,
+		},
+		{
+			name:  "is read-only",
+			begin: func(t *testing.T, w *world, _ *operator) { w.sql(t, "SET GLOBAL read_only = ON") },
+			end:   func(t *testing.T, w *world, _ *operator) { w.sql(t, "SET GLOBAL read_only = OFF") },
+			says:  "read-only", dials: 5, calls: 20,
+		},
+		{
+			name: "refuses the password",
+			cr: func(w *world) *v1alpha1.OnecloudCluster {
+				cr := w.withAdministrator()
+				cr.Spec.MySQL.Password = "another"
+				return cr
+			},
+			begin: func(*testing.T, *world, *operator) {},
+			end: func(t *testing.T, w *world, _ *operator) {
+				w.edit(t, `{"spec":{"mysql":{"password":"`+dbPassword+`"}}}`)
+			},
+			says: "Access denied for user", dials: 5, calls: 5,
+		},
+		{
+			name: "takes no more connections",
+			begin: func(t *testing.T, w *world, _ *operator) {
+				w.sql(t, "ALTER USER ?@'%' WITH MAX_USER_CONNECTIONS 1", dbUser)
+				w.hold(t)
+			},
+			end: func(t *testing.T, w *world, _ *operator) {
+				w.sql(t, "ALTER USER ?@'%' WITH MAX_USER_CONNECTIONS 0", dbUser)
+			},
+			says: "max_user_connections", dials: 5, calls: 5,
+		},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			w := use(t)
+			w.administrator(t)
+			t.Cleanup(func() { w.sql(t, "SET GLOBAL read_only = OFF") })
+			o := w.run(t)
+			cr := w.withAdministrator()
+			if fault.cr != nil {
+				cr = fault.cr(w)
+			}
+			fault.begin(t, w, o)
+			before, began := o.has(), time.Now()
+			w.create(t, cr)
+			for _, c := range []string{"keystone", "yunionconf"} {
+				w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+					s := component(cr, c)
+					return strings.Contains(s.Message, fault.says) && (s.State == v1alpha1.Waiting || s.State == v1alpha1.Degraded), states(cr)
+				})
+			}
+			for _, c := range []string{"web"} {
+				w.untilSays(t, o, c, v1alpha1.Available)
+			}
+			time.Sleep(lasting(2*time.Second, time.Minute))
+			asked, lasted := o.has().minus(before), time.Since(began)
+			atMost(t, "connections", asked.dials, 16, fault.dials, lasted)
+			atMost(t, "statements", asked.sql, 40, fault.calls, lasted)
+			atMost(t, "requests to the API server", asked.requests, 120, 4, lasted)
+			fault.end(t, w, o)
+			w.untilReady(t, o, -1)
+			w.saysNothingOf(t, dbPassword)
+		})
+	}
+}
+
+// hold takes a connection of the administrator until the test's end.
+func (w *world) hold(t *testing.T) {
+	t.Helper()
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", dbUser, dbPassword, w.db.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if _, err := db.Conn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saysNothingOf checks that a secret is not in what people read.
+func (w *world) saysNothingOf(t testing.TB, secret string) {
+	t.Helper()
+	cr := w.cr(t)
+	if text := fmt.Sprint(cr.Status); strings.Contains(text, secret) {
+		t.Error("the status tells a secret")
+	}
+}
+
+// TestDatabaseOfRunningCloud: what happens to the database of a cloud that runs is found by the audit, told, and put right where it can be.
+// Nothing is done to the workloads.
+func TestDatabaseOfRunningCloud(t *testing.T) {
+	w := use(t)
+	w.administrator(t)
+	o := w.install(t, w.withAdministrator(), audits(time.Second))
+	generations := w.generations(t)
+	credentials := w.secrets(t)
+	password := func(name string) string { return credentials["default-credentials/"+name] }
+
+	t.Run("goes away", func(t *testing.T) {
+		o.breaks(nil, func(context.Context) error { return instant.Refused("database") }, nil)
+		w.untilSays(t, o, "glance", v1alpha1.Waiting, "database/glance", "connection refused")
+		w.drift(t, "default-web") // the others are looked after meanwhile
+		w.untilHealed(t, o, "default-web")
+		w.are(t, v1alpha1.Available, "web", "etcd", "host-deployer")
+		o.heals()
+		w.untilReady(t, o, -1)
+	})
+	t.Run("hangs", func(t *testing.T) {
+		end, dialled := make(chan struct{}), make(chan struct{}, 100)
+		o.breaks(nil, func(ctx context.Context) error {
+			dialled <- struct{}{}
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return instant.Refused("database")
+		}, nil)
+		for range 2 { // and again
+			<-dialled
+			w.drift(t, "default-web")
+			w.untilHealed(t, o, "default-web")
+			if len(dialled) > 2 {
+				t.Errorf("the operator has looked away %d times before it healed another component", len(dialled))
+			}
+		}
+		close(end)
+		o.heals()
+		w.untilReady(t, o, -1)
+	})
+	t.Run("loses a schema", func(t *testing.T) {
+		w.sql(t, "DROP DATABASE glance")
+		w.untilTold(t, o, "Repaired", "database/glance")
+		w.untilReady(t, o, -1)
+		if all, err := w.root.Databases(t.Context()); err != nil || !slices.Contains(all, "glance") {
+			t.Errorf("databases %q, %v", all, err)
+		}
+	})
+	t.Run("loses an account", func(t *testing.T) {
+		w.sql(t, "DROP USER 'yunionconf'@'%', 'yunionconf'@'127.0.0.1', 'yunionconf'@'::1'")
+		w.untilTold(t, o, "Repaired", "database/yunionconf")
+		w.untilReady(t, o, -1)
+		w.login(t, "yunionconf", password("yunionconf.database-password"))
+	})
+	t.Run("has another password", func(t *testing.T) {
+		w.sql(t, "ALTER USER 'yunioncloud'@'127.0.0.1' IDENTIFIED BY 'edited-by-hand'")
+		w.untilTold(t, o, "Repaired", "database/region")
+		w.untilReady(t, o, -1)
+		w.login(t, "yunioncloud", password("region.database-password"))
+	})
+	now := w.generations(t)
+	delete(now, "web") // that is the one that was changed by hand
+	delete(generations, "web")
+	if !maps.Equal(now, generations) {
+		t.Errorf("workloads were changed: %v, before %v", now, generations)
+	}
+}
+
+func (w *world) login(t testing.TB, user, password string) {
+	t.Helper()
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", user, password, w.db.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.PingContext(t.Context()); err != nil {
+		t.Errorf("logging in as %s: %v", user, err)
+	}
+}
+
+// TestDatabasePasswordInSecret: the administrator's password lies in somebody's Secret, which is not there, lacks the key, and then is there.
+func TestDatabasePasswordInSecret(t *testing.T) {
+	w := use(t)
+	w.administrator(t)
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = namespace, "database"
+	t.Cleanup(func() { _ = client.IgnoreNotFound(w.client.Delete(context.WithoutCancel(t.Context()), secret)) })
+	cr := w.withAdministrator()
+	cr.Spec.MySQL.Password, cr.Spec.MySQL.PasswordSecretRef = "", &v1alpha1.SecretKeyRef{Name: "database", Key: "password"}
+	o := w.run(t, func(*operatorctl.Options) {})
+	w.create(t, cr)
+	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `secrets "database" not found`)
+	w.untilSays(t, o, "web", v1alpha1.Available)
+	secret.StringData = map[string]string{"other": "x"}
+	if err := w.client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `Secret "database" has no key "password"`)
+	secret.StringData = map[string]string{"password": dbPassword}
+	if err := w.client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.untilReady(t, o, -1)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/integration/instant"
+	"yunion.io/x/ocadm/test/standin/store"
+)
+
+// table opens a service's database, where a test edits what the service's API would not let it.
+func (w *world) table(t testing.TB, database string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.db.RootPassword, w.db.Addr(), database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// answer of a service that refuses.
+func answer(code int, class string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}}, ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(strings.NewReader(fmt.Sprintf(`{"code":%d,"class":%q,"details":"said by the test"}`, code, class))),
+	}
+}
+
+func isLogin(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/auth/tokens") }
+
+// TestIdentityOfRunningCloud: an identity service that cannot be asked is told where it matters, holds up nobody else, and is asked a few
+// times a minute; what was edited in it is put right.
+func TestIdentityOfRunningCloud(t *testing.T) {
+	w := use(t)
+	o := w.install(t, w.minimal(), audits(time.Second))
+	generations := w.generations(t)
+	for _, fault := range []struct {
+		name, says string
+		service    func(*http.Request) (*http.Response, error)
+	}{
+		{"is down", "connection refused", func(*http.Request) (*http.Response, error) { return nil, instant.Refused("keystone") }},
+		{"fails", "500", func(*http.Request) (*http.Response, error) { return answer(500, "InternalServerError"), nil }},
+		{"refuses the administrator", "401", func(r *http.Request) (*http.Response, error) { return answer(401, "WrongPassword"), nil }},
+		{"forbids everything", "policy", func(r *http.Request) (*http.Response, error) {
+			if isLogin(r) {
+				return nil, nil //nolint:nilnil // documented: the service answers itself
+			}
+			return answer(403, "ForbiddenError"), nil
+		}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			before, began := o.has(), time.Now()
+			o.breaks(fault.service, nil, nil)
+			w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+				c := component(cr, "glance")
+				return strings.Contains(c.Message, fault.says) && (c.State == v1alpha1.Degraded || c.State == v1alpha1.Waiting), states(cr)
+			})
+			w.drift(t, "default-web")
+			w.untilHealed(t, o, "default-web")
+			w.are(t, v1alpha1.Available, "web", "host-deployer")
+			time.Sleep(lasting(time.Second, time.Minute))
+			asked, lasted := o.has().minus(before), time.Since(began)
+			atMost(t, "logins", asked.logins, 12, 2, lasted)
+			atMost(t, "requests to services", asked.services, 60, 20, lasted)
+			atMost(t, "requests to the API server", asked.requests, 20, 4, lasted)
+			o.heals()
+			w.untilReady(t, o, -1)
+		})
+	}
+	t.Run("ends the session", func(t *testing.T) {
+		var once sync.Once
+		var refused bool
+		before := o.has()
+		o.breaks(func(r *http.Request) (answered *http.Response, _ error) {
+			if !isLogin(r) {
+				once.Do(func() { refused, answered = true, answer(401, "InvalidToken") })
+			}
+			return answered, nil
+		}, nil, nil)
+		passed, _ := passes(t)
+		for !refused {
+			untilQuiet(t, passed)
+			passed, _ = passes(t)
+		}
+		w.untilReady(t, o, -1)
+		if logins := o.has().minus(before).logins; logins != 1 {
+			t.Errorf("%d logins", logins)
+		}
+		o.heals()
+	})
+	t.Run("has an endpoint that was edited", func(t *testing.T) {
+		s := w.table(t, "keystone")
+		r := w.endpoint(t, s, "glance", "internal")
+		want := r.Text("url")
+		if _, err := s.Update(t.Context(), "endpoints", r, store.Record{"url": "https://elsewhere:1"}); err != nil {
+			t.Fatal(err)
+		}
+		w.untilTold(t, o, "Repaired", "endpoints/glance")
+		if now := w.endpoint(t, s, "glance", "internal").Text("url"); now != want {
+			t.Errorf("it is %s, want %s", now, want)
+		}
+	})
+	t.Run("has an endpoint twice", func(t *testing.T) {
+		s := w.table(t, "keystone")
+		r := w.endpoint(t, s, "yunionconf", "public")
+		delete(r, "id")
+		r["url"] = "https://elsewhere:2"
+		if _, err := s.Insert(t.Context(), "endpoints", r, ""); err != nil {
+			t.Fatal(err)
+		}
+		w.untilTold(t, o, "Repaired", "endpoints/yunionconf")
+		if n := len(w.endpoints(t, s, "yunionconf", "public")); n != 1 {
+			t.Errorf("there are %d", n)
+		}
+	})
+	now := w.generations(t)
+	for _, c := range []string{"keystone", "region", "glance", "yunionconf"} {
+		if now[c] != generations[c] {
+			t.Errorf("%s was changed", c)
+		}
+	}
+}
+
+// endpoints of a service with an interface, as the identity service stores them.
+func (w *world) endpoints(t testing.TB, s *store.Store, service, iface string) []store.Record {
+	t.Helper()
+	owner, err := s.Get(t.Context(), "services", service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.List(t.Context(), "endpoints")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []store.Record
+	for _, e := range all {
+		if e.Text("service_id") == owner.Text("id") && e.Text("interface") == iface {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (w *world) endpoint(t testing.TB, s *store.Store, service, iface string) store.Record {
+	t.Helper()
+	all := w.endpoints(t, s, service, iface)
+	if len(all) != 1 {
+		t.Fatalf("%d %s endpoints of %s", len(all), iface, service)
+	}
+	return all[0]
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl"
+)
+
+const hold = "example.com/hold"
+
+// patch changes an object as a person does.
+func (w *world) patch(t testing.TB, o client.Object, name, merge string) {
+	t.Helper()
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	// It may be used to clean up, after the test's own context has ended.
+	ctx := context.WithoutCancel(t.Context())
+	if err := w.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(merge)), client.FieldOwner("kubectl-edit")); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignFinalizer: somebody else keeps a workload, and then the cloud itself, from being deleted. The status names both.
+func TestForeignFinalizer(t *testing.T) {
+	w := use(t)
+	o := w.install(t, w.minimal())
+	t.Cleanup(func() { w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":null}}`) })
+	w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":["`+hold+`"]}}`)
+	w.edit(t, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`","`+hold+`"]}}`)
+	if f := w.cr(t).Finalizers; !slices.Contains(f, v1alpha1.Finalizer) {
+		t.Fatalf("the cloud's finalizers are %q", f)
+	}
+	w.remove(t)
+	w.untilDeleting(t, o, "Deployment default-region is kept by the finalizer "+hold)
+	before := o.has()
+	began := time.Now()
+	time.Sleep(lasting(time.Second, 10*time.Second))
+	atMost(t, "requests to the API server", o.has().minus(before).requests, 20, 2, time.Since(began))
+	left := slices.Sorted(maps.Keys(w.generations(t)))
+	if !slices.Equal(left, []string{"keystone", "region"}) {
+		t.Errorf("left are %q: what comes after the one that is kept should be gone, what comes before should not", left)
+	}
+	w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":null}}`)
+	w.untilDeleting(t, o, "the cloud itself is kept by the finalizer "+hold)
+	w.edit(t, `{"metadata":{"finalizers":null}}`)
+	w.untilGone(t, o)
+}
+
+func (w *world) untilDeleting(t testing.TB, o *operator, text string) {
+	t.Helper()
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		return slices.ContainsFunc(cr.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, text) }), states(cr)
+	})
+}
+
+// TestQuota: objects that a quota refuses are told at their component, and are there once it is lifted.
+func TestQuota(t *testing.T) {
+	w := use(t)
+	quota := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")}}}
+	quota.Namespace, quota.Name = namespace, "tight"
+	if err := w.client.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() { _ = client.IgnoreNotFound(w.client.Delete(context.WithoutCancel(t.Context()), quota)) }
+	t.Cleanup(remove)
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // nobody else counts here
+	if err := w.client.Status().Update(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	o := w.run(t)
+	began := time.Now()
+	w.create(t, w.minimal())
+	w.untilSays(t, o, "glance", v1alpha1.Degraded, "exceeded quota: tight")
+	for _, c := range []string{"keystone", "region", "yunionconf", "web", "host-deployer"} {
+		w.untilSays(t, o, c, v1alpha1.Available)
+	}
+	time.Sleep(lasting(time.Second, time.Minute))
+	tries := 0
+	for _, e := range o.all() {
+		if strings.Contains(e.what, "persistentvolumeclaims") {
+			tries++
+		}
+	}
+	atMost(t, "tries", tries, 3, 1, time.Since(began))
+	remove()
+	w.untilReady(t, o, -1)
+}
+
+// TestThereAndBack: the release is changed, and changed back while the pods move.
+func TestThereAndBack(t *testing.T) {
+	w := use(t)
+	o := w.install(t, w.minimal())
+	want := withoutGenerations(w.state(t))
+	was := w.generations(t)
+	w.kubelet.Hold("Deployment", namespace, "default-region")
+	defer w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
+	w.edit(t, `{"spec":{"version":"v4.0.2"}}`)
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		c := component(cr, "region")
+		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.2"), states(cr)
+	})
+	if v := w.cr(t).Status.Version; v != "v4.0.1" {
+		t.Errorf("the cloud says it is %s before the last component has moved", v)
+	}
+	w.edit(t, `{"spec":{"version":"v4.0.1"}}`)
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		c := component(cr, "region")
+		return strings.HasSuffix(c.Image, ":v4.0.1") && cr.Status.ObservedGeneration == cr.Generation, states(cr)
+	})
+	w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
+	w.untilReady(t, o, -1)
+	have := withoutGenerations(w.state(t))
+	delete(want, "OnecloudCluster default") // a person is among its managers now
+	delete(have, "OnecloudCluster default")
+	for _, d := range differences(want, have) {
+		t.Error(d)
+	}
+	for name, now := range w.generations(t) {
+		if moves := now - was[name]; moves != 0 && moves != 2 {
+			t.Errorf("%s was changed %d times", name, moves)
+		}
+	}
+}
+
+// TestConflictStorm: somebody writes to several objects ten times a second. The operator gives in for a while, says with whom it
+// disagrees, and looks after the rest.
+func TestConflictStorm(t *testing.T) {
+	w := use(t)
+	o := w.install(t, w.minimal())
+	targets := []string{"default-glance", "default-region", "default-yunionconf"}
+	before, began := len(o.all()), time.Now()
+	ctx, stop := context.WithCancel(t.Context())
+	var storm sync.WaitGroup
+	for _, name := range targets {
+		storm.Go(func() {
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				d := &appsv1.Deployment{}
+				d.Namespace, d.Name = namespace, name
+				image := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/other:%d"}]`, n)
+				err := w.client.Patch(ctx, d, client.RawPatch(types.JSONPatchType, []byte(image)), client.FieldOwner("hostile"))
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				<-tick.C
+			}
+		})
+	}
+	for _, name := range []string{"glance", "region", "yunionconf"} {
+		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+			return strings.Contains(component(cr, name).Message, "hostile"), states(cr)
+		})
+	}
+	w.drift(t, "default-web")
+	w.untilHealed(t, o, "default-web")
+	w.are(t, v1alpha1.Available, "keystone", "web", "host-deployer")
+	time.Sleep(lasting(0, 30*time.Second))
+	stop()
+	storm.Wait()
+	writes := 0
+	for _, e := range o.all()[before:] {
+		if slices.ContainsFunc(targets, func(n string) bool { return strings.HasSuffix(e.what, "/deployments/"+n) }) {
+			writes++
+		}
+	}
+	// Twenty at once and then one every ten seconds, for each.
+	atMost(t, "writes against the storm", writes, 3*21, 0.3, time.Since(began))
+	for _, name := range targets {
+		w.untilThere(t, o, &appsv1.Deployment{}, name, func(x client.Object) (bool, string) {
+			d, ok := x.(*appsv1.Deployment)
+			return ok && !strings.HasPrefix(d.Spec.Template.Spec.Containers[0].Image, "example.com/"), "the image is not restored"
+		})
+	}
+}
+
+// TestNamespaceTerminating: nothing can be made in a namespace that is going away; it is tried now and then, and the cloud can go.
+func TestNamespaceTerminating(t *testing.T) {
+	w := use(t)
+	const fleeting = "fleeting"
+	ns := &corev1.Namespace{}
+	ns.Name = fleeting
+	if err := w.client.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	rights := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fleeting, Name: "operator"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: operatorUser}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}
+	if err := w.client.Create(t.Context(), rights); err != nil {
+		t.Fatal(err)
+	}
+	o := w.run(t, func(o *operatorctl.Options) { o.Namespaces = []string{namespace, fleeting} })
+	cr := w.minimal()
+	cr.Namespace = fleeting
+	cr.Finalizers = []string{v1alpha1.Finalizer} // an earlier pass has set it
+	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+	if err := w.client.Create(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Delete(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))
+	before, began := o.has(), time.Now()
+	if err := w.client.Patch(t.Context(), cr, unpause); err != nil {
+		t.Fatal(err)
+	}
+	get := func() *v1alpha1.OnecloudCluster {
+		got := &v1alpha1.OnecloudCluster{}
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(cr), got); err != nil {
+			return nil
+		}
+		return got
+	}
+	for deadline := began.Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if got := get(); got != nil && strings.Contains(fmt.Sprint(got.Status.Conditions), "because it is being terminated") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\n%s", states(get()), o.tail(12))
+		}
+	}
+	time.Sleep(lasting(time.Second, time.Minute))
+	atMost(t, "requests to the API server", o.has().minus(before).requests, 60, 8, time.Since(began))
+	if err := w.client.Delete(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); get() != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\n%s", states(get()), o.tail(12))
+		}
+	}
+}
+
+// TestSecrets: the Secrets that everything hangs on are lost or edited.
+func TestSecrets(t *testing.T) {
+	w := use(t)
+	o := w.install(t, w.minimal())
+	lose := func(name string) {
+		t.Helper()
+		s := &corev1.Secret{}
+		s.Namespace, s.Name = namespace, name
+		passed, _ := passes(t)
+		if err := w.client.Delete(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		w.untilThere(t, o, &corev1.Secret{}, name, func(x client.Object) (bool, string) { return x.GetDeletionTimestamp() == nil, "it is going" })
+		w.untilReady(t, o, passed)
+	}
+	t.Run("the credentials are deleted", func(t *testing.T) {
+		old := w.secrets(t)
+		was := w.state(t)
+		lose("default-credentials")
+		w.untilTold(t, o, "CredentialsReplaced", "default-credentials")
+		now := w.secrets(t)
+		for _, c := range []string{"keystone", "region", "glance", "yunionconf"} {
+			key := "default-credentials/" + c + ".database-password"
+			if now[key] == "" || now[key] == old[key] {
+				t.Errorf("%s is the old one", key)
+			}
+		}
+		// Databases, accounts, pods: everybody has the new ones, and nothing else has changed.
+		is := w.state(t)
+		for _, state := range []map[string]string{was, is} {
+			delete(state, "records keystone.service_configs") // it stores its options when it starts, and it has been started anew
+		}
+		for _, d := range differences(withoutGenerations(was), withoutGenerations(is)) {
+			t.Error(d)
+		}
+	})
+	t.Run("the certificates are deleted", func(t *testing.T) {
+		old := w.secrets(t)
+		lose("default-certs")
+		if now := w.secrets(t); now["default-certs/ca.crt"] == old["default-certs/ca.crt"] || now["default-credentials/"+"glance.database-password"] != old["default-credentials/"+"glance.database-password"] {
+			t.Error("another CA was expected, and the same credentials")
+		}
+	})
+	t.Run("a certificate is edited", func(t *testing.T) {
+		old := w.secrets(t)
+		w.patch(t, &corev1.Secret{}, "default-certs", `{"data":{"service.crt":"eA=="}}`)
+		w.untilThere(t, o, &corev1.Secret{}, "default-certs", func(x client.Object) (bool, string) {
+			s, ok := x.(*corev1.Secret)
+			return ok && strings.Contains(string(s.Data["service.crt"]), "BEGIN CERTIFICATE"), "it is not healed"
+		})
+		w.untilReady(t, o, -1)
+		if now := w.secrets(t); now["default-certs/ca.crt"] != old["default-certs/ca.crt"] {
+			t.Error("the CA is another")
+		}
+	})
+	t.Run("the CA is edited", func(t *testing.T) {
+		old := w.secrets(t)["default-certs/ca.crt"]
+		w.patch(t, &corev1.Secret{}, "default-certs", `{"data":{"ca.crt":"eA=="}}`)
+		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+			return strings.Contains(fmt.Sprint(cr.Status.Conditions), `reading the CA in Secret "default-certs"`), states(cr)
+		})
+		w.patch(t, &corev1.Secret{}, "default-certs", fmt.Sprintf(`{"stringData":{"ca.crt":%q}}`, old))
+		w.untilReady(t, o, -1)
+		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+			return !strings.Contains(fmt.Sprint(cr.Status.Conditions), "reading the CA"), states(cr)
+		})
+	})
+}
