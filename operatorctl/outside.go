@@ -71,10 +71,10 @@ func (p *pass) tellRepaired(e effects.Effect) {
 	note := "%s had been changed or lost outside the operator, and was put right"
 	if e.Target == effects.MySQL {
 		note += "; a database that was lost is empty now: restore a backup, then restart the pods of %s"
-		p.event(e.Key, corev1.EventTypeWarning, ReasonRepaired, note, e.Key, e.Component)
+		p.event(subject(e.Key), corev1.EventTypeWarning, ReasonRepaired, note, e.Key, e.Component)
 		return
 	}
-	p.event(e.Key, corev1.EventTypeWarning, ReasonRepaired, note, e.Key)
+	p.event(subject(e.Key), corev1.EventTypeWarning, ReasonRepaired, note, e.Key)
 }
 
 // tellReplaced makes an event of passwords that were in use and are lost: databases, accounts and pods get new ones.
