@@ -60,7 +60,7 @@ func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 	}
 	if p.cr.Spec.DeletionPolicy == v1alpha1.Delete {
 		if err := p.purge(ctx); err != nil {
-			err = fmt.Errorf("%w; it is tried again. To leave the databases where they are: kubectl -n %s annotate oc %s %s=%s",
+			err = fmt.Errorf("%w; it is tried again. To leave all data where it is, set spec.deletionPolicy to Retain; to leave only the databases: kubectl -n %s annotate oc %s %s=%s",
 				err, p.cr.Namespace, p.cr.Name, v1alpha1.AnnotationAbandon, abandonDatabases)
 			if perr := p.reportBlocked(ctx, err); perr != nil {
 				err = errors.Join(err, perr)
