@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+)
+
+// Two clouds in one namespace share no object, and nothing of one selects a pod of the other.
+func TestTwoCloudsDoNotMeet(t *testing.T) {
+	type seen struct {
+		names     map[string]bool
+		selectors []labels.Selector
+		pods      []labels.Set
+	}
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clouds []seen
+	for _, name := range []string{"default", "default-b"} {
+		cr := cloudOf(t, "testdata/ce/cr.yaml")
+		cr.Name = name
+		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := seen{names: map[string]bool{}}
+		for _, c := range cluster.Components {
+			if !c.Enabled {
+				continue
+			}
+			o, err := render.Component(c, component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, obj := range render.List(o) {
+				s.names[obj.GetObjectKind().GroupVersionKind().Kind+"/"+obj.GetName()] = true
+				selector, pod := selects(t, obj)
+				if selector != nil {
+					s.selectors = append(s.selectors, selector)
+				}
+				if pod != nil {
+					s.pods = append(s.pods, pod)
+				}
+			}
+		}
+		if len(s.names) < 100 || len(s.pods) < 30 {
+			t.Fatalf("%s: only %d objects and %d workloads", name, len(s.names), len(s.pods))
+		}
+		clouds = append(clouds, s)
+	}
+	for name := range clouds[0].names {
+		if clouds[1].names[name] {
+			t.Errorf("both clouds have %s", name)
+		}
+	}
+	for i, mine := range clouds {
+		for _, selector := range mine.selectors {
+			for _, pod := range clouds[1-i].pods {
+				if selector.Matches(pod) {
+					t.Errorf("%s selects pods of the other cloud: %v", selector, pod)
+				}
+			}
+		}
+	}
+}
+
+// selects is what an object selects, and the labels of the pods that it makes.
+func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
+	t.Helper()
+	var s *metav1.LabelSelector
+	var pod labels.Set
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		s, pod = w.Spec.Selector, w.Spec.Template.Labels
+	case *appsv1.StatefulSet:
+		s, pod = w.Spec.Selector, w.Spec.Template.Labels
+	case *appsv1.DaemonSet:
+		s, pod = w.Spec.Selector, w.Spec.Template.Labels
+	case *corev1.Service:
+		return labels.SelectorFromSet(w.Spec.Selector), nil
+	default:
+		return nil, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selector, pod
+}
