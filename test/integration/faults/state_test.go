@@ -116,7 +116,8 @@ func masked(o map[string]any, secret bool) map[string]any {
 }
 
 // times and hashes of secrets, wherever they are.
-var volatile = map[string]bool{"uid": true, "time": true, "lastTransitionTime": true, "lastUpdateTime": true, "since": true, "lastProbeTime": true}
+var volatile = map[string]bool{"uid": true, "time": true, "lastTransitionTime": true, "lastUpdateTime": true, "since": true, "lastProbeTime": true,
+	"caNotAfter": true, "notAfter": true, "renewAt": true}
 
 func maskTree(node any) {
 	switch x := node.(type) {
@@ -146,6 +147,9 @@ func maskTree(node any) {
 }
 
 var pemBlock = regexp.MustCompile(`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`)
+
+// certificateName ends the names of certificates that services are given: a hash of what is in them.
+var certificateName = regexp.MustCompile(`-[0-9a-f]{8}\b`)
 
 // ownerField is how managedFields name an owner reference.
 var ownerField = regexp.MustCompile(`k:\{"uid":"[0-9a-f-]+"\}`)
@@ -221,7 +225,8 @@ func (w *world) records(t testing.TB, databases []string, out map[string]string)
 				}
 				return "*"
 			})
-			lines = append(lines, line)
+			line = pemBlock.ReplaceAllString(line, "<$1>")
+			lines = append(lines, certificateName.ReplaceAllString(line, "-*"))
 		}
 		slices.Sort(lines)
 		out["records "+table] = strings.Join(lines, "\n")
