@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -30,9 +28,7 @@ type operator struct {
 	cancel context.CancelFunc
 	done   chan error
 
-	mu         sync.Mutex
-	statements int
-	requests   []string
+	counters harness.Counters
 }
 
 func (o *operator) start(ctx context.Context) {
@@ -42,7 +38,7 @@ func (o *operator) start(ctx context.Context) {
 	go func() {
 		o.done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
 			Namespace: operatorNamespace, UserAgent: "ocadm-operator", Dial: o.w.front.dial, Audit: -1,
-			Transport: o.transport, OnStatement: o.statement, Log: slog.New(slog.DiscardHandler),
+			Transport: o.counters.Transport, OnStatement: o.counters.Statement, Log: slog.New(slog.DiscardHandler),
 		})
 	}()
 }
@@ -54,25 +50,6 @@ func (o *operator) stop() error {
 	o.cancel()
 	return <-o.done
 }
-
-func (o *operator) statement(string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.statements++
-}
-
-func (o *operator) transport(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
-		o.mu.Lock()
-		o.requests = append(o.requests, r.Method+" "+strings.SplitN(r.URL.Host, ".", 2)[0]+r.URL.Path)
-		o.mu.Unlock()
-		return next.RoundTrip(r)
-	})
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // work is what the operator asked of everybody in some span of time.
 type work struct {
@@ -86,18 +63,15 @@ type work struct {
 
 // count runs something and tells what the operator did meanwhile. Watches are left out unless asked for.
 func (o *operator) count(ctx context.Context, f harness.Filter, do func() error) (work, error) {
-	o.mu.Lock()
-	statements, others := o.statements, len(o.requests)
-	o.mu.Unlock()
+	began := o.counters.Now()
 	f.User = operatorUser
 	requests, err := o.w.cluster.Count(ctx, f, do)
 	if err != nil {
 		return work{}, err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	did := work{kubernetes: requests, statements: o.statements - statements, others: len(o.requests) - others, services: tallyOf(o.requests[others:])}
-	for _, r := range o.requests[others:] {
+	statements, others := o.counters.Since(began)
+	did := work{kubernetes: requests, statements: len(statements), others: len(others), services: tallyOf(others)}
+	for _, r := range others {
 		if strings.Contains(r, "-keystone/") {
 			did.identity++
 		}

@@ -29,7 +29,7 @@ const (
 // TestChoices is what the spec shows and what it means, with every way in which people write it. No database is reached: the cloud gets
 // no further than its first objects, and its status tells the images all the same.
 func TestChoices(t *testing.T) {
-	r := &rig{t: t, whole: t.Context(), log: &lockedBuffer{}, namespaces: []string{namespace}, dial: (&net.Dialer{}).DialContext}
+	r := &rig{t: t, whole: t.Context(), log: &harness.Log{}, namespaces: []string{namespace}, dial: (&net.Dialer{}).DialContext}
 	r.cluster = harness.Require(t, harness.Options{})
 	var err error
 	if r.client, err = kube.New(r.cluster.Config(harness.Admin)); err != nil {
@@ -41,10 +41,7 @@ func TestChoices(t *testing.T) {
 	if err := r.client.Create(t.Context(), r.cloudAt("127.0.0.1", 1), client.FieldOwner("kubectl-create")); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []struct {
-		name string
-		do   func(*rig)
-	}{
+	r.run([]part{
 		{"every service is filled in", (*rig).filledIn},
 		{"kubectl edit", (*rig).chooseByEdit},
 		{"kubectl patch", (*rig).chooseByPatch},
@@ -53,17 +50,10 @@ func TestChoices(t *testing.T) {
 		{"switched off and on, nothing is lost", (*rig).offAndOn},
 		{"a new release moves what is ours", (*rig).newRelease},
 		{"a saved file moves every service", (*rig).savedFiles},
-	} {
-		outer := r.t
-		ok := t.Run(part.name, func(t *testing.T) {
-			r.t = t
-			part.do(r)
-		})
-		r.t = outer
-		if !ok {
-			r.t.Logf("operator:\n%s", r.log.String()[max(0, len(r.log.String())-4000):])
-			return
-		}
+	})
+	if t.Failed() {
+		said := r.log.String()
+		t.Logf("operator:\n%s", said[max(0, len(said)-4000):])
 	}
 }
 

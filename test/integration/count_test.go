@@ -5,39 +5,11 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"yunion.io/x/ocadm/test/integration/harness"
 )
-
-// counters count what the operator asks of databases and services.
-type counters struct {
-	mu         sync.Mutex
-	statements []string
-	requests   []string
-}
-
-func (c *counters) statement(verb string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.statements = append(c.statements, verb)
-}
-
-func (c *counters) transport(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(request *http.Request) (*http.Response, error) {
-		c.mu.Lock()
-		c.requests = append(c.requests, request.Method+" "+strings.SplitN(request.URL.Host, ".", 2)[0]+request.URL.Path)
-		c.mu.Unlock()
-		return next.RoundTrip(request)
-	})
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // work is what the operator asked of everybody in some span of time.
 type work struct {
@@ -48,16 +20,13 @@ type work struct {
 // count runs something and tells what the operator did meanwhile.
 func (r *rig) count(do func()) work {
 	r.t.Helper()
-	r.counters.mu.Lock()
-	statements, others := len(r.counters.statements), len(r.counters.requests)
-	r.counters.mu.Unlock()
+	began := r.counters.Now()
 	requests, err := r.cluster.Count(r.t.Context(), harness.Filter{User: operatorUser}, func() error { do(); return nil })
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.counters.mu.Lock()
-	defer r.counters.mu.Unlock()
-	return work{requests, slices.Clone(r.counters.statements[statements:]), slices.Clone(r.counters.requests[others:])}
+	statements, others := r.counters.Since(began)
+	return work{requests, statements, others}
 }
 
 // writes are the requests to Kubernetes that change something, without what only tells: events and the status of the cloud.

@@ -26,10 +26,7 @@ import (
 // TestOperator is the life of one cloud, from its creation to its end; each part begins where the one before ended.
 func TestOperator(t *testing.T) {
 	r := newRig(t)
-	for _, part := range []struct {
-		name string
-		do   func(*rig)
-	}{
+	r.run([]part{
 		{"install", (*rig).install},
 		{"the spec shows the defaults", (*rig).defaults},
 		{"kubectl and older tools read the status", (*rig).read},
@@ -56,17 +53,7 @@ func TestOperator(t *testing.T) {
 		{"deletion removes the data when asked to", (*rig).purge},
 		{"stopped on the way of a first installation, it goes on", (*rig).first},
 		{"its rights are what it used", (*rig).rights},
-	} {
-		outer := r.t
-		ok := t.Run(part.name, func(t *testing.T) {
-			r.t = t
-			part.do(r)
-		})
-		r.t = outer
-		if !ok {
-			return
-		}
-	}
+	})
 }
 
 func (r *rig) install() {

@@ -5,7 +5,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,8 +54,8 @@ type rig struct {
 	db       *mariadb.Server
 	pods     *pods.Kubelet
 	client   client.WithWatch
-	counters counters
-	log      *lockedBuffer
+	counters harness.Counters
+	log      *harness.Log
 	stop     func()
 	// namespaces that the operator watches.
 	namespaces []string
@@ -68,7 +66,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	portsFree(t, 30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443)
-	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, mariadb.Options{}), log: &lockedBuffer{}, namespaces: []string{namespace}}
+	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, mariadb.Options{}), log: &harness.Log{}, namespaces: []string{namespace}}
 	r.cluster = harness.Require(t, harness.Options{})
 	kubelet, err := r.cluster.StartKubeletFor(t.Context(), []string{"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
@@ -99,6 +97,26 @@ func newRig(t *testing.T) *rig {
 		}
 	})
 	return r
+}
+
+// part is a piece of a test that begins where the one before it ended.
+type part struct {
+	name string
+	do   func(*rig)
+}
+
+// run runs parts until one fails.
+func (r *rig) run(parts []part) {
+	outer := r.t
+	defer func() { r.t = outer }()
+	for _, p := range parts {
+		if !outer.Run(p.name, func(t *testing.T) {
+			r.t = t
+			p.do(r)
+		}) {
+			return
+		}
+	}
 }
 
 // apply applies templates; of the operator's own Deployment only the namespace: it runs in the test.
@@ -136,7 +154,7 @@ func (r *rig) startOperator() {
 	go func() {
 		done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
 			Namespace: namespace, Namespaces: r.namespaces, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
-			Transport: r.counters.transport, OnStatement: r.counters.statement, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			Transport: r.counters.Transport, OnStatement: r.counters.Statement, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 	}()
 	r.stop = func() {
@@ -345,21 +363,4 @@ func portsFree(t *testing.T, ports ...int) {
 		}
 		_ = l.Close()
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

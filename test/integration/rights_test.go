@@ -106,7 +106,7 @@ func (r *rig) used(requests []harness.Request) map[string]string {
 // lists and minds who may keep the owner of an object, and over a Secret of passwords that lacks some. There is no database: the cloud
 // gets no further than its first objects.
 func TestSeldomRights(t *testing.T) {
-	r := &rig{t: t, whole: t.Context(), log: &lockedBuffer{}}
+	r := &rig{t: t, whole: t.Context(), log: &harness.Log{}}
 	r.cluster = harness.Require(t, harness.Options{APIServerArgs: []string{
 		"--feature-gates=WatchList=false", "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 	}})

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // point is a moment in the life of an operator: before or after the nth time that it does something.
@@ -49,7 +50,7 @@ type operator struct {
 	killed chan struct{}
 	cancel context.CancelFunc
 	done   chan error
-	log    lockedBuffer
+	log    harness.Log
 	fault  fault
 	// orderly: at its point it is told to stop, and may end what it is doing.
 	orderly bool
@@ -396,23 +397,6 @@ func (f *fault) statement(text string) error {
 		return nil
 	}
 	return f.sql(text)
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // tail is the end of what the operator said.
