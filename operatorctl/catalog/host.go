@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 // host is the agent of a compute node. Its configuration and account also serve the other agents there, and host-deployer where there
@@ -30,7 +31,7 @@ func host() component.Component {
 }
 
 func hostFiles(component.Inputs) map[string]string {
-	return map[string]string{"host.conf": nodeHostFile}
+	return map[string]string{"host.conf": nodefiles.Host}
 }
 
 func hostOptions(in component.Inputs) map[string]any {

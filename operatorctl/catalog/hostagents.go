@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 // What the agents of compute nodes share: one file of options from the cloud, and one from the node.
@@ -28,24 +29,6 @@ func fileOnNode(agent, name string) component.Sidecar {
 		Volumes: []string{"etc-yunion", "config"},
 	}
 }
-
-// nodeHostFile is what host.conf begins with: where a compute node keeps disks and servers. Which networks it has, only people know.
-const nodeHostFile = `# Made by the cloud's operator where there was none; it is yours, nothing changes it. What all nodes share is in the cloud's
-# ConfigMap of component host. networks: a list of NIC/BRIDGE/ADDRESS, for instance eth0/br0/192.0.2.10.
-networks: []
-report_interval: 60
-bridge_driver: openvswitch
-servers_path: /opt/cloud/workspace/servers
-local_image_path: [/opt/cloud/workspace/disks]
-image_cache_path: /opt/cloud/workspace/disks/image_cache
-agent_temp_path: /opt/cloud/workspace/disks/agent_tmp
-`
-
-// nodeBalancerFile is what lbagent.conf begins with.
-const nodeBalancerFile = `# Made by the cloud's operator where there was none; it is yours, nothing changes it. What all nodes share is in the cloud's
-# ConfigMap of component lbagent.
-base_data_dir: /opt/cloud/workspace/lbagent
-`
 
 // hostAgent is a privileged agent that shares directories with its node.
 func hostAgent(program string) component.Workload {
@@ -137,7 +120,7 @@ func lbagentOptions(in component.Inputs) map[string]any {
 }
 
 func lbagentFiles(component.Inputs) map[string]string {
-	return map[string]string{"lbagent.conf": nodeBalancerFile}
+	return map[string]string{"lbagent.conf": nodefiles.LBAgent}
 }
 
 // hostMounts are the directories of the node that its agents share.

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 func (m *machine) ran(part string) bool {
@@ -400,6 +401,8 @@ func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
 func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/opt/cloud/workspace/disks/vm", "a disk")
+	m.put(t, "/etc/yunion/host.conf", nodefiles.Host)
+	m.put(t, "/etc/yunion/lbagent.conf", nodefiles.LBAgent+"edited: true\n")
 	if err := os.MkdirAll(m.Files.Path("/opt/cloud/workspace/data/glance"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -408,6 +411,9 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	}
 	if m.Files.Exists("/opt/cloud/workspace/data") || !m.Files.Exists("/opt/cloud/workspace/disks/vm") {
 		t.Error("want the empty directories gone and the data there")
+	}
+	if m.Files.Exists("/etc/yunion/host.conf") || !m.Files.Exists("/etc/yunion/lbagent.conf") {
+		t.Error("want the file of the agents gone, and the one that was edited there")
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 // ResetPhases take node software off a machine, after kubeadm's part has taken off the node: containers, pod network, units, kernel
@@ -161,8 +162,26 @@ func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) err
 	for _, d := range emptyDirs() {
 		_ = h.Files.Remove(d) // one that others use is not empty, and stays
 	}
+	if err := removeNodeFiles(h, r); err != nil {
+		return err
+	}
 	for _, d := range volumeDirs() {
 		removeEmpty(h, d)
+	}
+	return nil
+}
+
+// removeNodeFiles removes what the cloud's agents put on the node, unless somebody has edited it since: then it is his.
+func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
+	for name, text := range nodefiles.All() {
+		name = path.Join(nodefiles.Dir, name)
+		if got, err := h.Files.ReadFile(name); err != nil || string(got) != text {
+			continue
+		}
+		if err := h.Files.Remove(name); err != nil {
+			return fmt.Errorf("removing %s: %w", name, err)
+		}
+		r.Changed("removed %s", name)
 	}
 	return nil
 }
