@@ -6,14 +6,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -115,37 +113,14 @@ func tallyOf(all []string) string {
 	for _, s := range all {
 		n[identifier.ReplaceAllString(s, "ID")]++
 	}
-	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
-		if n[a] != n[b] {
-			return n[b] - n[a]
-		}
-		return strings.Compare(a, b)
-	})
-	var out []string
-	for _, k := range keys {
-		out = append(out, fmt.Sprintf("%d %s", n[k], k))
-	}
-	return strings.Join(out, ", ")
+	return harness.Tally(n)
 }
 
 var identifier = regexp.MustCompile("[0-9a-f]{32}")
 
 // passes is how many passes an operator in this program has ended, and whether one is under way.
 func passes() (ended float64, busy bool) {
-	families, err := metrics.Registry.Gather()
-	if err != nil {
-		return 0, true
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			switch f.GetName() {
-			case "controller_runtime_reconcile_total":
-				ended += m.GetCounter().GetValue()
-			case "controller_runtime_active_workers":
-				busy = busy || m.GetGauge().GetValue() > 0
-			}
-		}
-	}
+	ended, busy, _ = harness.Passes() // unreadable, it counts as busy
 	return ended, busy
 }
 

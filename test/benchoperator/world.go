@@ -21,7 +21,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/templates"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/mariadb"
 )
@@ -188,23 +187,11 @@ func (w *world) close() {
 
 // apply applies templates; of the operator's own Deployment only the namespace.
 func (w *world) apply(ctx context.Context, dir string) error {
-	data, err := templates.ReadDir(dir)
-	if !strings.HasSuffix(dir, "crds") {
-		data, err = templates.RenderDir(dir, map[string]any{
-			"Namespace": operatorNamespace, "Operator": operatorNamespace, "Namespaces": "*", "Image": "none",
-		})
-	}
-	if err != nil {
-		return err
-	}
-	objs, err := kube.Decode(data)
+	objs, err := harness.OperatorManifests(dir, operatorNamespace, "*")
 	if err != nil {
 		return err
 	}
 	for _, o := range objs {
-		if o.GetKind() == "Deployment" {
-			continue
-		}
 		if _, err := kube.Apply(ctx, w.client, "ocadm", append(everywhere(o), o)...); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -71,19 +70,5 @@ func (w work) summary() string {
 		host, _, _ := strings.Cut(rest, "/")
 		services[host]++
 	}
-	return fmt.Sprintf("Kubernetes %d (%s); SQL %d; services %d (%s)", len(w.kubernetes), tally(kinds), len(w.statements), len(w.others), tally(services))
-}
-
-func tally(m map[string]int) string {
-	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
-		if m[a] != m[b] {
-			return m[b] - m[a]
-		}
-		return strings.Compare(a, b)
-	})
-	var parts []string
-	for _, k := range keys {
-		parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
-	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("Kubernetes %d (%s); SQL %d; services %d (%s)", len(w.kubernetes), harness.Tally(kinds), len(w.statements), len(w.others), harness.Tally(services))
 }

@@ -24,12 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl"
-	"yunion.io/x/ocadm/templates"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/pods"
 	"yunion.io/x/ocadm/test/mariadb"
@@ -123,21 +121,11 @@ func (r *rig) run(parts []part) {
 func (r *rig) apply(dirs ...string) {
 	r.t.Helper()
 	for _, dir := range dirs {
-		data, err := templates.ReadDir(dir)
-		if !strings.HasSuffix(dir, "crds") {
-			data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Operator": namespace, "Namespaces": namespace, "Image": "none"})
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		objs, err := kube.Decode(data)
+		objs, err := harness.OperatorManifests(dir, namespace, namespace)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		for _, o := range objs {
-			if o.GetKind() == "Deployment" {
-				continue
-			}
 			if _, err := kube.Apply(r.t.Context(), r.client, "ocadm", o); err != nil {
 				r.t.Fatal(err)
 			}
@@ -304,19 +292,9 @@ func (r *rig) credentials() map[string][]byte {
 // passes is how many passes of the operator have ended, and whether one is under way.
 func (r *rig) passes() (ended float64, busy bool) {
 	r.t.Helper()
-	families, err := metrics.Registry.Gather()
+	ended, busy, err := harness.Passes()
 	if err != nil {
 		r.t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			switch f.GetName() {
-			case "controller_runtime_reconcile_total":
-				ended += m.GetCounter().GetValue()
-			case "controller_runtime_active_workers": // the depth of a queue that was stopped with work in it never falls
-				busy = busy || m.GetGauge().GetValue() > 0
-			}
-		}
 	}
 	return ended, busy
 }

@@ -25,13 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/templates"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/instant"
 	"yunion.io/x/ocadm/test/mariadb"
@@ -152,21 +150,11 @@ func (w *world) close() error {
 
 // apply applies templates; of the operator's own Deployment only the namespace: it runs in the test.
 func (w *world) apply(ctx context.Context, dir string) error {
-	data, err := templates.ReadDir(dir)
-	if !strings.HasSuffix(dir, "crds") {
-		data, err = templates.RenderDir(dir, map[string]any{"Namespace": namespace, "Operator": namespace, "Namespaces": namespace, "Image": "none"})
-	}
-	if err != nil {
-		return err
-	}
-	objs, err := kube.Decode(data)
+	objs, err := harness.OperatorManifests(dir, namespace, namespace)
 	if err != nil {
 		return err
 	}
 	for _, o := range objs {
-		if o.GetKind() == "Deployment" {
-			continue
-		}
 		if _, err := kube.Apply(ctx, w.client, "ocadm", o); err != nil {
 			return err
 		}
@@ -267,19 +255,9 @@ func (w *world) cloudOf(spec v1alpha1.OnecloudClusterSpec, keep ...string) *v1al
 // passes is how many passes operators of this process have ended, and whether one is under way.
 func passes(t testing.TB) (ended float64, busy bool) {
 	t.Helper()
-	families, err := metrics.Registry.Gather()
+	ended, busy, err := harness.Passes()
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			switch f.GetName() {
-			case "controller_runtime_reconcile_total":
-				ended += m.GetCounter().GetValue()
-			case "controller_runtime_active_workers":
-				busy = busy || m.GetGauge().GetValue() > 0
-			}
-		}
 	}
 	return ended, busy
 }

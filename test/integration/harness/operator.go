@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/templates"
+)
+
+// OperatorManifests are the objects of a directory of templates for an operator that runs in this process, in a namespace, and watches
+// namespaces: everything but its own Deployment.
+func OperatorManifests(dir, namespace, namespaces string) ([]*unstructured.Unstructured, error) {
+	data, err := templates.ReadDir(dir)
+	if !strings.HasSuffix(dir, "crds") {
+		data, err = templates.RenderDir(dir, map[string]any{
+			"Namespace": namespace, "Operator": namespace, "Namespaces": namespaces, "Image": "none",
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	objs, err := kube.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" }), nil
+}
+
+// Passes is how many passes operators of this process have ended, and whether one is under way.
+func Passes() (ended float64, busy bool, err error) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		return 0, true, fmt.Errorf("reading the operator's metrics: %w", err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "controller_runtime_reconcile_total":
+				ended += m.GetCounter().GetValue()
+			case "controller_runtime_active_workers": // the depth of a queue that was stopped with work in it never falls
+				busy = busy || m.GetGauge().GetValue() > 0
+			}
+		}
+	}
+	return ended, busy, nil
+}
+
+// Tally is "3 get secrets, 1 list pods": what there is most of first.
+func Tally(n map[string]int) string {
+	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
+		if n[a] != n[b] {
+			return n[b] - n[a]
+		}
+		return strings.Compare(a, b)
+	})
+	var out []string
+	for _, k := range keys {
+		out = append(out, fmt.Sprintf("%d %s", n[k], k))
+	}
+	return strings.Join(out, ", ")
+}
