@@ -161,7 +161,7 @@ type OnecloudClusterSpec struct {
 	Hostagent               HostAgentSpec       `json:"hostagent,omitzero"`
 	Hostdeployer            ComponentSpec       `json:"hostdeployer,omitzero"`
 	Hostimage               ComponentSpec       `json:"hostimage,omitzero"`
-	OvnNorth                ComponentSpec       `json:"ovnNorth,omitzero"`
+	OvnNorth                OvnNorthSpec        `json:"ovnNorth,omitzero"`
 	VpcAgent                ComponentSpec       `json:"vpcAgent,omitzero"`
 	Lbagent                 LbagentSpec         `json:"lbagent,omitzero"`
 	Baremetalagent          ComponentSpec       `json:"baremetalagent,omitzero"`

@@ -214,6 +214,15 @@ type HostAgentSpec struct {
 	DefaultQemuVersion string `json:"defaultQemuVersion,omitempty"`
 }
 
+// OvnNorthSpec holds the networks of servers, as a whole.
+type OvnNorthSpec struct {
+	ComponentSpec `json:",inline"`
+
+	// The ports of its two databases, 32241 and 32242 by default.
+	NorthService ServiceSpec `json:"northService,omitzero"`
+	SouthService ServiceSpec `json:"southService,omitzero"`
+}
+
 // LbagentSpec is the load balancer agent.
 type LbagentSpec struct {
 	ComponentSpec `json:",inline"`

@@ -88,7 +88,7 @@ func (s *OnecloudClusterSpec) blocks() map[string]*ComponentSpec {
 		"hostagent":               &s.Hostagent.ComponentSpec,
 		"hostdeployer":            &s.Hostdeployer,
 		"hostimage":               &s.Hostimage,
-		"ovnNorth":                &s.OvnNorth,
+		"ovnNorth":                &s.OvnNorth.ComponentSpec,
 		"vpcAgent":                &s.VpcAgent,
 		"lbagent":                 &s.Lbagent.ComponentSpec,
 		"baremetalagent":          &s.Baremetalagent,

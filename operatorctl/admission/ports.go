@@ -33,17 +33,13 @@ type port struct {
 
 // ports are all of them: the services that blocks have by their type, and etcd's.
 var ports = sync.OnceValue(func() []port {
-	service := reflect.TypeFor[v1alpha1.ServiceSpec]()
 	out := []port{{field: "etcd.clientNodePort", get: func(s *Spec) int32 { return s.Etcd.ClientNodePort }}}
 	for _, block := range reflect.VisibleFields(reflect.TypeFor[Spec]()) {
 		key, _, _ := strings.Cut(block.Tag.Get("json"), ",")
 		if !slices.Contains(blockKeys(), key) || unserved[key] {
 			continue
 		}
-		for _, f := range reflect.VisibleFields(block.Type) {
-			if f.Type != service || (f.Name == "Service") == (key == "keystone" || key == "apiGateway") {
-				continue
-			}
+		for _, f := range services(block.Type) {
 			inner, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			index := append(slices.Clone(block.Index), f.Index...)
 			out = append(out, port{
@@ -61,10 +57,28 @@ var ports = sync.OnceValue(func() []port {
 	return out
 })
 
+// services are the fields of a block that say how its ports are published: those of its own, or else the one that all blocks have.
+func services(block reflect.Type) []reflect.StructField {
+	var own, every []reflect.StructField
+	for _, f := range reflect.VisibleFields(block) {
+		switch {
+		case f.Type != reflect.TypeFor[v1alpha1.ServiceSpec]():
+		case f.Name == "Service":
+			every = append(every, f)
+		default:
+			own = append(own, f)
+		}
+	}
+	if own != nil {
+		return own
+	}
+	return every
+}
+
 // unserved blocks have no port on the nodes that a number could choose; a test compares with the catalogue.
 var unserved = map[string]bool{
 	"backup": true, "baremetalagent": true, "climc": true, "cloudmux": true, "echartsSSR": true, "esxiagent": true, "etcd": true,
-	"hostagent": true, "hostdeployer": true, "hostimage": true, "influxdb": true, "lbagent": true, "ovnNorth": true, "regionDNS": true,
+	"hostagent": true, "hostdeployer": true, "hostimage": true, "influxdb": true, "lbagent": true, "regionDNS": true,
 	"telegraf": true, "web": true,
 }
 

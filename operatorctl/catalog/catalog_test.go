@@ -77,6 +77,9 @@ func TestNothingIsTakenTwice(t *testing.T) {
 						t.Errorf("%s: %d is no NodePort", c.Name, n)
 					}
 					claim(fmt.Sprint("port ", n), c.Name)
+					if p.SpecKey == "" {
+						t.Errorf("%s: the port %q cannot be chosen: only one cloud of a cluster could have it", c.Name, p.Name)
+					}
 				}
 			}
 		}

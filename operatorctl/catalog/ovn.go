@@ -25,8 +25,8 @@ func ovnNorth() component.Component {
 			Security: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_NICE"}}},
 		},
 		Service: &component.Service{Ports: []component.Port{
-			{Name: "north-db", Port: 32241, TargetPort: 6641},
-			{Name: "south-db", Port: 32242, TargetPort: 6642},
+			{Name: "north-db", Port: 32241, TargetPort: 6641, SpecKey: "northService.nodePort"},
+			{Name: "south-db", Port: 32242, TargetPort: 6642, SpecKey: "southService.nodePort"},
 		}},
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
+// victoriaPort is where the program listens, whatever its port on the nodes.
+const victoriaPort = 30428
+
 func victoriaMetrics() component.Component {
 	return component.Component{
 		Name: "victoria-metrics", SpecKey: "victoriaMetrics", StatusKey: "victoriaMetrics", Summary: "the time series database",
@@ -18,10 +21,12 @@ func victoriaMetrics() component.Component {
 		Workload: component.Workload{
 			Recreate: true, NodeRole: "any", // its volume decides
 			Command: []string{}, Args: victoriaArgs(), Env: victoriaEnv,
-			Probe: httpsGet("/health", 30428, 15), Liveness: httpsGet("/health", 30428, 30),
+			Probe: httpsGet("/health", victoriaPort, 15), Liveness: httpsGet("/health", victoriaPort, 30),
 			Mounts: []component.Mount{{Name: "server-volume", Path: "/storage", Storage: true}},
 		},
-		Service:   &component.Service{Ports: []component.Port{{Name: "api", Port: 30428}}},
+		Service: &component.Service{Ports: []component.Port{
+			{Name: "api", Port: victoriaPort, TargetPort: victoriaPort, SpecKey: "service.nodePort"},
+		}},
 		Endpoints: []component.Endpoint{{Service: "victoria-metrics", Type: "victoria-metrics"}},
 		Storage:   &component.Storage{Size: "20G"},
 	}
@@ -29,7 +34,7 @@ func victoriaMetrics() component.Component {
 
 func victoriaArgs() []string {
 	return []string{
-		"--httpListenAddr=:30428", "--tls", "--tlsMinVersion=TLS12", "--tlsCertFile=/etc/yunion/pki/service.crt", "--tlsKeyFile=/etc/yunion/pki/service.key",
+		fmt.Sprintf("--httpListenAddr=:%d", victoriaPort), "--tls", "--tlsMinVersion=TLS12", "--tlsCertFile=/etc/yunion/pki/service.crt", "--tlsKeyFile=/etc/yunion/pki/service.key",
 		"--tlsCipherSuites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384," +
 			"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
 		"--storageDataPath=/storage", "--envflag.enable=true", "--envflag.prefix=VM_", "--loggerFormat=json", "--dedup.minScrapeInterval=10s",

@@ -3,6 +3,7 @@
 package render_test
 
 import (
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -100,4 +102,57 @@ func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
 		t.Fatal(err)
 	}
 	return selector, pod
+}
+
+// A port that was chosen is that of the Service, of the nodes, and of those who call; a program that cannot be told listens where it did.
+func TestChosenPorts(t *testing.T) {
+	cr := cloudOf(t, "testdata/ce/cr.yaml")
+	cr.Spec.VictoriaMetrics.Service.NodePort = 31428
+	cr.Spec.OvnNorth.NorthService.NodePort, cr.Spec.OvnNorth.SouthService.NodePort = 31241, 31242
+	table, err := images.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for name, want := range map[string][][2]int32{"victoria-metrics": {{31428, 30428}}, "ovn-north": {{31241, 6641}, {31242, 6642}}} {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, ok := o.Services[0].(*corev1.Service)
+		if !ok || len(s.Spec.Ports) != len(want) {
+			t.Fatalf("%s has %v", name, o.Services)
+		}
+		for i, p := range s.Spec.Ports {
+			if p.Port != want[i][0] || p.NodePort != want[i][0] || p.TargetPort.IntVal != want[i][1] {
+				t.Errorf("%s: port %d, node port %d, target %d, want %v", name, p.Port, p.NodePort, p.TargetPort.IntVal, want[i])
+			}
+		}
+	}
+	for name, text := range map[string]string{"telegraf": "default-victoria-metrics:31428", "vpcagent": "tcp:default-ovn-north:31241", "host": "tcp:default-ovn-north:31242"} {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, obj := range render.List(o) {
+			data, err := yaml.Marshal(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(data), text)
+			if s, ok := obj.(*corev1.Secret); ok {
+				for _, file := range s.Data {
+					found = found || strings.Contains(string(file), text)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s does not call %s", name, text)
+		}
+	}
 }

@@ -82,10 +82,6 @@ func (b *bench) fill(ctx context.Context, w *world, p *process) (one int64, obje
 		}
 		all = append(all, cr)
 		if i > 0 {
-			// They have node ports that cannot be chosen: only one cloud of a cluster can have them.
-			if err := disable(cr, "victoriaMetrics", "ovnNorth"); err != nil {
-				return 0, 0, err
-			}
 			if err := w.client.Create(ctx, cr.DeepCopy()); err != nil {
 				return 0, 0, err
 			}

@@ -235,18 +235,6 @@ func (w *world) newCloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error)
 	return cr, internal(cr, i)
 }
 
-// disable switches components off.
-func disable(cr *v1alpha1.OnecloudCluster, keys ...string) error {
-	u, err := tree(cr)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		set(u, true, "spec", key, "disable")
-	}
-	return untree(u, cr)
-}
-
 // internal makes every Service of a cloud a ClusterIP; etcd's has to be a node port.
 func internal(cr *v1alpha1.OnecloudCluster, i int) error {
 	u, err := tree(cr)

@@ -12,7 +12,6 @@ import (
 	"log"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,15 +20,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/instant"
 	"yunion.io/x/ocadm/test/mariadb"
@@ -220,36 +216,7 @@ func (w *world) cloudOf(spec v1alpha1.OnecloudClusterSpec, keep ...string) *v1al
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cloud}, Spec: spec,
 	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
-	if err != nil {
-		panic(err) // a type of our own always converts
-	}
-	kept := map[string]bool{}
-	for _, c := range catalog.All() {
-		for _, k := range keep {
-			if c.Name == k {
-				kept[strings.SplitN(c.SpecKey, ".", 2)[0]] = true
-			}
-		}
-	}
-	for _, c := range catalog.All() {
-		at := []string{"spec", "components", c.Name, "disable"}
-		if block := strings.SplitN(c.SpecKey, ".", 2)[0]; block != "" {
-			if kept[block] {
-				continue
-			}
-			at = []string{"spec", block, "disable"}
-		}
-		if err := unstructured.SetNestedField(m, true, at...); err != nil {
-			panic(err)
-		}
-	}
-	out := &v1alpha1.OnecloudCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, out); err != nil {
-		panic(err)
-	}
-	out.TypeMeta = cr.TypeMeta
-	return out
+	return harness.Only(cr, keep...)
 }
 
 // passes is how many passes operators of this process have ended, and whether one is under way.

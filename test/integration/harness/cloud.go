@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Only is a cloud of some components: every other one is switched off.
+func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluster {
+	kept := map[string]bool{}
+	for _, c := range catalog.All() {
+		if slices.Contains(keep, c.Name) {
+			kept[blockOf(c)[0]] = true
+		}
+	}
+	return edited(cr, func(set func(v any, path ...string)) {
+		for _, c := range catalog.All() {
+			switch at := blockOf(c); {
+			case at[0] == "components":
+				if !slices.Contains(keep, c.Name) {
+					set(true, append(at, "disable")...)
+				}
+			case !kept[at[0]]:
+				set(true, at[0], "disable")
+			}
+		}
+	})
+}
+
+// OtherPorts is a cloud all of whose ports on the nodes are others, numbered from one on: two clouds of a cluster cannot have the same.
+func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
+	return edited(cr, func(set func(v any, path ...string)) {
+		for _, c := range catalog.All() {
+			if c.Service == nil {
+				continue
+			}
+			for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
+				for _, p := range s.Ports {
+					if p.SpecKey != "" && !s.Headless {
+						set(from, append(blockOf(c), strings.Split(p.SpecKey, ".")...)...)
+						from++
+					}
+				}
+			}
+		}
+	})
+}
+
+// blockOf is where a component's block lies below spec.
+func blockOf(c component.Component) []string {
+	if c.SpecKey == "" {
+		return []string{"components", c.Name}
+	}
+	return strings.Split(c.SpecKey, ".")
+}
+
+// edited sets values below spec in a copy of a cloud.
+func edited(cr *v1alpha1.OnecloudCluster, edit func(set func(v any, path ...string))) *v1alpha1.OnecloudCluster {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
+	if err != nil {
+		panic(err) // a type of our own always converts
+	}
+	edit(func(v any, path ...string) {
+		if err := unstructured.SetNestedField(m, v, append([]string{"spec"}, path...)...); err != nil {
+			panic(err)
+		}
+	})
+	out := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, out); err != nil {
+		panic(err)
+	}
+	return out
+}
