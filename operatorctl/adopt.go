@@ -302,8 +302,8 @@ func (p *pass) movedOn(c *part) bool {
 		if user.Enabled && !user.serving {
 			return false
 		}
-		for _, twin := range user.objects.Twins {
-			if w := p.live.get(twin); w != nil {
+		for _, twin := range user.wants {
+			if w := p.live.objects[twin.key]; w != nil && twin.role == roleTwin {
 				if s := status.WorkloadOf(w, p.live.pods); s != nil && !s.Serving() {
 					return false
 				}

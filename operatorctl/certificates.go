@@ -48,6 +48,22 @@ const (
 // it renews a leaf at two thirds of its life, or when a name is missing. A CA is exchanged in time, see authorityOf. Certificates that
 // a person supplies are taken as they are.
 func (p *pass) ensureCertificates(ctx context.Context) error {
+	from := p.secretsFrom()
+	if k := p.known; from != "" && k.secrets == from && p.now.Before(k.certs.renewAt) {
+		p.certs = k.certs
+		return nil
+	}
+	p.known.secrets = ""
+	if err := p.issueCertificates(ctx); err != nil {
+		return err
+	}
+	if len(p.changes) == 0 && p.certs.told.Message == "" {
+		p.known.secrets, p.known.certs = from, p.certs
+	}
+	return nil
+}
+
+func (p *pass) issueCertificates(ctx context.Context) error {
 	p.certs.authorities = map[string]authority{}
 	name := p.cr.Name + "-" + v1alpha1.SecretCerts
 	current, err := p.storedCertificates(ctx, name)
@@ -290,6 +306,10 @@ func (p *pass) secret(name string, data map[string][]byte) client.Object {
 // applySecrets brings Secrets of the cloud to the cluster.
 func (p *pass) applySecrets(ctx context.Context, secrets ...client.Object) error {
 	changes, err := p.r.applier.Apply(ctx, secrets)
-	p.changes = append(p.changes, changes...)
+	for _, c := range changes {
+		if c.Action != engine.Unchanged {
+			p.changes = append(p.changes, c)
+		}
+	}
 	return err
 }

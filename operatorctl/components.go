@@ -4,10 +4,8 @@ package operatorctl
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,7 +68,13 @@ func (p *pass) gatherAdminPassword(ctx context.Context) {
 
 func (p *pass) auditDue() bool { return p.r.options.Audit > 0 && !p.now.Before(p.m.nextAudit) }
 
+// resolveOnce resolves the cloud, unless that was done of the same before.
 func (p *pass) resolveOnce() error {
+	read := p.resolvedFrom()
+	if k := p.known; k.read == read {
+		p.owned, p.cluster = k.owned, k.cluster
+		return nil
+	}
 	var err error
 	if p.owned, err = resolve.NewOwned(p.cr.ManagedFields); err != nil {
 		return fmt.Errorf("reading who owns the fields of the spec: %w", err)
@@ -87,14 +91,14 @@ func (p *pass) resolveOnce() error {
 		return &invalidSpec{err}
 	}
 	p.blame()
+	p.known.read, p.known.owned, p.known.cluster = read, p.owned, p.cluster
 	return nil
 }
 
 // applyDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it, where nobody else owns the field.
 func (p *pass) applyDefaults(ctx context.Context) error {
 	// Working them out and comparing is a quarter of a pass that finds nothing to do.
-	read := p.defaultsRead()
-	if p.m.defaultsHold == read {
+	if p.m.defaultsHold == p.known.read {
 		return nil
 	}
 	defaults, err := resolve.Defaults(p.cr, p.cluster, p.owned)
@@ -103,7 +107,7 @@ func (p *pass) applyDefaults(ctx context.Context) error {
 	}
 	hold, err := engine.AppliedBy(p.cr, v1alpha1.ManagerDefaults, defaults)
 	if hold {
-		p.m.defaultsHold = read
+		p.m.defaultsHold = p.known.read
 	}
 	if err != nil || hold {
 		return err
@@ -131,28 +135,14 @@ func (p *pass) inputs(c *part, options map[string]map[string]string) component.I
 	}
 }
 
-// defaultsRead is a hash of everything that the defaults depend on: the spec, who owns which of its fields, and what was chosen before.
-func (p *pass) defaultsRead() string {
-	h := sha256.New()
-	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.cr.Annotations, resolve.LastImages(&p.cr.Status), p.names, p.live.instance)
-	for _, m := range p.cr.ManagedFields {
-		fmt.Fprintln(h, m.Manager, m.Operation, m.Subresource)
-		if m.Subresource == "" && m.FieldsV1 != nil {
-			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither end can fail
-		}
-	}
-	return string(h.Sum(nil))
-}
-
-// render makes the objects of every enabled component. One that cannot be rendered is its own failure, not the cloud's.
+// render makes the objects of every enabled component, unless they were made of the same before. One that cannot be rendered is its own
+// failure, not the cloud's.
 func (p *pass) render() {
-	options := map[string]map[string]string{}
-	for _, c := range p.parts {
-		if o := p.options(c.Name); o != nil {
-			options[c.Name] = o
-		}
+	from := p.renderedFrom()
+	if p.recall(from) {
+		return
 	}
-	values := p.checkOptions(options)
+	p.readOptions()
 	for _, c := range p.parts {
 		if !c.Enabled || c.err != nil {
 			continue
@@ -161,24 +151,46 @@ func (p *pass) render() {
 			c.err = errors.New(c.Problem)
 			continue
 		}
-		in := p.inputs(c, options)
-		in.Values = values
-		if c.objects, c.err = render.Component(c.Resolved, in); c.err != nil {
-			c.err = fmt.Errorf("rendering: %w", c.err)
-			continue
+		if c.err = p.make(c); c.err == nil {
+			c.wants, c.err = wantsOf(c.objects)
 		}
-		// Kinds and owners first: the hash by which an object is known again covers them.
-		for _, o := range render.List(c.objects) {
-			p.own(o)
-			// People edit ConfigMaps. One that was changed since it was read is not overwritten, but read again.
-			if cm, ok := o.(*corev1.ConfigMap); ok {
-				if seen := p.live.get(cm); seen != nil {
-					cm.SetResourceVersion(seen.GetResourceVersion())
-				}
+	}
+	p.planEffects()
+	p.remember(from)
+}
+
+// made gives the objects of a component, which the pass before may have rendered.
+func (p *pass) made(c *part) (component.Objects, error) {
+	if c.made {
+		return c.objects, nil
+	}
+	if p.chosen == nil {
+		p.readOptions()
+	}
+	err := p.make(c)
+	return c.objects, err
+}
+
+// make renders a component.
+func (p *pass) make(c *part) error {
+	in := p.inputs(c, p.chosen)
+	in.Values = p.values
+	var err error
+	if c.objects, err = render.Component(c.Resolved, in); err != nil {
+		return fmt.Errorf("rendering: %w", err)
+	}
+	c.made = true
+	// Kinds and owners first: the hash by which an object is known again covers them.
+	for _, o := range render.List(c.objects) {
+		p.own(o)
+		// People edit ConfigMaps. One that was changed since it was read is not overwritten, but read again.
+		if cm, ok := o.(*corev1.ConfigMap); ok {
+			if seen := p.live.get(cm); seen != nil {
+				cm.SetResourceVersion(seen.GetResourceVersion())
 			}
 		}
 	}
-	p.planEffects(values)
+	return nil
 }
 
 // prune deletes what was applied once, or by the earlier operator, and is no longer rendered. Claims and certificates stay; so does
@@ -195,8 +207,8 @@ func (p *pass) prune(ctx context.Context) {
 		if !c.Enabled {
 			continue
 		}
-		for _, o := range render.List(c.objects) {
-			wanted[engine.KeyOf(o)] = true
+		for _, w := range c.wants {
+			wanted[w.key] = true
 		}
 	}
 	for key, o := range p.live.objects {

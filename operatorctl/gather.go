@@ -25,21 +25,17 @@ import (
 
 // live is what the cache has of one cloud.
 type live struct {
-	objects map[engine.Key]client.Object
-	pods    []corev1.Pod
+	namespace string
+	objects   map[engine.Key]client.Object
+	pods      []corev1.Pod
 	// instance is the label by which its objects are known, see instanceOf.
 	instance string
 }
 
 // secret returns a Secret of the cloud, nil if there is none.
 func (l live) secret(name string) *corev1.Secret {
-	for k, o := range l.objects {
-		if k.GVK.Kind == "Secret" && k.Name == name {
-			s, _ := o.(*corev1.Secret)
-			return s
-		}
-	}
-	return nil
+	s, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Namespace: l.namespace, Name: name}].(*corev1.Secret)
+	return s
 }
 
 // get returns the live counterpart of a rendered object, nil if there is none.
@@ -101,7 +97,7 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 
 // list reads the objects of a cloud from the cache; answers to our own writes that the cache has not seen win.
 func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (live, error) {
-	l := live{objects: map[engine.Key]client.Object{}}
+	l := live{namespace: cr.Namespace, objects: map[engine.Key]client.Object{}}
 	all := map[engine.Key]client.Object{}
 	usual := v1alpha1.InstancePrefix + cr.Name
 	for _, kind := range render.Kinds() {

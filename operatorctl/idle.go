@@ -23,9 +23,19 @@ func (r *Reconciler) giveBack(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			if last := r.lastPass.Load(); last != done && now.UnixNano()-last > int64(restAfter) {
+				r.forgetKnown()
 				debug.FreeOSMemory()
 				done = last
 			}
 		}
+	}
+}
+
+// forgetKnown drops what passes keep for the next ones.
+func (r *Reconciler) forgetKnown() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.clouds {
+		m.known.Store(nil)
 	}
 }

@@ -27,19 +27,19 @@ func (p *pass) observe() {
 
 // serves tells whether the workload that was rendered is the live one and its pods are ready. A component without a workload serves.
 func (p *pass) serves(c *part) bool {
-	if c.Workload.Kind == component.NoWorkload || c.objects.Workload == nil {
+	w, ok := c.workloadWant()
+	if c.Workload.Kind == component.NoWorkload || !ok {
 		return true
 	}
-	o := p.r.applier.Latest(c.objects.Workload, p.live.get(c.objects.Workload))
+	o := p.r.applier.Latest(w.key, p.live.objects[w.key])
 	if o == nil {
 		return false
 	}
 	c.workload = status.WorkloadOf(o, p.live.pods)
-	if c.paused = c.left || p.isPaused(c.objects.Workload); c.paused {
+	if c.paused = c.left || p.isPaused(w.key); c.paused {
 		return c.workload.Serving() // as the person who paused it wants it
 	}
-	hash, err := engine.HashOf(c.objects.Workload)
-	return err == nil && o.GetAnnotations()[engine.HashAnnotation] == hash && c.workload.Serving()
+	return o.GetAnnotations()[engine.HashAnnotation] == w.hash && c.workload.Serving()
 }
 
 // finished tells whether all effects of a stage are done under the hash they have now.

@@ -17,33 +17,42 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// checkOptions reads what people put into the ConfigMaps, by component. What a service would not take is kept for the report, and
+// readOptions reads what people put into the ConfigMaps, by component. What a service would not take is kept for the report, and
 // nothing of that edit counts: a service is silent about an option that it does not know, and a value of the wrong type stops it.
-func (p *pass) checkOptions(chosen map[string]map[string]string) map[string]map[string]any {
-	values := map[string]map[string]any{}
+func (p *pass) readOptions() {
+	p.chosen, p.values = map[string]map[string]string{}, map[string]map[string]any{}
 	for _, c := range p.parts {
-		if !c.Enabled || c.err != nil || c.Problem != "" || len(chosen[c.Name]) == 0 || !render.Configurable(c.Component) {
+		if o := p.options(c.Name); o != nil {
+			p.chosen[c.Name] = o
+		}
+	}
+	for _, c := range p.parts {
+		if !c.Enabled || c.err != nil || c.Problem != "" || len(p.chosen[c.Name]) == 0 || !render.Configurable(c.Component) {
 			continue
 		}
-		in := component.Inputs{Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: chosen}
+		in := component.Inputs{Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: p.chosen}
 		live := render.Live{File: p.composed(c)}
 		if cm := p.configMap(c.Name); cm != nil {
 			live.Data, live.Accepted = cm.Data, acceptedOptions(cm)
 		}
 		var problems []*options.Problem
-		values[c.Name], problems = render.Check(c.Component, in, live)
+		p.values[c.Name], problems = render.Check(c.Component, in, live)
 		c.invalid = p.invalidOptions(c.Name, problems, live.File != nil)
 	}
-	return values
 }
 
 // composed is the file that the pods of a component have, nil if there is none.
 func (p *pass) composed(c *part) []byte {
-	s := p.live.secret(p.cluster.Object(c.Name) + render.ConfigSuffix)
+	s := p.composedSecret(c)
 	if s == nil {
 		return nil
 	}
 	return s.Data[render.FileName(c.Component)]
+}
+
+// composedSecret is the Secret that holds it.
+func (p *pass) composedSecret(c *part) *corev1.Secret {
+	return p.live.secret(p.cluster.Object(c.Name) + render.ConfigSuffix)
 }
 
 func acceptedOptions(cm *corev1.ConfigMap) []string {
@@ -78,11 +87,11 @@ func (p *pass) invalidOptions(name string, problems []*options.Problem, running 
 	return fmt.Sprintf("ConfigMap %s: %s; %s", p.cluster.Object(name), strings.Join(what, "; "), until)
 }
 
-// planEffects lists what this pass has to do outside Kubernetes. chosen are the options that people set, by component.
-func (p *pass) planEffects(chosen map[string]map[string]any) {
+// planEffects lists what this pass has to do outside Kubernetes.
+func (p *pass) planEffects() {
 	in := effects.Input{
 		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: chosen, ClientCertificate: p.certs.etcdClient,
+		Options: map[string]map[string]any{}, Chosen: p.values, ClientCertificate: p.certs.etcdClient,
 	}
 	for _, c := range p.parts {
 		values := map[string]any{}
@@ -91,7 +100,7 @@ func (p *pass) planEffects(chosen map[string]map[string]any) {
 				addValues(values, cm.Data)
 			}
 		}
-		for k, v := range chosen[c.Name] {
+		for k, v := range p.values[c.Name] {
 			values[k] = v
 		}
 		in.Options[c.Name] = values

@@ -31,9 +31,11 @@ type pass struct {
 	now time.Time
 
 	cluster component.Cluster
-	owned   *resolve.Owned
-	plan    []effects.Effect
-	creds   component.Credentials
+	// known is what the pass before worked out, and what this one adds.
+	known *known
+	owned *resolve.Owned
+	plan  []effects.Effect
+	creds component.Credentials
 	// names are what this cloud calls databases and accounts otherwise, see component.Renamed.
 	names map[string]string
 	certs certificates
@@ -45,6 +47,9 @@ type pass struct {
 	// refused tells that something could not be read or pruned, retry when what the API server did not take is due again.
 	refused bool
 	retry   time.Time
+	// chosen are the options that people set, values what they mean, both by component; nil until they are needed.
+	chosen map[string]map[string]string
+	values map[string]map[string]any
 	// left are the components that a person keeps the operator from, by the annotation of the cloud.
 	left map[string]bool
 }
@@ -52,7 +57,10 @@ type pass struct {
 // part is one component in this pass.
 type part struct {
 	component.Resolved
+	// wants are the objects that it is to have. objects are they, where made tells that they were rendered in this pass.
+	wants   []want
 	objects component.Objects
+	made    bool
 	// err is why it could not be rendered or applied.
 	err error
 	// invalid says which options of its ConfigMap its service would not take, "" if none.
@@ -75,6 +83,10 @@ type part struct {
 
 // run makes the pass: gather → resolve → render → apply → observe → report.
 func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
+	if p.known = p.m.known.Swap(nil); p.known == nil {
+		p.known = &known{}
+	}
+	defer func() { p.m.known.Store(p.known) }()
 	if err := p.gather(ctx); err != nil {
 		return p.stop(ctx, err)
 	}
@@ -215,69 +227,99 @@ func jitter(d time.Duration, name string) time.Duration {
 // applyBase brings everything but workloads to the cluster: configuration, secrets, claims, Services, Ingresses.
 // They disturb nobody and may be there long before what uses them.
 func (p *pass) applyBase(ctx context.Context) error {
-	var objs []client.Object
-	var owners []*part
-	for _, part := range p.parts {
-		if !part.Enabled || part.err != nil || part.left {
+	var list []due
+	for _, c := range p.parts {
+		if !c.Enabled || c.err != nil || c.left {
 			continue
 		}
-		for _, o := range base(part.objects) {
-			objs = append(objs, p.own(o))
-			owners = append(owners, part)
+		for _, w := range c.wants {
+			if w.role == roleBase {
+				list = append(list, due{c, w})
+			}
 		}
 	}
-	return p.apply(ctx, objs, owners)
+	return p.apply(ctx, list)
 }
 
 // applyWorkloads brings those workloads to the cluster whose gates are open and whose effects are done; a pass tries each once.
 func (p *pass) applyWorkloads(ctx context.Context, done func(*part, effects.Stage) bool) error {
-	var objs []client.Object
-	var owners []*part
-	for _, part := range p.parts {
-		if !part.Enabled || part.err != nil || part.left || part.objects.Workload == nil || part.tried {
+	var list []due
+	for _, c := range p.parts {
+		if _, ok := c.workloadWant(); !c.Enabled || c.err != nil || c.left || !ok || c.tried {
 			continue
 		}
-		part.gated = p.missing(part)
-		if len(part.gated) > 0 || !done(part, effects.Before) {
+		c.gated = p.missing(c)
+		if len(c.gated) > 0 || !done(c, effects.Before) {
 			continue
 		}
-		part.tried = true
-		for _, o := range append([]client.Object{part.objects.Workload}, part.objects.Twins...) {
-			if p.isPaused(o) {
-				continue
+		c.tried = true
+		for _, w := range c.wants {
+			if w.role != roleBase && !p.isPaused(w.key) {
+				list = append(list, due{c, w})
 			}
-			objs = append(objs, p.own(o))
-			owners = append(owners, part)
 		}
 	}
-	return p.apply(ctx, objs, owners)
+	return p.apply(ctx, list)
 }
 
-// isPaused tells whether a person keeps the operator from the live counterpart of a rendered workload.
-func (p *pass) isPaused(o client.Object) bool {
-	live := p.live.get(o)
+// isPaused tells whether a person keeps the operator from a live workload.
+func (p *pass) isPaused(key engine.Key) bool {
+	live := p.live.objects[key]
 	return live != nil && live.GetAnnotations()[v1alpha1.AnnotationPaused] == "true"
 }
 
-func (p *pass) apply(ctx context.Context, objs []client.Object, owners []*part) error {
+// due is an object of a component that is to be as rendered now.
+type due struct {
+	part *part
+	want want
+}
+
+// apply brings objects to the cluster. Those that are known to be right are not even rendered.
+func (p *pass) apply(ctx context.Context, list []due) error {
 	var errs []error
+	var objs []client.Object
+	var owners []*part
+	for _, d := range list {
+		if d.part.err != nil {
+			continue
+		}
+		if live := p.live.objects[d.want.key]; live != nil {
+			if c, ok := p.r.applier.Known(d.want.key, live.GetResourceVersion(), d.want.hash); ok {
+				p.note(d.part, c)
+				continue
+			}
+		}
+		made, err := p.made(d.part)
+		if err != nil {
+			errs = append(errs, p.notApplied(d.part, err))
+			continue
+		}
+		if o := object(made, d.want); o != nil {
+			objs = append(objs, o)
+			owners = append(owners, d.part)
+		}
+	}
 	changes, perObject := p.r.applier.ApplyEach(ctx, objs)
 	for i, err := range perObject {
 		if err != nil {
 			errs = append(errs, p.notApplied(owners[i], err))
 		}
-		c := changes[i]
-		owners[i].kept = append(owners[i].kept, c.Kept...)
-		if c.Fight != nil {
-			owners[i].refusals = append(owners[i].refusals, c.Fight)
-			p.again(c.Fight.Until)
-		}
-		if c.Action != engine.Unchanged && c.Action != "" {
-			p.log.Info("applied", "kind", c.Kind, "name", c.Name, "action", string(c.Action), "where", c.Where)
-			p.changes = append(p.changes, c)
-		}
+		p.note(owners[i], changes[i])
 	}
 	return errors.Join(errs...)
+}
+
+// note keeps for the report what happened to an object.
+func (p *pass) note(owner *part, c engine.Change) {
+	owner.kept = append(owner.kept, c.Kept...)
+	if c.Fight != nil {
+		owner.refusals = append(owner.refusals, c.Fight)
+		p.again(c.Fight.Until)
+	}
+	if c.Action != engine.Unchanged && c.Action != "" {
+		p.log.Info("applied", "kind", c.Kind, "name", c.Name, "action", string(c.Action), "where", c.Where)
+		p.changes = append(p.changes, c)
+	}
 }
 
 // notApplied notes that an object of a component was not taken. What can never be taken as it is does not keep the rest of the

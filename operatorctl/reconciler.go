@@ -57,10 +57,12 @@ type Reconciler struct {
 
 // memory is what is remembered of one cloud between passes. Losing it costs a few requests and nothing else.
 type memory struct {
+	// known is what the last pass worked out, nil after a rest.
+	known     atomic.Pointer[known]
 	effects   *effects.Memory
 	clients   *effects.Connections
 	nextAudit time.Time
-	// defaultsHold is for what read cloud the defaults were found to stand in the spec, see defaultsRead.
+	// defaultsHold is for what cloud the defaults were found to stand in the spec, see resolvedFrom.
 	defaultsHold string
 	// judged is what was said of the spec of the generation it names.
 	judged *judgement

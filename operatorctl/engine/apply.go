@@ -137,6 +137,16 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 	return changes, errs
 }
 
+// Known tells what Apply would say of an object that is there in this version, where it is known without a look that it holds what is
+// applied under the hash; ok is false where Apply has to look.
+func (a *Applier) Known(key Key, version, hash string) (c Change, ok bool) {
+	kept, ok := a.isClean(key, version, hash)
+	if !ok {
+		return Change{}, false
+	}
+	return Change{Action: Unchanged, Kind: key.GVK.Kind, Name: key.Name, Kept: kept, Fight: a.fighting(key)}, true
+}
+
 func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error) {
 	key := KeyOf(o)
 	change := Change{Kind: key.GVK.Kind, Name: key.Name}

@@ -9,19 +9,22 @@ import (
 )
 
 // Latest is Live for callers that have listed the cache already: cached is what they found, nil if nothing.
-func (a *Applier) Latest(o, cached client.Object) client.Object {
-	key := KeyOf(o)
+func (a *Applier) Latest(key Key, cached client.Object) client.Object {
 	a.mu.Lock()
 	ours := a.written[key]
 	a.mu.Unlock()
 	if ours == nil || cached != nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
 		return cached
 	}
-	typed, ok := o.DeepCopyObject().(client.Object)
-	if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed) != nil {
+	typed, err := a.Writer.Scheme().New(key.GVK)
+	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed) != nil {
 		return cached
 	}
-	return typed
+	o, ok := typed.(client.Object)
+	if !ok {
+		return cached
+	}
+	return o
 }
 
 func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
