@@ -149,7 +149,7 @@ func compose(c component.Component, in component.Inputs, theirs map[string]strin
 	if c.Config.Properties {
 		return public, properties(all), nil
 	}
-	file, err := fileText(all)
+	file, err := yaml.Marshal(all)
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing %s: %w", FileName(c), err)
 	}
@@ -180,6 +180,13 @@ func parseFile(c component.Component, file []byte) (map[string]any, error) {
 	return all, nil
 }
 
+// OptionValue reads an option as it stands in a ConfigMap: its text is YAML. Numbers are float64, as JSON has them.
+func OptionValue(text string) (any, error) {
+	var value any
+	err := yaml.Unmarshal([]byte(text), &value)
+	return value, err
+}
+
 // textValue is what a text in a ConfigMap means.
 func textValue(text string) any {
 	v, err := OptionValue(text)
@@ -205,9 +212,6 @@ func optionText(value any) (string, error) {
 	case []string, []any, map[string]any:
 		b, err := json.Marshal(value)
 		return string(b), err
-	}
-	if text, ok := plainScalar(value); ok {
-		return text, nil
 	}
 	b, err := yaml.Marshal(value)
 	return strings.TrimSuffix(string(b), "\n"), err
