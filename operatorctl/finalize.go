@@ -31,6 +31,9 @@ func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 		}
 		return ctrl.Result{}, nil
 	}
+	if p.m.released == p.cr.UID {
+		return ctrl.Result{}, nil // the cache is behind: its data is not removed, nor its end told, twice
+	}
 	var err error
 	if p.live, err = p.r.list(ctx, p.cr); err != nil {
 		return ctrl.Result{}, err
@@ -73,6 +76,7 @@ func (p *pass) finalize(ctx context.Context) (ctrl.Result, error) {
 	if err := p.r.client.Patch(ctx, p.cr, patch, client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("releasing the cloud: %w", err)
 	}
+	p.m.released = p.cr.UID
 	p.r.events.Eventf(p.cr, nil, corev1.EventTypeNormal, "Deleted", "Delete", "every workload of the cloud is gone")
 	return ctrl.Result{}, nil
 }

@@ -3,6 +3,7 @@
 package operatorctl
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -84,5 +85,36 @@ func TestDatabasesCanBeAbandoned(t *testing.T) {
 		if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: name}, o); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("%T %s is still there: %v", o, name, err)
 		}
+	}
+}
+
+// A cache that still has a cloud whose deletion is complete must not have its data removed again: the names may be those of a new cloud.
+func TestDeletionIsCompletedOnce(t *testing.T) {
+	var stale *v1alpha1.OnecloudCluster
+	patches := 0
+	cr := newCloud()
+	cr.Finalizers, cr.DeletionTimestamp = []string{v1alpha1.Finalizer}, &metav1.Time{Time: b0}
+	b := newBench(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if into, is := o.(*v1alpha1.OnecloudCluster); is && stale != nil {
+				stale.DeepCopyInto(into)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			patches++
+			return c.Patch(ctx, o, patch, opts...)
+		},
+	}, cr)
+	before := b.cloud()
+	b.reconcile()
+	if patches != 1 {
+		t.Fatalf("released with %d patches", patches)
+	}
+	stale = before
+	b.reconcile()
+	if patches != 1 {
+		t.Error("a cloud that is gone was released again")
 	}
 }

@@ -78,6 +78,8 @@ type memory struct {
 	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.
 	written *v1alpha1.OnecloudCluster
+	// released is the cloud whose deletion has been completed.
+	released types.UID
 	// adminPassword of the database where it lies in a Secret of somebody else, and which Secret it was read from.
 	adminPassword, adminSecret string
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha1" //nolint:gosec // it is the server's own password scheme
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,16 +58,31 @@ func (a *Admin) Accounts(ctx context.Context) ([]UserHost, error) {
 }
 
 // EnsureAccount makes the user exist for each of its hosts, with that password and all privileges on its database. Nothing is ever
-// dropped: a running service keeps its connections.
-func (a *Admin) EnsureAccount(ctx context.Context, acc Account) (changed bool, err error) {
-	op := fmt.Sprintf("creating account %q", acc.User)
-	if err := a.checkAccount(op, acc); err != nil {
+// dropped: a running service keeps its connections. Without a snapshot it takes one.
+func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) (changed bool, err error) {
+	if err := a.checkAccount(creating(acc), acc); err != nil {
 		return false, err
 	}
-	have, err := a.stored(ctx, acc.User)
-	if err != nil {
-		return false, a.fail(op, err, NoCreateUser, acc.Password)
+	if snap != nil {
+		changed, err := a.ensureAccount(ctx, snap, acc, "CREATE USER ")
+		if e, ok := errors.AsType[*Error](err); !ok || e.Number != accountExists {
+			return changed, err
+		}
+		// Somebody made it since, with we do not know which password: look again.
 	}
+	if snap, err = a.Snapshot(ctx); err != nil {
+		return false, err
+	}
+	return a.ensureAccount(ctx, snap, acc, "CREATE USER IF NOT EXISTS ")
+}
+
+// accountExists is the server's error that a user could not be created (or altered, or dropped).
+const accountExists = 1396
+
+func creating(acc Account) string { return fmt.Sprintf("creating account %q", acc.User) }
+
+func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, create string) (changed bool, err error) {
+	have, known := snap.account(acc.User)
 	var old, fresh []string
 	for _, host := range acc.hosts() {
 		if _, ok := have[host]; ok {
@@ -77,17 +93,20 @@ func (a *Admin) EnsureAccount(ctx context.Context, acc Account) (changed bool, e
 	}
 	if len(fresh) > 0 {
 		list, args := eachHost(acc.User, fresh, " IDENTIFIED BY ?", acc.Password)
-		if err := exec(ctx, a.cfg, a.db, "CREATE USER IF NOT EXISTS "+list, args...); err != nil {
-			return changed, a.fail(op, err, NoCreateUser, acc.Password)
+		if err := exec(ctx, a.cfg, a.db, create+list, args...); err != nil {
+			return changed, a.fail(creating(acc), err, NoCreateUser, acc.Password)
 		}
 		changed = true
 	}
-	reset, err := a.syncPassword(ctx, acc, old, have)
-	changed = changed || reset
-	if err != nil {
-		return changed, err
+	if known != acc.Password {
+		reset, err := a.syncPassword(ctx, acc, old, have)
+		changed = changed || reset
+		if err != nil {
+			return changed, err
+		}
 	}
-	granted, err := a.ensureGrants(ctx, acc, old, fresh)
+	snap.made(acc)
+	granted, err := a.ensureGrants(ctx, snap, acc, old, fresh)
 	return changed || granted, err
 }
 
@@ -163,13 +182,14 @@ func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, h
 	default:
 		return false, err
 	}
-	for _, host := range stale {
-		if err := exec(ctx, a.cfg, a.db, "ALTER USER ?@? IDENTIFIED BY ?", acc.User, host, acc.Password); err != nil {
-			return changed, a.fail(op, err, NoCreateUser, acc.Password)
-		}
-		changed = true
+	if len(stale) == 0 {
+		return false, nil
 	}
-	return changed, nil
+	list, args := eachHost(acc.User, stale, " IDENTIFIED BY ?", acc.Password)
+	if err := exec(ctx, a.cfg, a.db, "ALTER USER "+list, args...); err != nil {
+		return false, a.fail(op, err, NoCreateUser, acc.Password)
+	}
+	return true, nil
 }
 
 // nativeHash is the unsalted form in which mysql_native_password keeps a password.
@@ -180,7 +200,7 @@ func nativeHash(password string) string {
 }
 
 // ensureGrants grants what is missing. An account that was made just now has nothing yet: it is not asked for its grants.
-func (a *Admin) ensureGrants(ctx context.Context, acc Account, old, fresh []string) (changed bool, err error) {
+func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, old, fresh []string) (changed bool, err error) {
 	op := fmt.Sprintf("granting account %q all on database %q", acc.User, acc.Database)
 	plain, err := QuoteIdent(acc.Database)
 	if err != nil {
@@ -194,6 +214,9 @@ func (a *Admin) ensureGrants(ctx context.Context, acc Account, old, fresh []stri
 	}
 	missing := slices.Clone(fresh)
 	for _, host := range old {
+		if snap.mayAll(ctx, a, UserHost{User: acc.User, Host: host}, plain, target) {
+			continue
+		}
 		grants, err := strings1(ctx, a.cfg, a.db, "SHOW GRANTS FOR ?@?", acc.User, host)
 		if err != nil {
 			return false, a.fail(op, err, NoGrantOption, acc.Password)

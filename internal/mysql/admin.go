@@ -166,16 +166,26 @@ func (a *Admin) Databases(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one is left as it is.
-func (a *Admin) EnsureDatabase(ctx context.Context, name string) (changed bool, err error) {
+// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one is left as it is. Without a
+// snapshot it takes one.
+func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string) (changed bool, err error) {
 	op := fmt.Sprintf("creating database %q", name)
-	quoted, there, err := a.lookup(ctx, op, name)
-	if err != nil || there {
+	quoted, err := a.ours(op, name)
+	if err != nil {
 		return false, err
+	}
+	if snap == nil {
+		if snap, err = a.Snapshot(ctx); err != nil {
+			return false, err
+		}
+	}
+	if snap.has(name) {
+		return false, nil
 	}
 	if err := exec(ctx, a.cfg, a.db, "CREATE DATABASE IF NOT EXISTS "+quoted+" CHARACTER SET utf8mb4"); err != nil {
 		return false, a.fail(op, err, NoCreate)
 	}
+	snap.created(name)
 	return true, nil
 }
 
@@ -193,15 +203,23 @@ func (a *Admin) DropDatabase(ctx context.Context, name string) (changed bool, er
 }
 
 func (a *Admin) lookup(ctx context.Context, op, name string) (quoted string, there bool, err error) {
-	if quoted, err = QuoteIdent(name); err != nil {
-		return "", false, a.refuse(op, err.Error())
-	}
-	if slices.Contains(systemSchemas, strings.ToLower(name)) {
-		return "", false, a.refuse(op, "it belongs to the server")
+	if quoted, err = a.ours(op, name); err != nil {
+		return "", false, err
 	}
 	found, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name)
 	if err != nil {
 		return "", false, a.fail(op, err, NoCreate)
 	}
 	return quoted, len(found) > 0, nil
+}
+
+// ours quotes the name of a database that is not the server's own.
+func (a *Admin) ours(op, name string) (quoted string, err error) {
+	if quoted, err = QuoteIdent(name); err != nil {
+		return "", a.refuse(op, err.Error())
+	}
+	if slices.Contains(systemSchemas, strings.ToLower(name)) {
+		return "", a.refuse(op, "it belongs to the server")
+	}
+	return quoted, nil
 }

@@ -39,8 +39,10 @@ type Access struct {
 
 // Clients are what effects use. Connections are made when first needed and kept.
 type Clients struct {
-	MySQL    func(ctx context.Context) (*mysql.Admin, error)
-	Identity func(ctx context.Context) (*identity.Client, error)
+	MySQL func(ctx context.Context) (*mysql.Admin, error)
+	// Databases are those of the database server and its accounts, as they were at the start of the pass plus what was made since.
+	Databases func(ctx context.Context) (*mysql.Snapshot, error)
+	Identity  func(ctx context.Context) (*identity.Client, error)
 	// Catalog is the identity service's catalogue as it was at the start of the pass plus what was made since.
 	Catalog func(ctx context.Context) (*identity.Snapshot, error)
 	// URL of a component's API inside the cluster.
@@ -102,12 +104,21 @@ func (c *Connections) For(a Access) Clients {
 	}
 	c.mu.Unlock()
 	password := &passwordOnce{}
-	once := &catalogOnce{}
+	catalog, databases := &once[*identity.Snapshot]{}, &once[*mysql.Snapshot]{stale: outlived}
 	return Clients{
-		MySQL:    func(ctx context.Context) (*mysql.Admin, error) { return c.mysql(ctx, a, password) },
+		MySQL: func(ctx context.Context) (*mysql.Admin, error) { return c.mysql(ctx, a, password) },
+		Databases: func(ctx context.Context) (*mysql.Snapshot, error) {
+			return databases.get(func() (*mysql.Snapshot, error) {
+				admin, err := c.mysql(ctx, a, password)
+				if err != nil {
+					return nil, err
+				}
+				return admin.Snapshot(ctx)
+			})
+		},
 		Identity: func(ctx context.Context) (*identity.Client, error) { return c.identityClient(a) },
 		Catalog: func(ctx context.Context) (*identity.Snapshot, error) {
-			return once.get(func() (*identity.Snapshot, error) {
+			return catalog.get(func() (*identity.Snapshot, error) {
 				id, err := c.identityClient(a)
 				if err != nil {
 					return nil, err
@@ -133,23 +144,29 @@ func internalURL(cluster component.Cluster, name string) string {
 	return fmt.Sprintf("https://%s-%s.%s.svc:%d%s", cluster.Name, name, cluster.Namespace, portOf(c, e.Port), e.Path)
 }
 
-type catalogOnce struct {
+// once is something that is read once a pass. What kept the first from reading it would keep all the others.
+type once[T any] struct {
+	// stale, where set, tells whether what was read counts no longer.
+	stale func(T) bool
+
 	mu    sync.Mutex
 	known bool
-	snap  *identity.Snapshot
+	value T
 	err   error
 }
 
-// get reads the catalogue once a pass. What kept the first from reading it would keep all the others.
-func (o *catalogOnce) get(read func() (*identity.Snapshot, error)) (*identity.Snapshot, error) {
+func (o *once[T]) get(read func() (T, error)) (T, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.known {
-		o.snap, o.err = read()
+	if !o.known || o.err == nil && o.stale != nil && o.stale(o.value) {
+		o.value, o.err = read()
 		o.known = true
 	}
-	return o.snap, o.err
+	return o.value, o.err
 }
+
+// outlived: effects may end long after the pass that began them; they do not decide by what was seen then.
+func outlived(s *mysql.Snapshot) bool { return s.Age() > timeout }
 
 // passwordOnce is the database administrator's password, read once a pass where it lies in a Secret: it may have been rotated there.
 type passwordOnce struct {
@@ -172,10 +189,10 @@ func (o *passwordOnce) get(ctx context.Context, a Access) (string, error) {
 	return o.value, nil
 }
 
-func (c *Connections) mysql(ctx context.Context, a Access, once *passwordOnce) (*mysql.Admin, error) {
+func (c *Connections) mysql(ctx context.Context, a Access, secret *passwordOnce) (*mysql.Admin, error) {
 	c.dbMu.Lock()
 	defer c.dbMu.Unlock()
-	password, err := once.get(ctx, a)
+	password, err := secret.get(ctx, a)
 	if err != nil {
 		return nil, err
 	}

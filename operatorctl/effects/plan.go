@@ -95,15 +95,19 @@ func (in Input) database(c component.Resolved) Effect {
 			if err != nil {
 				return false, err
 			}
+			snap, err := cl.Databases(ctx)
+			if err != nil {
+				return false, err
+			}
 			changed := false
 			for _, name := range append([]string{c.Database.Name}, c.Database.More...) {
 				acc.Database = name
-				made, err := admin.EnsureDatabase(ctx, name)
+				made, err := admin.EnsureDatabase(ctx, snap, name)
 				changed = changed || made
 				if err != nil {
 					return changed, err
 				}
-				granted, err := admin.EnsureAccount(ctx, acc)
+				granted, err := admin.EnsureAccount(ctx, snap, acc)
 				changed = changed || granted
 				if err != nil {
 					return changed, err

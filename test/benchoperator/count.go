@@ -55,8 +55,8 @@ type work struct {
 	statements, others int
 	// identity are those of others that went to the identity service.
 	identity int
-	// services is a tally of others.
-	services string
+	// services is a tally of others, sql one of statements.
+	services, sql string
 }
 
 // count runs something and tells what the operator did meanwhile. Watches are left out unless asked for.
@@ -68,7 +68,7 @@ func (o *operator) count(ctx context.Context, f harness.Filter, do func() error)
 		return work{}, err
 	}
 	statements, others := o.counters.Since(began)
-	did := work{kubernetes: requests, statements: len(statements), others: len(others), services: tallyOf(others)}
+	did := work{kubernetes: requests, statements: len(statements), others: len(others), services: tallyOf(others), sql: tallyOf(statements)}
 	for _, r := range others {
 		if strings.Contains(r, "-keystone/") {
 			did.identity++

@@ -193,6 +193,7 @@ func (b *bench) tellInstall(all []install) {
 	b.add(row{ID: "–", Metric: "requests to the identity service of an installation", Goal: "≤ 200", Result: between(identity), Anchor: anchorIdentity}, slices.Max(identity) <= 200)
 	b.add(row{ID: "–", Metric: "requests to all services of an installation", Goal: "≤ 1,170 (a tenth)", Result: between(others), Anchor: "11,736–12,102"}, slices.Max(others) <= 1170)
 	b.say("services: %s", all[0].work.services)
+	b.say("SQL: %s", all[0].work.sql)
 	b.add(row{ID: "P6", Metric: "from the CR to every object that waits for nothing", Goal: "≤ 2 × raw", Result: ungated.String(),
 		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(ungated.median(), raw.median()), raw), Samples: ungated.seconds()}, ratio(ungated.median(), raw.median()) <= 2)
 	b.add(row{ID: "P7", Metric: "from the CR to all Available, workloads at once, no controllers", Goal: "≤ 5 s", Result: ready.String(), Anchor: anchorTime,

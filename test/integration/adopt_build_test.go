@@ -95,10 +95,10 @@ func (a *adoption) accounts() {
 	}
 	defer admin.Close()
 	for _, s := range append(earlierServices(), earlierService{database: "keystone", user: "keystone", dbPassword: "keystoneDbSecret25"}) {
-		if _, err := admin.EnsureDatabase(a.t.Context(), s.database); err != nil {
+		if _, err := admin.EnsureDatabase(a.t.Context(), nil, s.database); err != nil {
 			a.t.Fatal(err)
 		}
-		if _, err := admin.EnsureAccount(a.t.Context(), mysql.Account{User: s.user, Password: s.dbPassword, Database: s.database}); err != nil {
+		if _, err := admin.EnsureAccount(a.t.Context(), nil, mysql.Account{User: s.user, Password: s.dbPassword, Database: s.database}); err != nil {
 			a.t.Fatal(err)
 		}
 	}

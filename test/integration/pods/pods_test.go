@@ -41,7 +41,7 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.EnsureDatabase(t.Context(), "keystone"); err != nil {
+	if _, err := admin.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
 		t.Fatal(err)
 	}
 	cluster := harness.Require(t, harness.Options{})

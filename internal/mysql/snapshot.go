@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Snapshot is what databases and accounts a server had at one moment, plus what was made by means of it since: one look for all that
+// is to be made. It only spares statements: a database that others made meanwhile is left as it is, an account makes us look again.
+type Snapshot struct {
+	taken time.Time
+	// lower: the server keeps the names of databases in lower case.
+	lower bool
+
+	mu        sync.Mutex
+	databases map[string]bool
+	accounts  map[string]map[string]credential
+	// passwords are those that accounts were given, or proved to have, since it was taken.
+	passwords map[string]string
+	// grants are the databases on which an account has everything, as mysql.db names them; nil until somebody needs them.
+	grants map[UserHost]map[string]bool
+}
+
+// Snapshot looks which databases and accounts there are.
+func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
+	s := &Snapshot{
+		taken: time.Now(), lower: a.info.LowerCaseTableNames != 0,
+		databases: map[string]bool{}, accounts: map[string]map[string]credential{}, passwords: map[string]string{},
+	}
+	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+	if err != nil {
+		return nil, a.fail("listing databases", err, NoCreate)
+	}
+	for _, n := range names {
+		s.databases[s.key(n)] = true
+	}
+	err = query(ctx, a.cfg, a.db, "SELECT User, Host, plugin, COALESCE(authentication_string, '') FROM mysql.user", nil, func(r *sql.Rows) error {
+		var u UserHost
+		var c credential
+		err := r.Scan(&u.User, &u.Host, &c.plugin, &c.hash)
+		if s.accounts[u.User] == nil {
+			s.accounts[u.User] = map[string]credential{}
+		}
+		s.accounts[u.User][u.Host] = c
+		return err
+	})
+	if err != nil {
+		return nil, a.fail("listing accounts", err, NoCreateUser)
+	}
+	return s, nil
+}
+
+// Age is how long ago the server was looked at.
+func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
+
+func (s *Snapshot) key(database string) string {
+	if s.lower {
+		return strings.ToLower(database)
+	}
+	return database
+}
+
+func (s *Snapshot) has(database string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.databases[s.key(database)]
+}
+
+func (s *Snapshot) created(database string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.databases[s.key(database)] = true
+}
+
+// account returns the hosts for which a user exists, and the password it is known to have, "" if it was not tried.
+func (s *Snapshot) account(user string) (hosts map[string]credential, password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.accounts[user]), s.passwords[user]
+}
+
+// made: the account exists for all its hosts, with its password.
+func (s *Snapshot) made(acc Account) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.accounts[acc.User] == nil {
+		s.accounts[acc.User] = map[string]credential{}
+	}
+	for _, h := range acc.hosts() {
+		s.accounts[acc.User][h] = credential{}
+	}
+	s.passwords[acc.User] = acc.Password
+}
+
+// mayAll tells whether an account has everything on one of the quoted databases by a grant of its own. Where that cannot be seen here
+// (a grant on all databases, a role, a table that may not be read) it says no, and SHOW GRANTS has to tell.
+func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grants == nil {
+		s.grants = a.databaseGrants(ctx)
+	}
+	for _, d := range databases {
+		if s.grants[u][d] {
+			return true
+		}
+	}
+	return false
+}
+
+// databaseGrants reads who has everything on which database; databases are quoted. The columns of mysql.db differ between servers: each
+// but GRANT OPTION counts, as in SHOW GRANTS.
+func (a *Admin) databaseGrants(ctx context.Context) map[UserHost]map[string]bool {
+	out := map[UserHost]map[string]bool{}
+	err := query(ctx, a.cfg, a.db, "SELECT * FROM mysql.db", nil, func(r *sql.Rows) error {
+		names, err := r.Columns()
+		if err != nil {
+			return err
+		}
+		values := make([]sql.RawBytes, len(names))
+		targets := make([]any, len(names))
+		for i := range values {
+			targets[i] = &values[i]
+		}
+		if err := r.Scan(targets...); err != nil {
+			return err
+		}
+		var u UserHost
+		database, all, privileges := "", true, 0
+		for i, name := range names {
+			v := string(values[i])
+			switch name = strings.ToLower(name); {
+			case name == "user":
+				u.User = v
+			case name == "host":
+				u.Host = v
+			case name == "db":
+				database = "`" + strings.ReplaceAll(v, "`", "``") + "`"
+			case name != "grant_priv" && strings.HasSuffix(name, "_priv"):
+				privileges++
+				all = all && v == "Y"
+			}
+		}
+		if all && privileges > 0 {
+			if out[u] == nil {
+				out[u] = map[string]bool{}
+			}
+			out[u][database] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return map[UserHost]map[string]bool{} // it only spares other questions
+	}
+	return out
+}

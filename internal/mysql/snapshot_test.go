@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// One look serves everything that is made, and everything that is found to be there.
+func TestSnapshotServesAll(t *testing.T) {
+	a, verbs := counted(t)
+	var accounts []Account
+	for i := range 5 {
+		name := fmt.Sprintf("snap_%d", i)
+		accounts = append(accounts, Account{User: name, Password: "pw-" + name, Database: name})
+	}
+	accounts = append(accounts, Account{User: "snap_0", Password: "pw-snap_0", Database: "snap_more"}) // a second database of an account
+	ensure := func() (changed int) {
+		t.Helper()
+		snap, err := a.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, acc := range accounts {
+			made, err := a.EnsureDatabase(t.Context(), snap, acc.Database)
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted, err := a.EnsureAccount(t.Context(), snap, acc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if made || granted {
+				changed++
+			}
+			if err := a.VerifyAccount(t.Context(), acc); err != nil {
+				t.Error(err)
+			}
+			verbs["SELECT"]-- // that was the test's
+		}
+		return changed
+	}
+	if n := ensure(); n != len(accounts) {
+		t.Errorf("made %d of %d", n, len(accounts))
+	}
+	looks := func() int { return verbs["SELECT"] + verbs["SHOW GRANTS"] }
+	if n := looks(); n > 3+3 { // databases, accounts, grants; and those of the account that gets a second database
+		t.Errorf("making %d databases took %d looks: %v", len(accounts), n, verbs)
+	}
+	clear(verbs)
+	if n := ensure(); n != 0 || len(writes(verbs)) > 0 {
+		t.Errorf("nothing to do: changed %d, sent %v", n, verbs)
+	}
+	// Each account is logged in to once: whether it is what the server takes the login for, no table tells.
+	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, []string{"SELECT"}) || verbs["SELECT"] != 3+5 {
+		t.Errorf("looking took %v", verbs)
+	}
+}
+
+// What others have made or taken away since the look is no failure, and found by the next one.
+func TestSnapshotIsOld(t *testing.T) {
+	a := open(t, root(t))
+	acc := Account{User: "snap_old", Password: "pw-snap_old", Database: "snap_old"}
+	before, err := a.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, a, "CREATE DATABASE snap_old", "CREATE USER snap_old@`%` IDENTIFIED BY 'by hand'")
+	both := func(s *Snapshot) {
+		t.Helper()
+		if _, err := a.EnsureDatabase(t.Context(), s, acc.Database); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.EnsureAccount(t.Context(), s, acc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(before)
+	if err := a.VerifyAccount(t.Context(), acc); err != nil {
+		t.Error(err)
+	}
+	run(t, a, "DROP DATABASE snap_old", "DROP USER snap_old@`%`")
+	both(nil)
+	if err := a.VerifyAccount(t.Context(), acc); err != nil {
+		t.Error(err)
+	}
+}
