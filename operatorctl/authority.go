@@ -3,6 +3,7 @@
 package operatorctl
 
 import (
+	"crypto"
 	"errors"
 	"fmt"
 	"time"
@@ -33,9 +34,9 @@ const lastCall = 90 * 24 * time.Hour
 // the next one is made, and every pod comes to trust both; then the next one signs, and every pod gets a certificate of it; then the old
 // one is dropped. served tells whether all pods run with what the Secret holds now. It is a step a pass at most, each whole in one write
 // of the Secret: who is stopped in between goes on from there.
-func authorityOf(data map[string][]byte, now time.Time, served bool) (authority, error) {
+func authorityOf(data map[string][]byte, now time.Time, served bool, newKey func() (crypto.Signer, error)) (authority, error) {
 	if len(data[keyCACert]) == 0 {
-		return newAuthority(now)
+		return newAuthority(now, newKey)
 	}
 	trusted, err := pki.ParseCerts(data[keyCACert])
 	if err != nil {
@@ -54,13 +55,13 @@ func authorityOf(data map[string][]byte, now time.Time, served bool) (authority,
 	}
 	switch {
 	case !now.Before(ca.Cert.NotAfter):
-		return newAuthority(now) // nobody can be served under it any more
+		return newAuthority(now, newKey) // nobody can be served under it any more
 	case len(trusted) > 1 && (served || !now.Before(trusted[1].NotAfter)):
 		a.trust = pki.EncodeCerts(ca.Cert)
 	case len(trusted) > 1:
 		a.rolling = "every pod gets a certificate of the new CA"
 	case pki.NeedsRenewal(ca.Cert, now):
-		next, err := newAuthority(now)
+		next, err := newAuthority(now, newKey)
 		if err != nil {
 			return authority{}, err
 		}
@@ -95,8 +96,12 @@ func giveWay(ca pki.Pair) time.Time {
 	return ca.Cert.NotAfter.Add(-min(lastCall, ca.Cert.NotAfter.Sub(ca.Cert.NotBefore)/6))
 }
 
-func newAuthority(now time.Time) (authority, error) {
-	ca, err := pki.NewCA(now, "onecloud")
+func newAuthority(now time.Time, newKey func() (crypto.Signer, error)) (authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return authority{}, fmt.Errorf("making the CA: %w", err)
+	}
+	ca, err := pki.NewCA(now, "onecloud", key)
 	if err != nil {
 		return authority{}, fmt.Errorf("making the CA: %w", err)
 	}

@@ -144,11 +144,11 @@ func (p *pass) authority(secret string, data map[string][]byte) (authority, erro
 	var g errgroup.Group
 	if len(data[keyCACert]) == 0 {
 		g.Go(func() (err error) {
-			p.certs.spare, err = pki.NewKey()
+			p.certs.spare, err = p.r.keys.take()
 			return err
 		})
 	}
-	a, err := authorityOf(data, p.now, p.served(secret, data))
+	a, err := authorityOf(data, p.now, p.served(secret, data), p.r.keys.take)
 	if err := errors.Join(err, g.Wait()); err != nil {
 		return a, fmt.Errorf("reading the CA in Secret %q: %w", secret, err)
 	}

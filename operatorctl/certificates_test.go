@@ -20,7 +20,7 @@ import (
 
 func certsSecret(t *testing.T, made time.Time) *corev1.Secret {
 	t.Helper()
-	ca, err := pki.NewCA(made, "onecloud")
+	ca, err := pki.NewCA(made, "onecloud", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,14 +51,14 @@ func TestCAThatTheCacheDoesNotSeeIsKept(t *testing.T) {
 // one goes, and each step waits for the pods.
 func TestCAIsExchangedInSteps(t *testing.T) {
 	now := b0
-	a, err := authorityOf(nil, now, false)
+	a, err := authorityOf(nil, now, false, pki.NewKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := a.pair.Cert
 	step := func(served bool) []*x509.Certificate {
 		t.Helper()
-		if a, err = authorityOf(a.data, now, served); err != nil {
+		if a, err = authorityOf(a.data, now, served, pki.NewKey); err != nil {
 			t.Fatal(err)
 		}
 		trusted, err := pki.ParseCerts(a.trust)
@@ -92,7 +92,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 // Where pods never come round, the CA gives way before it ends, and is dropped when it has.
 func TestCAGivesWayInTime(t *testing.T) {
 	now := b0
-	a, err := authorityOf(nil, now, false)
+	a, err := authorityOf(nil, now, false, pki.NewKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestCAGivesWayInTime(t *testing.T) {
 		{a.next(), true, 2}, {first.NotAfter.Add(-lastCall - time.Hour), true, 2}, {first.NotAfter.Add(-lastCall), false, 2},
 		{first.NotAfter.Add(-time.Hour), false, 2}, {first.NotAfter, false, 1},
 	} {
-		if a, err = authorityOf(a.data, c.at, false); err != nil {
+		if a, err = authorityOf(a.data, c.at, false, pki.NewKey); err != nil {
 			t.Fatal(err)
 		}
 		trusted, _ := pki.ParseCerts(a.trust)
@@ -114,23 +114,23 @@ func TestCAGivesWayInTime(t *testing.T) {
 		}
 	}
 	// The operator did not run for years.
-	old, err := authorityOf(nil, b0, false)
+	old, err := authorityOf(nil, b0, false, pki.NewKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err = authorityOf(old.data, old.pair.Cert.NotAfter.Add(time.Hour), false); err != nil || a.pair.Cert.Equal(old.pair.Cert) {
+	if a, err = authorityOf(old.data, old.pair.Cert.NotAfter.Add(time.Hour), false, pki.NewKey); err != nil || a.pair.Cert.Equal(old.pair.Cert) {
 		t.Errorf("a CA that has ended still signs: %v", err)
 	}
 }
 
 // What lies in the Secret is not written in other words: that would roll every pod of a cloud that was adopted.
 func TestCAIsKeptToTheByte(t *testing.T) {
-	a, err := authorityOf(nil, b0, false)
+	a, err := authorityOf(nil, b0, false, pki.NewKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.data[keyCACert] = append([]byte("# the CA of the cloud\n"), a.data[keyCACert]...)
-	kept, err := authorityOf(a.data, b0, true)
+	kept, err := authorityOf(a.data, b0, true, pki.NewKey)
 	if err != nil || !bytes.Equal(kept.data[keyCACert], a.data[keyCACert]) || !bytes.Equal(kept.data[keyCAKey], a.data[keyCAKey]) {
 		t.Errorf("the CA was rewritten: %v", err)
 	}
@@ -176,7 +176,7 @@ func TestLeafIsRenewed(t *testing.T) {
 
 // Certificates of a person are used and never written; what keeps them from being used is said.
 func TestSuppliedCertificates(t *testing.T) {
-	ca, err := pki.NewCA(b0, "of the house")
+	ca, err := pki.NewCA(b0, "of the house", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

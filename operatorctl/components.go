@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,12 +26,13 @@ type invalidSpec struct{ err error }
 func (e *invalidSpec) Error() string { return e.err.Error() }
 func (e *invalidSpec) Unwrap() error { return e.err }
 
-// resolve turns the CR into values, and makes the defaults visible in its spec.
+// resolve turns the CR into values.
 func (p *pass) resolve(ctx context.Context) error {
 	if err := p.resolveOnce(); err != nil {
 		return err
 	}
-	if err := p.applyDefaults(ctx); err != nil {
+	var err error
+	if p.defaults, err = p.dueDefaults(); err != nil {
 		return err
 	}
 	p.byName = map[string]*part{}
@@ -95,36 +98,56 @@ func (p *pass) resolveOnce() error {
 	return nil
 }
 
-// applyDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it, where nobody else owns the field.
-func (p *pass) applyDefaults(ctx context.Context) error {
+// dueDefaults is what the operator chose and the spec does not show yet, where nobody else owns the field; nil if it shows everything.
+func (p *pass) dueDefaults() (*unstructured.Unstructured, error) {
 	// Working them out and comparing is a quarter of a pass that finds nothing to do.
 	if p.m.defaultsHold == p.known.read {
-		return nil
+		return nil, nil //nolint:nilnil // documented: nothing is due
 	}
 	defaults, err := resolve.Defaults(p.cr, p.cluster, p.owned)
 	if err != nil {
-		return fmt.Errorf("working out the defaults: %w", err)
+		return nil, fmt.Errorf("working out the defaults: %w", err)
 	}
 	hold, err := engine.AppliedBy(p.cr, v1alpha1.ManagerDefaults, defaults)
+	if err != nil {
+		return nil, err
+	}
 	if hold {
 		p.m.defaultsHold = p.known.read
-	}
-	if err != nil || hold {
-		return err
+		return nil, nil //nolint:nilnil // documented: nothing is due
 	}
 	// Only over what was read: a choice that a person makes at this moment must not be overwritten by a default.
 	defaults.SetUID(p.cr.UID)
 	defaults.SetResourceVersion(p.cr.ResourceVersion)
-	if err := p.r.client.Patch(ctx, defaults, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for the CR
-		client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil {
-		return fmt.Errorf("writing defaults into the spec: %w", err)
+	return defaults, nil
+}
+
+// showDefaults begins to write what the operator chose into the spec, so that "kubectl edit" shows it. Nothing that is made of the resolved
+// cloud is another for it, so the pass goes on meanwhile; written waits for the answer.
+func (p *pass) showDefaults(ctx context.Context) (written func() error) {
+	defaults := p.defaults
+	if defaults == nil {
+		return func() error { return nil }
 	}
+	var g errgroup.Group
 	updated := &v1alpha1.OnecloudCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(defaults.Object, updated); err != nil {
-		return fmt.Errorf("writing defaults into the spec: %w", err)
+	g.Go(func() error {
+		if err := p.r.client.Patch(ctx, defaults, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for the CR
+			client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil {
+			return fmt.Errorf("writing defaults into the spec: %w", err)
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(defaults.Object, updated); err != nil {
+			return fmt.Errorf("writing defaults into the spec: %w", err)
+		}
+		return nil
+	})
+	return func() error {
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		p.cr, p.m.written = updated, updated.DeepCopy()
+		return nil
 	}
-	p.cr, p.m.written = updated, updated.DeepCopy()
-	return p.resolveOnce()
 }
 
 // inputs of a component's render.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,6 +32,8 @@ type pass struct {
 	now time.Time
 
 	cluster component.Cluster
+	// defaults are to be written into the spec, nil if they stand there.
+	defaults *unstructured.Unstructured
 	// known is what the pass before worked out, and what this one adds.
 	known *known
 	owned *resolve.Owned
@@ -93,9 +96,14 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	if err := p.resolve(ctx); err != nil {
 		return p.stop(ctx, err)
 	}
+	written := p.showDefaults(ctx)
 	p.adoptConfigs(ctx)
 	p.render()
-	if err := p.applyBase(ctx); apierrors.IsConflict(err) {
+	err := p.applyBase(ctx)
+	if err := written(); err != nil {
+		return p.stop(ctx, err)
+	}
+	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: soon}, nil
 	} else if err != nil {
 		p.log.Warn("applying", "error", err)

@@ -43,6 +43,7 @@ type Reconciler struct {
 	images       map[string]string
 	now          func() time.Time
 	metrics      *instruments
+	keys         keys
 	// woken are clouds for which something has ended that a pass did not wait for.
 	woken chan event.GenericEvent
 
@@ -98,7 +99,7 @@ func newReconciler(c client.Client, direct client.Reader, rec events.EventRecord
 	r := &Reconciler{
 		client: c, direct: direct, scheme: c.Scheme(), applier: newApplier(c), events: rec,
 		options: o, log: o.Log, catalog: catalog.All(), names: catalogNames(), order: catalogOrder(), now: time.Now,
-		clouds: map[types.NamespacedName]*memory{}, instances: map[types.NamespacedName]string{}, woken: make(chan event.GenericEvent, 64),
+		clouds: map[types.NamespacedName]*memory{}, instances: map[types.NamespacedName]string{}, woken: make(chan event.GenericEvent, 64), keys: newKeys(),
 		metrics: newInstruments(registry()), images: table.Refs(),
 	}
 	r.applier.Now = func() time.Time { return r.now() }

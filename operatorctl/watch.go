@@ -50,7 +50,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 	}
 	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
 	b = b.WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}))
-	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack))); err != nil {
+	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack)), mgr.Add(manager.RunnableFunc(r.keys.fill))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil

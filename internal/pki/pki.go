@@ -64,8 +64,8 @@ type Request struct {
 	Small bool
 }
 
-// NewCA makes a self-signed certificate authority.
-func NewCA(now time.Time, commonName string) (Pair, error) {
+// NewCA makes a self-signed certificate authority with a key of NewKey, or a new one where key is nil.
+func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             now.Add(-skew).UTC(),
@@ -74,7 +74,7 @@ func NewCA(now time.Time, commonName string) (Pair, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	p, err := sign(t, nil, nil)
+	p, err := sign(t, nil, key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("making certificate authority %q: %w", commonName, err)
 	}

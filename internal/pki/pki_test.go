@@ -25,7 +25,7 @@ const day = 24 * time.Hour
 
 func newCA(t *testing.T) Pair {
 	t.Helper()
-	ca, err := NewCA(epoch, "onecloud")
+	ca, err := NewCA(epoch, "onecloud", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

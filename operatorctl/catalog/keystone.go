@@ -16,7 +16,7 @@ func keystone() component.Component {
 					"admin_port":                           in.Cluster.NodePort("keystone", "admin"),
 					"reset_admin_user_password":            true,
 					"auto_sync_table":                      false,
-					"rbac_policy_refresh_interval_seconds": 2, // a grant becomes visible after this long; the default is 30 s
+					"rbac_policy_refresh_interval_seconds": 1, // a grant becomes visible after this long; the default is 30 s
 				}
 			},
 			Secrets: func(in component.Inputs) map[string]any {

@@ -20,7 +20,7 @@ import (
 // access to a cloud whose identity service listens on the given port.
 func access(t *testing.T, port int32) Access {
 	t.Helper()
-	ca, err := pki.NewCA(time.Now(), "test")
+	ca, err := pki.NewCA(time.Now(), "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ const (
 const replicaInterface = "slave"
 
 // grantVisible is how often it is asked whether the identity service sees its new policy yet: it reads policies every
-// rbac_policy_refresh_interval_seconds (facts/services.md 5.3), 2 in our configuration.
-const grantVisible = 500 * time.Millisecond
+// rbac_policy_refresh_interval_seconds (facts/services.md 5.3), 1 in our configuration.
+const grantVisible = 250 * time.Millisecond
 
 // ensureAdminPolicy gives the administrator the right to everything. It is all that a fresh identity service allows him to do, and
 // it takes effect some time later: until then this effect is Waiting.

@@ -20,7 +20,7 @@ import (
 
 // exchange: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
 func (r *rig) exchange() {
-	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged")
+	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged", nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

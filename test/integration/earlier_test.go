@@ -254,7 +254,7 @@ func (r *rig) earlierCerts() (ca []byte) {
 		names = append(names, "default-"+s, "default-"+s+".onecloud", "default-"+s+".onecloud.svc")
 	}
 	now := time.Now()
-	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud")
+	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud", nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

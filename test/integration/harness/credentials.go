@@ -25,7 +25,7 @@ rules:
 
 func (c *Cluster) writeCredentials() error {
 	now := time.Now()
-	ca, err := pki.NewCA(now, "integration")
+	ca, err := pki.NewCA(now, "integration", nil)
 	if err != nil {
 		return err
 	}

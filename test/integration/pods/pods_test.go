@@ -122,7 +122,7 @@ type scene struct {
 // objects are what keystone's pod mounts, and its Service.
 func (s scene) objects(db *mariadb.Server) pki.Pair {
 	s.t.Helper()
-	ca, err := pki.NewCA(time.Now(), "test")
+	ca, err := pki.NewCA(time.Now(), "test", nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func New(t testing.TB, db *mariadb.Server) *Cloud {
 		t.Fatalf("building the stand-in: %v\n%s", err, out)
 	}
 	var err error
-	if c.CA, err = pki.NewCA(time.Now(), "test"); err != nil {
+	if c.CA, err = pki.NewCA(time.Now(), "test", nil); err != nil {
 		t.Fatal(err)
 	}
 	c.CAFile = c.write("ca.crt", c.CA.CertPEM())

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"time"
+
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// keys are made ahead: the first pass of a cloud waits for its two large keys, a tenth of a second each, more than for anything else.
+type keys chan crypto.Signer
+
+// keysAhead is how many are kept: those of the CA and of the service certificate of one cloud.
+const keysAhead = 2
+
+// keysAfter is how long after its start an operator begins with them: the clouds that are there come first.
+const keysAfter = 300 * time.Millisecond
+
+func newKeys() keys { return make(keys, keysAhead) }
+
+// fill makes keys whenever one was taken, until ctx ends.
+func (k keys) fill(ctx context.Context) error {
+	start := time.NewTimer(keysAfter)
+	defer start.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-start.C:
+	}
+	for {
+		key, err := pki.NewKey()
+		if err != nil {
+			return fmt.Errorf("making keys ahead: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case k <- key:
+		}
+	}
+}
+
+// take gives a key that nobody else has, one that was made ahead if there is one.
+func (k keys) take() (crypto.Signer, error) {
+	select {
+	case key := <-k:
+		return key, nil
+	default:
+		return pki.NewKey()
+	}
+}
