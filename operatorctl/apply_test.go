@@ -50,7 +50,7 @@ func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	m := b.r.clouds[cloudKey]
 	m.refusals = 0
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		p := &pass{r: b.r, m: m, now: b.clock, refused: true}
+		p := &pass{r: b.r, m: m, cr: &v1alpha1.OnecloudCluster{}, now: b.clock, refused: true}
 		if got := p.next(false).RequeueAfter; got != want*time.Second {
 			t.Errorf("tried again after %s, want %d s", got, want)
 		}

@@ -156,7 +156,7 @@ func (p *pass) next(more bool) ctrl.Result {
 			}
 		}
 	}
-	for _, retry := range []time.Time{p.retry, p.retryRefused()} {
+	for _, retry := range []time.Time{p.retry, p.retryRefused(), p.r.applier.Unseen(p.cr.Namespace)} {
 		if !retry.IsZero() && retry.Before(next) {
 			next = retry
 		}

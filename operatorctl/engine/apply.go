@@ -79,7 +79,7 @@ type Applier struct {
 
 	mu sync.Mutex
 	// written are answers of the API server that the cache may not have seen yet.
-	written map[Key]*unstructured.Unstructured
+	written map[Key]answer
 	// clean remembers, by resourceVersion, for which hash an object was found equal: it saves comparing it again.
 	clean map[Key]seen
 	// holds are requests that were refused, fights objects that others change back or delete, full claims that were not allowed to grow.
@@ -108,7 +108,7 @@ const writeTimeout = 30 * time.Second
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
 	return &Applier{
-		Writer: w, Reader: r, Now: time.Now, written: map[Key]*unstructured.Unstructured{}, clean: map[Key]seen{},
+		Writer: w, Reader: r, Now: time.Now, written: map[Key]answer{}, clean: map[Key]seen{},
 		holds: map[Key]*hold{}, fights: map[Key]*fight{}, full: map[Key]full{},
 	}
 }
@@ -283,7 +283,7 @@ func (a *Applier) Live(ctx context.Context, o client.Object) (client.Object, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ours := a.written[key]
+	ours := a.believed(key)
 	switch {
 	case ours == nil && err != nil:
 		return nil, nil //nolint:nilnil // "there is none" is an answer, documented above

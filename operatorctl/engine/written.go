@@ -3,15 +3,51 @@
 package engine
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// belief is how long the answer to a write of ours is believed against a cache that does not show it. A cache is behind by milliseconds,
+// or for as long as its watch is broken; but an object that was made and deleted meanwhile it never shows.
+const belief = 30 * time.Second
+
+// answer is what the API server answered to a write, and until when it is believed.
+type answer struct {
+	*unstructured.Unstructured
+	until time.Time
+}
+
+// believed is the answer to our last write of an object, nil if the cache has caught up or had time enough to. The lock is held.
+func (a *Applier) believed(key Key) *unstructured.Unstructured {
+	ours, there := a.written[key]
+	if there && !a.Now().Before(ours.until) {
+		delete(a.written, key)
+		return nil
+	}
+	return ours.Unstructured
+}
+
+// Unseen is when the first of the answers in a namespace is not believed any more if the cache does not show it until then; zero if
+// there is none. Nothing else may bring a pass at that time.
+func (a *Applier) Unseen(namespace string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var first time.Time
+	for key, ours := range a.written {
+		if key.Namespace == namespace && (first.IsZero() || ours.until.Before(first)) {
+			first = ours.until
+		}
+	}
+	return first
+}
+
 // Latest is Live for callers that have listed the cache already: cached is what they found, nil if nothing.
 func (a *Applier) Latest(key Key, cached client.Object) client.Object {
 	a.mu.Lock()
-	ours := a.written[key]
+	ours := a.believed(key)
 	a.mu.Unlock()
 	if ours == nil || cached != nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
 		return cached
@@ -27,10 +63,10 @@ func (a *Applier) Latest(key Key, cached client.Object) client.Object {
 	return o
 }
 
-func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
+func (a *Applier) remember(key Key, ours *unstructured.Unstructured) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.written[key] = answer
+	a.written[key] = answer{ours, a.Now().Add(belief)}
 	delete(a.holds, key)
 }
 
@@ -38,7 +74,7 @@ func (a *Applier) remember(key Key, answer *unstructured.Unstructured) {
 func (a *Applier) Seen(key Key, version string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ours := a.written[key]; ours != nil && !Older(version, ours.GetResourceVersion()) {
+	if ours, there := a.written[key]; there && !Older(version, ours.GetResourceVersion()) {
 		delete(a.written, key)
 	}
 }
@@ -57,8 +93,9 @@ func (a *Applier) Forget(key Key) {
 func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, namespace string, belongs func(client.Object) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key, ours := range a.written {
-		if key.Namespace != namespace || !belongs(ours) {
+	for key := range a.written {
+		ours := a.believed(key)
+		if ours == nil || key.Namespace != namespace || !belongs(ours) {
 			continue
 		}
 		cached, there := live[key]

@@ -118,6 +118,10 @@ func (w *world) startOne(t testing.TB, o *operator, options ...func(*operatorctl
 	config := w.cluster.ServiceAccount(namespace, "onecloud-operator")
 	config.Dial = w.dial
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
+	if s := w.streams; s != nil {
+		config.ContentType = "application/json"
+		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(s.wrap(next)) }
+	}
 	opts := operatorctl.Options{
 		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
 		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.services.Transport()) },

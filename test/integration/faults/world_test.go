@@ -52,6 +52,8 @@ type world struct {
 	services *instant.Services
 	// dial, when set, is how the next operator reaches the API server.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// streams, when set, are the watches of the next operator.
+	streams *streams
 }
 
 // shared is made by the first test that needs it: a control plane takes seconds to start.
