@@ -38,6 +38,23 @@ func deployment(generation, observed int64, wanted, total, updated, available in
 	}
 }
 
+const quota = `pods "default-glance-5f698df8c7-8vqdf" is forbidden: exceeded quota: tight, requested: pods=1, used: pods=1, limited: pods=1`
+
+// with adds what the Deployment's controller says, in the order in which it began to say it.
+func with(d *appsv1.Deployment, kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, message string) *appsv1.Deployment {
+	d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{Type: kind, Status: status, Message: message})
+	return d
+}
+
+// refused is a Deployment some of whose pods the API server does not take, gaveUp one that has waited for its pods too long.
+func refused(d *appsv1.Deployment) *appsv1.Deployment {
+	return with(d, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, quota)
+}
+
+func gaveUp(d *appsv1.Deployment) *appsv1.Deployment {
+	return with(d, appsv1.DeploymentProgressing, corev1.ConditionFalse, "took too long")
+}
+
 func pod(s corev1.ContainerStatus) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "glance"}},
@@ -52,8 +69,7 @@ func waiting(reason, message string) corev1.ContainerStatus {
 func TestComponent(t *testing.T) {
 	crash := waiting("CrashLoopBackOff", "back-off 10s restarting failed container")
 	crash.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
-	stalled := deployment(1, 1, 1, 1, 1, 0)
-	stalled.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "took too long"}}
+	stalled := gaveUp(deployment(1, 1, 1, 1, 1, 0))
 	daemons := func(wanted, updated, available int32) *appsv1.DaemonSet {
 		return &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: wanted, UpdatedNumberScheduled: updated, NumberAvailable: available}}
 	}
@@ -95,6 +111,11 @@ func TestComponent(t *testing.T) {
 		{"two pods, one reason", status.Observed{}, deployment(1, 1, 2, 2, 2, 0), []corev1.Pod{pod(crash), pod(crash)},
 			v1alpha1.Degraded, status.ReasonPods, "0 of 2 pods ready; container glance: CrashLoopBackOff, last exit 1"},
 		{"gave up", status.Observed{}, stalled, nil, v1alpha1.Degraded, status.ReasonStalled, "0 of 1 pods ready; took too long"},
+		{"pods are refused", status.Observed{}, refused(deployment(1, 1, 1, 0, 0, 0)), nil, v1alpha1.Degraded, status.ReasonStalled, "0 of 1 pods ready; " + quota},
+		{"pods are refused until it gave up", status.Observed{}, gaveUp(refused(deployment(1, 1, 1, 0, 0, 0))), nil,
+			v1alpha1.Degraded, status.ReasonStalled, "0 of 1 pods ready; " + quota},
+		{"the last pod of a release is refused, one of the new ones serves", status.Observed{}, refused(deployment(2, 2, 2, 2, 1, 2)), nil,
+			v1alpha1.Degraded, status.ReasonStalled, "1 of 2 pods ready; " + quota},
 		{"available", status.Observed{}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonAvailable, ""},
 		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
 			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is being done"},

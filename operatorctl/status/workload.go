@@ -23,7 +23,7 @@ type Workload struct {
 	// Generation is that of the object, ObservedGeneration the one its controller has seen.
 	Generation, ObservedGeneration int64
 	Wanted, Updated, Ready         int32
-	// Stalled is what its controller says when it has given up waiting.
+	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them.
 	Stalled string
 	// Suspended CronJobs do not run.
 	Suspended bool
@@ -42,12 +42,7 @@ func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
 		w.Wanted, w.Updated = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
 		// Pods of an old revision may serve on; only when they are gone is everything new.
 		w.Ready = t.Status.AvailableReplicas - max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
-		for _, c := range t.Status.Conditions {
-			if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse ||
-				c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-				w.Stalled = c.Message
-			}
-		}
+		w.Stalled = stalled(t.Status.Conditions)
 	case *appsv1.StatefulSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
@@ -75,6 +70,21 @@ func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
 	slices.Sort(w.Pods)
 	w.Pods = slices.Compact(w.Pods)
 	return w
+}
+
+// stalled is what the controller of a Deployment says against it. That pods are refused, by a quota for instance, is why it then takes
+// too long.
+func stalled(all []appsv1.DeploymentCondition) string {
+	late := ""
+	for _, c := range all {
+		switch {
+		case c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue:
+			return c.Message
+		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
+			late = c.Message
+		}
+	}
+	return late
 }
 
 // owned tells whether a pod carries the labels that the workload selects.

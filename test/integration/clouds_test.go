@@ -9,6 +9,7 @@ import (
 	"log"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,6 @@ var neighbours = []string{"keystone", "region", "glance", "yunionconf", "web", "
 // TestTwoClouds: an operator looks after two clouds in two namespaces. All that happens to one, its end included, does not touch the
 // other. The controllers of Kubernetes are real, so that there are pods that could be restarted.
 func TestTwoClouds(t *testing.T) {
-	log.SetOutput(io.Discard) // the stand-ins tell every request
 	k := newClouds(t)
 	first, second := k.tenant("onecloud"), k.tenant("tenant-b")
 
@@ -112,6 +112,8 @@ type tenant struct {
 
 func newClouds(t *testing.T) *neighbourhood {
 	t.Helper()
+	log.SetOutput(io.Discard) // the stand-ins tell every request
+	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	k := &neighbourhood{t: t, cluster: harness.Require(t, harness.Options{}), services: map[string]*instant.Services{}}
 	// What a Deployment owns goes with it; a claim is not kept by a volume that nobody provides.
 	kubelet, err := k.cluster.StartKubeletFor(t.Context(), []string{"Pod", "PersistentVolumeClaim"}, harness.Node{Name: "node1", Labels: map[string]string{
