@@ -42,6 +42,9 @@ func (p *pass) resolve(ctx context.Context) error {
 		p.byName[name] = c
 	}
 	p.gatherAdminPassword(ctx)
+	if s := p.cr.Spec.Clickhouse; s.Password != "" {
+		p.creds[component.ClickHouseAdminPassword] = s.Password // only to be kept out of what is told
+	}
 	return nil
 }
 

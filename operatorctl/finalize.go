@@ -158,7 +158,11 @@ func (p *pass) purgeDatabases(ctx context.Context) error {
 	if p.m.clients == nil {
 		p.m.clients = effects.NewConnections(p.r.options.connections())
 	}
-	admin, err := p.m.clients.For(p.access()).MySQL(ctx)
+	clients := p.m.clients.For(p.access())
+	if err := p.purgeClickHouse(ctx, clients); err != nil {
+		return err
+	}
+	admin, err := clients.MySQL(ctx)
 	if err != nil {
 		return fmt.Errorf("dropping the databases of the cloud: %w", err)
 	}
@@ -168,6 +172,22 @@ func (p *pass) purgeDatabases(ctx context.Context) error {
 		}
 		if err := effects.DropDatabase(ctx, admin, c.Renamed(p.names)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// purgeClickHouse drops what this cloud has made in ClickHouse. Where the spec names no server any more, it is out of reach.
+func (p *pass) purgeClickHouse(ctx context.Context, clients effects.Clients) error {
+	if p.cr.Spec.Clickhouse.Host == "" {
+		return nil
+	}
+	for _, c := range p.r.catalog {
+		if !c.UsesClickHouse() || p.cr.Status.Effects["clickhouse/"+c.Name] == "" {
+			continue
+		}
+		if err := effects.DropClickHouse(ctx, clients, c.Renamed(p.names)); err != nil {
+			return fmt.Errorf("dropping the databases of the cloud: %w", err)
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
@@ -66,26 +67,31 @@ func (p *pass) ownDatabase(ctx context.Context) error {
 	if err := p.r.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the clouds: %w", err)
 	}
-	mine := p.cr.Spec.MySQL
 	for i := range all.Items {
 		o := &all.Items[i]
-		same := o.Spec.MySQL.Host == mine.Host && orDefault(o.Spec.MySQL.Port) == orDefault(mine.Port)
-		if o.Namespace != p.cr.Namespace && !strings.ContainsAny(mine.Host, ".:") {
-			same = false // a Service of its own namespace
-		}
-		if !same || mine.Host == "" || o.UID == p.cr.UID || !older(o, p.cr) {
+		if o.UID == p.cr.UID || !older(o, p.cr) {
 			continue
 		}
-		return fmt.Errorf("the database server %s (spec.mysql) is that of cloud %s/%s already: give this cloud a server of its own", mine.Host, o.Namespace, o.Name)
+		field, host := "mysql", p.cr.Spec.MySQL.Host
+		if !sameServer(p.cr, o, p.cr.Spec.MySQL, o.Spec.MySQL, resolve.DefaultMysqlPort) {
+			if field, host = "clickhouse", p.cr.Spec.Clickhouse.Host; !sameServer(p.cr, o, p.cr.Spec.Clickhouse, o.Spec.Clickhouse, component.DefaultClickHousePort) {
+				continue
+			}
+		}
+		return fmt.Errorf("the database server %s (spec.%s) is that of cloud %s/%s already: give this cloud a server of its own", host, field, o.Namespace, o.Name)
 	}
 	return nil
 }
 
-func orDefault(port int32) int32 {
-	if port == 0 {
-		return resolve.DefaultMysqlPort
+// sameServer tells whether two clouds name the same server. A name without a dot is that of a Service in the cloud's own namespace.
+func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, usual int32) bool {
+	port := func(s v1alpha1.DatabaseServer) int32 {
+		if s.Port == 0 {
+			return usual
+		}
+		return s.Port
 	}
-	return port
+	return x.Host != "" && x.Host == y.Host && port(x) == port(y) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
 }
 
 func older(a, b *v1alpha1.OnecloudCluster) bool {

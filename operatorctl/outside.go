@@ -69,7 +69,7 @@ func (p *pass) tellRepaired(e effects.Effect) {
 		return
 	}
 	note := "%s had been changed or lost outside the operator, and was put right"
-	if e.Target == effects.MySQL {
+	if e.Target == effects.MySQL || e.Target == effects.ClickHouse {
 		note += "; a database that was lost is empty now: restore a backup, then restart the pods of %s"
 		p.event(subject(e.Key), corev1.EventTypeWarning, ReasonRepaired, note, e.Key, e.Component)
 		return
@@ -83,6 +83,7 @@ func (p *pass) tellReplaced(secret string, missing []string) {
 	for _, c := range p.r.catalog {
 		for effect, key := range map[string]string{
 			"database/" + c.Name: component.DatabasePassword(c.Name), "account/" + c.Name: component.AccountPassword(c.Name),
+			"clickhouse/" + c.Name: component.ClickHousePassword(c.Name),
 		} {
 			if p.cr.Status.Effects[effect] != "" && slices.Contains(missing, key) {
 				lost = append(lost, key)
@@ -97,7 +98,7 @@ func (p *pass) tellReplaced(secret string, missing []string) {
 
 // noteAccess has everything that failed tried at once when the way to databases and services was changed: perhaps to mend it.
 func (p *pass) noteAccess() {
-	access, err := engine.Hash([]any{p.cr.Spec.MySQL, p.creds, p.certs.caPEM})
+	access, err := engine.Hash([]any{p.cr.Spec.MySQL, p.cr.Spec.Clickhouse, p.creds, p.certs.caPEM})
 	if err != nil || access == p.m.accessHash {
 		return
 	}
@@ -112,6 +113,7 @@ func (p *pass) access() effects.Access {
 	namespace := p.cr.Namespace
 	return effects.Access{
 		Cluster: p.cluster, Credentials: p.creds, CAPEM: p.certs.caPEM, MySQL: *p.cr.Spec.MySQL.DeepCopy(),
+		ClickHouse: *p.cr.Spec.Clickhouse.DeepCopy(),
 		Secret: func(ctx context.Context, name, key string) (string, error) {
 			s := &corev1.Secret{}
 			if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {

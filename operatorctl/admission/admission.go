@@ -71,6 +71,9 @@ func Fixed(s *Spec) map[string]string {
 	if s.MySQL.Port != 0 {
 		out["mysql.port"] = strconv.Itoa(int(s.MySQL.Port))
 	}
+	if s.Clickhouse.Host != "" {
+		out["clickhouse.host"], out["clickhouse.port"] = s.Clickhouse.Host, strconv.Itoa(int(clickHousePort(s)))
+	}
 	if s.Etcd.Size != 0 && !off(s.Etcd.Disable) {
 		out["etcd.size"] = strconv.Itoa(int(s.Etcd.Size))
 	}
@@ -92,5 +95,6 @@ func Before(fixed map[string]string) *Spec {
 	}
 	s := &Spec{Region: fixed["region"], Zone: fixed["zone"]}
 	s.MySQL.Host, s.MySQL.Port, s.Etcd.Size = fixed["mysql.host"], number("mysql.port"), number("etcd.size")
+	s.Clickhouse.Host, s.Clickhouse.Port = fixed["clickhouse.host"], number("clickhouse.port")
 	return s
 }

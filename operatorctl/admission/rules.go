@@ -10,10 +10,11 @@ import (
 	"sync"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Rules is the table.
-var Rules = sync.OnceValue(func() []Rule { return slices.Concat(database(), whole(), changes(), blocks()) })
+var Rules = sync.OnceValue(func() []Rule { return slices.Concat(database(), clickHouse(), whole(), changes(), blocks()) })
 
 const (
 	// withPort is an address with a port at its end; one of IPv6 has more colons.
@@ -113,6 +114,47 @@ func database() []Rule {
 		}, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
 		text("db_engine", `^(mysql)?$`, false, func(s *Spec) string { return s.DBEngine }, "only mysql is supported: move the data to MySQL or MariaDB and leave db_engine out"),
 	}
+}
+
+// clickHouse is about the server that a cloud may have besides.
+func clickHouse() []Rule {
+	const message = "%s cannot change while services keep records there: let the old address lead to the new server, or take host out first and let the " +
+		"services go on without; what was recorded stays on the old server"
+	server := "self.?clickhouse.?host.orValue('') == '' || oldSelf.?clickhouse.?host.orValue('') == ''"
+	both := func(s, old *Spec) bool { return old != nil && s.Clickhouse.Host != "" && old.Clickhouse.Host != "" }
+	return []Rule{
+		text("clickhouse.host", withPort, true, func(s *Spec) string { return s.Clickhouse.Host }, "give the port in clickhouse.port"),
+		{
+			Field: "clickhouse.password", CEL: optional("clickhouse.password", "''") + " == '' || " + optional("clickhouse.passwordSecretRef.name", "''") + " == ''",
+			Message: "give either password or passwordSecretRef: with both, a change of one would have no effect",
+			Broken:  func(s, _ *Spec) bool { return s.Clickhouse.Password != "" && s.Clickhouse.PasswordSecretRef != nil },
+		},
+		text("clickhouse.password", lineEnd, true, func(s *Spec) string { return s.Clickhouse.Password }, "it has a line break in it: take that out"),
+		text("clickhouse.passwordSecretRef.name", `^$|`+name, false, func(s *Spec) string {
+			if s.Clickhouse.PasswordSecretRef == nil {
+				return ""
+			}
+			return s.Clickhouse.PasswordSecretRef.Name
+		}, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
+		{
+			Field: "clickhouse.host", CEL: server + " || self.clickhouse.host == oldSelf.clickhouse.host", Message: fmt.Sprintf(message, "clickhouse.host"),
+			Broken: func(s, old *Spec) bool { return both(s, old) && s.Clickhouse.Host != old.Clickhouse.Host },
+		},
+		{
+			Field: "clickhouse.port",
+			CEL: server + " || (self.clickhouse.?port.orValue(0) == 0 ? 9000 : self.clickhouse.port) == " +
+				"(oldSelf.clickhouse.?port.orValue(0) == 0 ? 9000 : oldSelf.clickhouse.port)",
+			Message: fmt.Sprintf(message, "clickhouse.port"),
+			Broken:  func(s, old *Spec) bool { return both(s, old) && clickHousePort(s) != clickHousePort(old) },
+		},
+	}
+}
+
+func clickHousePort(s *Spec) int32 {
+	if s.Clickhouse.Port == 0 {
+		return component.DefaultClickHousePort
+	}
+	return s.Clickhouse.Port
 }
 
 func whole() []Rule {

@@ -177,13 +177,19 @@ func CredentialKeys(c Component) []string {
 	if c.Database != nil {
 		keys = append(keys, DatabasePassword(c.Name))
 	}
-	if c.Database != nil && c.Config != nil && slices.Contains(c.Config.Groups, GroupClickHouse) {
+	if c.UsesClickHouse() {
 		keys = append(keys, ClickHousePassword(c.Name))
 	}
 	if c.Account != nil {
 		keys = append(keys, AccountPassword(c.Name))
 	}
 	return append(keys, c.Credentials...)
+}
+
+// UsesClickHouse tells whether a component has a schema and an account of its own in ClickHouse, where a cloud has that. They bear the
+// names of its database and account.
+func (c Component) UsesClickHouse() bool {
+	return c.Database != nil && c.Config != nil && slices.Contains(c.Config.Groups, GroupClickHouse)
 }
 
 // Placeholders stand for the secrets of a cloud where they must not or cannot be had.
@@ -199,6 +205,9 @@ func Placeholders(cluster Cluster) Credentials {
 
 // Object is the name of an object of the cloud: <cluster>-<suffix>.
 func (c Cluster) Object(suffix string) string { return c.Name + "-" + suffix }
+
+// ClickHouse tells whether the cloud has a ClickHouse server.
+func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.Host != "" }
 
 // Runs tells whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
@@ -240,10 +249,11 @@ func (in Inputs) DSN(owner string) string {
 
 // ClickHouseDSN is how a component reaches its schema in ClickHouse, under its name in the database; "" where the spec names no server.
 func (in Inputs) ClickHouseDSN(owner string) string {
-	d, s := in.Cluster.Components[owner].Database, in.Cluster.Spec.Clickhouse
-	if d == nil || s.Host == "" {
+	d := in.Cluster.Components[owner].Database
+	if d == nil || !in.Cluster.ClickHouse() {
 		return ""
 	}
+	s := in.Cluster.Spec.Clickhouse
 	port := s.Port
 	if port == 0 {
 		port = DefaultClickHousePort

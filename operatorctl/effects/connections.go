@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -33,7 +34,9 @@ type Access struct {
 	Credentials component.Credentials
 	CAPEM       []byte
 	MySQL       v1alpha1.DatabaseServer
-	// Secret reads the database password where the CR names a Secret instead; it is only called when the database is needed.
+	// ClickHouse is without a host where the cloud has none.
+	ClickHouse v1alpha1.DatabaseServer
+	// Secret reads the password of a server where the CR names a Secret instead; it is only called when that server is needed.
 	Secret func(ctx context.Context, name, key string) (string, error)
 }
 
@@ -42,7 +45,9 @@ type Clients struct {
 	MySQL func(ctx context.Context) (*mysql.Admin, error)
 	// Databases are those of the database server and its accounts, as they were at the start of the pass plus what was made since.
 	Databases func(ctx context.Context) (*mysql.Snapshot, error)
-	Identity  func(ctx context.Context) (*identity.Client, error)
+	// ClickHouse, and what it had at the start of the pass plus what was made since.
+	ClickHouse func(ctx context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error)
+	Identity   func(ctx context.Context) (*identity.Client, error)
 	// Catalog is the identity service's catalogue as it was at the start of the pass plus what was made since.
 	Catalog func(ctx context.Context) (*identity.Snapshot, error)
 	// URL of a component's API inside the cluster.
@@ -62,6 +67,8 @@ type Connections struct {
 	dbKey string
 	db    *mysql.Admin
 
+	ch clickHouseConnection
+
 	mu       sync.Mutex
 	key      string
 	identity *identity.Client
@@ -75,6 +82,7 @@ func (c *Connections) Close() {
 	c.dbMu.Lock()
 	c.closeDB()
 	c.dbMu.Unlock()
+	c.ch.close()
 	c.mu.Lock()
 	c.closeIdentity()
 	c.mu.Unlock()
@@ -103,8 +111,8 @@ func (c *Connections) For(a Access) Clients {
 		c.key = key
 	}
 	c.mu.Unlock()
-	password := &passwordOnce{}
-	catalog, databases := &once[*identity.Snapshot]{}, &once[*mysql.Snapshot]{stale: outlived}
+	password := &once[string]{}
+	catalog, databases := &once[*identity.Snapshot]{}, &once[*mysql.Snapshot]{stale: outlived[*mysql.Snapshot]}
 	return Clients{
 		MySQL: func(ctx context.Context) (*mysql.Admin, error) { return c.mysql(ctx, a, password) },
 		Databases: func(ctx context.Context) (*mysql.Snapshot, error) {
@@ -116,7 +124,8 @@ func (c *Connections) For(a Access) Clients {
 				return admin.Snapshot(ctx)
 			})
 		},
-		Identity: func(ctx context.Context) (*identity.Client, error) { return c.identityClient(a) },
+		ClickHouse: c.clickHouse(a),
+		Identity:   func(ctx context.Context) (*identity.Client, error) { return c.identityClient(a) },
 		Catalog: func(ctx context.Context) (*identity.Snapshot, error) {
 			return catalog.get(func() (*identity.Snapshot, error) {
 				id, err := c.identityClient(a)
@@ -126,10 +135,12 @@ func (c *Connections) For(a Access) Clients {
 				return id.Snapshot(ctx)
 			})
 		},
-		URL:  func(comp string) string { return internalURL(a.Cluster, comp) },
-		Down: func(err error) bool { return mysql.IsUnavailable(err) || identity.IsUnavailable(err) },
+		URL: func(comp string) string { return internalURL(a.Cluster, comp) },
+		Down: func(err error) bool {
+			return mysql.IsUnavailable(err) || clickhouse.IsUnavailable(err) || identity.IsUnavailable(err)
+		},
 		Denied: func(err error) bool {
-			return mysql.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
+			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
 		},
 	}
 }
@@ -166,33 +177,21 @@ func (o *once[T]) get(read func() (T, error)) (T, error) {
 }
 
 // outlived: effects may end long after the pass that began them; they do not decide by what was seen then.
-func outlived(s *mysql.Snapshot) bool { return s.Age() > timeout }
+func outlived[T interface{ Age() time.Duration }](s T) bool { return s.Age() > timeout }
 
-// passwordOnce is the database administrator's password, read once a pass where it lies in a Secret: it may have been rotated there.
-type passwordOnce struct {
-	known bool
-	value string
+// adminPassword is an administrator's password. It is read once a pass where it lies in a Secret: it may have been rotated there.
+func adminPassword(ctx context.Context, a Access, of v1alpha1.DatabaseServer) (string, error) {
+	ref := of.PasswordSecretRef
+	if of.Password != "" || ref == nil {
+		return of.Password, nil
+	}
+	return a.Secret(ctx, ref.Name, ref.Key)
 }
 
-func (o *passwordOnce) get(ctx context.Context, a Access) (string, error) {
-	ref := a.MySQL.PasswordSecretRef
-	if a.MySQL.Password != "" || ref == nil {
-		return a.MySQL.Password, nil
-	}
-	if !o.known {
-		v, err := a.Secret(ctx, ref.Name, ref.Key)
-		if err != nil {
-			return "", err
-		}
-		o.known, o.value = true, v
-	}
-	return o.value, nil
-}
-
-func (c *Connections) mysql(ctx context.Context, a Access, secret *passwordOnce) (*mysql.Admin, error) {
+func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string]) (*mysql.Admin, error) {
 	c.dbMu.Lock()
 	defer c.dbMu.Unlock()
-	password, err := secret.get(ctx, a)
+	password, err := secret.get(func() (string, error) { return adminPassword(ctx, a, a.MySQL) })
 	if err != nil {
 		return nil, err
 	}

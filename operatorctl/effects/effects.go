@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package effects is what the operator does outside Kubernetes: databases and accounts in MySQL, policies, users, services and
+// Package effects is what the operator does outside Kubernetes: databases and accounts in MySQL and ClickHouse, policies, users, services and
 // endpoints in the identity service, bootstrap tasks in the services themselves. An Effect is a value with a hash; the engine skips
 // it while the hash in status holds, so at rest nothing is asked of anybody.
 package effects
@@ -15,10 +15,11 @@ type Target string
 
 // The targets.
 const (
-	MySQL    Target = "mysql"
-	Identity Target = "identity"
-	Region   Target = "region"
-	Conf     Target = "yunionconf"
+	MySQL      Target = "mysql"
+	ClickHouse Target = "clickhouse"
+	Identity   Target = "identity"
+	Region     Target = "region"
+	Conf       Target = "yunionconf"
 )
 
 // Stage says when in a component's life an effect happens.
@@ -32,7 +33,7 @@ const (
 
 // Effect is one idempotent thing to do outside Kubernetes.
 type Effect struct {
-	// Key is unique in a cloud: "database/keystone", "account/region", "endpoints/glance", "setup/region-topology".
+	// Key is unique in a cloud: "database/keystone", "clickhouse/region", "account/region", "endpoints/glance", "setup/region-topology".
 	Key       string
 	Component string
 	Target    Target

@@ -50,6 +50,9 @@ func Plan(in Input) []Effect {
 		if c.Database != nil {
 			out = append(out, in.database(c))
 		}
+		if in.Cluster.ClickHouse() && c.UsesClickHouse() {
+			out = append(out, in.clickHouse(c))
+		}
 		if name == identityName {
 			out = append(out, in.bootstrap()...)
 		}

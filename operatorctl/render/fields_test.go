@@ -25,20 +25,23 @@ import (
 
 // elsewhere are fields whose effect is not in what is rendered.
 var elsewhere = map[string]string{
-	"mysql.host":                 "also in every DSN; given in each case",
-	"mysql.username":             "the operator's connection to the database",
-	"mysql.password":             "the operator's connection to the database",
-	"mysql.passwordSecretRef":    "the operator's connection to the database",
-	"minio.mode":                 "what kubeserver is asked to install",
-	"monitorStack.minio":         "what kubeserver is asked to install",
-	"monitorStack.grafana":       "what kubeserver is asked to install",
-	"monitorStack.loki":          "what kubeserver is asked to install",
-	"monitorStack.prometheus":    "what kubeserver is asked to install",
-	"monitorStack.thanos":        "what kubeserver is asked to install",
-	"deletionPolicy":             "what becomes of the data when the cloud is deleted",
-	"certSANs":                   "names in the certificates",
-	"keystone.bootstrapPassword": "Secret <cloud>-credentials",
-	"customZones":                "zones in the service region; with zones of a block, its twins",
+	"mysql.host":                   "also in every DSN; given in each case",
+	"mysql.username":               "the operator's connection to the database",
+	"mysql.password":               "the operator's connection to the database",
+	"mysql.passwordSecretRef":      "the operator's connection to the database",
+	"clickhouse.username":          "the operator's connection to ClickHouse",
+	"clickhouse.password":          "the operator's connection to ClickHouse",
+	"clickhouse.passwordSecretRef": "the operator's connection to ClickHouse",
+	"minio.mode":                   "what kubeserver is asked to install",
+	"monitorStack.minio":           "what kubeserver is asked to install",
+	"monitorStack.grafana":         "what kubeserver is asked to install",
+	"monitorStack.loki":            "what kubeserver is asked to install",
+	"monitorStack.prometheus":      "what kubeserver is asked to install",
+	"monitorStack.thanos":          "what kubeserver is asked to install",
+	"deletionPolicy":               "what becomes of the data when the cloud is deleted",
+	"certSANs":                     "names in the certificates",
+	"keystone.bootstrapPassword":   "Secret <cloud>-credentials",
+	"customZones":                  "zones in the service region; with zones of a block, its twins",
 }
 
 // unlike are values that a field of this name needs, where the type does not tell.

@@ -29,9 +29,6 @@ func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 var idle = map[string]string{
 	"db_engine":                     "", // only mysql is accepted
 	"services":                      "no release has used it",
-	"clickhouse.username":           clickhouseByHand,
-	"clickhouse.password":           clickhouseByHand,
-	"clickhouse.passwordSecretRef":  clickhouseByHand,
 	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",
 	"influxdb":                      "it is not deployed any more: spec.victoriaMetrics holds the metrics",
 	"etcd.paused":                   "name etcd in the annotation " + v1alpha1.AnnotationPaused + " of the cloud",
@@ -45,8 +42,6 @@ var idle = map[string]string{
 	"lbagent.OvnController":         "the controller on a load balancer's node is that of spec.hostagent.OvnController",
 	"telegraf.initContainerImage":   "",
 }
-
-const clickhouseByHand = "the operator makes no databases in ClickHouse; make them there, and the accounts with their passwords from Secret <cloud>-credentials"
 
 // fits are fields that mean something for some kinds of components only.
 var fits = map[string]struct {

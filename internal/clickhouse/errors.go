@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clickhouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+)
+
+// Class says what kind of failure an Error is.
+type Class string
+
+// The classes.
+const (
+	// Unreachable: no server answers, or not now.
+	Unreachable Class = "Unreachable"
+	// AccessDenied: the server does not let the account in.
+	AccessDenied Class = "AccessDenied"
+	// NoPrivilege: the account may not do that.
+	NoPrivilege Class = "NoPrivilege"
+	// NotWritable: the server keeps the account in a file, or has no place for accounts of its own.
+	NotWritable Class = "NotWritable"
+	// NotUnderstood: the server is too old for the statement.
+	NotUnderstood Class = "NotUnderstood"
+	Refused       Class = "Refused"
+	Canceled      Class = "Canceled"
+	Other         Class = "Other"
+)
+
+// Error is a failed operation on a server. It never holds a secret.
+type Error struct {
+	Class Class
+	// Op is what was being done, in the gerund: `creating database "glance"`.
+	Op string
+	// Server is host:port, User the account that did it.
+	Server, User string
+	// Code is the server's error number, 0 when it did not come from the server.
+	Code int
+	// Detail is what the server or the network said, without secrets.
+	Detail string
+
+	err error
+}
+
+func (e *Error) Error() string {
+	return e.Op + " on ClickHouse " + e.Server + " as " + quoteString(e.User) + ": " + e.Detail
+}
+
+// Unwrap gives the network's or the context's error; the server's own message is not handed on, it may quote a statement.
+func (e *Error) Unwrap() error { return e.err }
+
+// ClassOf returns the class of the first Error in err's chain, or "".
+func ClassOf(err error) Class {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Class
+	}
+	return ""
+}
+
+// IsUnavailable tells whether trying again later may help without anybody doing anything to accounts.
+func IsUnavailable(err error) bool { return ClassOf(err) == Unreachable }
+
+// IsDenied tells whether the server does not let the administrator in: nothing will work until somebody changes his account.
+func IsDenied(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Op == opConnect && e.Class == AccessDenied
+}
+
+// opConnect is what an Error says of the administrator's own login.
+const opConnect = "connecting"
+
+// codes of ClickHouse that mean something here; all others are Other.
+var codes = map[proto.Error]Class{
+	62:  NotUnderstood, // SYNTAX_ERROR
+	192: AccessDenied,  // UNKNOWN_USER
+	193: AccessDenied,  // WRONG_PASSWORD
+	194: AccessDenied,  // REQUIRED_PASSWORD
+	195: AccessDenied,  // IP_ADDRESS_NOT_ALLOWED
+	516: AccessDenied,  // AUTHENTICATION_FAILED
+	164: NoPrivilege,   // READONLY: of the account's profile
+	497: NoPrivilege,   // ACCESS_DENIED
+	495: NotWritable,   // ACCESS_STORAGE_READONLY
+	514: NotWritable,   // ACCESS_STORAGE_FOR_INSERTION_NOT_FOUND
+	159: Unreachable,   // TIMEOUT_EXCEEDED
+	202: Unreachable,   // TOO_MANY_SIMULTANEOUS_QUERIES
+	203: Unreachable,   // NO_FREE_CONNECTION
+	209: Unreachable,   // SOCKET_TIMEOUT
+	210: Unreachable,   // NETWORK_ERROR
+	225: Unreachable,   // NO_ZOOKEEPER
+	236: Unreachable,   // ABORTED: it is stopping
+	241: Unreachable,   // MEMORY_LIMIT_EXCEEDED
+	242: Unreachable,   // TABLE_IS_READ_ONLY
+	999: Unreachable,   // KEEPER_EXCEPTION
+}
+
+// codeExists is ACCESS_ENTITY_ALREADY_EXISTS.
+const codeExists = 493
+
+// remedies follow what the server says.
+var remedies = map[Class]string{
+	NoPrivilege: "; the account needs access_management, or SHOW USERS, CREATE USER, ALTER USER, DROP USER, and what it is to grant WITH GRANT OPTION",
+	NotWritable: "; the server needs an access_control_path (or user_directories with local_directory), and no account of this name in users.xml",
+}
+
+// maxDetail bounds what is repeated of a server's message.
+const maxDetail = 300
+
+// newError classifies what the client returned.
+func (c Config) newError(op string, err error, secrets ...string) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	e := &Error{Op: op, Server: c.Addr(), User: c.user()}
+	var x *ch.Exception
+	if errors.As(err, &x) {
+		e.Code, e.Class = int(x.Code), codes[x.Code]
+		if e.Class == "" {
+			e.Class = Other
+		}
+		e.Detail = fmt.Sprintf("%s (%d)", message(x), e.Code) + remedies[e.Class]
+		if e.Class == NotUnderstood { // its message quotes the statement
+			e.Detail = fmt.Sprintf("the server does not understand the statement (%d); it has to be ClickHouse 20.5 or newer", e.Code)
+		}
+	} else {
+		e.err = err
+		e.Class, e.Detail = networkClass(err)
+	}
+	for _, s := range append(secrets, c.Password, hash(c.Password)) {
+		if s != "" {
+			e.Detail = strings.ReplaceAll(e.Detail, s, "***")
+		}
+	}
+	return e
+}
+
+// message is what the server says, without its prefixes and hints at how to reset passwords, in one line.
+func message(x *ch.Exception) string {
+	s := strings.TrimSpace(strings.TrimPrefix(x.Message, x.Name+":"))
+	s, _, _ = strings.Cut(s, "\n")
+	if r := []rune(s); len(r) > maxDetail {
+		s = string(r[:maxDetail]) + "…"
+	}
+	return s
+}
+
+func networkClass(err error) (Class, string) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Canceled, "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return Unreachable, "no answer in time"
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return Unreachable, op.Error()
+	}
+	if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
+		return Unreachable, "no answer in time"
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ch.ErrClosed) {
+		return Unreachable, "the connection broke"
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return Unreachable, "the connection broke"
+	}
+	return Unreachable, "what answers there does not speak ClickHouse's native protocol without TLS (usually port 9000)"
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clickhouse
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxName is ours: a database is a directory of the server, whose name escapes most characters to three, and has at most 255.
+const maxName = 64
+
+// quoteIdent quotes the name of a database or an account.
+func quoteIdent(name string) (string, error) {
+	var why error
+	switch {
+	case name == "":
+		why = errors.New("it is empty")
+	case !utf8.ValidString(name):
+		why = errors.New("it is not valid UTF-8")
+	case strings.ContainsRune(name, 0):
+		why = errors.New("it holds a zero character")
+	case utf8.RuneCountInString(name) > maxName:
+		why = fmt.Errorf("it is longer than %d characters", maxName)
+	}
+	if why != nil {
+		return "", fmt.Errorf("quoting name %q: %w", name, why)
+	}
+	return "`" + strings.NewReplacer(`\`, `\\`, "`", "\\`").Replace(name) + "`", nil
+}
+
+// quoteString quotes a string literal. Nothing else is special to the server between its quotes.
+func quoteString(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
+}

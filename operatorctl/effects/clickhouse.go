@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"yunion.io/x/ocadm/internal/clickhouse"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// clickHouse makes a component's schema and account in ClickHouse. Whatever the edition: the component is configured with both.
+func (in Input) clickHouse(c component.Resolved) Effect {
+	acc := clickhouse.Account{User: c.Database.Account(), Password: in.Credentials[component.ClickHousePassword(c.Name)], Database: c.Database.Name}
+	server := in.Cluster.Spec.Clickhouse
+	return Effect{
+		Key: "clickhouse/" + c.Name, Component: c.Name, Target: ClickHouse, Stage: Before,
+		Hash: in.hash("clickhouse", acc, server.Host, server.Port),
+		Do: func(ctx context.Context, cl Clients) (bool, error) {
+			admin, snap, err := cl.ClickHouse(ctx)
+			if err != nil {
+				return false, err
+			}
+			made, err := admin.EnsureDatabase(ctx, snap, acc.Database)
+			if err != nil {
+				return made, err
+			}
+			granted, err := admin.EnsureAccount(ctx, snap, acc)
+			return made || granted, err
+		},
+	}
+}
+
+// DropClickHouse removes a component's schema and account in ClickHouse.
+func DropClickHouse(ctx context.Context, cl Clients, c component.Component) error {
+	admin, snap, err := cl.ClickHouse(ctx)
+	if err != nil {
+		return err
+	}
+	if err := admin.DropDatabase(ctx, snap, c.Database.Name); err != nil {
+		return err
+	}
+	return admin.DropAccount(ctx, snap, c.Database.Account())
+}
+
+// clickHouseConnection is that of one cloud, kept between passes. It is made when it is first needed.
+type clickHouseConnection struct {
+	mu    sync.Mutex
+	key   string
+	admin *clickhouse.Admin
+}
+
+func (c *clickHouseConnection) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+}
+
+func (c *clickHouseConnection) drop() {
+	if c.admin != nil {
+		_ = c.admin.Close() // nothing depends on it any more
+	}
+	c.admin = nil
+}
+
+// clickHouse is the way to ClickHouse in one pass: address and password are those of this pass, and so is what the server is seen to have.
+func (c *Connections) clickHouse(a Access) func(context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error) {
+	password, looked := &once[string]{}, &once[*clickhouse.Snapshot]{stale: outlived[*clickhouse.Snapshot]}
+	return func(ctx context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error) {
+		if a.ClickHouse.Host == "" {
+			return nil, nil, errors.New("spec.clickhouse.host is empty")
+		}
+		secret, err := password.get(func() (string, error) { return adminPassword(ctx, a, a.ClickHouse) })
+		if err != nil {
+			return nil, nil, err
+		}
+		admin := c.ch.open(clickhouse.Config{
+			Host: a.ClickHouse.Host, Port: int(a.ClickHouse.Port), User: a.ClickHouse.Username, Password: secret,
+			Dial: c.options.Dial, OnStatement: c.options.OnStatement,
+		})
+		snap, err := looked.get(func() (*clickhouse.Snapshot, error) { return admin.Snapshot(ctx) })
+		return admin, snap, err
+	}
+}
+
+// open returns the administrator of a server; that of another one, or with another password, is closed.
+func (c *clickHouseConnection) open(cfg clickhouse.Config) *clickhouse.Admin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := Input{Salt: "clickhouse"}.hash(cfg.Addr(), cfg.User, cfg.Password)
+	if c.admin == nil || c.key != key {
+		c.drop()
+		c.admin, c.key = clickhouse.Open(cfg), key
+	}
+	return c.admin
+}
