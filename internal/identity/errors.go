@@ -159,11 +159,28 @@ func transportClass(err error) string {
 	return ""
 }
 
+// redact takes secrets out of what a service said, in every form in which one may quote its request: as they were, between the quotes of
+// JSON, with the space between words made one blank, and a part of a key of several lines.
 func redact(s string, secrets []string) string {
 	for _, secret := range secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "***")
+		if secret == "" {
+			continue
+		}
+		forms := []string{secret, strings.Join(strings.Fields(secret), " ")}
+		if quoted, err := json.Marshal(secret); err == nil {
+			forms = append(forms, string(quoted[1:len(quoted)-1]))
+		}
+		for _, line := range strings.Split(secret, "\n") {
+			if len(line) >= minLine {
+				forms = append(forms, line)
+			}
+		}
+		for _, form := range forms {
+			s = strings.ReplaceAll(s, form, "***")
 		}
 	}
 	return s
 }
+
+// minLine is the length from which a line of a secret is one by itself: those of a key in PEM have 64 characters.
+const minLine = 16
