@@ -166,11 +166,13 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
-func TestExampleCloud(t *testing.T) {
-	out := string(run(t, "operator", "render", "-f", filepath.Join(root, "docs/examples/cloud.yaml")))
-	for _, want := range []string{"name: default-keystone\n", "registry.cn-beijing.aliyuncs.com/yunionio/region:v4.0.1\n", "kind: Ingress\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the example renders no %q", want)
+func TestExampleClouds(t *testing.T) {
+	for file, more := range map[string]string{"cloud": "kind: Ingress\n", "clickhouse": "tcp://192.0.2.6:9000?database=yunioncloud&"} {
+		out := string(run(t, "operator", "render", "-f", filepath.Join(root, "docs/examples", file+".yaml")))
+		for _, want := range []string{"name: default-keystone\n", "registry.cn-beijing.aliyuncs.com/yunionio/region:v4.0.1\n", more} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s renders no %q", file, want)
+			}
 		}
 	}
 }

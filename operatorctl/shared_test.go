@@ -42,3 +42,20 @@ func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
 		t.Errorf("after the first one is gone: %v", err)
 	}
 }
+
+// The same holds for ClickHouse; a name without a dot is another server in another namespace.
+func TestSecondCloudOnAClickHouseServerIsNotMade(t *testing.T) {
+	for host, shared := range map[string]bool{"ch.example.com": true, "columns": false} {
+		first, second := newCloud(), newCloud()
+		first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(b0), metav1.NewTime(b0.Add(time.Hour))
+		second.Namespace, second.UID = "other", "another"
+		second.Spec.MySQL.Host = "another.example.com"
+		first.Spec.Clickhouse.Host, second.Spec.Clickhouse.Host, second.Spec.Clickhouse.Port = host, host, 9000
+		b := newBench(t, interceptor.Funcs{}, second, first)
+		req := request()
+		req.Namespace = "other"
+		if _, err := b.r.Reconcile(t.Context(), req); (err != nil && strings.Contains(err.Error(), "spec.clickhouse")) != shared {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/clickhouse"
+	"yunion.io/x/ocadm/operatorctl/component"
+	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+)
+
+func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
+	cluster, order := everything()
+	planned := func(server v1alpha1.DatabaseServer, password string) map[string]string {
+		cluster.Spec = &component.Spec{Clickhouse: server}
+		out := map[string]string{}
+		for _, e := range Plan(Input{Cluster: cluster, Order: order, Credentials: component.Credentials{component.ClickHousePassword("glance"): password}}) {
+			if strings.HasPrefix(e.Key, "clickhouse/") {
+				if out[e.Key] = e.Hash; e.Target != ClickHouse || e.Stage != Before || len(e.Needs) > 0 {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		return out
+	}
+	if got := planned(v1alpha1.DatabaseServer{Username: "u", Password: "p"}, "x"); len(got) > 0 {
+		t.Errorf("without a server: %v", got)
+	}
+	first := planned(v1alpha1.DatabaseServer{Host: "ch"}, "x")
+	for _, name := range []string{"keystone", "region", "glance", "meter", "extdb"} {
+		if first["clickhouse/"+name] == "" {
+			t.Errorf("nothing is planned for %s", name)
+		}
+	}
+	// It uses region's.
+	if _, there := first["clickhouse/scheduledtask"]; there {
+		t.Error("a component without a database of its own is to get one")
+	}
+	for what, again := range map[string]map[string]string{
+		"the administrator's": planned(v1alpha1.DatabaseServer{Host: "ch", Username: "u", Password: "p"}, "x"),
+		"the account's":       planned(v1alpha1.DatabaseServer{Host: "ch"}, "y"),
+	} {
+		if changed := again["clickhouse/glance"] != first["clickhouse/glance"]; changed != (what == "the account's") {
+			t.Errorf("another password of %s: changed %v", what, changed)
+		}
+	}
+}
+
+// The password may lie in somebody's Secret and be rotated there; one that is wrong is told without it.
+func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
+	s := standin.Start(t)
+	password, reads := s.AdminPassword, 0
+	a := access(t, 30357)
+	a.ClickHouse = v1alpha1.DatabaseServer{Host: s.Addr().IP.String(), Port: int32(s.Addr().Port), PasswordSecretRef: &v1alpha1.SecretKeyRef{Name: "ch", Key: "password"}}
+	a.Secret = func(context.Context, string, string) (string, error) { reads++; return password, nil }
+	conns := NewConnections(Options{})
+	defer conns.Close()
+	clients := conns.For(a)
+	for range 3 {
+		if _, _, err := clients.ClickHouse(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reads != 1 || s.Logins() != 1 {
+		t.Errorf("the Secret was read %d times in one pass, and %d connections made", reads, s.Logins())
+	}
+	password = "wrong-Pa55word"
+	clients = conns.For(a)
+	_, _, err := clients.ClickHouse(t.Context())
+	if !clients.Denied(err) || clients.Down(err) || strings.Contains(err.Error(), password) {
+		t.Errorf("with another password: %v", err)
+	}
+	gone := errors.New("not found")
+	a.Secret = func(context.Context, string, string) (string, error) { return "", gone }
+	if _, _, err := conns.For(a).ClickHouse(t.Context()); !errors.Is(err, gone) {
+		t.Errorf("without the Secret: %v", err)
+	}
+	s.Pause()
+	a.Secret = func(context.Context, string, string) (string, error) { return s.AdminPassword, nil }
+	clients = conns.For(a)
+	if _, _, err := clients.ClickHouse(t.Context()); !clients.Down(err) || clickhouse.ClassOf(err) != clickhouse.Unreachable {
+		t.Errorf("a server that is gone: %v", err)
+	}
+	if slices.ContainsFunc(s.Statements(), func(q string) bool { return strings.Contains(q, s.AdminPassword) }) {
+		t.Error("a password was sent in a statement")
+	}
+}
