@@ -64,7 +64,7 @@ func (p *pass) adoptSpec(ctx context.Context) error {
 	if err := p.r.client.Patch(ctx, cr, patch, client.FieldOwner(v1alpha1.ManagerDefaults)); err != nil {
 		return fmt.Errorf("taking over the defaults in the spec: %w", err)
 	}
-	p.cr, p.m.written = cr, cr.DeepCopy()
+	p.wrote(cr)
 	p.event(wholeCloud, corev1.EventTypeNormal, ReasonAdopted, "took over the defaults that the earlier operator wrote into the spec")
 	return nil
 }

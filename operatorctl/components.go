@@ -148,7 +148,7 @@ func (p *pass) showDefaults(ctx context.Context) (written func() error) {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		p.cr, p.m.written = updated, updated.DeepCopy()
+		p.wrote(updated)
 		return nil
 	}
 }

@@ -144,8 +144,8 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 	if after := m.known.Load(); &after.plan[0] != &plan[0] {
 		t.Error("planned anew")
 	}
-	b.r.forgetKnown()
-	if m.known.Load() != nil {
+	b.r.forget(t.Context())
+	if m.known.Load() != nil || m.written.Load() != nil {
 		t.Error("kept while at rest")
 	}
 	b.reconcile()

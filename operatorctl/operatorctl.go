@@ -65,7 +65,7 @@ const (
 	leaseName     = "ocadm-operator"
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	retryPeriod   = time.Second
 	// gracePeriod bounds an orderly stop.
 	gracePeriod = 2 * time.Second
 )

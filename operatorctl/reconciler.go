@@ -78,7 +78,7 @@ type memory struct {
 	// supplied is a Secret of certificates that is not ours.
 	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.
-	written *v1alpha1.OnecloudCluster
+	written atomic.Pointer[v1alpha1.OnecloudCluster]
 	// released is the cloud whose deletion has been completed.
 	released types.UID
 	// adminPassword of the database where it lies in a Secret of somebody else, and which Secret it was read from.
@@ -165,8 +165,14 @@ func (p *pass) guard(ctx context.Context) error {
 	if err := p.r.client.Patch(ctx, p.cr, patch, client.FieldOwner(engine.FieldManager)); err != nil {
 		return fmt.Errorf("adding the finalizer: %w", err)
 	}
-	p.m.written = p.cr.DeepCopy()
+	p.wrote(p.cr)
 	return nil
+}
+
+// wrote goes on with the answer to a write of the cloud.
+func (p *pass) wrote(cr *v1alpha1.OnecloudCluster) {
+	p.cr = cr
+	p.m.written.Store(cr.DeepCopy())
 }
 
 // read gets the cloud from the cache, or the answer to our own last write where the cache is behind it. nil means it is gone.
@@ -178,10 +184,10 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName, m *memo
 		}
 		return nil, fmt.Errorf("reading the cloud: %w", err)
 	}
-	if w := m.written; w != nil && w.UID == cr.UID && engine.Older(cr.ResourceVersion, w.ResourceVersion) {
+	if w := m.written.Load(); w != nil && w.UID == cr.UID && engine.Older(cr.ResourceVersion, w.ResourceVersion) {
 		return w.DeepCopy(), nil
 	}
-	m.written = nil
+	m.written.Store(nil)
 	return cr.DeepCopy(), nil
 }
 

@@ -111,7 +111,7 @@ func (p *pass) patchStatus(ctx context.Context, before *v1alpha1.OnecloudCluster
 		}
 		return fmt.Errorf("writing status: %w", err)
 	}
-	p.m.written = p.cr.DeepCopy()
+	p.wrote(p.cr)
 	return nil
 }
 
