@@ -5,7 +5,6 @@ package admission_test
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -23,60 +21,16 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/templates"
+	cloudcases "yunion.io/x/ocadm/test/admission"
 )
 
-// testCase is an entry of testdata/cases.yaml.
-type testCase struct {
-	Name string         `json:"name"`
-	Base string         `json:"base"`
-	Was  map[string]any `json:"was"`
-	Bad  map[string]any `json:"bad"`
-	Good map[string]any `json:"good"`
-	Want string         `json:"want"`
-}
-
-func cases(t testing.TB) []testCase {
+func cases(t testing.TB) []cloudcases.Case {
 	t.Helper()
-	text, err := os.ReadFile("testdata/cases.yaml")
+	all, err := cloudcases.Cases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []testCase
-	if err := utiljson.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range out {
-		if c.Name == "" || c.Want == "" || c.Good == nil || c.Bad == nil {
-			t.Fatalf("an entry is incomplete: %+v", c)
-		}
-	}
-	return out
-}
-
-// on puts what a case says over the base that all have.
-func (c testCase) on(part map[string]any) map[string]any {
-	if c.Base == "none" {
-		return part
-	}
-	return merge(map[string]any{"mysql": map[string]any{"host": "10.0.0.5", "password": "p"}}, part)
-}
-
-func merge(into, from map[string]any) map[string]any {
-	out := runtime.DeepCopyJSON(into)
-	for k, v := range from {
-		a, ok1 := out[k].(map[string]any)
-		b, ok2 := v.(map[string]any)
-		if ok1 && ok2 {
-			out[k] = merge(a, b)
-			continue
-		}
-		out[k] = runtime.DeepCopyJSONValue(v)
-	}
-	return out
+	return all
 }
 
 // server judges as an API server does, by the CRD.
@@ -173,24 +127,24 @@ func TestBothSidesOfEveryRule(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			var old map[string]any
 			if c.Was != nil {
-				old = c.on(c.Was)
+				old = c.Spec(c.Was)
 			}
-			rules, form := s.judge(t, c.on(c.Bad), old)
+			rules, form := s.judge(t, c.Spec(c.Bad), old)
 			if said := strings.Join(rules, "; ") + form; !strings.Contains(said, c.Want) {
 				t.Errorf("the API server says %q", said)
 			}
 			for _, r := range rules {
 				seen[r] = true
 			}
-			ours, ourForm := operator(t, c.on(c.Bad), old)
+			ours, ourForm := operator(t, c.Spec(c.Bad), old)
 			if said := strings.Join(append(ours, ourForm...), "; "); len(said) == 0 || rules != nil && !strings.Contains(said, c.Want) {
 				t.Errorf("the operator says %q", said)
 			}
-			agree(t, s, c.on(c.Bad), old)
-			if rules, form := s.judge(t, c.on(c.Good), old); len(rules) > 0 || form != "" {
+			agree(t, s, c.Spec(c.Bad), old)
+			if rules, form := s.judge(t, c.Spec(c.Good), old); len(rules) > 0 || form != "" {
 				t.Errorf("the API server refuses the good one: %q %s", rules, form)
 			}
-			agree(t, s, c.on(c.Good), old)
+			agree(t, s, c.Spec(c.Good), old)
 		})
 	}
 	for _, r := range admission.Rules() {
@@ -216,13 +170,13 @@ func agree(t testing.TB, s server, spec, old map[string]any) {
 }
 
 // compose makes a spec of parts of the cases.
-func compose(all []testCase, r *rand.Rand) map[string]any {
-	spec := map[string]any{"mysql": map[string]any{"host": "10.0.0.5", "password": "p"}}
+func compose(all []cloudcases.Case, r *rand.Rand) map[string]any {
+	spec := cloudcases.Base()
 	for range r.IntN(5) {
 		c := all[r.IntN(len(all))]
 		part := [](map[string]any){c.Bad, c.Good, c.Was}[r.IntN(3)]
 		if len(part) > 0 {
-			spec = merge(spec, part)
+			spec = cloudcases.Merge(spec, part)
 		}
 	}
 	return spec
@@ -255,6 +209,6 @@ func FuzzBothSidesAgree(f *testing.F) {
 		if err := utiljson.Unmarshal(more, &extra); err != nil {
 			t.Fatal(err)
 		}
-		agree(t, s, merge(spec, extra), old)
+		agree(t, s, cloudcases.Merge(spec, extra), old)
 	})
 }

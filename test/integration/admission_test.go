@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/templates"
+	"yunion.io/x/ocadm/test/admission"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -48,20 +45,24 @@ func TestAdmission(t *testing.T) {
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	for i, k := range admissionCases(t) {
+	cases, err := admission.Cases()
+	if err != nil || len(cases) < 60 {
+		t.Fatalf("%d cases: %v", len(cases), err)
+	}
+	for i, k := range cases {
 		t.Run(k.Name, func(t *testing.T) {
 			name := fmt.Sprintf("c%d", i)
-			write := func(part map[string]any) error { return c.Create(t.Context(), k.cloud(name, part)) }
+			write := func(part map[string]any) error { return c.Create(t.Context(), written(name, k.Spec(part))) }
 			if k.Was != nil {
 				if err := write(k.Was); err != nil {
 					t.Fatalf("what was: %v", err)
 				}
 				write = func(part map[string]any) error {
-					o := k.cloud(name, nil)
+					o := written(name, nil)
 					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 						return err
 					}
-					o.Object["spec"] = k.cloud(name, part).Object["spec"]
+					o.Object["spec"] = k.Spec(part)
 					return c.Update(t.Context(), o)
 				}
 			}
@@ -74,12 +75,12 @@ func TestAdmission(t *testing.T) {
 		})
 	}
 	t.Run("misspelt keys", func(t *testing.T) {
-		nested := caseOf{}.cloud("nested", map[string]any{"glance": map[string]any{"replcas": int64(1)}})
+		nested := written("nested", admission.Merge(admission.Base(), map[string]any{"glance": map[string]any{"replcas": int64(1)}}))
 		err := c.Create(t.Context(), nested, client.FieldValidation(metav1.FieldValidationStrict))
 		if err == nil || !strings.Contains(err.Error(), `unknown field "spec.glance.replcas"`) {
 			t.Errorf("within a block, asked strictly as kubectl does: %v", err)
 		}
-		top := caseOf{}.cloud("top", map[string]any{"glnace": map[string]any{"disable": true}})
+		top := written("top", admission.Merge(admission.Base(), map[string]any{"glnace": map[string]any{"disable": true}}))
 		if err := c.Create(t.Context(), top, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 			t.Fatal(err)
 		}
@@ -89,53 +90,13 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-type caseOf struct {
-	Name string         `json:"name"`
-	Base string         `json:"base"`
-	Was  map[string]any `json:"was"`
-	Bad  map[string]any `json:"bad"`
-	Good map[string]any `json:"good"`
-	Want string         `json:"want"`
-}
-
-func admissionCases(t *testing.T) []caseOf {
-	t.Helper()
-	text, err := os.ReadFile("../../operatorctl/admission/testdata/cases.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err = yaml.YAMLToJSON(text); err != nil {
-		t.Fatal(err)
-	}
-	var out []caseOf
-	if err := utiljson.Unmarshal(text, &out); err != nil || len(out) < 60 || out[0].Name == "" {
-		t.Fatalf("%d cases: %v", len(out), err)
-	}
-	return out
-}
-
-func (k caseOf) cloud(name string, part map[string]any) *unstructured.Unstructured {
-	spec := map[string]any{}
-	if k.Base != "none" {
-		spec["mysql"] = map[string]any{"host": "10.0.0.5", "password": "p"}
-	}
-	over(spec, runtime.DeepCopyJSON(part))
+// written is a cloud of a case.
+func written(name string, spec map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	return o
-}
-
-func over(into, from map[string]any) {
-	for k, v := range from {
-		a, ok1 := into[k].(map[string]any)
-		if b, ok2 := v.(map[string]any); ok1 && ok2 {
-			over(a, b)
-			continue
-		}
-		into[k] = v
-	}
 }
 
 // ignored: keys that nobody knows and fields without effect are told, and no writing of the operator loses them.
