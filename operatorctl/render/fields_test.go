@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -81,14 +80,7 @@ func text(t *testing.T, tree map[string]any, of string) string {
 	if err := json.Unmarshal(b, cr); err != nil {
 		t.Fatal(err)
 	}
-	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := described(t, cr)
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	all := map[string]any{}
 	for name, r := range cluster.Components {

@@ -123,11 +123,17 @@ func cloudOf(t testing.TB, file string) *v1alpha1.OnecloudCluster {
 
 func resolved(t testing.TB, file string) component.Cluster {
 	t.Helper()
+	return described(t, cloudOf(t, file))
+}
+
+// described is the complete description of a cloud.
+func described(t testing.TB, cr *v1alpha1.OnecloudCluster) component.Cluster {
+	t.Helper()
 	table, err := images.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := resolve.Cluster(cloudOf(t, file), resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
 		t.Fatal(err)
 	}

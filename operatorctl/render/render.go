@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -73,14 +75,37 @@ func List(o component.Objects) []client.Object {
 	return out
 }
 
-// Kinds are all kinds that may be rendered, with an empty object of each; the operator caches, watches and prunes these.
-func Kinds() []client.Object {
-	list := []client.Object{
-		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}, &corev1.Service{},
-		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
+// kinds are all kinds that may be rendered, in the order of their application. A type of the API has the name of its kind.
+var kinds = []struct {
+	group schema.GroupVersion
+	types []client.Object
+}{
+	{corev1.SchemeGroupVersion, []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}, &corev1.Service{}}},
+	{appsv1.SchemeGroupVersion, []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}},
+	{batchv1.SchemeGroupVersion, []client.Object{&batchv1.CronJob{}}},
+	{networkingv1.SchemeGroupVersion, []client.Object{&networkingv1.Ingress{}}},
+}
+
+// kindByType is the same by type.
+var kindByType = sync.OnceValue(func() map[reflect.Type]schema.GroupVersionKind {
+	out := map[reflect.Type]schema.GroupVersionKind{}
+	for _, k := range kinds {
+		for _, t := range k.types {
+			out[reflect.TypeOf(t)] = k.group.WithKind(reflect.TypeOf(t).Elem().Name())
+		}
 	}
-	for _, obj := range list {
-		obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
+	return out
+})
+
+// Kinds are an empty object of each kind that may be rendered; the operator caches, watches and prunes these.
+func Kinds() []client.Object {
+	var list []client.Object
+	for _, k := range kinds {
+		for _, t := range k.types {
+			if obj, ok := t.DeepCopyObject().(client.Object); ok {
+				list = append(list, Kind(obj))
+			}
+		}
 	}
 	return list
 }
@@ -92,25 +117,8 @@ func Kind(obj client.Object) client.Object {
 }
 
 func kindOf(obj client.Object) schema.GroupVersionKind {
-	switch obj.(type) {
-	case *corev1.ConfigMap:
-		return corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	case *corev1.Secret:
-		return corev1.SchemeGroupVersion.WithKind("Secret")
-	case *corev1.PersistentVolumeClaim:
-		return corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
-	case *corev1.Service:
-		return corev1.SchemeGroupVersion.WithKind("Service")
-	case *appsv1.Deployment:
-		return appsv1.SchemeGroupVersion.WithKind("Deployment")
-	case *appsv1.StatefulSet:
-		return appsv1.SchemeGroupVersion.WithKind("StatefulSet")
-	case *appsv1.DaemonSet:
-		return appsv1.SchemeGroupVersion.WithKind("DaemonSet")
-	case *batchv1.CronJob:
-		return batchv1.SchemeGroupVersion.WithKind("CronJob")
-	case *networkingv1.Ingress:
-		return networkingv1.SchemeGroupVersion.WithKind("Ingress")
+	if k, rendered := kindByType()[reflect.TypeOf(obj)]; rendered {
+		return k
 	}
 	return obj.GetObjectKind().GroupVersionKind()
 }

@@ -13,11 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"yunion.io/x/ocadm/internal/images"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
-	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
 // Two clouds in one namespace share no object, and nothing of one selects a pod of the other.
@@ -27,18 +24,11 @@ func TestTwoCloudsDoNotMeet(t *testing.T) {
 		selectors []labels.Selector
 		pods      []labels.Set
 	}
-	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var clouds []seen
 	for _, name := range []string{"default", "default-b"} {
 		cr := cloudOf(t, "testdata/ce/cr.yaml")
 		cr.Name = name
-		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cluster := described(t, cr)
 		s := seen{names: map[string]bool{}}
 		for _, c := range cluster.Components {
 			if !c.Enabled {
@@ -109,14 +99,7 @@ func TestChosenPorts(t *testing.T) {
 	cr := cloudOf(t, "testdata/ce/cr.yaml")
 	cr.Spec.VictoriaMetrics.Service.NodePort = 31428
 	cr.Spec.OvnNorth.NorthService.NodePort, cr.Spec.OvnNorth.SouthService.NodePort = 31241, 31242
-	table, err := images.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := described(t, cr)
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, want := range map[string][][2]int32{"victoria-metrics": {{31428, 30428}}, "ovn-north": {{31241, 6641}, {31242, 6642}}} {
 		o, err := render.Component(cluster.Components[name], in)
