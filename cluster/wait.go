@@ -17,12 +17,14 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Wait watches a cloud until it is Ready. report gets its status after each change; it is called from one goroutine.
+// Wait watches a cloud until it is Ready, or does not become so before somebody corrects an option. report gets its status after each change; it is called from one goroutine.
 func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
 	var last Status
 	gone := false
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	people := &uncorrected{end: stop}
+	defer people.stop()
 	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok || u == nil {
@@ -36,6 +38,7 @@ func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 		}
 		last = s
 		report(s)
+		people.look(u, s)
 		return s.Ready, s.Message
 	}, func(string) {})
 	switch {
@@ -43,6 +46,8 @@ func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 		return nil
 	case gone:
 		return finding.Errorf("OCA-7002", fmt.Sprintf("cloud %s is gone", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
+	case errors.Is(context.Cause(watching), errUncorrected):
+		return toCorrect(key, last)
 	case errors.Is(err, context.DeadlineExceeded):
 		return notReady(ctx, c, key, last, err)
 	}

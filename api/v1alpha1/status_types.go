@@ -47,6 +47,9 @@ const (
 	Degraded State = "Degraded"
 )
 
+// ReasonInvalidOption is the reason of a component that keeps what it has until somebody corrects an option in its ConfigMap.
+const ReasonInvalidOption = "InvalidOption"
+
 // ComponentStatus is the state of one component.
 type ComponentStatus struct {
 	// +required

@@ -19,7 +19,7 @@ import (
 const (
 	ReasonDisabled       = "Disabled"
 	ReasonInvalid        = "InvalidSpec"
-	ReasonInvalidOption  = "InvalidOption"
+	ReasonInvalidOption  = v1alpha1.ReasonInvalidOption
 	ReasonNotApplied     = "NotApplied"
 	ReasonDependencies   = "WaitingForComponents"
 	ReasonEffectPending  = "EffectPending"

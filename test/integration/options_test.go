@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	clouds "yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -44,6 +47,7 @@ func (r *rig) invalidOption() {
 		}
 	}
 	r.untilTold("region is Degraded: ConfigMap default-region")
+	r.waitTells("kubectl -n onecloud edit configmap default-region")
 
 	r.edit(cm, `{"data":{"default_bandwdth":null,"default_bandwidth":"2000","default_mtu":"1400","time_zone":"UTC"}}`)
 	r.until(&appsv1.Deployment{}, "default-region", func(o client.Object) (bool, string) {
@@ -67,6 +71,19 @@ func (r *rig) invalidOption() {
 				r.t.Errorf("%s has stored %s %q, want %s", service, option, got, value)
 			}
 		}
+	}
+}
+
+// waitTells: a wait for a cloud that waits for a person ends long before its time is up, and says what is to be done.
+func (r *rig) waitTells(remedy string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	told := ""
+	err := clouds.Wait(ctx, r.client, client.ObjectKey{Namespace: namespace, Name: cloud}, func(s clouds.Status) { told = strings.Join(s.Missing(), "; ") })
+	f, ok := errors.AsType[finding.Finding](err)
+	if !ok || f.Code != "OCA-7013" || !strings.Contains(f.Remedy, remedy) || !strings.Contains(f.Cause, "ConfigMap default-region: option") || ctx.Err() != nil {
+		r.t.Errorf("the wait ended with %v, having told %q", err, told)
 	}
 }
 

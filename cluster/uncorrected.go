@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// patienceWithPeople is how long a wait goes on once a cloud only waits for somebody to correct an option: he may just have done it, and
+// the operator takes a moment to see that.
+const patienceWithPeople = 5 * time.Second
+
+var errUncorrected = errors.New("an option has to be corrected")
+
+// uncorrected watches for that. Its methods are called from one goroutine.
+type uncorrected struct {
+	end   context.CancelCauseFunc
+	timer *time.Timer
+	names []string
+}
+
+// look is called with each state of a cloud. It ends the wait when the same components have waited for somebody for some time, and nothing
+// else is on its way.
+func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
+	seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+	var names []string
+	if seen >= u.GetGeneration() {
+		for _, c := range s.uncorrected() {
+			names = append(names, c.Name)
+		}
+	}
+	if w.timer != nil && slices.Equal(names, w.names) {
+		return
+	}
+	w.stop()
+	if w.names = names; len(names) > 0 {
+		w.timer = time.AfterFunc(patienceWithPeople, func() { w.end(errUncorrected) })
+	}
+}
+
+func (w *uncorrected) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+}
+
+// uncorrected are the components with an option that their service would not take, if everything else is there or waits for one of them.
+func (s Status) uncorrected() []v1alpha1.ComponentStatus {
+	var out []v1alpha1.ComponentStatus
+	stuck := map[string]bool{}
+	for _, c := range s.Components {
+		if c.State == v1alpha1.Degraded && c.Reason == v1alpha1.ReasonInvalidOption {
+			out = append(out, c)
+			stuck[c.Name] = true
+		}
+	}
+	for before := -1; before != len(stuck); {
+		before = len(stuck)
+		for _, c := range s.Components {
+			if c.State == v1alpha1.Waiting && slices.ContainsFunc(c.BlockedBy, func(n string) bool { return stuck[n] }) {
+				stuck[c.Name] = true
+			}
+		}
+	}
+	for _, c := range s.Components {
+		if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled && !stuck[c.Name] {
+			return nil
+		}
+	}
+	return out
+}
+
+// toCorrect tells of a cloud that will not become ready until somebody corrects an option.
+func toCorrect(key client.ObjectKey, s Status) error {
+	f := finding.Finding{Code: "OCA-7013", Severity: finding.Error, What: fmt.Sprintf("cloud %s waits for an option to be corrected", key), Err: errUncorrected}
+	var remedies []string
+	for _, c := range s.uncorrected() {
+		f.Evidence = append(f.Evidence, c.Name+": "+c.Message)
+		remedies = append(remedies, fmt.Sprintf("kubectl -n %s edit configmap %s-%s   # known ones: ocadm cluster options %s%s",
+			key.Namespace, key.Name, c.Name, c.Name, elsewhere(key)))
+	}
+	if len(f.Evidence) > 0 {
+		f.Cause = f.Evidence[0]
+	}
+	f.Remedy = strings.Join(append(remedies, "ocadm cluster status --wait"+elsewhere(key)), "\n")
+	return f
+}
+
+// elsewhere are the flags of a cloud that is not the usual one.
+func elsewhere(key client.ObjectKey) string {
+	out := ""
+	if key.Name != DefaultName {
+		out += " --name " + key.Name
+	}
+	if key.Namespace != DefaultNamespace {
+		out += " --namespace " + key.Namespace
+	}
+	return out
+}
