@@ -53,14 +53,36 @@ func (p *pass) ensureCertificates(ctx context.Context) error {
 		p.certs = k.certs
 		return nil
 	}
-	p.known.secrets = ""
-	if err := p.issueCertificates(ctx); err != nil {
+	p.known.secrets, p.certFrom = "", from
+	return p.issueCertificates(ctx)
+}
+
+// keepCertificates begins to bring the certificates of this pass to the cluster, the CA before what it has signed: who is stopped in between
+// goes on with both. kept waits for it. No workload may be made or changed before: its pods would mount others.
+func (p *pass) keepCertificates(ctx context.Context) (kept func() error) {
+	if len(p.certSecrets) == 0 {
+		return func() error { return nil }
+	}
+	var g errgroup.Group
+	var changes []engine.Change
+	g.Go(func() error {
+		for _, list := range [][]client.Object{p.certSecrets[:1], p.certSecrets[1:]} {
+			done, err := p.r.applier.Apply(ctx, list)
+			if changes = append(changes, done...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func() error {
+		err := g.Wait()
+		changes = slices.DeleteFunc(changes, func(c engine.Change) bool { return c.Action == engine.Unchanged })
+		p.changes = append(p.changes, changes...)
+		if err == nil && len(changes) == 0 && p.certs.told.Message == "" {
+			p.known.secrets, p.known.certs = p.certFrom, p.certs
+		}
 		return err
 	}
-	if len(p.changes) == 0 && p.certs.told.Message == "" {
-		p.known.secrets, p.known.certs = from, p.certs
-	}
-	return nil
 }
 
 func (p *pass) issueCertificates(ctx context.Context) error {
@@ -85,14 +107,12 @@ func (p *pass) issueCertificates(ctx context.Context) error {
 	}
 	maps.Copy(data, leaf)
 	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = leaf[keyServiceCert], leaf[keyServiceKey]
-	if err := p.applySecrets(ctx, p.secret(name, data)); err != nil {
-		return err
-	}
+	p.certSecrets = append(p.certSecrets, p.secret(name, data))
 	p.certs.renewAt = earlier(renewAt, ca.next())
 	if err := p.use(data); err != nil {
 		return err
 	}
-	return p.ensureEtcd(ctx, ca)
+	return p.ensureEtcd(ca)
 }
 
 // use makes certificates those of this pass.
@@ -214,10 +234,9 @@ func (p *pass) serviceNames() []string {
 
 // ensureEtcd makes the three certificates of the cloud's etcd, signed by the cloud's CA, each in a Secret of its own
 // (<cluster>-etcd-server, -peer, -client), so that a service that mounts the client's cannot read the server's key.
-func (p *pass) ensureEtcd(ctx context.Context, ca authority) error {
+func (p *pass) ensureEtcd(ca authority) error {
 	reqs := pki.EtcdRequests(p.cr.Name+"-etcd", p.cr.Namespace, p.etcdNames(), p.now, p.now.Add(pki.LeafLifetime))
 	hash := map[string][]byte{"ca": ca.trust}
-	var secrets []client.Object
 	for role, made := range p.etcdLeaves(ca.pair, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
 		if made.err != nil {
 			return fmt.Errorf("issuing etcd's %s certificate: %w", role, made.err)
@@ -230,11 +249,8 @@ func (p *pass) ensureEtcd(ctx context.Context, ca authority) error {
 				PEM: string(data[etcdFile(role, ".crt")]), KeyPEM: string(data[etcdFile(role, ".key")]), CAPEM: string(ca.trust),
 			}
 		}
-		secrets = append(secrets, p.secret(p.etcdSecret(role), data))
+		p.certSecrets = append(p.certSecrets, p.secret(p.etcdSecret(role), data))
 		p.certs.renewAt = earlier(p.certs.renewAt, made.renewAt)
-	}
-	if err := p.applySecrets(ctx, secrets...); err != nil {
-		return err
 	}
 	p.certs.told.RenewAt = metav1.NewTime(p.certs.renewAt)
 	var err error
@@ -301,15 +317,4 @@ func (p *pass) secret(name string, data map[string][]byte) client.Object {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.cr.Namespace, Labels: p.labels()},
 		Data:       data,
 	})
-}
-
-// applySecrets brings Secrets of the cloud to the cluster.
-func (p *pass) applySecrets(ctx context.Context, secrets ...client.Object) error {
-	changes, err := p.r.applier.Apply(ctx, secrets)
-	for _, c := range changes {
-		if c.Action != engine.Unchanged {
-			p.changes = append(p.changes, c)
-		}
-	}
-	return err
 }

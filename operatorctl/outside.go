@@ -34,14 +34,19 @@ func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
 	if p.m.clients == nil {
 		p.m.clients = effects.NewConnections(p.r.options.connections())
 	}
-	p.noteAccess()
+	if p.outside == nil {
+		p.noteAccess()
+		clients := p.m.clients.For(p.access())
+		p.outside = &clients
+	}
+	recorded := p.recorded()
 	pass := effects.Pass{
-		Clients:   p.m.clients.For(p.access()),
+		Clients:   *p.outside,
 		Memory:    p.m.effects,
-		Recorded:  p.cr.Status.Effects,
+		Recorded:  recorded,
 		Available: func(name string) bool { return p.canAsk(name, nil) },
 		Serving:   func(name string) bool { d := p.byName[name]; return d != nil && d.serving },
-		Audit:     p.auditDue(),
+		Audit:     p.auditDue() && p.round == 0,
 		Now:       p.r.now,
 		Linger:    linger,
 		Wake:      p.r.waker(client.ObjectKeyFromObject(p.cr)),
@@ -50,8 +55,8 @@ func (p *pass) effects(ctx context.Context, stage effects.Stage) bool {
 	due := slices.DeleteFunc(effects.At(p.plan, stage), func(e effects.Effect) bool { return p.byName[e.Component].left })
 	for _, o := range pass.Run(ctx, due) {
 		c := p.byName[o.Effect.Component]
-		c.outcomes = append(c.outcomes, o)
-		if o.State == effects.Done && !o.Effect.Note && p.cr.Status.Effects[o.Effect.Key] != o.Effect.Hash {
+		c.outcomes = append(slices.DeleteFunc(c.outcomes, func(was effects.Outcome) bool { return was.Effect.Key == o.Effect.Key }), o)
+		if o.State == effects.Done && !o.Effect.Note && recorded[o.Effect.Key] != o.Effect.Hash {
 			fresh = true
 		}
 		if o.Changed {

@@ -50,6 +50,12 @@ type pass struct {
 	// refused tells that something could not be read or pruned, retry when what the API server did not take is due again.
 	refused bool
 	retry   time.Time
+	// certSecrets hold the certificates of this pass, the CA first, made from what secretsFrom tells; none if they are known to be there.
+	certSecrets []client.Object
+	certFrom    string
+	// round counts how often effects were performed in this pass, with outside.
+	round   int
+	outside *effects.Clients
 	// chosen are the options that people set, values what they mean, both by component; nil until they are needed.
 	chosen map[string]map[string]string
 	values map[string]map[string]any
@@ -96,11 +102,11 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	if err := p.resolve(ctx); err != nil {
 		return p.stop(ctx, err)
 	}
-	written := p.showDefaults(ctx)
+	written, kept := p.showDefaults(ctx), p.keepCertificates(ctx)
 	p.adoptConfigs(ctx)
 	p.render()
 	err := p.applyBase(ctx)
-	if err := written(); err != nil {
+	if err := errors.Join(written(), kept()); err != nil {
 		return p.stop(ctx, err)
 	}
 	if apierrors.IsConflict(err) {
@@ -112,15 +118,7 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	if err := p.applyWorkloads(ctx, p.prepared); err != nil {
 		p.log.Warn("applying", "error", err)
 	}
-	more := p.effects(ctx, effects.Before)
-	if err := p.applyWorkloads(ctx, p.ready); err != nil {
-		p.log.Warn("applying", "error", err)
-	}
-	p.observe()
-	if p.effects(ctx, effects.After) {
-		more = true
-		p.observe()
-	}
+	more := p.advance(ctx)
 	p.settle(ctx)
 	p.prune(ctx)
 	onward := p.noteServed()
@@ -131,6 +129,28 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: soon}, nil
 	}
 	return p.next(more), nil
+}
+
+// advanceFor is how long a pass goes on with what its own effects have made possible; after that, the status is told first.
+const advanceFor = time.Second
+
+// advance does what can be done outside Kubernetes, and makes the workloads that waited for it, until nothing more comes of it. It tells
+// whether the last round did something that was not done before.
+func (p *pass) advance(ctx context.Context) (fresh bool) {
+	for p.round = 0; ; p.round++ {
+		fresh = p.effects(ctx, effects.Before)
+		if err := p.applyWorkloads(ctx, p.ready); err != nil {
+			p.log.Warn("applying", "error", err)
+		}
+		p.observe()
+		if p.effects(ctx, effects.After) {
+			fresh = true
+			p.observe()
+		}
+		if !fresh || !p.opened() || p.r.now().Sub(p.now) > advanceFor || ctx.Err() != nil {
+			return fresh
+		}
+	}
 }
 
 // soon is the shortest way to the next pass that is not the direct consequence of this one. It also follows a write that came too late:

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -72,7 +73,11 @@ func wholeCloud(b *testing.B) []client.Object {
 	if err := yaml.UnmarshalStrict(text, cr); err != nil {
 		b.Fatal(err)
 	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All()})
+	table, err := images.Load()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
 		b.Fatal(err)
 	}

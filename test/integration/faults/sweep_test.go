@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -56,8 +55,11 @@ func TestStopOnInstall(t *testing.T) {
 		second := w.start(t, nil)
 		w.untilReady(t, second, began)
 		second.stop(t)
-		if now := w.secrets(t); !maps.Equal(now, secrets) {
-			t.Error("the secrets are others")
+		now := w.secrets(t)
+		for key, was := range secrets { // certificates may come beside them yet
+			if now[key] != was {
+				t.Errorf("%s is another", key)
+			}
 		}
 	}
 }
