@@ -17,30 +17,42 @@ type keys chan crypto.Signer
 // keysAhead is how many are kept: those of the CA and of the service certificate of one cloud.
 const keysAhead = 2
 
-// keysAfter is how long after its start an operator begins with them: the clouds that are there come first.
-const keysAfter = 300 * time.Millisecond
+// keysAfter is how long after its start an operator begins with them, and keysAgain after keys were taken: what a cloud needs now comes first.
+const (
+	keysAfter = 300 * time.Millisecond
+	keysAgain = 5 * time.Second
+)
 
 func newKeys() keys { return make(keys, keysAhead) }
 
 // fill makes keys whenever one was taken, until ctx ends.
 func (k keys) fill(ctx context.Context) error {
-	start := time.NewTimer(keysAfter)
-	defer start.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-start.C:
-	}
+	wait := time.NewTimer(keysAfter)
+	defer wait.Stop()
 	for {
-		key, err := pki.NewKey()
-		if err != nil {
-			return fmt.Errorf("making keys ahead: %w", err)
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case k <- key:
+		case <-wait.C:
 		}
+		for full := false; !full; {
+			key, err := pki.NewKey()
+			if err != nil {
+				return fmt.Errorf("making keys ahead: %w", err)
+			}
+			select {
+			case k <- key:
+				continue
+			default:
+				full = true
+			}
+			select { // one more is at hand for when one is taken
+			case <-ctx.Done():
+				return nil
+			case k <- key:
+			}
+		}
+		wait.Reset(keysAgain)
 	}
 }
 
