@@ -19,6 +19,8 @@ type authority struct {
 	trust []byte
 	// data is how it is kept in a Secret.
 	data map[string][]byte
+	// made tells that it was made in this pass.
+	made bool
 	// rolling says in words what is under way; empty at rest.
 	rolling string
 }
@@ -106,7 +108,7 @@ func newAuthority(now time.Time, newKey func() (crypto.Signer, error)) (authorit
 		return authority{}, fmt.Errorf("making the CA: %w", err)
 	}
 	data, err := encodePair(ca, keyCACert, keyCAKey)
-	return authority{pair: ca, trust: data[keyCACert], data: data}, err
+	return authority{pair: ca, trust: data[keyCACert], data: data, made: true}, err
 }
 
 // next is when an authority has to be looked at again: when it is to be replaced, or gives way.

@@ -112,7 +112,7 @@ func (p *pass) issueCertificates(ctx context.Context) error {
 	if err := p.use(data); err != nil {
 		return err
 	}
-	return p.ensureEtcd(ca)
+	return p.ensureEtcd(ctx, ca)
 }
 
 // use makes certificates those of this pass.
@@ -234,10 +234,10 @@ func (p *pass) serviceNames() []string {
 
 // ensureEtcd makes the three certificates of the cloud's etcd, signed by the cloud's CA, each in a Secret of its own
 // (<cluster>-etcd-server, -peer, -client), so that a service that mounts the client's cannot read the server's key.
-func (p *pass) ensureEtcd(ca authority) error {
+func (p *pass) ensureEtcd(ctx context.Context, ca authority) error {
 	reqs := pki.EtcdRequests(p.cr.Name+"-etcd", p.cr.Namespace, p.etcdNames(), p.now, p.now.Add(pki.LeafLifetime))
 	hash := map[string][]byte{"ca": ca.trust}
-	for role, made := range p.etcdLeaves(ca.pair, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
+	for role, made := range p.etcdLeaves(ctx, ca, map[string]pki.Request{"server": reqs.Server, "peer": reqs.Peer, "client": reqs.Client}) {
 		if made.err != nil {
 			return fmt.Errorf("issuing etcd's %s certificate: %w", role, made.err)
 		}
@@ -266,23 +266,22 @@ type issued struct {
 }
 
 // etcdLeaves issues what is missing, side by side: most of a first pass is spent on making keys.
-func (p *pass) etcdLeaves(ca pki.Pair, reqs map[string]pki.Request) map[string]issued {
+func (p *pass) etcdLeaves(ctx context.Context, ca authority, reqs map[string]pki.Request) map[string]issued {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	out := map[string]issued{}
 	for role, req := range reqs {
 		all.Go(func() {
-			current := map[string][]byte{}
-			if s := p.live.secret(p.etcdSecret(role)); s != nil {
-				current = s.Data
-			}
+			current, err := p.storedLeaf(ctx, p.etcdSecret(role), ca)
 			names := slices.Clone(req.DNSNames)
 			for _, ip := range req.IPs {
 				names = append(names, ip.String())
 			}
-			var made issued
+			made := issued{err: err}
 			req.Small = true // etcd and those that call it are written in Go
-			made.data, made.renewAt, made.err = p.leaf(ca, current, etcdFile(role, ".crt"), etcdFile(role, ".key"), req, names)
+			if err == nil {
+				made.data, made.renewAt, made.err = p.leaf(ca.pair, current, etcdFile(role, ".crt"), etcdFile(role, ".key"), req, names)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			out[role] = made
@@ -290,6 +289,20 @@ func (p *pass) etcdLeaves(ca pki.Pair, reqs map[string]pki.Request) map[string]i
 	}
 	all.Wait()
 	return out
+}
+
+// storedLeaf reads a Secret of etcd's. Under a CA that was there already the API server is asked where the cache has none: a cache that is
+// behind must not roll etcd and everything that talks to it.
+func (p *pass) storedLeaf(ctx context.Context, name string, ca authority) (map[string][]byte, error) {
+	if s := p.live.secret(name); s != nil {
+		return s.Data, nil
+	}
+	if ca.made {
+		return nil, nil
+	}
+	s := &corev1.Secret{}
+	err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: p.cr.Namespace, Name: name}, s)
+	return s.Data, client.IgnoreNotFound(err)
 }
 
 func (p *pass) etcdSecret(role string) string { return p.cr.Name + "-etcd-" + role }

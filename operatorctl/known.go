@@ -144,10 +144,8 @@ func (p *pass) renderedFrom() string {
 		if s := p.composedSecret(c); s != nil {
 			fmt.Fprint(h, " ", s.UID, s.ResourceVersion)
 		}
-		if !c.Enabled { // only then what was recorded counts
-			fmt.Fprint(h, " ", p.cr.Status.Effects["endpoints/"+c.Name] != "")
-		}
-		fmt.Fprintln(h)
+		// What the plan looks up in the record: whether it was registered, whether its options were stored.
+		fmt.Fprintln(h, " ", p.cr.Status.Effects["endpoints/"+c.Name] != "", p.cr.Status.Effects["options/"+c.Name] != "")
 	}
 	return string(h.Sum(nil))
 }

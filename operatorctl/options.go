@@ -27,7 +27,7 @@ func (p *pass) readOptions() {
 		}
 	}
 	for _, c := range p.parts {
-		if !c.Enabled || c.err != nil || c.Problem != "" || len(p.chosen[c.Name]) == 0 || !render.Configurable(c.Component) {
+		if !c.Enabled || c.Problem != "" || len(p.chosen[c.Name]) == 0 || !render.Configurable(c.Component) {
 			continue
 		}
 		in := component.Inputs{Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: p.chosen}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -147,8 +148,18 @@ func (p *pass) advance(ctx context.Context) (fresh bool) {
 			fresh = true
 			p.observe()
 		}
+		p.forgetTrouble()
 		if !fresh || !p.opened() || p.r.now().Sub(p.now) > advanceFor || ctx.Err() != nil {
 			return fresh
+		}
+	}
+}
+
+// forgetTrouble has the next round read anew what could not be read in this one.
+func (p *pass) forgetTrouble() {
+	for _, c := range p.parts {
+		if slices.ContainsFunc(c.outcomes, func(o effects.Outcome) bool { return o.Err != nil }) {
+			p.outside = nil
 		}
 	}
 }
@@ -322,10 +333,13 @@ func (p *pass) apply(ctx context.Context, list []due) error {
 			errs = append(errs, p.notApplied(d.part, err))
 			continue
 		}
-		if o := object(made, d.want); o != nil {
-			objs = append(objs, o)
-			owners = append(owners, d.part)
+		o := object(made, d.want)
+		if o == nil {
+			errs = append(errs, p.notApplied(d.part, fmt.Errorf("rendering: %s %q is not what it was", d.want.key.GVK.Kind, d.want.key.Name)))
+			continue
 		}
+		objs = append(objs, o)
+		owners = append(owners, d.part)
 	}
 	changes, perObject := p.r.applier.ApplyEach(ctx, objs)
 	for i, err := range perObject {

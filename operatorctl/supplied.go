@@ -40,7 +40,7 @@ func (p *pass) ensureSupplied(ctx context.Context, s *corev1.Secret) error {
 	}
 	p.certSecrets = append(p.certSecrets, p.secret(name, ca.data))
 	p.certs.renewAt = ca.next()
-	if err := p.ensureEtcd(ca); err != nil {
+	if err := p.ensureEtcd(ctx, ca); err != nil {
 		return err
 	}
 	if !p.now.Before(p.certs.told.NotAfter.Time) {

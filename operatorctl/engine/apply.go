@@ -283,7 +283,7 @@ func (a *Applier) Live(ctx context.Context, o client.Object) (client.Object, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ours := a.believed(key)
+	ours := a.believed(key, err == nil)
 	switch {
 	case ours == nil && err != nil:
 		return nil, nil //nolint:nilnil // "there is none" is an answer, documented above

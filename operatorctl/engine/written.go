@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// belief is how long the answer to a write of ours is believed against a cache that does not show it. A cache is behind by milliseconds,
-// or for as long as its watch is broken; but an object that was made and deleted meanwhile it never shows.
+// belief is how long the answer to a write of ours is believed against a cache that does not show the object at all. A cache is behind by
+// milliseconds, or for as long as its watch is broken; but an object that was made and deleted meanwhile it never shows. Against a cache that
+// shows an older version it is believed until the cache has caught up: what was rendered from that version would be refused, or undo ours.
 const belief = 30 * time.Second
 
 // answer is what the API server answered to a write, and until when it is believed.
@@ -20,13 +21,19 @@ type answer struct {
 	until time.Time
 }
 
-// believed is the answer to our last write of an object, nil if the cache has caught up or had time enough to. The lock is held.
-func (a *Applier) believed(key Key) *unstructured.Unstructured {
+// believed is the answer to our last write of an object, nil if there is none, or the cache had time enough to show the object and does not.
+// cached tells whether it shows some version of it. The lock is held.
+func (a *Applier) believed(key Key, cached bool) *unstructured.Unstructured {
 	ours, there := a.written[key]
-	if there && !a.Now().Before(ours.until) {
+	if !there || a.Now().Before(ours.until) {
+		return ours.Unstructured
+	}
+	if !cached {
 		delete(a.written, key)
 		return nil
 	}
+	ours.until = a.Now().Add(belief)
+	a.written[key] = ours
 	return ours.Unstructured
 }
 
@@ -47,7 +54,7 @@ func (a *Applier) Unseen(namespace string) time.Time {
 // Latest is Live for callers that have listed the cache already: cached is what they found, nil if nothing.
 func (a *Applier) Latest(key Key, cached client.Object) client.Object {
 	a.mu.Lock()
-	ours := a.believed(key)
+	ours := a.believed(key, cached != nil)
 	a.mu.Unlock()
 	if ours == nil || cached != nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
 		return cached
@@ -94,11 +101,14 @@ func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, na
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key := range a.written {
-		ours := a.believed(key)
-		if ours == nil || key.Namespace != namespace || !belongs(ours) {
+		if key.Namespace != namespace {
 			continue
 		}
 		cached, there := live[key]
+		ours := a.believed(key, there)
+		if ours == nil || !belongs(ours) {
+			continue
+		}
 		if there && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
 			delete(a.written, key)
 			continue

@@ -42,6 +42,17 @@ func TestAnswersAreBelievedForSomeTime(t *testing.T) {
 		t.Errorf("it is still believed: %v, until %s", live, b.Unseen(key.Namespace))
 	}
 	apply(Created, 2)
+	// An older version is no answer, however long the cache shows it.
+	stale := config("0")
+	stale.SetResourceVersion("0")
+	for range 3 {
+		b.clock = b.clock.Add(belief)
+		live = map[Key]client.Object{key: stale}
+		b.Overlay(live, b.Writer.Scheme(), key.Namespace, func(client.Object) bool { return true })
+		if live[key] == stale || b.Latest(key, stale) == stale || !b.Unseen(key.Namespace).After(b.clock) {
+			t.Fatalf("an older version is believed, or ours again only at %s", b.Unseen(key.Namespace))
+		}
+	}
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(config("1")), &corev1.ConfigMap{}); err != nil {
 		t.Error(err)
 	}
