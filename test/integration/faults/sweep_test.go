@@ -266,6 +266,7 @@ func (w *world) sweep(t *testing.T, effects []point, try func(*testing.T, point)
 		if len(wrong) > 0 {
 			failed = append(failed, fmt.Sprintf("%4d  %s\n      %s", i+1, p, strings.Join(wrong, "\n      ")))
 		}
+		t.Logf("%d of %d: %s: met %t, %d wrong", i+1, len(points), p, met, len(wrong)) // a run that is cut off has said something
 	}
 	t.Logf("%d effects, %d points tried in %s: %d not met, %d failed", len(effects), len(points), time.Since(began).Round(time.Second), missed, len(failed))
 	if missed > len(points)/4 {
