@@ -147,7 +147,7 @@ func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (li
 			l.objects[k] = o
 		}
 	}
-	r.applier.Overlay(l.objects, r.scheme, cr.Namespace, belongs)
+	r.applier.Overlay(l.objects, cr.Namespace, belongs)
 	var pods corev1.PodList
 	sel := client.MatchingLabels{v1alpha1.LabelInstance: l.instance}
 	if err := r.client.List(ctx, &pods, client.InNamespace(cr.Namespace), sel, client.UnsafeDisableDeepCopy); err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
+
+	"yunion.io/x/ocadm/internal/statement"
 )
 
 // Admin is an administrator of a server. It makes a connection when one is needed, keeps it for a minute, and may be used by several at
@@ -89,19 +91,10 @@ func (a *Admin) rest() {
 	}
 }
 
-// verbWords are the first words after which a second one tells what a statement does.
-var verbWords = []string{"CREATE", "ALTER", "DROP"}
-
-func (c Config) count(statement string) {
-	if c.OnStatement == nil {
-		return
+func (c Config) count(text string) {
+	if c.OnStatement != nil {
+		c.OnStatement(statement.Verb(text))
 	}
-	words := strings.Fields(statement)
-	verb := words[0]
-	if len(words) > 1 && slices.Contains(verbWords, verb) {
-		verb += " " + words[1]
-	}
-	c.OnStatement(verb)
 }
 
 func (a *Admin) exec(ctx context.Context, op, statement string, secrets ...string) error {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
+
+	"yunion.io/x/ocadm/internal/statement"
 )
 
 // Class says what kind of failure an Error is.
@@ -132,11 +134,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 		e.err = err
 		e.Class, e.Detail = networkClass(err)
 	}
-	for _, s := range append(secrets, c.Password, hash(c.Password)) {
-		if s != "" {
-			e.Detail = strings.ReplaceAll(e.Detail, s, "***")
-		}
-	}
+	e.Detail = statement.Redact(e.Detail, append(secrets, c.Password, hash(c.Password))...)
 	return e
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/statement"
 )
 
 // opConnect is what an Error says of the administrator's own login.
@@ -89,19 +91,10 @@ type runner interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// verbWords are the first words after which a second one tells what a statement does.
-var verbWords = []string{"CREATE", "ALTER", "DROP", "SHOW"}
-
-func (c Config) count(statement string) {
-	if c.OnStatement == nil {
-		return
+func (c Config) count(text string) {
+	if c.OnStatement != nil {
+		c.OnStatement(statement.Verb(text))
 	}
-	words := strings.Fields(statement)
-	verb := words[0]
-	if len(words) > 1 && slices.Contains(verbWords, verb) {
-		verb += " " + words[1]
-	}
-	c.OnStatement(verb)
 }
 
 func exec(ctx context.Context, c Config, r runner, statement string, args ...any) error {

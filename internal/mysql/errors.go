@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	driverpkg "github.com/go-sql-driver/mysql"
+
+	"yunion.io/x/ocadm/internal/statement"
 )
 
 // Class says what kind of failure an Error is.
@@ -158,7 +160,7 @@ func (c Config) newError(op string, err error, denied Class, secrets ...string) 
 	my, fromServer := errors.AsType[*driverpkg.MySQLError](err)
 	if !fromServer {
 		e.Class, e.Detail = networkClass(err)
-		e.Detail = redact(e.Detail, append(secrets, c.Password))
+		e.Detail = statement.Redact(e.Detail, append(secrets, c.Password)...)
 		return e
 	}
 	e.err = nil
@@ -169,7 +171,7 @@ func (c Config) newError(op string, err error, denied Class, secrets ...string) 
 	} else if m := deniedHost.FindStringSubmatch(my.Message); m != nil && (e.Class == HostNotAllowed || e.Class == HostBlocked) {
 		e.Account = QuoteString(c.User) + "@" + QuoteString(m[1])
 	}
-	e.Detail = redact(serverDetail(my), append(secrets, c.Password))
+	e.Detail = statement.Redact(serverDetail(my), append(secrets, c.Password)...)
 	return e
 }
 
@@ -246,13 +248,4 @@ func networkClass(err error) (Class, string) {
 		return Unreachable, "the connection broke, or what answers there is no MySQL server: " + err.Error()
 	}
 	return Other, err.Error()
-}
-
-func redact(s string, secrets []string) string {
-	for _, secret := range secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "***")
-		}
-	}
-	return s
 }

@@ -59,14 +59,19 @@ func (a *Applier) Latest(key Key, cached client.Object) client.Object {
 	if ours == nil || cached != nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()) {
 		return cached
 	}
+	if o := a.typed(key, ours); o != nil {
+		return o
+	}
+	return cached
+}
+
+// typed is an answer in the type of its kind, nil if it does not fit.
+func (a *Applier) typed(key Key, ours *unstructured.Unstructured) client.Object {
 	typed, err := a.Writer.Scheme().New(key.GVK)
 	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed) != nil {
-		return cached
+		return nil
 	}
-	o, ok := typed.(client.Object)
-	if !ok {
-		return cached
-	}
+	o, _ := typed.(client.Object)
 	return o
 }
 
@@ -97,7 +102,7 @@ func (a *Applier) Forget(key Key) {
 }
 
 // Overlay puts into live, a listing of the cache by namespace and a test, what was written and the cache has not seen yet.
-func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, namespace string, belongs func(client.Object) bool) {
+func (a *Applier) Overlay(live map[Key]client.Object, namespace string, belongs func(client.Object) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key := range a.written {
@@ -113,14 +118,7 @@ func (a *Applier) Overlay(live map[Key]client.Object, scheme *runtime.Scheme, na
 			delete(a.written, key)
 			continue
 		}
-		typed, err := scheme.New(key.GVK)
-		if err != nil {
-			continue
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, typed); err != nil {
-			continue
-		}
-		if o, ok := typed.(client.Object); ok {
+		if o := a.typed(key, ours); o != nil {
 			live[key] = o
 		}
 	}

@@ -37,7 +37,7 @@ func TestAnswersAreBelievedForSomeTime(t *testing.T) {
 	}
 	b.clock = b.clock.Add(time.Millisecond)
 	live := map[Key]client.Object{}
-	b.Overlay(live, b.Writer.Scheme(), key.Namespace, func(client.Object) bool { return true })
+	b.Overlay(live, key.Namespace, func(client.Object) bool { return true })
 	if len(live) > 0 || b.Latest(key, nil) != nil || !b.Unseen(key.Namespace).IsZero() {
 		t.Errorf("it is still believed: %v, until %s", live, b.Unseen(key.Namespace))
 	}
@@ -48,7 +48,7 @@ func TestAnswersAreBelievedForSomeTime(t *testing.T) {
 	for range 3 {
 		b.clock = b.clock.Add(belief)
 		live = map[Key]client.Object{key: stale}
-		b.Overlay(live, b.Writer.Scheme(), key.Namespace, func(client.Object) bool { return true })
+		b.Overlay(live, key.Namespace, func(client.Object) bool { return true })
 		if live[key] == stale || b.Latest(key, stale) == stale || !b.Unseen(key.Namespace).After(b.clock) {
 			t.Fatalf("an older version is believed, or ours again only at %s", b.Unseen(key.Namespace))
 		}
