@@ -95,7 +95,7 @@ func (p *pass) issueCertificates(ctx context.Context) error {
 	if isSupplied(current) {
 		return p.ensureSupplied(ctx, current)
 	}
-	ca, err := p.authority(name, current.Data)
+	ca, err := p.authority(ctx, name, current.Data)
 	if err != nil {
 		return err
 	}
@@ -160,15 +160,15 @@ func (p *pass) storedCertificates(ctx context.Context, name string) (*corev1.Sec
 
 // authority is the CA of a Secret, for this pass. The first pass of a cloud waits for keys more than for anything else: where there is
 // none, the next key is made beside the CA's.
-func (p *pass) authority(secret string, data map[string][]byte) (authority, error) {
+func (p *pass) authority(ctx context.Context, secret string, data map[string][]byte) (authority, error) {
 	var g errgroup.Group
 	if len(data[keyCACert]) == 0 {
 		g.Go(func() (err error) {
-			p.certs.spare, err = p.r.keys.take()
+			p.certs.spare, err = p.r.keys.take(ctx)
 			return err
 		})
 	}
-	a, err := authorityOf(data, p.now, p.served(secret, data), p.r.keys.take)
+	a, err := authorityOf(data, p.now, p.served(secret, data), func() (crypto.Signer, error) { return p.r.keys.take(ctx) })
 	if err := errors.Join(err, g.Wait()); err != nil {
 		return a, fmt.Errorf("reading the CA in Secret %q: %w", secret, err)
 	}

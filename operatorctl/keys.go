@@ -36,8 +36,11 @@ func (k keys) fill(ctx context.Context) error {
 		case <-wait.C:
 		}
 		for full := false; !full; {
-			key, err := pki.NewKey()
-			if err != nil {
+			key, err := within(ctx, pki.NewKey)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
 				return fmt.Errorf("making keys ahead: %w", err)
 			}
 			select {
@@ -57,11 +60,29 @@ func (k keys) fill(ctx context.Context) error {
 }
 
 // take gives a key that nobody else has, one that was made ahead if there is one.
-func (k keys) take() (crypto.Signer, error) {
+func (k keys) take(ctx context.Context) (crypto.Signer, error) {
 	select {
 	case key := <-k:
 		return key, nil
 	default:
-		return pki.NewKey()
+		return within(ctx, pki.NewKey)
+	}
+}
+
+// within makes a key or ends with ctx, which the making cannot: a tenth of a second, now and then three, and ten times that on a busy
+// machine, when an operator has two seconds to stop. What nobody waits for any longer is dropped when it is made.
+func within(ctx context.Context, generate func() (crypto.Signer, error)) (crypto.Signer, error) {
+	made := make(chan struct{})
+	var k crypto.Signer
+	var failed error
+	go func() {
+		defer close(made)
+		k, failed = generate()
+	}()
+	select {
+	case <-made:
+		return k, failed
+	case <-ctx.Done():
+		return nil, fmt.Errorf("generating a key: %w", context.Cause(ctx))
 	}
 }

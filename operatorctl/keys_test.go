@@ -4,6 +4,8 @@ package operatorctl
 
 import (
 	"context"
+	"crypto"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +28,7 @@ func TestKeysAreMadeAhead(t *testing.T) {
 		}
 		seen := map[any]bool{}
 		for range keysAhead + 2 { // some that were made ahead, some that were not
-			key, err := k.take()
+			key, err := k.take(ctx)
 			if err != nil || seen[key] {
 				t.Fatalf("a key was given twice, or none: %v", err)
 			}
@@ -43,4 +45,15 @@ func TestKeysAreMadeAhead(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestAKeyIsNotWaitedForAfterItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("the operator stops")
+	going := make(chan struct{})
+	defer close(going)
+	cancel(stopped)
+	if key, err := within(ctx, func() (crypto.Signer, error) { <-going; return nil, nil }); key != nil || !errors.Is(err, stopped) {
+		t.Errorf("key %v, error %v", key, err)
+	}
 }

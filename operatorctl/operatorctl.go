@@ -6,6 +6,7 @@
 package operatorctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,6 +53,8 @@ type Options struct {
 	Transport func(http.RoundTripper) http.RoundTripper
 	// OnStatement is told the verb of each SQL statement; tests count with it.
 	OnStatement func(verb string)
+	// Grace bounds an orderly stop; 0 means two seconds. What has not ended by then is cut off, and the next leader waits for the lease.
+	Grace time.Duration
 	// UserAgent of requests to the API server.
 	UserAgent string
 	Log       *slog.Logger
@@ -66,7 +69,7 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = time.Second
-	// gracePeriod bounds an orderly stop.
+	// gracePeriod bounds an orderly stop if nothing else was asked for.
 	gracePeriod = 2 * time.Second
 )
 
@@ -128,7 +131,7 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		}
 		byObject[k] = b
 	}
-	grace, release := gracePeriod, true
+	grace, release := cmp.Or(o.Grace, gracePeriod), true
 	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        Scheme(),

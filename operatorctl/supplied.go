@@ -34,7 +34,7 @@ func (p *pass) ensureSupplied(ctx context.Context, s *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
-	ca, err := p.authority(name, current.Data)
+	ca, err := p.authority(ctx, name, current.Data)
 	if err != nil {
 		return err
 	}

@@ -102,8 +102,12 @@ type full struct {
 // growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
 const growAgain = 10 * time.Minute
 
-// writeTimeout bounds one write.
-const writeTimeout = 30 * time.Second
+// writeTimeout bounds one write, and lastWord how long one that was begun goes on when the operator is stopped: it has two seconds for
+// everything.
+const (
+	writeTimeout = 30 * time.Second
+	lastWord     = time.Second
+)
 
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
@@ -214,7 +218,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	}
 	// An orderly stop lets what was begun come to its end: an API server that is left in the middle of making a Service may keep its port
 	// taken for ten minutes.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := outlasting(ctx)
 	defer cancel()
 	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
 	grown := grows(desired.Object, live)
@@ -248,6 +252,22 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 		return change, err // it is read anew and rendered anew
 	}
 	return change, a.refuse(key, hash, version, err)
+}
+
+// outlasting is a context that ends lastWord after ctx does, and after writeTimeout at the latest.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-own.Done():
+		case <-time.After(lastWord):
+			cancel()
+		}
+	})
+	return own, func() {
+		stop()
+		cancel()
+	}
 }
 
 // isClean tells whether this version of an object was found to hold what is applied under the hash, and what was kept then.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -228,4 +229,35 @@ func TestScaledBy(t *testing.T) {
 	if d.ManagedFields = ScaleEntries(d.ManagedFields); len(d.ManagedFields) != 2 || ScaledBy(d) != "kube-controller-manager" {
 		t.Errorf("%v", d.ManagedFields)
 	}
+}
+
+func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		write, done := outlasting(ctx)
+		defer done()
+		stop()
+		time.Sleep(lastWord - time.Nanosecond)
+		synctest.Wait()
+		if err := write.Err(); err != nil {
+			t.Fatalf("a write that was begun was cut off: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if !errors.Is(write.Err(), context.Canceled) {
+			t.Errorf("a write goes on after the stop: %v", write.Err())
+		}
+		quick, done := outlasting(ctx)
+		done()
+		synctest.Wait()
+		if quick.Err() == nil {
+			t.Error("a write that came to its end is still open")
+		}
+		long, done := outlasting(t.Context())
+		defer done()
+		time.Sleep(writeTimeout)
+		if !errors.Is(long.Err(), context.DeadlineExceeded) {
+			t.Errorf("a write that nobody stops: %v", long.Err())
+		}
+	})
 }

@@ -196,7 +196,7 @@ func (k *neighbourhood) startOperator() {
 	done := make(chan error, 1)
 	go func() {
 		done <- operatorctl.Run(ctx, k.cluster.ServiceAccount(operator.Namespace, "onecloud-operator"), operatorctl.Options{
-			Namespace: operator.Namespace, Namespaces: clouds.WatchedBy(d), LeaderElection: true, UserAgent: "ocadm-operator",
+			Namespace: operator.Namespace, Namespaces: clouds.WatchedBy(d), LeaderElection: true, UserAgent: "ocadm-operator", Grace: patience,
 			Transport: func(http.RoundTripper) http.RoundTripper { return k }, Log: slog.New(slog.NewTextHandler(&k.log, nil)),
 		})
 	}()

@@ -5,6 +5,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -141,15 +143,23 @@ func (r *rig) startOperator() {
 	done := make(chan error, 1)
 	go func() {
 		done <- operatorctl.Run(ctx, rest.CopyConfig(config), operatorctl.Options{
-			Namespace: namespace, Namespaces: r.namespaces, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial,
+			Namespace: namespace, Namespaces: r.namespaces, LeaderElection: true, UserAgent: "ocadm-operator", Dial: r.dial, Grace: patience,
 			Transport: r.counters.Transport, OnStatement: r.counters.Statement, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 	}()
 	r.stop = func() {
+		began := time.Now()
 		cancel()
+		slow := time.AfterFunc(2*time.Second, func() { // what it has outside of tests; what it is at is gone afterwards
+			var stacks bytes.Buffer
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			r.t.Logf("the operator takes its time to end:\n%s", stacks.String())
+		})
+		defer slow.Stop()
 		if err := <-done; err != nil {
 			r.t.Errorf("the operator ended: %v", err)
 		}
+		r.t.Logf("the operator ended after %s", time.Since(began).Round(time.Millisecond))
 	}
 }
 

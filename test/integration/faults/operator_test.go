@@ -126,7 +126,7 @@ func (w *world) startOne(t testing.TB, o *operator, options ...func(*operatorctl
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(s.wrap(next)) }
 	}
 	opts := operatorctl.Options{
-		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial,
+		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial, Grace: patience,
 		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.services.Transport()) },
 		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
