@@ -59,6 +59,29 @@ func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
 	}
 }
 
+// A pod that its workload has left behind is named, but not before the garbage collector has had its time.
+func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
+	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", UID: "x"}})
+	for _, at := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {stuckAfter - time.Second, false}, {stuckAfter, true}, {2 * stuckAfter, true}} {
+		b.clock = b0.Add(at.after)
+		b.reconcile()
+		m := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionReady).Message
+		if got := strings.Contains(m, "(kubectl -n onecloud delete pod default-glance-x)"); got != at.want || !strings.HasPrefix(m, "waiting for the pods of glance") {
+			t.Errorf("after %s: %q", at.after, m)
+		}
+	}
+	if err := b.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-x"}}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the cloud is still there: %v", err)
+	}
+}
+
 // A database server that is gone holds up a cloud whose data is to be deleted, with a word on how to give up; then the rest goes.
 func TestDatabasesCanBeAbandoned(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}

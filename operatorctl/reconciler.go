@@ -75,6 +75,8 @@ type memory struct {
 	served map[string]string
 	// leaving are the components of a cloud that is being deleted that were there in the last pass.
 	leaving []string
+	// orphans are pods of a cloud that is being deleted whose workload is gone, and since when that is known.
+	orphans map[types.UID]time.Time
 	// supplied is a Secret of certificates that is not ours.
 	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -17,7 +18,7 @@ import (
 const stuckAfter = 30 * time.Second
 
 // holding says what was deleted and does not go, and who keeps it: a finalizer of somebody else or, after a while, a node that does not
-// end a pod. Empty if nothing is held.
+// end a pod, or nobody who would. Empty if nothing is held.
 func (p *pass) holding(left map[string][]client.Object) string {
 	var out []string
 	add := func(what string, o client.Object, otherwise string) {
@@ -48,10 +49,36 @@ func (p *pass) holding(left map[string][]client.Object) string {
 		pod := &p.live.pods[i]
 		add("pod", pod, fmt.Sprintf("does not end on node %q", pod.Spec.NodeName))
 	}
+	for _, pod := range p.orphans(left) {
+		out = append(out, fmt.Sprintf("pod %s belongs to nothing that would end it (kubectl -n %s delete pod %s)", pod, p.cr.Namespace, pod))
+	}
 	if len(out) == 0 {
 		return ""
 	}
 	return "; " + strings.Join(out, "; ")
+}
+
+// orphans are the pods that nobody has begun to end, although their workload has been gone for a while: its deletion left them behind
+// ("kubectl delete --cascade=orphan"), or somebody made them by hand with our labels. They are not ours to delete.
+func (p *pass) orphans(left map[string][]client.Object) (names []string) {
+	seen := p.m.orphans
+	p.m.orphans = map[types.UID]time.Time{}
+	for i := range p.live.pods {
+		pod := &p.live.pods[i]
+		if len(left[componentOf(pod)]) > 0 || pod.DeletionTimestamp != nil {
+			continue
+		}
+		since, known := seen[pod.UID]
+		if !known {
+			since = p.now
+		}
+		p.m.orphans[pod.UID] = since
+		if !p.now.Before(since.Add(stuckAfter)) {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func finalizers(names []string) string {

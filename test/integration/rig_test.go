@@ -190,6 +190,12 @@ func (r *rig) explain() {
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cloud}, cr); err == nil {
 		r.t.Logf("the cloud:\n%s", states(cr))
 	}
+	left := &corev1.PodList{}
+	if err := r.client.List(ctx, left, client.InNamespace(namespace)); err == nil {
+		for _, p := range left.Items {
+			r.t.Logf("pod %s: made %s, deleted %v, %s", p.Name, p.CreationTimestamp, p.DeletionTimestamp, p.Status.Phase)
+		}
+	}
 }
 
 func states(cr *v1alpha1.OnecloudCluster) string {

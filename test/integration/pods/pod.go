@@ -63,9 +63,7 @@ func (p *pod) run(ctx context.Context) {
 		p.containers = append(p.containers, newContainer(c, false))
 	}
 	p.mu.Unlock()
-	if _, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Create(ctx, p.object, metav1.CreateOptions{}); err != nil {
-		p.w.k.note(fmt.Errorf("creating Pod %q: %w", p.name, err))
-	}
+	p.create(context.WithoutCancel(ctx))
 	defer p.remove(context.WithoutCancel(ctx))
 	p.report(ctx)
 	mounts, ok := p.prepare(ctx)
@@ -211,8 +209,19 @@ func (p *pod) kill() {
 	})
 }
 
+// requestTimeout is for what has to come to its end although the pod's own has come: a Pod object that nobody knows of stays for good.
+const requestTimeout = time.Minute
+
+func (p *pod) create(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Create(ctx, p.object, metav1.CreateOptions{}); err != nil {
+		p.w.k.note(fmt.Errorf("creating Pod %q: %w", p.name, err))
+	}
+}
+
 func (p *pod) remove(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -7,9 +7,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,7 +56,12 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	k := pods.Require(t, pods.Options{Config: cluster.Config(harness.Admin), Namespace: namespace, Node: "node1", Program: program, Dir: dir})
+	config, late := cluster.Config(harness.Admin), &late{asked: make(chan struct{}), goOn: make(chan struct{}), made: make(chan struct{})}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		late.next = next
+		return late
+	})
+	k := pods.Require(t, pods.Options{Config: config, Namespace: namespace, Node: "node1", Program: program, Dir: dir})
 	s := scene{t: t, client: client, k: k}
 	ca := s.objects(db)
 
@@ -91,12 +98,22 @@ func TestPods(t *testing.T) {
 		t.Errorf("something runs for it: %d", got)
 	}
 
-	if err := client.AppsV1().Deployments(namespace).Delete(t.Context(), "default-keystone", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete("default-keystone")
 	s.eventually("its pod is gone", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=default-keystone"})
 		return err == nil && len(list.Items) == 0 && len(processes(t, program, dir)) == 0, err
+	})
+
+	late.armed.Store(true)
+	s.create(deployment("default-late", other().Spec.Template.Spec.Containers[0]))
+	<-late.asked
+	s.delete("default-late")
+	time.Sleep(500 * time.Millisecond) // by then it knows: nothing outside tells
+	close(late.goOn)
+	<-late.made
+	s.eventually("a pod that was made after its Deployment had gone is gone", func(ctx context.Context) (bool, error) {
+		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=default-late"})
+		return err == nil && len(list.Items) == 0, err
 	})
 
 	if err := k.Close(); err != nil {
@@ -173,6 +190,13 @@ sql_connection: mysql+pymysql://root:%s@%s/keystone?charset=utf8&parseTime=true&
 func (s scene) create(d *appsv1.Deployment) {
 	s.t.Helper()
 	if _, err := s.client.AppsV1().Deployments(namespace).Create(s.t.Context(), d, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s scene) delete(name string) {
+	s.t.Helper()
+	if err := s.client.AppsV1().Deployments(namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -302,4 +326,35 @@ func mounts(t *testing.T, dir string) string {
 		}
 	}
 	return ""
+}
+
+// late makes one Pod late, whether somebody still waits for the answer or not.
+type late struct {
+	next              http.RoundTripper
+	armed             atomic.Bool
+	asked, goOn, made chan struct{}
+}
+
+func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || !l.armed.CompareAndSwap(true, false) {
+		return l.next.RoundTrip(r)
+	}
+	type answer struct {
+		*http.Response
+		error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		<-l.goOn
+		response, err := l.next.RoundTrip(r.Clone(context.WithoutCancel(r.Context())))
+		close(l.made)
+		answered <- answer{response, err}
+	}()
+	close(l.asked)
+	select {
+	case a := <-answered:
+		return a.Response, a.error
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }
