@@ -95,6 +95,7 @@ const (
 // WorkloadStatus is what older tools read of a component: status.<key>.imageStatus and status.<key>.phase.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
+// +structType=atomic
 type WorkloadStatus struct {
 	Phase       string       `json:"phase,omitempty"`
 	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
@@ -125,11 +126,13 @@ type OnecloudClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// +listType=map
-	// +listMapKey=name
+	// Atomic, as the effects: one owner writes it as a whole, and who owns which field of fifty components is 9 KB in every object and work
+	// for the API server with every write.
+	// +listType=atomic
 	Components   []ComponentStatus  `json:"components,omitempty"`
 	Certificates CertificatesStatus `json:"certificates,omitzero"`
 	// What was done outside Kubernetes: the hash of each effect by its key.
+	// +mapType=atomic
 	Effects map[string]string `json:"effects,omitempty"`
 
 	// What must not change in the spec, as it was when it was last carried out, by field.
