@@ -122,7 +122,9 @@ func (i *instruments) cloud(cr *v1alpha1.OnecloudCluster) {
 	for _, c := range cr.Status.Components {
 		i.one(i.state, cr, c.Name, string(c.State))
 		if c.State == v1alpha1.Disabled {
-			i.pods.DeletePartialMatch(prometheus.Labels{"namespace": cr.Namespace, "cluster": cr.Name, "component": c.Name})
+			for _, which := range []string{"wanted", "ready"} { // a match of some labels would look at every series, in every pass
+				i.pods.DeleteLabelValues(cr.Namespace, cr.Name, c.Name, which)
+			}
 			continue
 		}
 		i.pods.WithLabelValues(cr.Namespace, cr.Name, c.Name, "wanted").Set(float64(c.Replicas))

@@ -150,6 +150,9 @@ func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
 
 // redact takes the secrets of the cloud out of what errors and logs of services say.
 func (p *pass) redact(s string) string {
+	if s == "" {
+		return s
+	}
 	const short = 6 // shorter ones would blacken ordinary words
 	for _, secret := range p.creds {
 		if len(secret) < short {
