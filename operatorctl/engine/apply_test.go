@@ -256,6 +256,7 @@ func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
 		long, done := outlasting(t.Context())
 		defer done()
 		time.Sleep(writeTimeout)
+		synctest.Wait()
 		if !errors.Is(long.Err(), context.DeadlineExceeded) {
 			t.Errorf("a write that nobody stops: %v", long.Err())
 		}
