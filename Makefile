@@ -67,7 +67,7 @@ integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
 	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 20m ./test/integration/...
 
 .PHONY: sweep
-sweep: ## Kill the operator at every side effect, and the long faults (half an hour)
+sweep: ## Kill the operator at every side effect, and the long faults (half an hour or more)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
 
 .PHONY: e2e
