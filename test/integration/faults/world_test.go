@@ -44,6 +44,7 @@ var small = []string{"keystone", "region", "glance", "yunionconf", "web", "etcd"
 
 // world is a cluster, a database server and the services of one cloud; tests use it one after another.
 type world struct {
+	dir      string
 	cluster  *harness.Cluster
 	kubelet  *harness.Kubelet
 	db       *mariadb.Server
@@ -97,18 +98,17 @@ func newWorld(ctx context.Context) (w *world, err error) {
 			err = errors.Join(err, w.close())
 		}
 	}()
-	dir, err := os.MkdirTemp("", "ocadm-faults-")
-	if err != nil {
+	if w.dir, err = os.MkdirTemp("", "ocadm-faults-"); err != nil {
 		return w, err
 	}
-	if w.db, err = mariadb.Start(ctx, dir, mariadb.Options{}); err != nil {
+	if w.db, err = mariadb.Start(ctx, w.dir, mariadb.Options{}); err != nil {
 		return w, err
 	}
 	if w.root, err = mysql.Open(ctx, mysql.Config{Host: w.db.Host, Port: w.db.Port, User: "root", Password: w.db.RootPassword}); err != nil {
 		return w, err
 	}
 	// Nobody is there who would take away the finalizers of claims.
-	if w.cluster, err = harness.Start(ctx, harness.Options{Dir: dir, APIServerArgs: []string{
+	if w.cluster, err = harness.Start(ctx, harness.Options{Dir: w.dir, APIServerArgs: []string{
 		"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}}); err != nil {
 		return w, err
 	}
@@ -142,6 +142,9 @@ func (w *world) close() error {
 	}
 	if w.db != nil {
 		errs = append(errs, w.db.Close())
+	}
+	if w.dir != "" {
+		errs = append(errs, os.RemoveAll(w.dir))
 	}
 	return errors.Join(errs...)
 }
