@@ -257,13 +257,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 // outlasting is a context that ends lastWord after ctx does, and after writeTimeout at the latest.
 func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-own.Done():
-		case <-time.After(lastWord):
-			cancel()
-		}
-	})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWord, cancel) })
 	return own, func() {
 		stop()
 		cancel()
