@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -49,9 +50,12 @@ type Facts struct {
 
 // OS is what /etc/os-release says.
 type OS struct {
-	ID      string `json:"id"`
-	Version string `json:"version"`
-	Name    string `json:"name"`
+	ID      string   `json:"id"` // in lower case
+	Like    []string `json:"like,omitempty"`
+	Version string   `json:"version"`
+	Name    string   `json:"name"`
+	// Managers are the programs of package managers on the machine.
+	Managers []string `json:"managers,omitempty"`
 }
 
 // Interface is a network interface that is up, or could be.
@@ -73,7 +77,7 @@ type Program struct {
 func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), UID: os.Geteuid(),
-		OS:       osRelease(text(files, "/etc/os-release")),
+		OS:       osRelease(cmp.Or(text(files, "/etc/os-release"), text(files, "/usr/lib/os-release"))),
 		Kernel:   strings.TrimSpace(text(files, "/proc/sys/kernel/osrelease")),
 		Hostname: strings.TrimSpace(text(files, "/proc/sys/kernel/hostname")),
 		Memory:   memory(text(files, "/proc/meminfo")),
@@ -90,6 +94,11 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	for _, s := range []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock", "/run/docker.sock"} {
 		if files.Exists(s) {
 			f.Runtimes = append(f.Runtimes, s)
+		}
+	}
+	for _, m := range packageManagers() {
+		if files.Exists("/usr/bin/" + m.program) {
+			f.OS.Managers = append(f.OS.Managers, m.program)
 		}
 	}
 	for _, name := range []string{"containerd", "ctr", "runc", "kubelet", "kubectl"} {
@@ -122,13 +131,10 @@ func osRelease(s string) OS {
 	m := map[string]string{}
 	for line := range strings.Lines(s) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			if u, err := strconv.Unquote(v); err == nil {
-				v = u
-			}
-			m[k] = v
+			m[k] = strings.Trim(v, `"'`)
 		}
 	}
-	return OS{ID: m["ID"], Version: m["VERSION_ID"], Name: m["PRETTY_NAME"]}
+	return OS{ID: strings.ToLower(m["ID"]), Like: strings.Fields(strings.ToLower(m["ID_LIKE"])), Version: m["VERSION_ID"], Name: m["PRETTY_NAME"]}
 }
 
 func memory(meminfo string) uint64 {

@@ -170,7 +170,7 @@ func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		if _, err := h.Exec.Run(ctx, exec.Command{Path: "modprobe", Args: []string{m.name}}); err != nil {
 			if m.needed && !m.present(h) {
 				return finding.Errorf(CodeKernelFeature, "the kernel lacks "+m.name,
-					"install a kernel that has it (on Debian: apt install linux-image-amd64) and reboot", "%w", err)
+					h.Facts.OS.InstallKernelModules(h.Facts.Kernel)+", or boot a kernel that has it", "%w", err)
 			}
 			continue // built in, or not needed by everybody
 		}

@@ -124,11 +124,11 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe"); len(l) > 0 {
 		out = append(out, failure("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
-			"apt-get install mount iproute2 systemd kmod (or what your system calls them)"))
+			m.h.Facts.OS.Install(l...)))
 	}
 	if l := lacks("iptables", "ethtool"); len(l) > 0 {
 		out = append(out, warning("OCA-1015", "Programs are missing", "host ports of pods need iptables; other things may need "+strings.Join(l, ", "),
-			"apt-get install "+strings.Join(l, " ")))
+			m.h.Facts.OS.Install(l...)))
 	}
 	return out
 }
@@ -182,7 +182,7 @@ func checkClock(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{warning("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
-		"timedatectl set-ntp true, or install chrony")}
+		"timedatectl set-ntp true, or: "+m.h.Facts.OS.Install("chronyd"))}
 }
 
 // feature is something that the kernel must have, built in or as a module.
@@ -215,7 +215,7 @@ func checkKernel(_ context.Context, m *machine) []finding.Finding {
 			continue
 		}
 		out = append(out, failure("OCA-1013", "The kernel lacks "+f.module, fmt.Sprintf("%s needs it (%s)", f.why, f.option),
-			fmt.Sprintf("modprobe %s; if that fails, install the modules of kernel %s, or another kernel", f.module, release)))
+			fmt.Sprintf("modprobe %s; if that fails: %s", f.module, m.h.Facts.OS.InstallKernelModules(release))))
 	}
 	return out
 }

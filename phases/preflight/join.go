@@ -36,7 +36,7 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if s := d.Skew.Abs(); s > maxSkew {
 		return []finding.Finding{warning("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),
-			"timedatectl set-ntp true on both, or install chrony")}
+			"timedatectl set-ntp true on both, or: "+m.h.Facts.OS.Install("chronyd"))}
 	}
 	return nil
 }

@@ -146,6 +146,12 @@ func TestFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"OCA-1014"}, "calls ip"},
+		"program missing on Rocky": {func(t *testing.T, m *machine) {
+			m.h.Facts.OS = host.OS{ID: "rocky", Like: []string{"rhel"}, Managers: []string{"dnf"}}
+			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-1014"}, "dnf install -y iproute\n"},
 		"small disk": {func(_ *testing.T, m *machine) {
 			m.disk = func(p string) (uint64, uint64, error) {
 				if p == "/var/lib/etcd" {

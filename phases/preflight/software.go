@@ -142,5 +142,5 @@ func checkContainerd(_ context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{failure("OCA-3001", "The installed containerd is too old",
 		fmt.Sprintf("%s is %s, and Kubernetes 1.36 needs %s", p.Path, p.Version, oldestContainerd),
-		"remove it, and ocadm installs its own: apt-get remove containerd containerd.io")}
+		"remove it, and ocadm installs its own: "+m.h.Facts.OS.Uninstall("containerd"))}
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Distribution families. Members of a family name their packages alike.
+const (
+	debian = "debian"
+	redhat = "redhat"
+	suse   = "suse"
+	arch   = "arch"
+)
+
+// distributions gives the family of each ID in /etc/os-release. Kylin and UOS exist in both a Debian and a Red Hat edition under one ID:
+// ID_LIKE or the package manager on the machine decides there.
+func distributions() map[string]string {
+	return map[string]string{
+		"debian": debian, "ubuntu": debian, "linuxmint": debian, "raspbian": debian, "deepin": debian,
+		"rhel": redhat, "centos": redhat, "rocky": redhat, "almalinux": redhat, "fedora": redhat, "ol": redhat, "amzn": redhat,
+		"openeuler": redhat, "anolis": redhat, "alinux": redhat, "opencloudos": redhat, "tencentos": redhat, "hce": redhat,
+		"suse": suse, "opensuse": suse, "opensuse-leap": suse, "opensuse-tumbleweed": suse, "sles": suse, "sled": suse, "sle-micro": suse,
+		"arch": arch, "manjaro": arch,
+	}
+}
+
+// packageManager is how a family installs and removes packages.
+type packageManager struct {
+	family, program, install, remove string
+}
+
+// packageManagers in the order of preference: dnf before yum, of which it is the successor.
+func packageManagers() []packageManager {
+	return []packageManager{
+		{debian, "apt-get", "apt-get install -y", "apt-get remove -y"},
+		{redhat, "dnf", "dnf install -y", "dnf remove -y"},
+		{redhat, "yum", "yum install -y", "yum remove -y"},
+		{suse, "zypper", "zypper install -y", "zypper remove -y"},
+		{arch, "pacman", "pacman -S --noconfirm", "pacman -R --noconfirm"},
+	}
+}
+
+// packageNames is the package that holds a program (or does a job), by family. A family that is not listed uses the key itself.
+func packageNames() map[string]map[string]string {
+	return map[string]map[string]string{
+		"chronyd":           {debian: "chrony", redhat: "chrony", suse: "chrony", arch: "chrony"},
+		"conntrack":         {redhat: "conntrack-tools", suse: "conntrack-tools", arch: "conntrack-tools"},
+		"containerd":        {debian: "containerd containerd.io", redhat: "containerd containerd.io"},
+		"ip":                {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
+		"ip6tables":         {debian: "iptables", redhat: "iptables", suse: "iptables", arch: "iptables"},
+		"modprobe":          {debian: "kmod", redhat: "kmod", suse: "kmod", arch: "kmod"},
+		"mount":             {redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"nft":               {debian: "nftables", redhat: "nftables", suse: "nftables", arch: "nftables"},
+		"openvswitch":       {debian: "openvswitch-switch"},
+		"ovs-vsctl":         {debian: "openvswitch-switch", redhat: "openvswitch", suse: "openvswitch", arch: "openvswitch"},
+		"python3":           {arch: "python"},
+		"qemu-img":          {debian: "qemu-utils"},
+		"semanage":          {debian: "policycoreutils-python-utils", redhat: "policycoreutils-python-utils", suse: "policycoreutils-python-utils"},
+		"ss":                {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
+		"systemctl":         {debian: "systemd", redhat: "systemd", suse: "systemd", arch: "systemd"},
+		"umount":            {debian: "mount", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"container-selinux": {},
+	}
+}
+
+// Family is the group of distributions whose package names apply: debian, redhat, suse, arch, or "" when it is not known.
+func (o OS) Family() string {
+	for _, id := range append([]string{o.ID}, o.Like...) {
+		if f := distributions()[id]; f != "" {
+			return f
+		}
+	}
+	for _, m := range packageManagers() {
+		if slices.Contains(o.Managers, m.program) {
+			return m.family
+		}
+	}
+	return ""
+}
+
+// manager is the package manager of the family; one that is on the machine is preferred.
+func (o OS) manager() (packageManager, bool) {
+	var first packageManager
+	for _, m := range packageManagers() {
+		if m.family != o.Family() {
+			continue
+		}
+		if slices.Contains(o.Managers, m.program) {
+			return m, true
+		}
+		first = cmp.Or(first, m)
+	}
+	return first, first.program != ""
+}
+
+// Packages are the packages that hold these programs on this distribution, each once. A program that is not in the table is taken for
+// the name of its package.
+func (o OS) Packages(programs ...string) []string {
+	var out []string
+	for _, p := range programs {
+		for _, name := range strings.Fields(cmp.Or(packageNames()[p][o.Family()], p)) {
+			if !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// Install is the command that installs these programs on this distribution; on an unknown one, a sentence that names the programs.
+func (o OS) Install(programs ...string) string {
+	m, ok := o.manager()
+	if !ok {
+		return "install the packages that provide: " + strings.Join(programs, ", ")
+	}
+	return m.install + " " + strings.Join(o.Packages(programs...), " ")
+}
+
+// Uninstall is the command that removes the packages of these programs.
+func (o OS) Uninstall(programs ...string) string {
+	m, ok := o.manager()
+	if !ok {
+		return "remove the packages that provide: " + strings.Join(programs, ", ")
+	}
+	return m.remove + " " + strings.Join(o.Packages(programs...), " ")
+}
+
+// InstallKernelModules is the command that installs the modules of the running kernel. release is what "uname -r" prints.
+func (o OS) InstallKernelModules(release string) string {
+	name := ""
+	switch o.Family() {
+	case debian:
+		name = "linux-image-" + release
+		if o.ID == "ubuntu" || slices.Contains(o.Like, "ubuntu") {
+			name = "linux-modules-extra-" + release
+		}
+	case redhat:
+		switch {
+		case strings.Contains(release, "uek"):
+			name = "kernel-uek-modules-" + release
+		case slices.Contains([]string{"openeuler", "kylin", "uos", "hce"}, o.ID): // all modules are in one package there
+			name = "kernel-" + release
+		default:
+			name = "kernel-modules-" + release
+		}
+	case suse:
+		name = "kernel-default"
+	case arch:
+		name = "linux"
+	}
+	m, ok := o.manager()
+	if !ok {
+		return "install the modules of kernel " + release
+	}
+	return m.install + " " + name
+}
