@@ -67,7 +67,7 @@ func newConfigValidate(a *app) *cobra.Command {
 				return err
 			}
 			run := host.ReadOnly(exec.Machine{})
-			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run)) // no root needed: nothing of ocadm's own is read
+			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run), "") // no root needed: nothing of ocadm's own is read
 			if err := config.Validate(cfg, which); err != nil {
 				return err
 			}

@@ -157,7 +157,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if command == config.ForReset {
 		asRegistered(cfg, kubernetes.RegisteredAs(h))
 	}
-	complete(cfg, h.Facts)
+	complete(cfg, h.Facts, kubernetes.EarlierProxyMode(h))
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	return h, nil
 }
 
-func complete(cfg *config.Config, facts host.Facts) {
-	m := config.Machine{Hostname: facts.Hostname}
+func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
+	m := config.Machine{Hostname: facts.Hostname, ProxyMode: kubernetes.AutoProxyMode(facts.Kernel, earlierProxyMode)}
 	if facts.Address.IsValid() {
 		m.Address = facts.Address.String()
 	}

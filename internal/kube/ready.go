@@ -38,6 +38,31 @@ func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	return false, fmt.Sprintf("%T cannot be judged", obj)
 }
 
+// ReadyOn judges the pod of a DaemonSet on one node instead of the whole DaemonSet.
+func ReadyOn(node string) func(obj client.Object, pods []corev1.Pod) (bool, string) {
+	return func(obj client.Object, pods []corev1.Pod) (bool, string) {
+		d, ok := obj.(*appsv1.DaemonSet)
+		if !ok {
+			return Ready(obj, pods)
+		}
+		sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err != nil {
+			return false, err.Error()
+		}
+		why := "it has no pod on node " + node
+		for _, p := range pods {
+			if p.Spec.NodeName != node || p.DeletionTimestamp != nil || !sel.Matches(labels.Set(p.Labels)) {
+				continue
+			}
+			if why = PodTrouble(&p); why == "" {
+				return true, ""
+			}
+			why = "pod " + p.Name + ": " + why
+		}
+		return false, why
+	}
+}
+
 func deployment(d *appsv1.Deployment) (bool, string) {
 	want := int32(1)
 	if d.Spec.Replicas != nil {

@@ -41,6 +41,15 @@ func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why fu
 // WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and
 // looks at its pods to tell why it is not.
 func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
+	return waitReady(ctx, c, obj, Ready, report)
+}
+
+// WaitReadyOn watches the pod of a DaemonSet on one node until it is ready.
+func WaitReadyOn(ctx context.Context, c client.WithWatch, obj *appsv1.DaemonSet, node string, report func(why string)) error {
+	return waitReady(ctx, c, obj, ReadyOn(node), report)
+}
+
+func waitReady(ctx context.Context, c client.WithWatch, obj client.Object, judge func(client.Object, []corev1.Pod) (bool, string), report func(string)) error {
 	typed, err := typedLike(c, obj)
 	if err != nil {
 		return err
@@ -53,7 +62,7 @@ func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, repor
 	default:
 		return fmt.Errorf("waiting for a %T is not known how to", typed)
 	}
-	return waitFor(ctx, c, typed, pods, Ready, report)
+	return waitFor(ctx, c, typed, pods, judge, report)
 }
 
 // typedLike gives an object of the Go type for the kind of obj, with its name.

@@ -13,13 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func plainConfig() *config.Config {
@@ -236,11 +240,15 @@ func TestSkip(t *testing.T) {
 			t.Errorf("%s: %q, %q", a.Name, a.Skip(plainConfig()), a.Skip(c))
 		}
 	}
-	if n := len(targets(c)); n != 0 {
-		t.Errorf("%d things are waited for where nothing was wanted", n)
+	if n := len(targets(&host.Host{Config: c})); n != 1 {
+		t.Errorf("%d things are waited for where nothing was wanted, want kube-proxy", n)
 	}
-	if n := len(targets(plainConfig())); n != 6 {
-		t.Errorf("%d things are waited for, want node, DNS and four addons", n)
+	if n := len(targets(&host.Host{Config: plainConfig()})); n != 7 {
+		t.Errorf("%d things are waited for, want kube-proxy, node, DNS and four addons", n)
+	}
+	c.Run.SkipPhases = []string{"addon/kube-proxy"}
+	if n := len(targets(&host.Host{Config: c})); n != 0 {
+		t.Errorf("%d things are waited for where kube-proxy is left out, too", n)
 	}
 }
 
@@ -279,5 +287,44 @@ func TestFlannelNetworks(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", pods, d)
 			}
 		}
+	}
+}
+
+// kube-proxy of another node does not count, and one that keeps ending is explained with the line that its log ends with.
+func TestKubeProxyThatKeepsEnding(t *testing.T) {
+	labels := map[string]string{"k8s-app": "kube-proxy"}
+	ds := &appsv1.DaemonSet{ObjectMeta: named("kube-system", "kube-proxy"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}}
+	pod := func(name, node string, status corev1.PodStatus) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Labels: labels}, Spec: corev1.PodSpec{NodeName: node}, Status: status}
+	}
+	good := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	bad := corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "kube-proxy", RestartCount: 5, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}},
+	}}}
+	h, err := host.Fake(t.Context(), t.TempDir(), plainConfig(), &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod("kube-proxy-a", "node1", good), pod("kube-proxy-b", "node2", bad)).Build()
+	if !kubeProxy(h).ready(t.Context(), c) {
+		t.Error("kube-proxy of node1 is ready, and that of node2 is none of its business")
+	}
+	c = fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod("kube-proxy-a", "node1", bad), pod("kube-proxy-b", "node2", good)).Build()
+	log := "/var/log/pods/kube-system_kube-proxy-a_0b1c/kube-proxy/5.log"
+	line := `2026-11-22T07:01:00.2Z stderr F E1122 07:01:00.200000 1 run.go:72] "command failed" err="kube-proxy in nftables mode requires kernel 5.13 or later"`
+	if err := h.Files.WriteFile(log, []byte(line+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if kubeProxy(h).ready(t.Context(), c) {
+		t.Error("it is not ready")
+	}
+	err = notReady(kubeProxy(h), kubeProxy(h).wait(t.Context(), c, func(string) {}))
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-5002" || !strings.Contains(l[0].Cause, "requires kernel 5.13 or later") {
+		t.Errorf("got %v", err)
 	}
 }

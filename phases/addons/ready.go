@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/workflow"
 )
 
@@ -27,7 +27,7 @@ const readyTimeout = 15 * time.Minute
 func Ready() host.Phase {
 	return host.Phase{
 		Name: "ready", Short: "Wait until the node, DNS and the addons are ready",
-		Long: "Waits for this node, CoreDNS, the pod network, storage, web access and the embedded database, and says why what is missing is missing.\n" +
+		Long: "Waits for this node, its kube-proxy, CoreDNS, the pod network, storage, web access and the embedded database, and says why what is missing is missing.\n" +
 			"The node and DNS are not waited for with --cni none.",
 		Timeout: readyTimeout,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
@@ -37,7 +37,7 @@ func Ready() host.Phase {
 			if err != nil {
 				return false, nil // nobody answers yet: nothing is ready
 			}
-			return readyNow(ctx, c, targets(h.Config)), nil
+			return !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) }), nil
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -45,7 +45,7 @@ func Ready() host.Phase {
 			if err != nil {
 				return err
 			}
-			return waitAll(ctx, c, targets(h.Config), r)
+			return waitAll(ctx, c, targets(h), r)
 		},
 	}
 }
@@ -54,14 +54,81 @@ func Ready() host.Phase {
 type target struct {
 	what string
 	obj  client.Object
+	// on is the node whose pod of a DaemonSet is waited for; empty: all of them.
+	on string
+	// failure reads from this machine why the target's container ends, and how often it did; nil for targets without one.
+	failure func() (line string, restarts int)
+}
+
+// ready judges the target as it is now.
+func (t target) ready(ctx context.Context, c client.Client) bool {
+	if err := c.Get(ctx, client.ObjectKeyFromObject(t.obj), t.obj); err != nil {
+		return false
+	}
+	if t.on == "" {
+		ok, _ := kube.Ready(t.obj, nil)
+		return ok
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(t.obj.GetNamespace())); err != nil {
+		return false
+	}
+	ok, _ := kube.ReadyOn(t.on)(t.obj, pods.Items)
+	return ok
+}
+
+// wait waits until the target is ready.
+func (t target) wait(ctx context.Context, c client.WithWatch, report func(string)) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	last := ""
+	say := func(why string) {
+		if t.failure != nil {
+			if line, restarts := t.failure(); line != "" {
+				why += ": " + line
+				if restarts >= manyRestarts {
+					giveUp(errKeepsEnding)
+				}
+			}
+		}
+		last = why
+		report(why)
+	}
+	var err error
+	if d, ok := t.obj.(*appsv1.DaemonSet); ok && t.on != "" {
+		err = kube.WaitReadyOn(ctx, c, d, t.on, say)
+	} else {
+		err = kube.WaitReady(ctx, c, t.obj, say)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errKeepsEnding) {
+		return &wait.Error{What: t.what, Why: last, Err: errKeepsEnding}
+	}
+	return err
+}
+
+// manyRestarts is how often a container may end before waiting for it is given up.
+const manyRestarts = 5
+
+var errKeepsEnding = errors.New("its container keeps ending")
+
+// kubeProxy waits for kube-proxy of this node: without it no service has an address, cluster DNS and the API server included.
+func kubeProxy(h *host.Host) target {
+	return target{
+		what: "kube-proxy", on: h.Config.Node.Name, obj: &appsv1.DaemonSet{ObjectMeta: named("kube-system", "kube-proxy")},
+		failure: func() (string, int) { return kubernetes.Failure(h, "kube-system_kube-proxy-*", "kube-proxy") },
+	}
 }
 
 // targets are what a configuration has to wait for.
-func targets(c *config.Config) []target {
+func targets(h *host.Host) []target {
+	c := h.Config
 	var out []target
+	if !slices.Contains(c.Run.SkipPhases, "addon") && !slices.Contains(c.Run.SkipPhases, "addon/kube-proxy") {
+		out = append(out, kubeProxy(h))
+	}
 	if c.Addons.CNI != "none" {
 		dns := &appsv1.Deployment{ObjectMeta: named("kube-system", "coredns")}
-		out = append(out, target{"node " + c.Node.Name, &corev1.Node{ObjectMeta: named("", c.Node.Name)}}, target{"DNS", dns})
+		out = append(out, target{what: "node " + c.Node.Name, obj: &corev1.Node{ObjectMeta: named("", c.Node.Name)}}, target{what: "DNS", obj: dns})
 	}
 	for _, a := range All() {
 		if a.Skip(c) != "" || slices.Contains(c.Run.SkipPhases, a.Name) {
@@ -71,29 +138,17 @@ func targets(c *config.Config) []target {
 			if o.GetNamespace() == "" {
 				o.SetNamespace(c.Cloud.Namespace)
 			}
-			out = append(out, target{a.Name, o})
+			out = append(out, target{what: a.Name, obj: o})
 		}
 	}
 	return out
-}
-
-func readyNow(ctx context.Context, c client.Client, all []target) bool {
-	for _, t := range all {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(t.obj), t.obj); err != nil {
-			return false
-		}
-		if ok, _ := kube.Ready(t.obj, nil); !ok {
-			return false
-		}
-	}
-	return true
 }
 
 func waitAll(ctx context.Context, c client.WithWatch, all []target, r workflow.Reporter) error {
 	waits := make([]wait.Wait, len(all))
 	for i, t := range all {
 		waits[i] = wait.Wait{What: t.what, Run: func(ctx context.Context, report func(string)) error {
-			if err := kube.WaitReady(ctx, c, t.obj, report); err != nil {
+			if err := t.wait(ctx, c, report); err != nil {
 				return notReady(t, err)
 			}
 			return nil
@@ -113,6 +168,12 @@ func waitAll(ctx context.Context, c client.WithWatch, all []target, r workflow.R
 }
 
 func notReady(t target, err error) error {
+	if errors.Is(err, errKeepsEnding) {
+		return finding.Finding{
+			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps ending", Cause: wait.Why(err),
+			Remedy: "correct the cause and run the same command again: it goes on from here", Err: err,
+		}
+	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

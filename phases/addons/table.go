@@ -29,7 +29,7 @@ func flannel() Addon {
 			}
 			return map[string]any{
 				"Image": image["flannel"], "PluginImage": image["flannel-cni-plugin"],
-				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode == "nftables",
+				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode != config.ProxyIPTables,
 			}, err
 		},
 		Images: []string{"flannel", "flannel-cni-plugin"},

@@ -37,7 +37,7 @@ type Cluster struct {
 	APIServerCertExtraSANs    []string      `json:"apiserverCertExtraSANs"`    // --apiserver-cert-extra-sans
 	KubernetesImageRepository string        `json:"kubernetesImageRepository"` // --kubernetes-image-repository; default registry.k8s.io, or imageRepository when that was set
 	FeatureGates              string        `json:"featureGates"`              // --feature-gates
-	ProxyMode                 string        `json:"proxyMode"`                 // --proxy-mode nftables|iptables
+	ProxyMode                 string        `json:"proxyMode"`                 // --proxy-mode auto|nftables|iptables
 	Token                     string        `json:"token"`                     // --token
 	TokenTTL                  time.Duration `json:"tokenTTL"`                  // --token-ttl
 	// ImageRepository, when set, is where every image comes from: Kubernetes, addons, operator, services. --image-repository

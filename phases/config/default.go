@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -15,6 +16,13 @@ import (
 const (
 	DefaultImageRepository           = "registry.cn-beijing.aliyuncs.com/yunionio"
 	DefaultKubernetesImageRepository = "registry.k8s.io"
+)
+
+// The modes of kube-proxy. ProxyAuto becomes one of the others in Complete.
+const (
+	ProxyAuto     = "auto"
+	ProxyNFTables = "nftables"
+	ProxyIPTables = "iptables"
 )
 
 // DefaultPort is the port of the API server.
@@ -31,7 +39,7 @@ func Default() Config {
 			ServiceCIDR:       "10.96.0.0/12",
 			ServiceDNSDomain:  "cluster.local",
 			NodeCIDRMaskSize:  24,
-			ProxyMode:         "nftables",
+			ProxyMode:         ProxyAuto,
 			TokenTTL:          24 * time.Hour,
 		},
 		Node: Node{BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
@@ -53,6 +61,8 @@ type Machine struct {
 	Hostname string
 	// Address is the source address of the default route.
 	Address string
+	// ProxyMode is the mode of kube-proxy that suits its kernel; empty means nftables.
+	ProxyMode string
 }
 
 // Complete fills in what follows from the machine and from other settings, and writes addresses in one way. It is called once, before
@@ -74,6 +84,9 @@ func Complete(c *Config, m Machine) {
 		if c.Cluster.ImageRepository != "" {
 			c.Cluster.KubernetesImageRepository = c.Cluster.ImageRepository
 		}
+	}
+	if c.Cluster.ProxyMode == ProxyAuto {
+		c.Cluster.ProxyMode = cmp.Or(m.ProxyMode, ProxyNFTables)
 	}
 	c.Cluster.ImageRepository = strings.TrimSuffix(c.Cluster.ImageRepository, "/")
 	if host, port, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, c.Node.BindPort); err == nil && host != "" {

@@ -219,7 +219,7 @@ func (v *validation) cluster() {
 	if c.KubernetesImageRepository != c.ImageRepository {
 		v.repository("cluster.kubernetesImageRepository", c.KubernetesImageRepository)
 	}
-	v.choice("cluster.proxyMode", "nftables", "iptables")
+	v.choice("cluster.proxyMode", ProxyAuto, ProxyNFTables, ProxyIPTables)
 	if c.TokenTTL < 0 {
 		v.add("cluster.tokenTTL", "it is negative")
 	}

@@ -113,6 +113,10 @@ func podEvidence(h *host.Host, component string) []string {
 	if file == "" {
 		return []string{component + ": it has written no log: its container never started"}
 	}
+	return last(component+": ", logMessages(h, file), podLines)
+}
+
+func logMessages(h *host.Host, file string) []string {
 	raw, err := h.Files.ReadFile(file)
 	if err != nil {
 		return nil
@@ -125,12 +129,28 @@ func podEvidence(h *host.Host, component string) []string {
 		}
 		lines = append(lines, message)
 	}
-	return last(component+": ", lines, podLines)
+	return lines
+}
+
+// Failure is the last error in the newest log of a container on this node ("" when there is none), and how often the container was
+// restarted. pod is a pattern: NAMESPACE_NAME.
+func Failure(h *host.Host, pod, container string) (line string, restarts int) {
+	file, restarts := newestLogOf(h, pod, container)
+	for _, l := range slices.Backward(logMessages(h, file)) {
+		if tellsError(l) {
+			return clip(klogHead.ReplaceAllString(l, "")), restarts
+		}
+	}
+	return "", restarts
 }
 
 // newestLog is the log of a static pod's last container, and how often the container was started again: the files are 0.log, 1.log …
 func newestLog(h *host.Host, component string) (file string, restarts int) {
-	files, err := h.Files.Glob(fmt.Sprintf("%s/kube-system_%s-%s_*/%s/*.log", podLogsDir, component, h.Config.Node.Name, component))
+	return newestLogOf(h, fmt.Sprintf("kube-system_%s-%s", component, h.Config.Node.Name), component)
+}
+
+func newestLogOf(h *host.Host, pod, container string) (file string, restarts int) {
+	files, err := h.Files.Glob(fmt.Sprintf("%s/%s_*/%s/*.log", podLogsDir, pod, container))
 	if err != nil {
 		return "", 0
 	}

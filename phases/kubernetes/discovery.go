@@ -42,6 +42,8 @@ type Discovered struct {
 	Cluster kubeadmv1beta4.ClusterConfiguration
 	// Skew is the cluster's clock minus ours.
 	Skew time.Duration
+	// ProxyMode is the mode of the cluster's kube-proxy; "" when it cannot be read.
+	ProxyMode string
 }
 
 // Discover asks the control plane who it is, with the token and the pins that join was given, and tells what is wrong with them. It
@@ -65,6 +67,7 @@ func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 	if err != nil {
 		return d, err
 	}
+	d.ProxyMode = clusterProxyMode(ctx, endpoint, ca, token.String())
 	return d, sameNameIsReady(ctx, endpoint, ca, token.String(), c.Node.Name)
 }
 

@@ -87,6 +87,9 @@ func discoveryPhase() host.Phase {
 			if n := skewNote(d.Skew); n != "" {
 				r.Info("warning%s", n)
 			}
+			if err := ProxyModeFits(h.Facts.Kernel, d.ProxyMode); err != nil {
+				return err
+			}
 			return versionFits(h.Config.Cluster.KubernetesVersion, d.Cluster.KubernetesVersion)
 		},
 	}

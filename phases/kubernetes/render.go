@@ -165,10 +165,17 @@ func kubeletConfiguration() kubeletv1beta1.KubeletConfiguration {
 func proxyConfiguration(c *config.Config) proxyv1alpha1.KubeProxyConfiguration {
 	return proxyv1alpha1.KubeProxyConfiguration{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
-		Mode:        proxyv1alpha1.ProxyMode(cmp.Or(c.Cluster.ProxyMode, "nftables")),
+		Mode:        proxyMode(c),
 		ClusterCIDR: c.Cluster.PodNetworkCIDR,
 		Conntrack:   proxyv1alpha1.KubeProxyConntrackConfiguration{MaxPerCore: c.Node.ConntrackMaxPerCore},
 	}
+}
+
+func proxyMode(c *config.Config) proxyv1alpha1.ProxyMode {
+	if c.Cluster.ProxyMode == config.ProxyIPTables {
+		return config.ProxyIPTables
+	}
+	return config.ProxyNFTables
 }
 
 func joinConfiguration(c *config.Config) kubeadmv1beta4.JoinConfiguration {

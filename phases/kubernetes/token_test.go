@@ -106,6 +106,7 @@ type controlPlane struct {
 	info       map[string]string
 	authorised bool
 	readyNode  string
+	proxy      string // the configuration of kube-proxy
 	date       time.Time
 }
 
@@ -121,6 +122,8 @@ func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 	case strings.HasSuffix(r.URL.Path, "/kubeadm-config"):
 		answer(corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: v1.36.3\n"}})
+	case c.proxy != "" && strings.HasSuffix(r.URL.Path, "/kube-system/configmaps/kube-proxy"):
+		answer(corev1.ConfigMap{Data: map[string]string{"config.conf": c.proxy}})
 	case c.readyNode != "" && strings.HasSuffix(r.URL.Path, "/nodes/"+c.readyNode):
 		answer(corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 	default:
@@ -163,6 +166,7 @@ func TestDiscover(t *testing.T) {
 		"malformed hash":    {controlPlane{info: good}, func(j *config.Join) { j.CACertHashes = []string{"md5:00"} }, "OCA-0303"},
 		"no hash":           {controlPlane{info: good}, func(j *config.Join) { j.CACertHashes = nil }, "OCA-0304"},
 		"no hash, accepted": {controlPlane{info: good, authorised: true}, func(j *config.Join) { j.CACertHashes, j.UnsafeSkipCAVerification = nil, true }, ""},
+		"nftables":          {controlPlane{info: good, authorised: true, proxy: "kind: KubeProxyConfiguration\nmode: nftables\n"}, nil, ""},
 		"nobody there":      {controlPlane{}, func(j *config.Join) { j.Endpoint = "127.0.0.1:1" }, "OCA-4101"},
 	}
 	for name, tt := range tests {
@@ -181,6 +185,9 @@ func TestDiscover(t *testing.T) {
 			if tt.code == "" {
 				if err != nil || string(d.CA) != ca.pem || d.Cluster.KubernetesVersion != "v1.36.3" {
 					t.Fatalf("discovered %+v, %v", d.Cluster, err)
+				}
+				if want := proxyModeIn([]byte(tt.cp.proxy)); d.ProxyMode != want {
+					t.Errorf("the mode of kube-proxy is %q, want %q", d.ProxyMode, want)
 				}
 				return
 			}

@@ -10,6 +10,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 func hostChecks() []Check {
@@ -21,7 +22,7 @@ func hostChecks() []Check {
 		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
 		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},
 		{Name: "Cgroups", Short: "cgroup v2 with the controllers that the kubelet needs", Codes: []string{"OCA-1011", "OCA-1012"}, run: checkCgroups},
-		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013"}, run: checkKernel},
+		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013", "OCA-1025"}, run: checkKernel},
 		{Name: "Tools", Short: "programs that the kubelet calls are installed", Codes: []string{"OCA-1014", "OCA-1015"}, run: checkTools},
 		{Name: "Disk", Short: "enough space for images, etcd and pods", Codes: []string{"OCA-1016", "OCA-1017"}, run: checkDisk},
 		{Name: "Clock", Short: "the clock is synchronised", Codes: []string{"OCA-1018"}, run: checkClock},
@@ -196,16 +197,30 @@ func features() []feature {
 		{module: "overlay", option: "CONFIG_OVERLAY_FS", why: "containerd"},
 		{module: "br_netfilter", option: "CONFIG_BRIDGE_NETFILTER", why: "traffic to services between pods of one node"},
 		{module: "vxlan", option: "CONFIG_VXLAN", why: "the pod network", applies: func(c *config.Config) bool { return c.Addons.CNI != "none" }},
-		{module: "nf_tables", option: "CONFIG_NF_TABLES", why: "kube-proxy", applies: func(c *config.Config) bool { return c.Cluster.ProxyMode != "iptables" }},
+		{module: "nf_tables", option: "CONFIG_NF_TABLES", why: "kube-proxy", applies: func(c *config.Config) bool { return c.Cluster.ProxyMode != config.ProxyIPTables }},
 		{module: "nf_conntrack", option: "CONFIG_NF_CONNTRACK", why: "kube-proxy"},
 	}
+}
+
+// oldKernel compares the kernel with the mode of kube-proxy. A worker has the mode of its cluster, which the check ControlPlane asks for.
+func (m *machine) oldKernel() []finding.Finding {
+	release := m.h.Facts.Kernel
+	if m.kind != Init || kubernetes.NFTablesKernel(release) {
+		return nil
+	}
+	cause := fmt.Sprintf("its kernel is %s, and the nftables mode of kube-proxy needs %s or later", release, kubernetes.OldestNFTablesKernel)
+	if m.h.Config.Cluster.ProxyMode == config.ProxyIPTables {
+		return []finding.Finding{warning("OCA-1025", "kube-proxy uses iptables on this cluster", cause, "for nftables, boot a newer kernel before ocadm init")}
+	}
+	return []finding.Finding{failure("OCA-1025", "The kernel of this machine is too old for kube-proxy in nftables mode", cause,
+		"leave out --proxy-mode, or give --proxy-mode "+config.ProxyIPTables+", or boot a newer kernel")}
 }
 
 func checkKernel(_ context.Context, m *machine) []finding.Finding {
 	release := m.h.Facts.Kernel
 	known := m.exists("/lib/modules/" + release + "/modules.dep")
 	options := m.read("/boot/config-" + release)
-	var out []finding.Finding
+	out := m.oldKernel()
 	for _, f := range features() {
 		if f.applies != nil && !f.applies(m.h.Config) || m.h.Facts.Features[f.module] || strings.Contains(options, f.option+"=y\n") {
 			continue

@@ -14,7 +14,7 @@ import (
 func joinChecks() []Check {
 	return []Check{{
 		Name: "ControlPlane", Short: "the control plane answers and takes the token", Timeout: 15 * time.Second,
-		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4111"},
+		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4111", "OCA-4112"},
 		Applies: func(k Kind, c *config.Config) bool {
 			return k == Join && c.Join.DiscoveryFile == ""
 		},
@@ -33,6 +33,9 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 		}
 		return []finding.Finding{failure("OCA-4107", "What the control plane says of itself cannot be used", err.Error(),
 			"on a control-plane node: ocadm token create --print-join-command")}
+	}
+	if err := kubernetes.ProxyModeFits(m.h.Facts.Kernel, d.ProxyMode); err != nil {
+		return finding.Of(err)
 	}
 	if s := d.Skew.Abs(); s > maxSkew {
 		return []finding.Finding{warning("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),

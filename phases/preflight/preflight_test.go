@@ -141,6 +141,18 @@ func TestFindings(t *testing.T) {
 			m.h.Facts.Features["nf_tables"] = false
 			put(t, m.h, "/boot/config-6.1.0", "# CONFIG_NF_TABLES is not set\n")
 		}, []string{"OCA-1013"}, "nf_tables"},
+		"kernel too old for the nftables that was chosen": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = "5.10.0-136.12.0.86.oe2203sp1.x86_64", "nftables"
+		}, []string{"OCA-1025"}, "give --proxy-mode iptables"},
+		"kernel too old, iptables": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = "4.18.0-553.el8_10.x86_64", "iptables"
+		}, []string{"w OCA-1025"}, "kube-proxy uses iptables"},
+		"kernel just new enough": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = "5.13.0-51-generic", "nftables"
+		}, nil, ""},
+		"a worker's own mode does not matter": {func(_ *testing.T, m *machine) {
+			m.kind, m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = Join, "5.10.0-30-amd64", "nftables"
+		}, nil, ""},
 		"program missing": {func(t *testing.T, m *machine) {
 			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
 				t.Fatal(err)

@@ -182,15 +182,17 @@ func drift(t *testing.T, c client.WithWatch, h *host.Host) {
 }
 
 func ready(t *testing.T, c client.WithWatch, h *host.Host) {
-	dns := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "kube-system", "name": "coredns"},
-		"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"a": "b"}}, "template": map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{"a": "b"}},
-			"spec":     map[string]any{"containers": []any{map[string]any{"name": "x", "image": "x"}}},
-		}},
-	}}
-	if _, err := kube.Apply(t.Context(), c, "test", dns); err != nil {
-		t.Fatal(err)
+	for kind, name := range map[string]string{"Deployment": "coredns", "DaemonSet": "kube-proxy"} {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": kind, "metadata": map[string]any{"namespace": "kube-system", "name": name},
+			"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"a": name}}, "template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"a": name}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "x", "image": "x"}}},
+			}},
+		}}
+		if _, err := kube.Apply(t.Context(), c, "test", o); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

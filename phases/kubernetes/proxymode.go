@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/kubernetes/pkg/util/kernel"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// OldestNFTablesKernel is the oldest kernel on which kube-proxy runs in nftables mode.
+const OldestNFTablesKernel = kernel.NFTablesKubeProxyKernelVersion
+
+// NFTablesKernel reports whether kube-proxy runs in nftables mode on a kernel of this release ("uname -r"). A release of an unknown form
+// is assumed to be new enough.
+func NFTablesKernel(release string) bool {
+	v, err := version.ParseGeneric(release)
+	return err != nil || v.AtLeast(version.MustParseGeneric(OldestNFTablesKernel))
+}
+
+// AutoProxyMode is the mode of kube-proxy where none was chosen: iptables on an old kernel, else that of an earlier init of this machine
+// ("" for none), else nftables.
+func AutoProxyMode(release, earlier string) string {
+	switch {
+	case !NFTablesKernel(release):
+		return config.ProxyIPTables
+	case earlier != "":
+		return earlier
+	}
+	return config.ProxyNFTables
+}
+
+// EarlierProxyMode is the mode that an earlier init of this machine chose; "" when there was none.
+func EarlierProxyMode(h *host.Host) string {
+	raw, _ := h.Files.ReadFile(ConfigFile) // without the file there was no init
+	for doc := range bytes.SplitSeq(raw, []byte("---\n")) {
+		if mode := proxyModeIn(doc); mode != "" {
+			return mode
+		}
+	}
+	return ""
+}
+
+// proxyModeIn reads the mode from a KubeProxyConfiguration. An empty mode means iptables there.
+func proxyModeIn(doc []byte) string {
+	var c struct {
+		Kind string `json:"kind"`
+		Mode string `json:"mode"`
+	}
+	if yaml.Unmarshal(doc, &c) != nil || c.Kind != "KubeProxyConfiguration" {
+		return ""
+	}
+	if c.Mode == "" {
+		return config.ProxyIPTables
+	}
+	return c.Mode
+}
+
+// clusterProxyMode asks for the cluster's mode with the token. kubeadm lets tokens read the ConfigMap of kube-proxy; where it does not
+// exist, kube-proxy was left out and "" is returned.
+func clusterProxyMode(ctx context.Context, endpoint string, ca []byte, token string) string {
+	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/namespaces/kube-system/configmaps/kube-proxy", token)
+	var cm corev1.ConfigMap
+	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
+		return ""
+	}
+	return proxyModeIn([]byte(cm.Data["config.conf"]))
+}
+
+// ProxyModeFits is a finding when kube-proxy of a cluster in this mode could not run on this machine's kernel.
+func ProxyModeFits(release, mode string) error {
+	if !strings.EqualFold(mode, config.ProxyNFTables) || NFTablesKernel(release) {
+		return nil
+	}
+	return finding.Finding{Code: "OCA-4112", Severity: finding.Error,
+		What:  fmt.Sprintf("The kernel %s of this machine is too old for the cluster's kube-proxy", release),
+		Cause: fmt.Sprintf("kube-proxy of this cluster uses nftables, which needs kernel %s or later", OldestNFTablesKernel),
+		Remedy: "boot a kernel " + OldestNFTablesKernel + " or later on this machine; a cluster for older kernels is made with ocadm init --proxy-mode " +
+			config.ProxyIPTables}
+}
