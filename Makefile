@@ -15,7 +15,7 @@ NODES ?= 2
 NODE ?= 1
 # The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
 LAB ?= default
-CLOUD_VERSION ?= v4.0.1
+CLOUD_VERSION ?= v4.0.3
 
 ##@ Start here
 

@@ -62,7 +62,7 @@ func complete(o Options) error {
 	f := finding.Finding{Code: "OCA-7007", Severity: finding.Error, What: "a cloud cannot be created without more"}
 	switch {
 	case o.Version == "":
-		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.1"
+		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.4"
 	case o.Database.Host == "":
 		f.Cause = "no database server is known: init has kept no settings in ConfigMap " + o.Namespace + "/" + SettingsName
 		f.Remedy = "run ocadm init phase cloud-settings on the first control-plane node"

@@ -17,13 +17,13 @@ import (
 func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 	for _, repository := range []string{"", "registry.example.com:5000/mirror"} {
 		c := config.Default()
-		c.Cloud.Version, c.Cluster.ImageRepository = "v4.0.1", repository
+		c.Cloud.Version, c.Cluster.ImageRepository = "v4.0.4", repository
 		listed, err := allImages(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cr := &v1alpha1.OnecloudCluster{}
-		cr.Name, cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.ImageRepository = "default", "db", "v4.0.1", repository
+		cr.Name, cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.ImageRepository = "default", "db", "v4.0.4", repository
 		table, err := images.Load()
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func newCluster(a *app) *cobra.Command {
 		Short: "Create, look at, update, delete and log in to the cloud",
 		Long: "The cloud is the resource OnecloudCluster onecloud/default; the operator builds what it describes.\n" +
 			"These commands write and read that resource. kubectl edit oc changes whatever they do not.",
-		Example: "  ocadm cluster create --version v4.0.1\n  ocadm cluster status",
+		Example: "  ocadm cluster create --version v4.0.3\n  ocadm cluster status",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}

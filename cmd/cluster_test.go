@@ -63,21 +63,21 @@ func TestStatusTable(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var out bytes.Buffer
 	err := statusTable(&out, cluster.Status{
-		Name: "default", Namespace: "onecloud", Version: "v4.0.1", Message: "region waits",
+		Name: "default", Namespace: "onecloud", Version: "v4.0.4", Message: "region waits",
 		Components: []v1alpha1.ComponentStatus{
-			{Name: "keystone", State: v1alpha1.Available, Version: "v4.0.1", Message: "not shown", Since: metav1.NewTime(now.Add(-90 * time.Second))},
+			{Name: "keystone", State: v1alpha1.Available, Version: "v4.0.4", Message: "not shown", Since: metav1.NewTime(now.Add(-90 * time.Second))},
 			{Name: "region", State: v1alpha1.Waiting, BlockedBy: []string{"keystone"}},
 		},
 		Certificates: v1alpha1.CertificatesStatus{
 			NotAfter: metav1.NewTime(now.Add(48 * time.Hour)), CANotAfter: metav1.NewTime(now.Add(96 * time.Hour)), RenewAt: metav1.NewTime(now.Add(24 * time.Hour)),
 		},
 	}, now)
-	const want = `cloud onecloud/default, version v4.0.1: not ready: region waits
+	const want = `cloud onecloud/default, version v4.0.4: not ready: region waits
 1 of 2 components are available
 certificates end 2001-09-11, their CA 2001-09-13; renewed 2001-09-10
 
 COMPONENT   STATE       VERSION   SINCE   WHY
-keystone    Available   v4.0.1    1m30s   
+keystone    Available   v4.0.4    1m30s   
 region      Waiting     -         -       waits for keystone
 `
 	if err != nil || out.String() != want {

@@ -26,7 +26,7 @@ func newClusterCreate(a *app) *cobra.Command {
 		Long: "Creates OnecloudCluster onecloud/default with the settings that init kept (ConfigMap onecloud/ocadm-cloud), and those given here.\n" +
 			"A cloud that is there and agrees is left alone; one that differs is not changed, and the differences are named. In a namespace of its\n" +
 			"own (--namespace) a cloud has its own settings, and the operator is given rights there.",
-		Example: "  ocadm cluster create --version v4.0.1 --wait\n  ocadm cluster create --version v4.0.1 --edition ee",
+		Example: "  ocadm cluster create --version v4.0.3 --wait\n  ocadm cluster create --version v4.0.3 --edition ee",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			e, err := edition(c.Flags())
@@ -45,7 +45,7 @@ func newClusterCreate(a *app) *cobra.Command {
 	fs := c.Flags()
 	f.add(fs, "table", "json", "yaml")
 	f.addWait(fs, false, "wait until every component is available")
-	fs.StringVar(&o.Version, "version", "", "release of the cloud, for example v4.0.1")
+	fs.StringVar(&o.Version, "version", "", "release of the cloud, for example v4.0.3")
 	fs.StringVar(&o.ImageRepository, "image-repository", "", "registry and path of the images, instead of what init was given")
 	fs.StringVar(&o.Region, "region", "", "name of the region, instead of what init was given")
 	fs.StringVar(&o.Zone, "zone", "", "name of the first zone, instead of what init was given")
@@ -135,7 +135,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 		Short: "Move cloud and operator to another version or registry",
 		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new one runs, and then changes the cloud.\n" +
 			"To go back, give the older version.",
-		Example: "  ocadm cluster update --version v4.0.2 --wait\n" +
+		Example: "  ocadm cluster update --version v4.0.3 --wait\n" +
 			"  ocadm cluster update --operator-version v1.2.0 --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio",
 		Args: arguments(cobra.NoArgs),

@@ -22,7 +22,7 @@ func newConfig(a *app) *cobra.Command {
 			"capitals with _ for -: OCADM_MYSQL_HOST), those over the file, that over the defaults.",
 		Example: `  ocadm config print > ocadm.yaml
   ocadm config validate -f ocadm.yaml
-  ocadm config images list --onecloud-version v4.0.1`,
+  ocadm config images list --onecloud-version v4.0.3`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
 	c.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigImages(a))
@@ -85,7 +85,7 @@ func newConfigImages(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "images", Short: "List the images of a cluster and its cloud",
 		Long:    "Lists the images that init needs: of Kubernetes, addons, operator and, with --onecloud-version, the cloud.",
-		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.1 -o json",
+		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.3 -o json",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
 	var file string
@@ -93,10 +93,10 @@ func newConfigImages(a *app) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the images",
 		Long: "Prints a reference per line, sorted, complete: what is listed is enough to work without any other registry.",
-		Example: `  ocadm config images list --onecloud-version v4.0.1
+		Example: `  ocadm config images list --onecloud-version v4.0.3
 
   # copy them to a registry of your own
-  ocadm config images list --onecloud-version v4.0.1 | while read i; do crane copy $i registry.example.org/yunionio/${i##*/}; done`,
+  ocadm config images list --onecloud-version v4.0.3 | while read i; do crane copy $i registry.example.org/yunionio/${i##*/}; done`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.loadSettings(c, config.ForInit, file)

@@ -169,7 +169,7 @@ func TestExampleConfiguration(t *testing.T) {
 func TestExampleClouds(t *testing.T) {
 	for file, more := range map[string]string{"cloud": "kind: Ingress\n", "clickhouse": "tcp://192.0.2.6:9000?database=yunioncloud&"} {
 		out := string(run(t, "operator", "render", "-f", filepath.Join(root, "docs/examples", file+".yaml")))
-		for _, want := range []string{"name: default-keystone\n", "registry.cn-beijing.aliyuncs.com/yunionio/region:v4.0.1\n", more} {
+		for _, want := range []string{"name: default-keystone\n", "registry.cn-beijing.aliyuncs.com/yunionio/region:v4.0.3\n", more} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s renders no %q", file, want)
 			}

@@ -26,10 +26,10 @@ func newInit(a *app) *cobra.Command {
 		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator, and with\n" +
 			"--onecloud-version creates a cloud. Repeating it after a failure goes on where it stopped; repeating it after success changes nothing.",
 		Example: `  # everything on one machine
-  ocadm init --onecloud-version v4.0.1
+  ocadm init --onecloud-version v4.0.3
 
   # with a database server of your own; the password comes from a file
-  ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.1
+  ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.3
 
   # without access to the internet
   ocadm init --bundle ocadm.bundle

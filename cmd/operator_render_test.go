@@ -16,7 +16,7 @@ kind: OnecloudCluster
 metadata: {name: default, namespace: onecloud}
 spec:
   mysql: {host: 10.0.0.5, password: not-to-be-shown}
-  version: v4.0.1
+  version: v4.0.4
 `
 
 func operator(t *testing.T, stdin string, args ...string) (string, error) {
@@ -37,7 +37,7 @@ func TestOperatorRender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"kind: StatefulSet", "kind: DaemonSet", "kind: Ingress", "<keystone.bootstrap-password>", "yunionio/keystone:v4.0.1"} {
+	for _, want := range []string{"kind: StatefulSet", "kind: DaemonSet", "kind: Ingress", "<keystone.bootstrap-password>", "yunionio/keystone:v4.0.4"} {
 		if !strings.Contains(documents, want) {
 			t.Errorf("the documents lack %q", want)
 		}
@@ -69,7 +69,7 @@ func TestOperatorRenderRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, code string }{
 		"another kind":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: x}", "OCA-0311"},
 		"no name":         {strings.Replace(smallCloud, "name: default, ", "", 1), "OCA-0311"},
-		"a wrong type":    {strings.Replace(smallCloud, "v4.0.1", "[1]", 1), "OCA-0311"},
+		"a wrong type":    {strings.Replace(smallCloud, "v4.0.4", "[1]", 1), "OCA-0311"},
 		"unknown product": {smallCloud + "  productVersion: Everything\n", "OCA-0312"},
 		"bad affinity":    {smallCloud + "  keystone: {affinity: {nodes: 1}}\n", "OCA-0312"},
 	} {

@@ -58,7 +58,7 @@ func newRoot(a *app) *cobra.Command {
 		Long: "ocadm turns fresh Linux machines into a Kubernetes cluster and runs a OneCloud cloud on it.\n" +
 			"What it does is a list of phases; a command that was cut off goes on where it stopped when it is repeated.",
 		Example: `  # one machine with everything, database included
-  ocadm init --onecloud-version v4.0.1
+  ocadm init --onecloud-version v4.0.3
 
   # with a database server of your own
   ocadm init --mysql-host 10.0.0.5 --mysql-user root --mysql-password-file /root/mysql

@@ -146,7 +146,7 @@ func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
 	long := strings.Repeat("ünïcödé ", 2000)
 	s := v1alpha1.OnecloudClusterStatus{Effects: map[string]string{}}
 	for _, c := range b.r.catalog {
-		r := component.Resolved{Component: c, Enabled: true, FullImage: "registry.example.com:5000/" + strings.Repeat("p/", 60) + c.Name + ":v4.0.1", PullPolicy: "IfNotPresent"}
+		r := component.Resolved{Component: c, Enabled: true, FullImage: "registry.example.com:5000/" + strings.Repeat("p/", 60) + c.Name + ":v4.0.4", PullPolicy: "IfNotPresent"}
 		cs := status.Component(status.Observed{Name: c.Name, Resolved: r, Problem: long, BlockedBy: c.After, Now: b.clock})
 		s.Components = append(s.Components, cs)
 		if place := s.Workload(c.StatusKey); place != nil {

@@ -90,7 +90,7 @@ func TestRememberingChangesNothing(t *testing.T) {
 		{"nothing", func() error { return nil }},
 		{"a service switched off", cloud(`{"glance":{"disable":true}}`, 2)},
 		{"and on", cloud(`{"glance":{"disable":false}}`, 3)},
-		{"another release", cloud(`{"version":"v4.0.2"}`, 4)},
+		{"another release", cloud(`{"version":"v4.0.5"}`, 4)},
 		{"another image", cloud(`{"webconsole":{"image":"registry.example.com/own/webconsole:1"}}`, 5)},
 		{"a load balancer", cloud(`{"loadBalancerEndpoint":"10.0.0.9"}`, 6)},
 		{"another edition", object(&v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"onecloud.yunion.io/edition":"ee"}}}`)},

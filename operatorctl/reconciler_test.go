@@ -42,7 +42,7 @@ func newCloud() *v1alpha1.OnecloudCluster {
 	return &v1alpha1.OnecloudCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: cloudKey.Name, UID: "11111111-2222-3333-4444-555555555555", Generation: 1},
 		Spec: v1alpha1.OnecloudClusterSpec{
-			MySQL: v1alpha1.DatabaseServer{Host: "db.example.com", Port: 3306, Username: "root", Password: "admin-secret"}, Version: "v4.0.1",
+			MySQL: v1alpha1.DatabaseServer{Host: "db.example.com", Port: 3306, Username: "root", Password: "admin-secret"}, Version: "v4.0.4",
 		},
 	}
 }

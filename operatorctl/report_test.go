@@ -17,14 +17,14 @@ func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	cr.Status.Version, cr.Status.Phase = "v4.0.0", v1alpha1.PhaseUpgrading
 	b := newBench(t, interceptor.Funcs{}, cr)
 	p := &pass{r: b.r, m: b.r.memoryOf(cloudKey), cr: b.cloud(), log: b.r.log, now: b.clock, byName: map[string]*part{}}
-	p.cluster.Version = "v4.0.1"
+	p.cluster.Version = "v4.0.4"
 	for _, c := range b.r.catalog {
 		p.byName[c.Name] = &part{Resolved: component.Resolved{Component: c, Why: "disabled in spec"}}
 	}
 	if err := p.report(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s := b.cloud().Status; s.Version != "v4.0.1" || s.Phase != v1alpha1.PhaseRunning {
+	if s := b.cloud().Status; s.Version != "v4.0.4" || s.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("version %s, phase %s", s.Version, s.Phase)
 	}
 }

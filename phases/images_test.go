@@ -25,7 +25,7 @@ func TestPreflightAsksForEveryImage(t *testing.T) {
 			c := config.Default()
 			change(&c)
 			config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.7"})
-			c.Cloud.Images = []string{"registry.example.org/keystone:v4.0.1"}
+			c.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}
 			want, err := phases.Images(&c)
 			if err != nil {
 				t.Fatal(err)

@@ -162,7 +162,7 @@ func TestImagesResolve(t *testing.T) {
 	for _, edition := range []string{"ce", "ce/support", "ee"} {
 		cr := &v1alpha1.OnecloudCluster{}
 		cr.Name, cr.Annotations = "default", map[string]string{v1alpha1.AnnotationEdition: edition}
-		cr.Spec.MySQL.Host, cr.Spec.Version = "db", "v4.0.1"
+		cr.Spec.MySQL.Host, cr.Spec.Version = "db", "v4.0.4"
 		cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 const everything = `
 mysql: {host: 10.0.0.5}
 clickhouse: {host: 10.0.0.6}
-version: v4.0.1
+version: v4.0.4
 loadBalancerEndpoint: LB
 enableCloudNet: true
 enableS3Gateway: true

@@ -62,7 +62,7 @@ func combinations(each func(settings)) {
 			for _, name := range []string{"", "other"} {
 				for _, tag := range []string{"", "lzx-dev", digest, "@" + digest} {
 					for _, imageRepository := range []string{"", "10.0.0.1:5000/y", "r.io/all/"} {
-						for _, version := range []string{"", "v4.0.1"} {
+						for _, version := range []string{"", "v4.0.4"} {
 							for _, hyper := range []bool{false, true} {
 								for _, edition := range []string{"", "ee"} {
 									each(settings{image, repository, name, tag, imageRepository, version, hyper, edition})
@@ -226,7 +226,7 @@ func TestSavedFileMovesEveryContainer(t *testing.T) {
 // A file of the earlier operator: its releases had other tags for what is not released with the cloud, and it wrote names into blocks.
 func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	old := settings{imageRepository: "r.io/old", version: "v3.11.1"}
-	cr := settings{imageRepository: "r.io/old", version: "v4.0.1", edition: "ee"}.cloud()
+	cr := settings{imageRepository: "r.io/old", version: "v4.0.4", edition: "ee"}.cloud()
 	saveImages(t, cr, old)
 	cr.Spec.Telegraf.InitContainerImage = "r.io/old/telegraf-init:release-1.19.2-0"
 	cr.Spec.Telegraf.Image = "r.io/old/telegraf:release-1.19.2-9"
@@ -238,8 +238,8 @@ func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	got := resolved(t, cr, facts())
 	for k, want := range map[string]string{
 		"telegraf": "r.io/old/telegraf:release-1.36.4-6", "host-image": "r.io/old/host-image:v1.0.8", "ovn-north": "r.io/old/openvswitch:2.12.4-20260415",
-		"web": "r.io/old/web-ee:v4.0.1", "region": "r.io/old/region-ee:v4.0.1", "scheduler": "r.io/old/scheduler:v4.0.1",
-		"keystone": "r.io/old/keystone:hotfix", "glance": "r.io/old/glance-of-mine:v4.0.1",
+		"web": "r.io/old/web-ee:v4.0.4", "region": "r.io/old/region-ee:v4.0.4", "scheduler": "r.io/old/scheduler:v4.0.4",
+		"keystone": "r.io/old/keystone:hotfix", "glance": "r.io/old/glance-of-mine:v4.0.4",
 	} {
 		if r := got.Components[k]; r.FullImage != want {
 			t.Errorf("%s runs %s, want %s", k, r.FullImage, want)

@@ -57,7 +57,7 @@ func TestImages(t *testing.T) {
 		pinned                               bool
 	}{
 		{"all defaults", "", ``, "keystone", ali + "/keystone:latest", false},
-		{"version", "", `version: v4.0.1`, "keystone", ali + "/keystone:v4.0.1", false},
+		{"version", "", `version: v4.0.4`, "keystone", ali + "/keystone:v4.0.4", false},
 		{"repository of all", "", "{version: v1, imageRepository: r.example.com/x}", "region", "r.example.com/x/region:v1", false},
 		{"registry with port", "", `{version: v1, imageRepository: "192.168.0.1:5000/y"}`, "region", "192.168.0.1:5000/y/region:v1", false},
 		{"trailing slash", "", "{version: v1, imageRepository: r.example.com/x/}", "region", "r.example.com/x/region:v1", false},

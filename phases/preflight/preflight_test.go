@@ -341,7 +341,7 @@ func (story) Changed(string, ...any)        {}
 
 func TestImagesOfARun(t *testing.T) {
 	m := goodMachine(t)
-	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.1"}
+	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}
 	init, err := Images(m.h.Config, Init)
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func TestImagesOfARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"registry.k8s.io/etcd:3.6.8-0", "ghcr.io/flannel-io/flannel:v0.28.4", "registry.example.org/keystone:v4.0.1"} {
+	for _, want := range []string{"registry.k8s.io/etcd:3.6.8-0", "ghcr.io/flannel-io/flannel:v0.28.4", "registry.example.org/keystone:v4.0.4"} {
 		if !slices.Contains(init, want) {
 			t.Errorf("init does not need %s", want)
 		}

@@ -352,7 +352,7 @@ func (b *bench) rollout(ctx context.Context, o *operator, cr *v1alpha1.OnecloudC
 	}
 	began := time.Now()
 	did, err := o.count(ctx, harness.Filter{}, func() error {
-		if err := o.w.edit(ctx, cr, `{"spec":{"version":"v4.0.2"}}`); err != nil {
+		if err := o.w.edit(ctx, cr, `{"spec":{"version":"v4.0.5"}}`); err != nil {
 			return err
 		}
 		return o.w.untilReady(ctx, cr)

@@ -29,7 +29,7 @@ const (
 	operatorNamespace = "onecloud"
 	operatorAccount   = "onecloud-operator"
 	cloudName         = "default"
-	version           = "v4.0.1"
+	version           = "v4.0.4"
 	// patience is for everything that is waited for.
 	patience = 20 * time.Minute
 )

@@ -29,7 +29,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-const version = "v4.0.1"
+const version = "v4.0.4"
 
 // repository is the root of the checkout, seen from this package.
 const repository = "../.."

@@ -378,10 +378,10 @@ func (a *adoption) spec() {
 func (a *adoption) savedFile() {
 	const mine = "192.168.0.1:5000/mine/logger:hotfix"
 	spec := savedSpec(a.t, a.saved)
-	spec["version"] = "v4.0.2"
+	spec["version"] = "v4.0.5"
 	a.serverSideApply(spec, true)
 	a.untilReady()
-	a.everyServiceRuns(earlierRegistry, "v4.0.2", nil)
+	a.everyServiceRuns(earlierRegistry, "v4.0.5", nil)
 
 	spec["version"] = "v4.0.3"
 	if err := unstructured.SetNestedField(spec, mine, "logger", "image"); err != nil {

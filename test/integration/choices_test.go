@@ -105,7 +105,7 @@ func (r *rig) imageIs(name, image string, choice bool) {
 }
 
 func (r *rig) filledIn() {
-	r.shows(map[string]string{"keystone.image": registry + "/keystone:v4.0.1", "zone": "zone0"})
+	r.shows(map[string]string{"keystone.image": registry + "/keystone:v4.0.4", "zone": "zone0"})
 	spec := savedSpec(r.t, r.cloud())
 	for _, c := range catalog.All() {
 		if c.SpecKey == "" || len(c.Editions) > 0 || c.Gate != nil || c.Workload.Kind == component.NoWorkload || c.OffByDefault {
@@ -141,13 +141,13 @@ func (r *rig) chooseByEdit() {
 	r.update(cr)
 	r.shows(map[string]string{"glance.replicas": "3", "keystone.replicas": "1"})
 	r.imageIs("keystone", registry+"/keystone:v4.0.0", true)
-	r.edit(r.cloud(), `{"spec":{"version":"v4.0.2"}}`)
-	r.shows(map[string]string{"glance.replicas": "3", "keystone.image": registry + "/keystone:v4.0.0", "glance.image": registry + "/glance:v4.0.2"})
+	r.edit(r.cloud(), `{"spec":{"version":"v4.0.5"}}`)
+	r.shows(map[string]string{"glance.replicas": "3", "keystone.image": registry + "/keystone:v4.0.0", "glance.image": registry + "/glance:v4.0.5"})
 	cr = r.cloud()
 	cr.Spec.Glance.Replicas, cr.Spec.Keystone.Image = nil, ""
 	r.update(cr)
-	r.shows(map[string]string{"glance.replicas": "1", "keystone.image": registry + "/keystone:v4.0.2"})
-	r.imageIs("keystone", registry+"/keystone:v4.0.2", false)
+	r.shows(map[string]string{"glance.replicas": "1", "keystone.image": registry + "/keystone:v4.0.5"})
+	r.imageIs("keystone", registry+"/keystone:v4.0.5", false)
 }
 
 // update is the end of `kubectl edit`, again if the operator was faster.

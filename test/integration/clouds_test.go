@@ -72,8 +72,8 @@ func TestTwoClouds(t *testing.T) {
 	k.untilReady(second)
 	untouched("after an installation")
 
-	k.edit(second, `{"spec":{"version":"v4.0.2","glance":{"disable":true}}}`)
-	k.until(second, func(cr *v1alpha1.OnecloudCluster) bool { return isReady(cr) && cr.Status.Version == "v4.0.2" })
+	k.edit(second, `{"spec":{"version":"v4.0.5","glance":{"disable":true}}}`)
+	k.until(second, func(cr *v1alpha1.OnecloudCluster) bool { return isReady(cr) && cr.Status.Version == "v4.0.5" })
 	untouched("after an upgrade")
 
 	k.delete(second)
@@ -165,7 +165,7 @@ func (k *neighbourhood) tenant(ns string) *tenant {
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: cloud},
 		Spec: v1alpha1.OnecloudClusterSpec{
 			MySQL:  v1alpha1.DatabaseServer{Host: x.db.Host, Port: int32(x.db.Port), Username: "root", Password: x.db.RootPassword},
-			Region: "region0", Version: "v4.0.1", LoadBalancerEndpoint: "127.0.0.1", DeletionPolicy: v1alpha1.Delete,
+			Region: "region0", Version: "v4.0.4", LoadBalancerEndpoint: "127.0.0.1", DeletionPolicy: v1alpha1.Delete,
 		},
 	}, neighbours...)
 	if len(k.services) > 0 {

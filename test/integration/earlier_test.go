@@ -28,7 +28,7 @@ const (
 	earlierLast     = "onecloud.yunion.io/last-applied-configuration"
 	earlierInstance = "onecloud-cluster-x7f2" // at random, in releases before 2026
 	earlierRegistry = "registry.hub.docker.com/yunion"
-	earlierVersion  = "v4.0.1"
+	earlierVersion  = "v4.0.4"
 	adminPassword   = "sysAdminSecret24"
 )
 

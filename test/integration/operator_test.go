@@ -77,7 +77,7 @@ func (r *rig) install() {
 			r.t.Errorf("%s is %s: %s", c.Name, c.State, c.Message)
 		}
 	}
-	if cr.Status.Version != "v4.0.1" || cr.Status.Phase != v1alpha1.PhaseRunning {
+	if cr.Status.Version != "v4.0.4" || cr.Status.Phase != v1alpha1.PhaseRunning {
 		r.t.Errorf("version %q, phase %q", cr.Status.Version, cr.Status.Phase)
 	}
 }
@@ -85,7 +85,7 @@ func (r *rig) install() {
 // defaults: "kubectl edit" shows every service filled in, and "kubectl get oc" its columns.
 func (r *rig) defaults() {
 	cr := r.cloud()
-	const image = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.1"
+	const image = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.4"
 	if cr.Spec.Keystone.Image != image || cr.Spec.Zone == "" || cr.Spec.Glance.Image == "" {
 		r.t.Errorf("keystone %q, zone %q, glance %q", cr.Spec.Keystone.Image, cr.Spec.Zone, cr.Spec.Glance.Image)
 	}
@@ -308,17 +308,17 @@ func (r *rig) crash() {
 func (r *rig) upgrade() {
 	began := time.Now()
 	w := r.count(func() {
-		r.edit(r.minimal(), `{"spec":{"version":"v4.0.2"}}`)
+		r.edit(r.minimal(), `{"spec":{"version":"v4.0.5"}}`)
 		r.untilReady()
 	})
 	r.t.Logf("upgraded after %s: %s", time.Since(began).Round(10*time.Millisecond), w.summary())
 	own := []string{"ovn-north", "victoria-metrics"} // their releases are not the cloud's
 	for name, d := range r.deployments() {
-		if image := d.Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":v4.0.2") && !slices.Contains(own, name) {
+		if image := d.Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, ":v4.0.5") && !slices.Contains(own, name) {
 			r.t.Errorf("%s runs %s", name, image)
 		}
 	}
-	if cr := r.cloud(); cr.Status.Version != "v4.0.2" || !strings.HasSuffix(cr.Spec.Keystone.Image, ":v4.0.2") {
+	if cr := r.cloud(); cr.Status.Version != "v4.0.5" || !strings.HasSuffix(cr.Spec.Keystone.Image, ":v4.0.5") {
 		r.t.Errorf("status %q, spec %q", cr.Status.Version, cr.Spec.Keystone.Image)
 	}
 }

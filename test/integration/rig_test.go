@@ -223,7 +223,7 @@ func (r *rig) cloudAt(host string, port int) *v1alpha1.OnecloudCluster {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cloud},
 		Spec: v1alpha1.OnecloudClusterSpec{
 			MySQL:  v1alpha1.DatabaseServer{Host: host, Port: int32(port), Username: "root", Password: "none"},
-			Region: "region0", Version: "v4.0.1", LoadBalancerEndpoint: "127.0.0.1",
+			Region: "region0", Version: "v4.0.4", LoadBalancerEndpoint: "127.0.0.1",
 		},
 	}
 }

@@ -71,12 +71,12 @@ func (r *rig) fix() {
 		return c.State == v1alpha1.Degraded && strings.Contains(c.Message, "CrashLoopBackOff")
 	})
 	// Still wrong, but another rollout: it is not held up by the one before.
-	r.edit(r.minimal(), `{"spec":{"keystone":{"tag":"v4.0.1-fix"},"logger":{"tag":"v4.0.1-fix"}}}`)
-	r.image("keystone", "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.1-fix")
+	r.edit(r.minimal(), `{"spec":{"keystone":{"tag":"v4.0.4-fix"},"logger":{"tag":"v4.0.4-fix"}}}`)
+	r.image("keystone", "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.4-fix")
 	r.state("logger", func(c v1alpha1.ComponentStatus) bool { return slices.Contains(c.BlockedBy, "keystone") })
 	r.edit(cm, `{"data":{"no_such_option":null}}`)
 	r.untilReady()
-	r.image("logger", "registry.cn-beijing.aliyuncs.com/yunionio/logger:v4.0.1-fix")
+	r.image("logger", "registry.cn-beijing.aliyuncs.com/yunionio/logger:v4.0.4-fix")
 	r.edit(r.minimal(), `{"spec":{"keystone":{"tag":null},"logger":{"tag":null}}}`)
 	r.untilReady()
 }

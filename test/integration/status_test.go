@@ -17,7 +17,7 @@ func (r *rig) read() {
 	}{
 		{"onecloudcluster.onecloud.yunion.io/default condition met\n", []string{"wait", "--for=condition=Ready", "--timeout=5s"}},
 		{"onecloudcluster.onecloud.yunion.io/default condition met\n", []string{"wait", "--for=condition=Degraded=false", "--timeout=5s"}},
-		{"v4.0.1", []string{"get", "-o", "jsonpath={.status.region.imageStatus.tag}"}},
+		{"v4.0.4", []string{"get", "-o", "jsonpath={.status.region.imageStatus.tag}"}},
 		{"registry.cn-beijing.aliyuncs.com/yunionio", []string{"get", "-o", "jsonpath={.status.keystone.imageStatus.repository}"}},
 		{"apigateway Normal", []string{"get", "-o", "jsonpath={.status.apiGateway.imageStatus.imageName} {.status.web.phase}"}},
 		{"Available", []string{"get", "-o", `jsonpath={.status.components[?(@.name=="glance")].state}`}},

@@ -94,7 +94,7 @@ func imagesCommand() *cobra.Command {
 }
 
 func imageFlags(cmd *cobra.Command, o *assemble.Options) {
-	cmd.Flags().StringVar(&o.CloudVersion, "version", "v4.0.1", "the tag of the cloud's images")
+	cmd.Flags().StringVar(&o.CloudVersion, "version", "v4.0.3", "the tag of the cloud's images")
 	cmd.Flags().StringVar(&o.Ocadm, "ocadm", "bin/ocadm", "the ocadm binary, for the operator's image")
 	cmd.Flags().StringVar(&o.OcadmVersion, "ocadm-version", "", "its version (default: what it says itself)")
 	cmd.Flags().StringVar(&o.Standin, "standin", "", "the stand-in binary (default: built from test/standin)")

@@ -56,7 +56,7 @@ func upCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return up(cmd.Context(), nodes, version, images) },
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many machines")
-	cmd.Flags().StringVar(&version, "version", "v4.0.1", "release of the cloud")
+	cmd.Flags().StringVar(&version, "version", "v4.0.3", "release of the cloud")
 	cmd.Flags().StringVar(&images, "service-images", "", "directory of docker-archive files to run instead of the stand-ins")
 	return cmd
 }

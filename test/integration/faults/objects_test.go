@@ -141,18 +141,18 @@ func TestThereAndBack(t *testing.T) {
 	was := w.generations(t)
 	w.kubelet.Hold("Deployment", namespace, "default-region")
 	defer w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
-	w.edit(t, `{"spec":{"version":"v4.0.2"}}`)
+	w.edit(t, `{"spec":{"version":"v4.0.5"}}`)
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		c := component(cr, "region")
-		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.2"), states(cr)
+		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.5"), states(cr)
 	})
-	if v := w.cr(t).Status.Version; v != "v4.0.1" {
+	if v := w.cr(t).Status.Version; v != "v4.0.4" {
 		t.Errorf("the cloud says it is %s before the last component has moved", v)
 	}
-	w.edit(t, `{"spec":{"version":"v4.0.1"}}`)
+	w.edit(t, `{"spec":{"version":"v4.0.4"}}`)
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		c := component(cr, "region")
-		return strings.HasSuffix(c.Image, ":v4.0.1") && cr.Status.ObservedGeneration == cr.Generation, states(cr)
+		return strings.HasSuffix(c.Image, ":v4.0.4") && cr.Status.ObservedGeneration == cr.Generation, states(cr)
 	})
 	w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
 	w.untilReady(t, o, -1)

@@ -67,7 +67,7 @@ func TestStopOnInstall(t *testing.T) {
 // TestCrashOnUpgrade does the same while a cloud goes to another release and back, again and again.
 func TestCrashOnUpgrade(t *testing.T) {
 	w := use(t)
-	versions := []string{"v4.0.2", "v4.0.1"}
+	versions := []string{"v4.0.5", "v4.0.4"}
 	began, _ := passes(t)
 	o := w.start(t, nil)
 	w.create(t, w.minimal())

@@ -216,7 +216,7 @@ func (w *world) minimal() *v1alpha1.OnecloudCluster {
 // cloudOf is a cloud of some components: every other one is switched off.
 func (w *world) cloudOf(spec v1alpha1.OnecloudClusterSpec, keep ...string) *v1alpha1.OnecloudCluster {
 	spec.MySQL = v1alpha1.DatabaseServer{Host: w.db.Host, Port: int32(w.db.Port), Username: "root", Password: w.db.RootPassword}
-	spec.Region, spec.Version, spec.LoadBalancerEndpoint = "region0", "v4.0.1", "127.0.0.1"
+	spec.Region, spec.Version, spec.LoadBalancerEndpoint = "region0", "v4.0.4", "127.0.0.1"
 	cr := &v1alpha1.OnecloudCluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cloud}, Spec: spec,

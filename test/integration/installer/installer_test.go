@@ -36,7 +36,7 @@ func configuration() *config.Config {
 	c.Cluster.ProxyMode = "nftables"
 	c.Cluster.ControlPlaneEndpoint = "10.0.0.11:6443"
 	c.Node.Name, c.Node.AsController = "node1", true
-	c.Cloud = config.Cloud{Name: "default", Namespace: "onecloud", Version: "v4.0.1", OperatorVersion: "v1", Region: "region0"}
+	c.Cloud = config.Cloud{Name: "default", Namespace: "onecloud", Version: "v4.0.4", OperatorVersion: "v1", Region: "region0"}
 	c.Addons = config.Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"}
 	return c
 }
@@ -244,7 +244,7 @@ func aCloud(t *testing.T, c client.WithWatch, h *host.Host) {
 	if _, err := cluster.Create(t.Context(), c, o); code(err) != "OCA-7007" {
 		t.Errorf("a cloud without a version: %v", err)
 	}
-	o.Version = "v4.0.1"
+	o.Version = "v4.0.4"
 	if want := cloud.Options(h.Config); o != want {
 		t.Errorf("settings that were kept: %+v, want %+v", o, want)
 	}
@@ -254,9 +254,9 @@ func aCloud(t *testing.T, c client.WithWatch, h *host.Host) {
 		}
 	}
 	other := o
-	other.Version = "v4.0.2"
+	other.Version = "v4.0.5"
 	_, err = cluster.Create(t.Context(), c, other)
-	if code(err) != "OCA-7003" || !strings.Contains(err.Error(), "spec.version is v4.0.1, asked for v4.0.2") {
+	if code(err) != "OCA-7003" || !strings.Contains(err.Error(), "spec.version is v4.0.4, asked for v4.0.5") {
 		t.Errorf("Create with another version: %v", err)
 	}
 	second := o
@@ -280,10 +280,10 @@ func setStatus(t *testing.T, c client.WithWatch, key client.ObjectKey, ready, st
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
 	u.Object["status"] = map[string]any{
-		"observedGeneration": u.GetGeneration(), "phase": "Creating", "version": "v4.0.1",
+		"observedGeneration": u.GetGeneration(), "phase": "Creating", "version": "v4.0.4",
 		"conditions": []any{map[string]any{"type": "Ready", "status": ready, "reason": "Test", "message": why, "lastTransitionTime": now}},
 		"components": []any{
-			map[string]any{"name": "keystone", "state": "Available", "version": "v4.0.1"},
+			map[string]any{"name": "keystone", "state": "Available", "version": "v4.0.4"},
 			map[string]any{"name": "region", "state": state, "blockedBy": []any{"keystone"}},
 			map[string]any{"name": "meter", "state": "Disabled"},
 		},
@@ -319,19 +319,19 @@ func waitForCloud(t *testing.T, c client.WithWatch, key client.ObjectKey) {
 
 func update(t *testing.T, c client.WithWatch, key client.ObjectKey) {
 	u := cluster.Update{
-		Key: key, Version: "v4.0.2", OperatorVersion: "v2", Report: func(string, string) {},
+		Key: key, Version: "v4.0.5", OperatorVersion: "v2", Report: func(string, string) {},
 		Manifests: func(image string) ([]*unstructured.Unstructured, error) { return operator.Objects(image) },
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done, err := u.Apply(ctx, c)
-	if err != nil || len(done.Changes) != 2 || !strings.Contains(done.Changes[1], "v4.0.1 → v4.0.2") {
+	if err != nil || len(done.Changes) != 2 || !strings.Contains(done.Changes[1], "v4.0.4 → v4.0.5") {
 		t.Errorf("Update: %q, %v", done.Changes, err)
 	}
 	if done, err := u.Apply(ctx, c); err != nil || len(done.Changes) != 0 {
 		t.Errorf("second Update: %q, %v", done.Changes, err)
 	}
-	if s, err := cluster.Get(ctx, c, key); err != nil || s.Ready || s.Version != "v4.0.2" {
+	if s, err := cluster.Get(ctx, c, key); err != nil || s.Ready || s.Version != "v4.0.5" {
 		t.Errorf("a cloud whose change nobody has seen: %+v, %v", s, err)
 	}
 }

@@ -266,7 +266,7 @@ func deployment(name string, c corev1.Container) *appsv1.Deployment {
 
 func keystone(revision string) *appsv1.Deployment {
 	main := corev1.Container{
-		Name: "keystone", Image: "registry.example/keystone:v4.0.1", TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Name: "keystone", Image: "registry.example/keystone:v4.0.4", TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		Command: []string{"/opt/yunion/bin/keystone", "--config", "/etc/yunion/keystone.conf"},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "certs", MountPath: "/etc/yunion/pki", ReadOnly: true}, {Name: "config", MountPath: "/etc/yunion", ReadOnly: true},

@@ -101,7 +101,7 @@ func TestLayerContent(t *testing.T) {
 }
 
 func TestArchivesReplaceImages(t *testing.T) {
-	const ref = Repository + "/keystone:v4.0.1"
+	const ref = Repository + "/keystone:v4.0.4"
 	real, lab := sample(t, "real", time.Unix(1, 0)), sample(t, "lab", time.Unix(1, 0))
 	dir := t.TempDir()
 	tag, err := name.NewTag(ref)
@@ -149,7 +149,7 @@ func TestThirdPartyImagesAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := map[string]bool{}
-	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+	for _, i := range append(upstream(), cloud("v4.0.4", "v1", "ocadm", "standin")...) {
 		made[i.Name] = true
 	}
 	for _, row := range table {
@@ -165,7 +165,7 @@ func TestThirdPartyImagesAreThere(t *testing.T) {
 
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+	for _, i := range append(upstream(), cloud("v4.0.4", "v1", "ocadm", "standin")...) {
 		if seen[i.Name] || !strings.Contains(i.Name, ":") || !strings.Contains(i.Name, "/") {
 			t.Errorf("%s: twice, or without registry or tag", i.Name)
 		}
@@ -180,13 +180,13 @@ func TestEveryImageOfTheCloudIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	cr := &v1alpha1.OnecloudCluster{}
-	cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.EnableCloudNet, cr.Spec.EnableS3Gateway = "db", "v4.0.1", true, true
+	cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.EnableCloudNet, cr.Spec.EnableS3Gateway = "db", "v4.0.4", true, true
 	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := map[string]bool{}
-	for _, i := range append(upstream(), cloud("v4.0.1", "v1", "ocadm", "standin")...) {
+	for _, i := range append(upstream(), cloud("v4.0.4", "v1", "ocadm", "standin")...) {
 		made[i.Name] = true
 	}
 	for name, r := range cluster.Components {
