@@ -279,7 +279,7 @@ func (p *pass) settle(ctx context.Context) {
 	}
 	for i := range p.live.pods {
 		pod := &p.live.pods[i]
-		etcd := p.byName[componentOf(pod)]
+		etcd := p.byName[p.componentOf(pod)]
 		if !metav1.IsControlledBy(pod, p.cr) || !pod.DeletionTimestamp.IsZero() || etcd == nil || etcd.left || !etcd.Enabled || etcd.workload == nil {
 			continue
 		}
@@ -316,7 +316,7 @@ func (p *pass) movedOn(c *part) bool {
 // leftover tells whether an object that was never applied is the earlier operator's, of a component we know, and not needed any more:
 // the component is off, or the whole cloud has moved on.
 func (p *pass) leftover(o client.Object) bool {
-	c := p.byName[componentOf(o)]
+	c := p.byName[p.componentOf(o)]
 	if c == nil || !metav1.IsControlledBy(o, p.cr) {
 		return false
 	}

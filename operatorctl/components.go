@@ -239,7 +239,7 @@ func (p *pass) prune(ctx context.Context) {
 	}
 	for key, o := range p.live.objects {
 		comp := o.GetLabels()[v1alpha1.LabelComponent]
-		if wanted[key] || comp == "" || failed[componentOf(o)] || key.GVK.Kind == "PersistentVolumeClaim" || !o.GetDeletionTimestamp().IsZero() ||
+		if wanted[key] || comp == "" || failed[p.componentOf(o)] || key.GVK.Kind == "PersistentVolumeClaim" || !o.GetDeletionTimestamp().IsZero() ||
 			o.GetAnnotations()[engine.HashAnnotation] == "" && !p.leftover(o) || isPeoples(o) {
 			continue
 		}

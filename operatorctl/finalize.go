@@ -92,12 +92,12 @@ func (p *pass) workloadsByComponent() map[string][]client.Object {
 				continue
 			}
 			c.GetObjectKind().SetGroupVersionKind(key.GVK)
-			name := componentOf(o)
+			name := p.componentOf(o)
 			left[name] = append(left[name], c)
 		}
 	}
 	for i := range p.live.pods {
-		name := componentOf(&p.live.pods[i])
+		name := p.componentOf(&p.live.pods[i])
 		if _, there := left[name]; !there {
 			left[name] = nil
 		}
@@ -105,9 +105,16 @@ func (p *pass) workloadsByComponent() map[string][]client.Object {
 	return left
 }
 
-// componentOf reads the label; a read-only twin ("-slave") goes with its component.
-func componentOf(o client.Object) string {
-	return strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
+// componentOf is the name of the component that an object belongs to, read from its label. A read-only twin ("-slave") belongs to its
+// component. A component may label its objects with a name other than its own.
+func (p *pass) componentOf(o client.Object) string {
+	label := strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
+	for _, c := range p.r.catalog {
+		if label != "" && c.Workload.PodLabels[v1alpha1.LabelComponent] == label {
+			return c.Name
+		}
+	}
+	return label
 }
 
 // neededBy tells whether a component that is still there comes after the named one.

@@ -3,6 +3,8 @@
 package operatorctl
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -38,4 +40,47 @@ func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
 		t.Fatalf("an option that is no YAML leaves glance %s: %s", s.State, s.Message)
 	}
 	b.get(&appsv1.Deployment{}, twin.Name)
+}
+
+// onecloud-service-operator labels its objects with another name than its own. Pausing it, or an object of it that the API server does
+// not take, must not delete the others.
+func TestComponentWithALabelOfItsOwnIsKept(t *testing.T) {
+	const name = "default-onecloud-service-operator"
+	refuse := false
+	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if refuse && o.GetName() == name {
+			return errors.New("the API server is busy")
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	for what, hold := range map[string]func(*bench){
+		"paused": func(b *bench) {
+			b.edit(`{"metadata":{"annotations":{"onecloud.yunion.io/paused":"onecloud-service-operator"}}}`)
+		},
+		"refused": func(b *bench) {
+			refuse = true
+			b.edit(`{"spec":{"onecloudServiceOperator":{"service":{"nodePort":30886}}}}`)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			refuse = false
+			cr := newCloud()
+			cr.Spec.OnecloudServiceOperator.Disable = new(false)
+			b := newBench(t, funcs, cr)
+			b.reconcile()
+			b.get(&corev1.Service{}, name)
+			hold(b)
+			b.reconcile()
+			b.get(&corev1.Service{}, name)
+			b.get(&corev1.ConfigMap{}, name)
+		})
+	}
+}
+
+// edit patches the cloud as a person does.
+func (b *bench) edit(patch string) {
+	b.t.Helper()
+	if err := edit(b.t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
+		b.t.Fatal(err)
+	}
 }

@@ -65,7 +65,7 @@ func (p *pass) orphans(left map[string][]client.Object) (names []string) {
 	p.m.orphans = map[types.UID]time.Time{}
 	for i := range p.live.pods {
 		pod := &p.live.pods[i]
-		if len(left[componentOf(pod)]) > 0 || pod.DeletionTimestamp != nil {
+		if len(left[p.componentOf(pod)]) > 0 || pod.DeletionTimestamp != nil {
 			continue
 		}
 		since, known := seen[pod.UID]
