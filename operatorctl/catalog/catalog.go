@@ -103,6 +103,7 @@ const (
 	clusterAdmin = "onecloud-cluster-admin"
 	nodeReader   = "onecloud-node-reader"
 	cloudEditor  = "onecloud-cloud-editor"
+	regionRights = "onecloud-region"
 )
 
 // syncTables is the configuration of an ordinary service: it makes its tables when it starts.

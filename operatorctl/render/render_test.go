@@ -3,6 +3,7 @@
 package render_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -242,6 +243,33 @@ func TestServiceAccountsExist(t *testing.T) {
 		if a := c.Workload.ServiceAccount; a != "" && !strings.Contains(string(text), "kind: ServiceAccount\nmetadata:\n  name: "+a+"\n") {
 			t.Errorf("%s runs as %s, which the operator's manifest does not make", c.Name, a)
 		}
+	}
+}
+
+// A pod has a token of Kubernetes if, and only if, its component has an account of its own.
+func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
+	var with []string
+	cluster := resolved(t, "testdata/choices/cr.yaml")
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for _, name := range slices.Sorted(maps.Keys(cluster.Components)) {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := podOf(o.Workload)
+		if pod == nil {
+			continue
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken != (pod.ServiceAccountName != "") {
+			t.Errorf("%s: account %q, mounts a token: %v", name, pod.ServiceAccountName, pod.AutomountServiceAccountToken)
+		}
+		if pod.ServiceAccountName != "" {
+			with = append(with, name)
+		}
+	}
+	want := []string{"autoupdate", "kubeserver", "onecloud-service-operator", "region", "telegraf", "yunionagent"}
+	if !slices.Equal(with, want) {
+		t.Errorf("%v have an account, want %v", with, want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -138,4 +139,19 @@ func TestChosenPorts(t *testing.T) {
 			t.Errorf("%s does not call %s", name, text)
 		}
 	}
+}
+
+// podOf is the pod that a workload makes; nil if it makes none.
+func podOf(o client.Object) *corev1.PodSpec {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return &w.Spec.Template.Spec
+	case *appsv1.StatefulSet:
+		return &w.Spec.Template.Spec
+	case *appsv1.DaemonSet:
+		return &w.Spec.Template.Spec
+	case *batchv1.CronJob:
+		return &w.Spec.JobTemplate.Spec.Template.Spec
+	}
+	return nil
 }

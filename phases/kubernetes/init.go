@@ -40,8 +40,9 @@ func InitPhases(software ...string) []host.Phase {
 		uploadCertsPhase(),
 		kubeadmPhase{
 			name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"init", "phase", "mark-control-plane"},
-			writes: []string{"label node-role.kubernetes.io/control-plane"}, check: live(controlPlaneMarked),
-			after: []string{"kubelet-finalize", apiServerReady},
+			writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
+			finish: labelMasterNode,
+			after:  []string{"kubelet-finalize", apiServerReady},
 		}.phase(),
 		kubeadmPhase{
 			name: "bootstrap-token", short: "Let nodes join with a token", args: []string{"init", "phase", "bootstrap-token", "--skip-token-print"},

@@ -23,6 +23,7 @@ type kubeadmPhase struct {
 	writes      []string // files, or objects, for the dry run
 	check       check
 	prepare     func(context.Context, *host.Host, workflow.Reporter) error // clears what kubeadm would refuse to replace
+	finish      func(context.Context, *host.Host, workflow.Reporter) error // does what kubeadm leaves out
 	skip        func(*host.Host) string
 	after       []string
 }
@@ -49,6 +50,9 @@ func (k kubeadmPhase) phase() host.Phase {
 			}
 			for _, w := range k.writes {
 				r.Changed("wrote %s", w)
+			}
+			if k.finish != nil {
+				return k.finish(ctx, h, r)
 			}
 			return nil
 		},

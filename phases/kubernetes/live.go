@@ -4,17 +4,21 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"k8s.io/kubernetes/cmd/kubeadm/app/images"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // apiTimeout bounds what a check asks of the API server.
@@ -68,6 +72,24 @@ func configMapCovers(ctx context.Context, c client.Client, name, key string, wan
 	return coversYAML([]byte(cm.Data[key]), doc)
 }
 
+// labelMaster is what kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips),
+// and host-health does not start without their addresses.
+const labelMaster = "node-role.kubernetes.io/master"
+
+// labelMasterNode labels this node. A kubelet may not give itself a label with that prefix.
+func labelMasterNode(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:""}}}`, labelMaster)
+	if err := c.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("labelling node %s %s: %w", n.Name, labelMaster, err)
+	}
+	return nil
+}
+
 func controlPlaneMarked(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
@@ -79,7 +101,8 @@ func controlPlaneMarked(ctx context.Context, c client.Client, h *host.Host) (boo
 			return false, nil
 		}
 	}
-	return labelled, nil
+	_, master := n.Labels[labelMaster]
+	return labelled && master, nil
 }
 
 // bootstrapTokenDone tells whether nodes can join: the public cluster information, the rights, and a token that is good now. When

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
@@ -43,6 +46,9 @@ func TestPhasesRunKubeadm(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
 	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+	c := fake.NewClientBuilder().WithObjects(node).Build()
+	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	for _, p := range flat("", InitPhases()) {
 		if strings.HasPrefix(p.Name, "wait-control-plane/") || p.Name == "kubeadm-config" {
 			continue
@@ -73,6 +79,37 @@ func flat(parent string, phases []host.Phase) []host.Phase {
 		out = append(out, flat(p.Name, p.Phases)...)
 	}
 	return out
+}
+
+// Region finds the control plane by the label that kubeadm gave it before 1.24. A cluster without it gets it when init runs again.
+func TestControlPlaneHasBothLabels(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
+	c := fake.NewClientBuilder().WithObjects(node).Build()
+	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
+	write(t, h, AdminKubeconfig, "")
+	var mark host.Phase
+	for _, p := range flat("", InitPhases()) {
+		if p.Name == "mark-control-plane" {
+			mark = p
+		}
+	}
+	if done, err := mark.Check(t.Context(), h); done || err != nil {
+		t.Fatalf("without the older label: done %v, %v", done, err)
+	}
+	if err := mark.Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	var got corev1.Node
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), &got); err != nil {
+		t.Fatal(err)
+	}
+	if v, there := got.Labels["node-role.kubernetes.io/master"]; !there || v != "" {
+		t.Errorf("the node has the labels %v", got.Labels)
+	}
+	if done, err := mark.Check(t.Context(), h); !done || err != nil {
+		t.Errorf("with both labels: done %v, %v", done, err)
+	}
 }
 
 // On a fresh machine nothing is done yet, nothing fails, and looking changes nothing.

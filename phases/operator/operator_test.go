@@ -95,7 +95,7 @@ func TestObjects(t *testing.T) {
 			}
 		}
 	}
-	for k, want := range map[string]int{"CustomResourceDefinition": 1, "Namespace": 1, "ServiceAccount": 5, "Deployment": 1, "PriorityClass": 1} {
+	for k, want := range map[string]int{"CustomResourceDefinition": 1, "Namespace": 1, "ServiceAccount": 6, "Deployment": 1, "PriorityClass": 1} {
 		if kinds[k] != want {
 			t.Errorf("%d objects of kind %s, want %d", kinds[k], k, want)
 		}
@@ -111,5 +111,51 @@ func TestImage(t *testing.T) {
 	c.Cluster.ImageRepository = "10.0.0.1:5000/m/"
 	if got := Image(c); got != "10.0.0.1:5000/m/ocadm:v7" {
 		t.Error(got)
+	}
+}
+
+// Region may do what it needs on Kubernetes, and no more.
+func TestRightsOfRegion(t *testing.T) {
+	objs, err := Objects("r/ocadm:v1", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]rbacv1.PolicyRule{}
+	bound := map[string]string{}
+	for _, o := range objs {
+		where := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		if r, ok := kube.As[rbacv1.ClusterRole](o); ok && (o.GetKind() == "ClusterRole" || o.GetKind() == "Role") {
+			got[where] = r.Rules
+		}
+		b, ok := kube.As[rbacv1.RoleBinding](o)
+		if !ok || (o.GetKind() != "ClusterRoleBinding" && o.GetKind() != "RoleBinding") {
+			continue
+		}
+		for _, s := range b.Subjects {
+			if s.Name == "onecloud-region" {
+				bound[where] = b.RoleRef.Kind + " " + b.RoleRef.Name + " to " + s.Namespace
+			}
+		}
+	}
+	want := map[string][]rbacv1.PolicyRule{
+		"ClusterRole /onecloud-region": {{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "delete"}}},
+		"Role kube-system/onecloud-region": {
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"kubeadm-config"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
+		},
+	}
+	for where, rules := range want {
+		if d := cmp.Diff(rules, got[where]); d != "" {
+			t.Errorf("%s:\n%s", where, d)
+		}
+	}
+	wantBound := map[string]string{
+		"ClusterRoleBinding /onecloud-region-onecloud":     "ClusterRole onecloud-region to onecloud",
+		"ClusterRoleBinding /onecloud-region-other":        "ClusterRole onecloud-region to other",
+		"RoleBinding kube-system/onecloud-region-onecloud": "Role onecloud-region to onecloud",
+		"RoleBinding kube-system/onecloud-region-other":    "Role onecloud-region to other",
+	}
+	if d := cmp.Diff(wantBound, bound); d != "" {
+		t.Error(d)
 	}
 }
