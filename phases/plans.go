@@ -27,7 +27,8 @@ func Init() []host.Phase {
 			preflight.Phase(preflight.Init),
 			node.Software(), // after preflight
 			node.Kernel(),   // after preflight
-			node.Units(),    // after node-files/runtime
+			node.Firewall(true),
+			node.Units(), // after node-files/runtime
 			node.Images(imagesOfControlPlane(), imagesOfAddons(), imagesOfTheCloud(), otherImages()),
 		},
 		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, "images/control-plane"),
@@ -52,6 +53,7 @@ func Join() []host.Phase {
 			preflight.Phase(preflight.Join),
 			node.Software(),
 			node.Kernel(),
+			node.Firewall(false),
 			node.Units(),
 			node.Images(imagesOfWorker(), otherImages()),
 		},

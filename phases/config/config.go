@@ -60,6 +60,8 @@ type Node struct {
 	Bundle           string   `json:"bundle"`           // --bundle FILE
 	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. --mirror
 	Mirror string `json:"mirror"`
+	// Firewall says what happens where firewalld runs: FirewallAuto or FirewallManual. --firewall
+	Firewall string `json:"firewall"`
 	// CgroupV1 lets the kubelet run on cgroup v1, which Kubernetes 1.36 otherwise refuses. --allow-cgroup-v1
 	CgroupV1              bool   `json:"allowCgroupV1"`
 	ContainerdRestrictOOM bool   `json:"restrictOOMScoreAdj"` // --restrict-oom-score-adj, for machines without CAP_SYS_RESOURCE

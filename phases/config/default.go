@@ -25,6 +25,12 @@ const (
 	ProxyIPTables = "iptables"
 )
 
+// What ocadm does where firewalld runs: open the node's ports, or only check that they are open.
+const (
+	FirewallAuto   = "auto"
+	FirewallManual = "manual"
+)
+
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 
@@ -42,7 +48,7 @@ func Default() Config {
 			ProxyMode:         ProxyAuto,
 			TokenTTL:          24 * time.Hour,
 		},
-		Node: Node{BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
+		Node: Node{Firewall: FirewallAuto, BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
 		Database: Database{
 			Port: 3306, User: "root", StorageSize: "20Gi",
 		},

@@ -73,6 +73,8 @@ func Settings() []Setting {
 		{Key: "node.baremetal", Flag: "baremetal-node", For: nodes, Advanced: true, Usage: "label this node for the bare metal agent"},
 		{Key: "node.esxi", Flag: "esxi-node", For: nodes, Advanced: true, Usage: "label this node for the ESXi agent"},
 		{Key: "node.criSocket", Flag: "cri-socket", For: nodes | ForReset, Advanced: true, Usage: "socket of a container runtime that is there already"},
+		{Key: "node.firewall", Flag: "firewall", For: nodes, Advanced: true,
+			Usage: "where firewalld runs: auto opens the node's ports, manual only checks that they are open and prints the commands"},
 		{Key: "node.allowCgroupV1", Flag: "allow-cgroup-v1", For: nodes, Advanced: true, Usage: "let the kubelet run on cgroup v1, which Kubernetes 1.36 otherwise refuses"},
 		{Key: "node.restrictOOMScoreAdj", Flag: "restrict-oom-score-adj", For: nodes, Advanced: true, Usage: "set no OOM score below containerd's own, which takes CAP_SYS_RESOURCE"},
 		{Key: "node.conntrackMaxPerCore", Flag: "conntrack-max-per-core", For: nodes, Advanced: true, Usage: "connections tracked per core; 0 leaves the kernel's value"},

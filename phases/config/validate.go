@@ -131,6 +131,7 @@ func (v *validation) node() {
 		v.check("node.advertiseAddress", address(n.AdvertiseAddress))
 	}
 	v.port("node.bindPort", n.BindPort)
+	v.choice("node.firewall", FirewallAuto, FirewallManual)
 	seen := map[string]string{}
 	for _, l := range n.Labels {
 		key, value, err := Label(l)

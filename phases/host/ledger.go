@@ -37,6 +37,8 @@ const (
 	KindSysctl  Kind = "sysctl"
 	KindProgram Kind = "program"
 	KindImage   Kind = "image"
+	// KindFirewall is an opening in firewalld; its name is the arguments of firewall-cmd that made it.
+	KindFirewall Kind = "firewall"
 )
 
 // Op is what happened to it.

@@ -35,6 +35,7 @@ const (
 	CodeRuntimeUnusable  = "OCA-2408"
 	CodeImport           = "OCA-2409"
 	CodeResidue          = "OCA-2410"
+	CodeFirewall         = "OCA-2411"
 )
 
 // Where node software goes.

@@ -47,6 +47,7 @@ func ResetPhases() []host.Phase {
 			},
 			Run: removeRuntimeData,
 		},
+		taken("undo-firewall", "Close the ports that were opened in firewalld", undoFirewall, host.KindFirewall),
 		taken("undo-kernel", "Set kernel parameters back", undoKernel, host.KindSysctl),
 		taken("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram),
 		{

@@ -23,6 +23,7 @@ func hostChecks() []Check {
 		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},
 		{Name: "Cgroups", Short: "cgroup v2 with the controllers that the kubelet needs", Codes: []string{"OCA-1011", "OCA-1012"}, run: checkCgroups},
 		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013", "OCA-1025"}, run: checkKernel},
+		{Name: "SELinux", Short: "SELinux does not confine containerd and pods", Codes: []string{"OCA-1026"}, run: checkSELinux},
 		{Name: "Tools", Short: "programs that the kubelet calls are installed", Codes: []string{"OCA-1014", "OCA-1015"}, run: checkTools},
 		{Name: "Disk", Short: "enough space for images, etcd and pods", Codes: []string{"OCA-1016", "OCA-1017"}, run: checkDisk},
 		{Name: "Clock", Short: "the clock is synchronised", Codes: []string{"OCA-1018"}, run: checkClock},

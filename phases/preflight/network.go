@@ -11,10 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 func networkChecks() []Check {
@@ -25,7 +28,7 @@ func networkChecks() []Check {
 		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
 		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
 		{Name: "Proxy", Short: "an HTTP proxy is not used for the cluster's own traffic", Codes: []string{"OCA-2006"}, run: checkProxy},
-		{Name: "Firewall", Short: "no firewall manager drops the cluster's rules", Codes: []string{"OCA-2007"}, run: checkFirewall},
+		{Name: "Firewall", Short: "firewalld and ufw let the cluster's traffic through", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
 	}
 }
 
@@ -85,33 +88,6 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-type port struct {
-	number int
-	of     string
-}
-
-func (m *machine) ports() []port {
-	list := []port{{10250, "the kubelet"}, {10248, "the kubelet's health check"}, {10249, "kube-proxy"}, {10256, "kube-proxy's health check"}}
-	c := m.h.Config
-	controller := c.Node.AsController
-	if m.kind == Init {
-		controller = true
-		api := c.Node.BindPort
-		if api == 0 {
-			api = 6443
-		}
-		list = append(list, port{api, "the API server"}, port{2379, "etcd"}, port{2380, "etcd's peers"}, port{2381, "etcd's health check"},
-			port{10257, "the controller manager"}, port{10259, "the scheduler"})
-	}
-	if controller {
-		list = append(list, port{443, "the web console"})
-		if c.Addons.Ingress == "traefik" {
-			list = append(list, port{80, "the ingress"})
-		}
-	}
-	return list
-}
-
 func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.initialised() {
 		return nil // the holders are the cluster's own programs
@@ -119,8 +95,8 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 	taken := listening(m.read("/proc/net/tcp") + m.read("/proc/net/tcp6"))
 	var holders map[int]string
 	var out []finding.Finding
-	for _, p := range m.ports() {
-		if !slices.Contains(taken, p.number) {
+	for _, p := range config.Ports(m.h.Config, m.kind == Init) {
+		if !p.Listens || !slices.Contains(taken, p.First) {
 			continue
 		}
 		if holders == nil {
@@ -128,11 +104,11 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 			holders = portHolders(text)
 		}
 		by := "another program"
-		if h := holders[p.number]; h != "" {
+		if h := holders[p.First]; h != "" {
 			by = h
 		}
-		out = append(out, failure("OCA-2001", fmt.Sprintf("Port %d is taken", p.number), fmt.Sprintf("%s needs it, and %s listens on it", p.of, by),
-			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop what it names", p.number)))
+		out = append(out, failure("OCA-2001", fmt.Sprintf("Port %d is taken", p.First), fmt.Sprintf("%s needs it, and %s listens on it", p.Of, by),
+			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop what it names", p.First)))
 	}
 	return out
 }
@@ -309,12 +285,20 @@ func excluded(n string, list []string) bool {
 	return false
 }
 
+// checkFirewall looks at what is in force, not at units: on Ubuntu the unit of ufw is active while ufw is not.
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
-	for _, unit := range []string{"firewalld", "ufw"} {
-		if _, active := m.output(ctx, "systemctl", "is-active", "--quiet", unit); active {
-			return []finding.Finding{warning("OCA-2007", unit+" is active", "it may drop traffic between nodes and pods",
-				"allow 6443, 10250 and 8472/udp between the nodes and the pod network, or: systemctl disable --now "+unit)}
+	var out []finding.Finding
+	closed := func(code, by string, commands []string) {
+		out = append(out, failure(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n")))
+	}
+	if m.h.Config.Node.Firewall == config.FirewallManual {
+		if missing := node.FirewallMissing(ctx, m.h, m.kind == Init); len(missing) > 0 {
+			closed("OCA-2007", "firewalld", missing)
 		}
 	}
-	return nil
+	status, _ := m.output(ctx, "ufw", "status")
+	if missing := node.UFWMissing(m.h.Config, m.kind == Init, status); len(missing) > 0 {
+		closed("OCA-2008", "ufw", missing)
+	}
+	return out
 }

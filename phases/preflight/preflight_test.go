@@ -210,7 +210,36 @@ func TestFindings(t *testing.T) {
 				return map[string]string{"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "192.0.2.0/24,.svc,.cluster.local"}[n]
 			}
 		}, []string{"w OCA-2006"}, "lacks 10.96.0.0/12, 10.40.0.0/16"},
-		"firewalld": {func(_ *testing.T, m *machine) { answer(m, "systemctl", "active") }, []string{"w OCA-2007"}, "firewalld is active"},
+		"firewalld, whose ports ocadm opens": {func(_ *testing.T, m *machine) { answer(m, "firewall-cmd", "running\n") }, nil, ""},
+		"firewalld, left to the user": {func(_ *testing.T, m *machine) {
+			m.h.Config.Node.Firewall = config.FirewallManual
+			answer(m, "firewall-cmd --state", "running\n")
+			answer(m, "firewall-cmd --get-default-zone", "public\n")
+		}, []string{"OCA-2007"}, "firewall-cmd --permanent --zone=trusted --add-interface=cni0"},
+		"firewalld is stopped": {func(_ *testing.T, m *machine) {
+			m.h.Config.Node.Firewall = config.FirewallManual
+			answer(m, "firewall-cmd", "not running\n")
+			answer(m, "systemctl", "active\n") // nobody asks the unit
+		}, nil, ""},
+		"ufw, installed and inactive": {func(_ *testing.T, m *machine) {
+			answer(m, "ufw", "Status: inactive\n")
+			answer(m, "systemctl", "active\n") // as on every Ubuntu
+		}, nil, ""},
+		"ufw": {func(_ *testing.T, m *machine) { answer(m, "ufw", "Status: active\n") }, []string{"OCA-2008"}, "ufw allow 6443/tcp\n"},
+		"SELinux permissive": {func(t *testing.T, m *machine) { put(t, m.h, "/sys/fs/selinux/enforce", "0") }, nil, ""},
+		"SELinux enforcing without the policy of containers": {func(t *testing.T, m *machine) {
+			m.h.Facts.OS = host.OS{ID: "rocky", Managers: []string{"dnf"}}
+			put(t, m.h, "/sys/fs/selinux/enforce", "1")
+			put(t, m.h, "/etc/selinux/config", "# comment\nSELINUX=enforcing\nSELINUXTYPE=targeted\n")
+		}, []string{"w OCA-1026"}, "dnf install -y container-selinux"},
+		"SELinux enforcing with another policy": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/sys/fs/selinux/enforce", "1")
+			put(t, m.h, "/etc/selinux/config", "SELINUX=enforcing\nSELINUXTYPE=mls\n")
+		}, []string{"OCA-1026"}, "setenforce 0"},
+		"SELinux enforcing and a containerd that confines": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/sys/fs/selinux/enforce", "1")
+			put(t, m.h, "/etc/containerd/config.toml", "[plugins.'io.containerd.cri.v1.runtime']\n  enable_selinux = true\n")
+		}, []string{"OCA-1026"}, "enable_selinux = false"},
 		"no registry": {func(_ *testing.T, m *machine) {
 			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
 		}, []string{"w OCA-2101"}, "registry.k8s.io:443"},
@@ -275,11 +304,12 @@ func own(t *testing.T, m *machine, text string) {
 	}
 }
 
-func answer(m *machine, program, out string) {
+// answer makes a program, or one command line of it, succeed and print out.
+func answer(m *machine, command, out string) {
 	rec := m.h.Exec.(*host.Recorder)
 	old := rec.Answer
 	rec.Answer = func(c exec.Command) (exec.Result, error) {
-		if c.Path == program {
+		if c.Path == command || strings.Join(append([]string{c.Path}, c.Args...), " ") == command {
 			return exec.Result{Stdout: out}, nil
 		}
 		return old(c)

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// FirewallPhase is the name of Firewall.
+const FirewallPhase = "node-firewall"
+
+const (
+	firewallCmd     = "firewall-cmd"
+	firewallOffline = "firewall-offline-cmd"
+	// trustedZone is the zone of firewalld in which everything is accepted.
+	trustedZone = "trusted"
+)
+
+// Firewall opens what a node needs in firewalld, at run time and permanently. firewalld is never reloaded: a reload drops rules that others
+// added at run time and, where it works with iptables, flushes the tables. That is also why the openings are in zones that exist: a zone or
+// service of our own would need a reload. Each opening is in the ledger by itself, and reset takes back just those.
+func Firewall(controlPlane bool) host.Phase {
+	return host.Phase{
+		Name: FirewallPhase, Short: "Open the node's ports in firewalld",
+		Long: "Where firewalld runs, opens the ports that other machines must reach, in the zone of this node's interface, and puts the interfaces of\n" +
+			"pods into the zone trusted, at run time and permanently. reset takes it back. --firewall manual changes nothing.",
+		After: []string{"preflight"},
+		Skip: func(h *host.Host) string {
+			if h.Config.Node.Firewall == config.FirewallManual {
+				return "--firewall manual"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			return len(missingOpenings(ctx, h, controlPlane)) == 0, nil
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			commands := FirewallMissing(ctx, h, controlPlane)
+			for i := range commands {
+				commands[i] = "run " + commands[i]
+			}
+			return commands, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			missing := missingOpenings(ctx, h, controlPlane)
+			for _, o := range missing {
+				if err := h.Ledger.Record(host.Entry{Kind: host.KindFirewall, Name: o.String(), Op: host.Created}); err != nil {
+					return err
+				}
+			}
+			for _, args := range commandsFor(missing) {
+				line := strings.Join(append([]string{firewallCmd}, args...), " ")
+				if _, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: args}); err != nil {
+					if canceled(ctx) {
+						return err
+					}
+					return finding.Errorf(CodeFirewall, "firewalld refuses to open the node's ports",
+						line+"   # or take care of the firewall yourself: --firewall manual", "%w", err)
+				}
+				r.Changed("%s", line)
+			}
+			return nil
+		},
+		Undo: undoFirewall,
+	}
+}
+
+// FirewalldRuns reports whether firewalld is in force on this machine.
+func FirewalldRuns(ctx context.Context, h *host.Host) bool {
+	res, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: []string{"--state"}})
+	return err == nil && strings.TrimSpace(res.Stdout) == "running"
+}
+
+// opening is one thing that firewalld lets through.
+type opening struct {
+	permanent  bool
+	zone, kind string // kind is port or interface
+	what       string
+}
+
+func (o opening) scope() []string {
+	if o.permanent {
+		return []string{"--permanent", "--zone=" + o.zone}
+	}
+	return []string{"--zone=" + o.zone}
+}
+
+func (o opening) add() string { return "--add-" + o.kind + "=" + o.what }
+
+// String is the arguments of firewall-cmd that make the opening: its name in the ledger.
+func (o opening) String() string { return strings.Join(append(o.scope(), o.add()), " ") }
+
+// commandsFor are the arguments of firewall-cmd for all the openings, one command for each zone and lifetime.
+func commandsFor(list []opening) [][]string {
+	var out [][]string
+	for i, o := range list {
+		if i == 0 || !slices.Equal(list[i-1].scope(), o.scope()) {
+			out = append(out, o.scope())
+		}
+		out[len(out)-1] = append(out[len(out)-1], o.add())
+	}
+	return out
+}
+
+// FirewallMissing are the commands that open what the node needs and firewalld does not let through yet: none where it does not run.
+func FirewallMissing(ctx context.Context, h *host.Host, controlPlane bool) []string {
+	var out []string
+	for _, args := range commandsFor(missingOpenings(ctx, h, controlPlane)) {
+		out = append(out, firewallCmd+" "+strings.Join(args, " "))
+	}
+	return out
+}
+
+func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []opening {
+	if !FirewalldRuns(ctx, h) {
+		return nil
+	}
+	ask := func(args ...string) string {
+		res, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: args})
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(res.Stdout)
+	}
+	zoneOf := func(name string) string { // "no zone" is none
+		if z := ask("--get-zone-of-interface=" + name); !strings.Contains(z, " ") {
+			return z
+		}
+		return ""
+	}
+	zone := cmp.Or(zoneOf(nodeInterface(h)), ask("--get-default-zone"), "public")
+	var ports, interfaces []string
+	for _, p := range config.Ports(h.Config, controlPlane) {
+		if p.Reached {
+			ports = append(ports, p.String())
+		}
+	}
+	if h.Config.Addons.CNI != "none" {
+		for _, i := range config.PodInterfaces() {
+			if z := zoneOf(i); z == "" || z == trustedZone { // in another zone it is somebody's choice
+				interfaces = append(interfaces, i)
+			}
+		}
+	}
+	var out []opening
+	need := func(zone, kind string, wanted []string) {
+		for _, permanent := range []bool{true, false} {
+			have := strings.Fields(ask(append(opening{permanent: permanent, zone: zone}.scope(), "--list-"+kind+"s")...))
+			for _, w := range wanted {
+				if !slices.Contains(have, w) {
+					out = append(out, opening{permanent, zone, kind, w})
+				}
+			}
+		}
+	}
+	need(zone, "port", ports)
+	need(trustedZone, "interface", interfaces)
+	return out
+}
+
+// nodeInterface is the interface that has the node's address.
+func nodeInterface(h *host.Host) string {
+	ip, err := netip.ParseAddr(h.Config.Node.IP)
+	for _, l := range h.Facts.Interfaces {
+		if err == nil && slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr() == ip }) {
+			return l.Name
+		}
+	}
+	return h.Facts.Interface
+}
+
+// undoFirewall closes what was opened. A firewalld that is stopped is asked through its offline tool, which knows the permanent half only.
+func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	runs := FirewalldRuns(ctx, h)
+	for _, e := range h.Ledger.Created() {
+		if e.Kind != host.KindFirewall {
+			continue
+		}
+		program, args := firewallCmd, strings.Fields(strings.Replace(e.Name, "--add-", "--remove-", 1))
+		lasting := slices.Contains(args, "--permanent")
+		if !runs {
+			program, args = firewallOffline, slices.DeleteFunc(args, func(a string) bool { return a == "--permanent" })
+		}
+		if runs || lasting && h.Files.Exists("/usr/bin/"+firewallOffline) {
+			if res, err := h.Exec.Run(ctx, exec.Command{Path: program, Args: args}); err != nil && !strings.Contains(res.Stderr, "NOT_ENABLED") {
+				return fmt.Errorf("closing what was opened in firewalld: %w", err)
+			}
+			r.Changed("%s %s", program, strings.Join(args, " "))
+		}
+		if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UFWMissing are the commands that let through what the node needs, where ufw is active and has no such rules: none where it is not.
+// status is what "ufw status" prints.
+func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
+	if !strings.HasPrefix(status, "Status: active") {
+		return nil
+	}
+	var have []string
+	for line := range strings.Lines(status) {
+		if line = strings.Join(strings.Fields(line), " "); !strings.Contains(line, "(v6)") {
+			have = append(have, line)
+		}
+	}
+	var out []string
+	need := func(command, rule string) {
+		if !slices.ContainsFunc(have, func(line string) bool { return strings.HasPrefix(line+" ", rule+" ") }) {
+			out = append(out, command)
+		}
+	}
+	for _, p := range config.Ports(c, controlPlane) {
+		if !p.Reached {
+			continue
+		}
+		name := strings.Replace(p.String(), "-", ":", 1)
+		need("ufw allow "+name, name+" ALLOW") // from wherever the user wants
+	}
+	if c.Addons.CNI == "none" {
+		return out
+	}
+	for _, i := range config.PodInterfaces() {
+		need("ufw allow in on "+i, "Anywhere on "+i+" ALLOW Anywhere")
+		need("ufw route allow in on "+i, "Anywhere ALLOW FWD Anywhere on "+i)
+		need("ufw route allow out on "+i, "Anywhere on "+i+" ALLOW FWD Anywhere")
+	}
+	return out
+}

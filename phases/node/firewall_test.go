@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// firewalld answers as firewall-cmd and firewall-offline-cmd do, and refuses what they refuse: an option that it does not know, a zone
+// that does not exist, an opening that is there or is not.
+type firewalld struct {
+	running bool
+	zones   map[string]string          // by interface, at run time
+	open    map[string]map[string]bool // "permanent public port" and "runtime public port" → what
+}
+
+func newFirewalld() *firewalld {
+	return &firewalld{running: true, zones: map[string]string{"eth1": "public"}, open: map[string]map[string]bool{
+		"permanent internal port": {"22/tcp": true, "6443/tcp": true}, "runtime internal port": {"22/tcp": true, "6443/tcp": true},
+	}}
+}
+
+func (f *firewalld) run(c exec.Command) (exec.Result, error) {
+	fail := func(stderr string) (exec.Result, error) {
+		return exec.Result{ExitCode: 1, Stderr: stderr}, &exec.Error{Argv: append([]string{c.Path}, c.Args...), ExitCode: 1, Err: errors.New(stderr)}
+	}
+	if !f.running && c.Path == firewallCmd {
+		return fail("FirewallD is not running")
+	}
+	lifetime, zone := "runtime", ""
+	if c.Path == firewallOffline {
+		lifetime = "permanent"
+	}
+	for _, a := range c.Args {
+		key, value, _ := strings.Cut(a, "=")
+		switch verb, kind, _ := strings.Cut(strings.TrimPrefix(key, "--"), "-"); {
+		case a == "--state":
+			return exec.Result{Stdout: "running\n"}, nil
+		case a == "--get-default-zone":
+			return exec.Result{Stdout: "internal\n"}, nil
+		case key == "--get-zone-of-interface":
+			if z := f.zones[value]; z != "" {
+				return exec.Result{Stdout: z + "\n"}, nil
+			}
+			return exec.Result{ExitCode: 2, Stdout: "no zone\n"}, errors.New("exit status 2")
+		case a == "--permanent" && c.Path == firewallCmd:
+			lifetime = "permanent"
+		case key == "--zone":
+			if zone = value; !slices.Contains([]string{"public", "internal", "trusted"}, zone) {
+				return fail("Error: INVALID_ZONE: " + zone)
+			}
+		case verb == "list" && slices.Contains([]string{"ports", "interfaces"}, kind):
+			var out []string
+			for w := range f.open[lifetime+" "+zone+" "+strings.TrimSuffix(kind, "s")] {
+				out = append(out, w)
+			}
+			slices.Sort(out)
+			return exec.Result{Stdout: strings.Join(out, " ") + "\n"}, nil
+		case (verb == "add" || verb == "remove") && (kind == "port" || kind == "interface"):
+			at := lifetime + " " + zone + " " + kind
+			if f.open[at] == nil {
+				f.open[at] = map[string]bool{}
+			}
+			if f.open[at][value] == (verb == "add") {
+				return fail("Error: " + map[string]string{"add": "ALREADY_ENABLED", "remove": "NOT_ENABLED"}[verb] + ": " + value)
+			}
+			if f.open[at][value] = true; verb == "remove" {
+				delete(f.open[at], value)
+			}
+		default:
+			return fail("usage: see " + c.Path + " man page: unrecognized arguments: " + a)
+		}
+	}
+	return exec.Result{}, nil
+}
+
+// state is what is open, sorted.
+func (f *firewalld) state() []string {
+	var out []string
+	for at, set := range f.open {
+		for w := range set {
+			out = append(out, at+" "+w)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func newFirewalledMachine(t *testing.T, f *firewalld) *machine {
+	m := newMachine(t)
+	m.rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if c.Path == firewallCmd || c.Path == firewallOffline {
+			return f.run(c)
+		}
+		return m.answer(c)
+	}
+	return m
+}
+
+func TestFirewallOpensAndCloses(t *testing.T) {
+	for name, stopped := range map[string]bool{"running at reset": false, "stopped at reset": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFirewalld()
+			before := f.state()
+			m := newFirewalledMachine(t, f)
+			m.put(t, "/usr/bin/"+firewallOffline, "")
+			m.must(t, Firewall(true))
+			for _, want := range []string{
+				"permanent internal port 10250/tcp", "runtime internal port 10250/tcp", "runtime internal port 8472/udp",
+				"permanent internal port 30000-32767/tcp", "permanent trusted interface cni0", "runtime trusted interface flannel.1",
+			} {
+				if !slices.Contains(f.state(), want) {
+					t.Errorf("%s is not open: %q", want, f.state())
+				}
+			}
+			if m.ran("reload") {
+				t.Error("firewalld was reloaded")
+			}
+			m.done(t, Firewall(true))
+			want := before
+			if f.running = !stopped; stopped { // its run-time half is gone with it
+				want = slices.DeleteFunc(slices.Clone(before), func(s string) bool { return strings.HasPrefix(s, "runtime") })
+				maps := f.open
+				for at := range maps {
+					if strings.HasPrefix(at, "runtime") {
+						delete(maps, at)
+					}
+				}
+			}
+			m.undo(t, Firewall(true))
+			if d := cmp.Diff(want, f.state()); d != "" {
+				t.Errorf("reset did not give back what was there (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestFirewallThatIsOffOrManual(t *testing.T) {
+	f := newFirewalld()
+	f.running = false
+	m := newFirewalledMachine(t, f)
+	m.done(t, Firewall(true))
+	f.running = true
+	m.Config.Node.Firewall = config.FirewallManual
+	if Firewall(true).Skip(m.Host) == "" {
+		t.Error("--firewall manual opens ports")
+	}
+	// The ports are opened in the zone of the interface with the node's address.
+	m.Config.Node.IP = "192.0.2.11"
+	m.Facts.Interfaces = []host.Interface{{Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}}
+	if got := FirewallMissing(t.Context(), m.Host, true); !strings.HasPrefix(got[0], "firewall-cmd --permanent --zone=public --add-port=10250/tcp") {
+		t.Errorf("with an address on eth1: %q", got)
+	}
+	m.Config.Node.IP = ""
+	// Interfaces of pods that somebody has put into a zone stay there.
+	f.zones["cni0"] = "internal"
+	for _, c := range FirewallMissing(t.Context(), m.Host, false) {
+		if strings.Contains(c, "cni0") || !strings.HasPrefix(c, "firewall-cmd ") || strings.Contains(c, "6443") {
+			t.Errorf("unexpected: %s", c)
+		}
+	}
+}
+
+func TestUFW(t *testing.T) {
+	c := &config.Config{Addons: config.Addons{CNI: "flannel"}}
+	for name, status := range map[string]string{"inactive": "Status: inactive\n", "not installed": ""} {
+		if got := UFWMissing(c, true, status); got != nil {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	// As ufw 0.36 prints it. A port that only some may reach is open; one that is denied is not.
+	status := `Status: active
+
+To                         Action      From
+--                         ------      ----
+22/tcp                     ALLOW       Anywhere
+10250/tcp                  ALLOW       192.0.2.0/24
+30000:32767/tcp            DENY        Anywhere
+8472/udp                   ALLOW       Anywhere                   # flannel
+Anywhere on cni0           ALLOW       Anywhere
+Anywhere on flannel.1      ALLOW       Anywhere
+8472/udp (v6)              ALLOW       Anywhere (v6)
+
+Anywhere                   ALLOW FWD   Anywhere on cni0
+Anywhere on cni0           ALLOW FWD   Anywhere
+Anywhere                   ALLOW FWD   Anywhere on flannel.1
+`
+	want := []string{"ufw allow 30000:32767/tcp", "ufw route allow out on flannel.1"}
+	if d := cmp.Diff(want, UFWMissing(c, false, status)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
