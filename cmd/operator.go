@@ -10,11 +10,12 @@ func newOperatorCommand() *cobra.Command {
 		Use:   "operator",
 		Short: "Run the operator, or print what it would do",
 		Long: "The operator watches OnecloudCluster resources and brings each cloud to what its spec says.\n" +
-			"It runs in the cluster as \"ocadm operator run\"; render, components and crd need no cluster.",
+			"It runs in the cluster as \"ocadm operator run\"; render, components, policies and crd need no cluster.",
 		Example: "  ocadm operator render -f cloud.yaml\n  ocadm operator components",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newOperatorRunCommand(), newOperatorWatchCommand(), newOperatorRenderCommand(), newOperatorComponentsCommand(), newOperatorCRDCommand())
+	c.AddCommand(newOperatorRunCommand(), newOperatorWatchCommand(), newOperatorRenderCommand(), newOperatorComponentsCommand(),
+		newOperatorPoliciesCommand(), newOperatorCRDCommand())
 	return c
 }

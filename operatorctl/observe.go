@@ -42,13 +42,13 @@ func (p *pass) serves(c *part) bool {
 	return o.GetAnnotations()[engine.HashAnnotation] == w.hash && c.workload.Serving()
 }
 
-// finished tells whether all effects of a stage are done under the hash they have now.
+// finished tells whether all effects of a stage that anybody waits for are done under the hash they have now.
 func (p *pass) finished(c *part, stage effects.Stage) bool {
 	if c.left {
 		return true
 	}
 	for _, e := range p.plan {
-		if e.Component != c.Name || e.Stage != stage || p.cr.Status.Effects[e.Key] == e.Hash {
+		if e.Component != c.Name || e.Stage != stage || e.Aside || p.cr.Status.Effects[e.Key] == e.Hash {
 			continue
 		}
 		done := slices.ContainsFunc(c.outcomes, func(o effects.Outcome) bool { return o.Effect.Key == e.Key && o.State == effects.Done })

@@ -28,6 +28,8 @@ const (
 	renewEarly = 5 * time.Minute
 	// refusedFor is how long a refused login is not tried again: many calls that fail together are one attempt.
 	refusedFor = 500 * time.Millisecond
+	// maxParallel is how many requests a client has under way at once; more wait.
+	maxParallel = 8
 	// maxAnswer bounds what is read of an answer.
 	maxAnswer = 64 << 20
 )
@@ -57,8 +59,9 @@ type Options struct {
 
 // Client is a session with the identity service. It is safe for concurrent use.
 type Client struct {
-	o    Options
-	http *http.Client
+	o     Options
+	http  *http.Client
+	slots chan struct{}
 
 	mu    sync.Mutex
 	token *token
@@ -88,7 +91,7 @@ func New(o Options) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{o: o, http: &http.Client{Transport: o.Transport}}, nil
+	return &Client{o: o, http: &http.Client{Transport: o.Transport}, slots: make(chan struct{}, maxParallel)}, nil
 }
 
 func newTransport(o Options) (http.RoundTripper, error) {
@@ -107,7 +110,7 @@ func newTransport(o Options) (http.RoundTripper, error) {
 	// The services are in the cluster; a proxy of the environment is not for them.
 	t.Proxy = nil
 	t.TLSClientConfig = cfg
-	t.MaxIdleConnsPerHost = 8
+	t.MaxIdleConnsPerHost = maxParallel
 	return t, nil
 }
 
@@ -149,7 +152,8 @@ func (c *Client) do(ctx context.Context, r request, out any) error {
 	return err
 }
 
-// send does one round trip. Redirects are not followed with a body, the services make none.
+// send does one round trip. Redirects are not followed with a body, the services make none. The services read a body only with its length
+// and with the type of JSON: http.NewRequest sets the length because it knows how long a bytes.Reader is.
 func (c *Client) send(ctx context.Context, r request, token string, out any) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -178,6 +182,12 @@ func (c *Client) send(ctx context.Context, r request, token string, out any) (ht
 		req.Header.Set("X-Auth-Token", token)
 	}
 	secrets := append([]string{c.o.Password, token}, r.secrets...)
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return nil, transportError(r, ctx.Err(), secrets)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, transportError(r, err, secrets)

@@ -109,6 +109,7 @@ func TestBindingsForbidden(t *testing.T) {
 		{"match_policies", []string{"other"}, true},
 	} {
 		f.tables["roles"] = []record{{"id": "r", "name": "admin", tc.key: tc.value}}
+		f.tables["policies"] = []record{{"id": "pol-1", "name": "sysadmin", "scope": "system"}}
 		if changed, err := f.client().EnsureRolePolicy(t.Context(), "admin", "system", "sysadmin"); changed != tc.changed || err != nil {
 			t.Errorf("%s %v: changed %v, %v", tc.key, tc.value, changed, err)
 		}

@@ -216,9 +216,7 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, parts []string, bod
 			"scope": record{"project": record{"id": "p-system", "name": parts[1]}}})
 		answer(w, record{})
 	case table == "roles" && len(parts) == 3 && parts[2] == "add-policy":
-		in, _ := body["role"].(record)
-		f.insert("rolepolicies", record{"role_id": parts[1], "project_id": "p-system", "project": in["project_id"], "policy": in["policy_id"]})
-		answer(w, record{"role": nil})
+		f.addPolicy(w, parts[1], body)
 	case table == "services" && len(parts) == 3 && parts[2] == "config":
 		f.config(w, method, f.find("services", parts[1]), body)
 	case table == "zones" && len(parts) == 3:
@@ -232,6 +230,27 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, parts []string, bod
 	default:
 		f.one(w, method, table, parts[1], body)
 	}
+}
+
+// addPolicy binds by the ids of role, project ("" is all) and policy, whatever they were called; twice is once.
+func (f *fake) addPolicy(w http.ResponseWriter, role string, body record) {
+	in, _ := body["role"].(record)
+	key, _ := in["policy_id"].(string)
+	policy := f.find("policies", key)
+	if policy == nil {
+		refuse(w, http.StatusNotFound, "NotFoundError", "policy "+key)
+		return
+	}
+	r := record{"role_id": role, "project_id": "", "policy_id": policy["id"], "policy": policy["name"]}
+	if p := in["project_id"]; p == "system" || p == "p-system" {
+		r["project_id"], r["project"] = "p-system", "system"
+	}
+	if !slices.ContainsFunc(f.tables["rolepolicies"], func(x record) bool {
+		return x["role_id"] == role && x["project_id"] == r["project_id"] && x["policy_id"] == r["policy_id"]
+	}) {
+		f.insert("rolepolicies", r)
+	}
+	answer(w, record{"role": nil})
 }
 
 func (f *fake) list(w http.ResponseWriter, r *http.Request, table string) {

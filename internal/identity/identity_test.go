@@ -75,6 +75,7 @@ func TestEnsureRolePolicy(t *testing.T) {
 	ensure := func(c *Client, _ *Snapshot) (bool, error) {
 		return c.EnsureRolePolicy(t.Context(), "admin", "system", "sysadmin")
 	}
+	f.add("policies", record{"id": "pol-1", "name": "sysadmin", "scope": "system"})
 	runSteps(t, f, []step{
 		{"absent", nil, ensure, []string{"POST /roles/r-admin/add-policy"}},
 		{"same", nil, ensure, nil},
@@ -83,7 +84,6 @@ func TestEnsureRolePolicy(t *testing.T) {
 			r["project_id"], r["project"] = "p-other", "other"
 		}, ensure, []string{"POST /roles/r-admin/add-policy"}},
 		{"bindings without names", func(f *fake) {
-			f.add("policies", record{"id": "pol-1", "name": "sysadmin", "scope": "system"})
 			f.tables["rolepolicies"] = []record{{"role_id": "r-admin", "project_id": "p-system", "policy_id": "pol-1"}}
 		}, ensure, nil},
 	})

@@ -16,10 +16,20 @@ import (
 type Policy struct {
 	Name string
 	// Scope is system, domain or project.
-	Scope       string
+	Scope string
+	// Description is the policy's name when empty: the identity service has translations for the descriptions that are names of standard
+	// policies, and for those of roles (Cloudpods, pkg/keystone/locale).
 	Description string
 	// Blob is the rules: {"policy": {"*": "allow"}}.
 	Blob map[string]any
+}
+
+// fields of a new policy on the wire.
+func (p Policy) fields() map[string]any {
+	return map[string]any{
+		"name": p.Name, "type": p.Name, "description": or(p.Description, p.Name), "scope": p.Scope,
+		"enabled": true, "is_system": true, "is_public": true, "blob": p.Blob,
+	}
 }
 
 type policyRecord struct {
@@ -37,11 +47,7 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 		return false, err
 	}
 	if old == nil {
-		_, err := write[policyRecord](ctx, c, http.MethodPost, fmt.Sprintf("creating policy %q", p.Name), c.o.AuthURL+"/policies", "policy",
-			map[string]any{
-				"name": p.Name, "type": p.Name, "description": or(p.Description, p.Name), "scope": p.Scope,
-				"enabled": true, "is_system": true, "is_public": true, "blob": p.Blob,
-			})
+		_, err := write[policyRecord](ctx, c, http.MethodPost, fmt.Sprintf("creating policy %q", p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
 		return err == nil, err
 	}
 	fields := map[string]any{}

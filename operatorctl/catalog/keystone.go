@@ -34,6 +34,6 @@ func keystone() component.Component {
 			{Service: "offlinecloudmeta", Type: "offlinecloudmeta", URL: "https://yunionmeta.oss-cn-beijing.aliyuncs.com"},
 		},
 		Register: []component.CatalogService{{Name: "external-service", Type: "external-service"}, {Name: "common", Type: "common"}},
-		Setup:    []string{"common-config", "console-login"},
+		Setup:    []string{"common-config", "console-login", "standard-policies"},
 	}
 }

@@ -46,6 +46,10 @@ type Effect struct {
 	Follows []string
 	// Once effects are not repeated by the audit: people may undo what they did.
 	Once bool
+	// Aside effects hold nobody up: what needs their component goes on without them. The status says how they stand.
+	Aside bool
+	// Within is how long the effect may take; zero is ten seconds.
+	Within time.Duration
 	// Note effects ask nobody: that they are recorded is all, and nothing waits for it.
 	Note bool
 	// Do performs it. changed tells whether anything was written.

@@ -33,7 +33,7 @@ func ensureAdminPolicy(ctx context.Context, cl Clients) (bool, error) {
 		return false, err
 	}
 	made, err := id.EnsurePolicy(ctx, identity.Policy{
-		Name: adminPolicy, Scope: "system", Description: "everything", Blob: map[string]any{"policy": map[string]any{"*": "allow"}},
+		Name: adminPolicy, Scope: "system", Blob: map[string]any{"policy": map[string]any{"*": "allow"}},
 	})
 	if err != nil {
 		return made, err

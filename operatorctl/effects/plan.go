@@ -187,6 +187,7 @@ func (in Input) setup(c component.Resolved, task string) Effect {
 	t, ok := tasks[task]
 	e := Effect{
 		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: append([]string{identityName, c.Name}, t.asks...), Once: t.once,
+		Aside: t.aside, Within: t.within,
 		Hash: in.hash("setup", task, t.version, in.Cluster.Region, in.Cluster.Zone, in.Cluster.Product, in.Cluster.Edition, in.Cluster.LoadBalancer, in.Cluster.Spec.CustomZones),
 	}
 	if t.wants != nil {

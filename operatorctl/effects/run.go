@@ -33,8 +33,16 @@ type Outcome struct {
 	Retry time.Time
 }
 
-// timeout bounds one effect; a hanging database or service must not hold a pass.
+// timeout bounds one effect that does not say how long it may take; a hanging database or service must not hold a pass.
 const timeout = 10 * time.Second
+
+// limit is how long the effect may take.
+func (e Effect) limit() time.Duration {
+	if e.Within > 0 {
+		return e.Within
+	}
+	return timeout
+}
 
 // parallel is how many effects are under way at once.
 const parallel = 8
@@ -158,12 +166,12 @@ func (p *Pass) unanswered(e Effect) Outcome {
 	switch {
 	case failing:
 		o := failedOutcome(e, f)
-		o.Retry = p.Now().Add(timeout)
+		o.Retry = p.Now().Add(e.limit())
 		return o
 	case p.Recorded[e.Key] == e.Hash:
 		return Outcome{Effect: e, State: Done} // the audit will tell
 	}
-	return Outcome{Effect: e, State: Pending, For: []string{"an answer"}, Retry: p.Now().Add(timeout)}
+	return Outcome{Effect: e, State: Pending, For: []string{"an answer"}, Retry: p.Now().Add(e.limit())}
 }
 
 // look tells how an effect stands before anything is done.
@@ -243,7 +251,7 @@ func (p *Pass) perform(ctx context.Context, e Effect, r *round) Outcome {
 		}
 		return p.failed(e, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, e.limit())
 	defer cancel()
 	changed, err := e.Do(ctx, p.Clients)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -16,6 +17,9 @@ type task struct {
 	version int
 	// once tasks are not repeated by the audit.
 	once bool
+	// aside tasks hold nobody up; within is how long one may take, where that is longer than usual.
+	aside  bool
+	within time.Duration
 	// asks are the components it talks to, where that is not its own.
 	asks []string
 	// wants is all that its outcome depends on, where that is not the usual.
@@ -27,6 +31,7 @@ type task struct {
 var tasks = map[string]task{
 	"common-config":       {version: 1, do: commonConfig},
 	"console-login":       {version: 1, once: true, do: consoleLogin},
+	"standard-policies":   {version: 1, once: true, aside: true, within: time.Minute, do: standardPolicies},
 	"region-topology":     {version: 1, do: regionTopology},
 	"yunionconf-settings": {version: 1, do: consoleSettings},
 	"cloudproxy-agent":    {version: 1, once: true, do: proxyAgent},

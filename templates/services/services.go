@@ -6,7 +6,7 @@ package services
 
 import "embed"
 
-// FS holds the templates and the tables of options.
+// FS holds the templates, the tables of options, and the standard policies and roles.
 //
-//go:embed *.tmpl options
+//go:embed *.tmpl policies.yaml options
 var FS embed.FS

@@ -171,18 +171,18 @@ func (w *world) since(ctx context.Context, cr *v1alpha1.OnecloudCluster, names m
 func (b *bench) tellInstall(all []install) {
 	var ready, ungated, raw times
 	var perObject, status, statements, others, identity []int
-	objects, most := all[0].objects, 0.0
+	objects, dearest := all[0].objects, 0.0
 	for _, one := range all {
 		ready, ungated, raw = append(ready, one.ready), append(ungated, one.ungated), append(raw, one.raw)
 		made := writes(one.work.kubernetes)
 		perObject = append(perObject, len(made))
-		most = max(most, float64(len(made))/float64(one.objects))
+		dearest = max(dearest, float64(len(made))/float64(one.objects))
 		status = append(status, len(statusPatches(one.work.kubernetes)))
 		statements, others = append(statements, one.work.statements), append(others, one.work.others)
 		identity = append(identity, one.work.identity)
 	}
 	b.add(row{ID: "P4", Metric: "changing requests of a first installation, for each object", Goal: "≤ 1.05",
-		Result: fmt.Sprintf("%.2f (%s for %d objects)", most, between(perObject), objects), Anchor: anchorInstall}, most <= 1.05)
+		Result: fmt.Sprintf("%.2f (%s for %d objects)", dearest, between(perObject), objects), Anchor: anchorInstall}, dearest <= 1.05)
 	b.add(row{ID: "P4", Metric: "status patches of a first installation", Goal: "≤ 25", Result: between(status), Anchor: "72 updates of the CR"}, slices.Max(status) <= 25)
 	// Two more GETs ask the API server which kinds it has.
 	gets := pick(all[0].work.kubernetes, func(q harness.Request) bool { return q.Verb == "get" && q.Resource != "" })
@@ -190,7 +190,9 @@ func (b *bench) tellInstall(all []install) {
 	b.add(row{ID: "P5", Metric: "reading requests of an installation", Goal: "0 GET, a LIST and a WATCH for each kind (≤ 14)",
 		Result: fmt.Sprintf("%d GET %s; %s", len(gets), tally(gets), verbCount(lists)), Anchor: anchorGet}, len(gets) == 0)
 	b.add(row{ID: "–", Metric: "SQL statements of an installation", Goal: "≤ 57 (a tenth)", Result: between(statements), Anchor: anchorSQL}, slices.Max(statements) <= 57)
-	b.add(row{ID: "–", Metric: "requests to the identity service of an installation", Goal: "≤ 200", Result: between(identity), Anchor: anchorIdentity}, slices.Max(identity) <= 200)
+	most, err := harness.IdentityBudget()
+	b.add(row{ID: "–", Metric: "requests to the identity service of an installation", Goal: fmt.Sprintf("≤ %d (200, and 1.2 for each standard policy and grant)", most),
+		Result: between(identity), Anchor: anchorIdentity}, err == nil && slices.Max(identity) <= most)
 	b.add(row{ID: "–", Metric: "requests to all services of an installation", Goal: "≤ 1,170 (a tenth)", Result: between(others), Anchor: "11,736–12,102"}, slices.Max(others) <= 1170)
 	b.say("services: %s", all[0].work.services)
 	b.say("SQL: %s", all[0].work.sql)

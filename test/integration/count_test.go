@@ -43,6 +43,18 @@ func (w work) writes() []string {
 // outside is everything asked of databases and services.
 func (w work) outside() []string { return slices.Concat(w.statements, w.others) }
 
+// identity is how many requests the identity service had.
+func (w work) identity() int {
+	n := 0
+	for _, o := range w.others {
+		_, rest, _ := strings.Cut(o, " ")
+		if host, _, _ := strings.Cut(rest, "/"); strings.Contains(host, "-keystone") {
+			n++
+		}
+	}
+	return n
+}
+
 // refused are the requests that the API server forbade.
 func (w work) refused() []string {
 	var out []string

@@ -69,6 +69,13 @@ func (r *rig) install() {
 	if refused := w.refused(); refused != nil {
 		r.t.Errorf("refused by RBAC: %q", refused)
 	}
+	most, err := harness.IdentityBudget()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if n := w.identity(); n == 0 || n > most {
+		r.t.Errorf("%d requests to the identity service, at most %d", n, most)
+	}
 	cr := r.cloud()
 	for _, c := range cr.Status.Components {
 		off := c.State == v1alpha1.Disabled && slices.Contains([]string{"off by default", "not in edition ce", "spec.enableCloudNet is not set",

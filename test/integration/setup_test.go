@@ -4,12 +4,14 @@ package integration
 
 import (
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/policy"
 )
 
 // setups: what the operator makes in the services' own APIs is there, once, and people's changes stay.
@@ -29,6 +31,7 @@ func (r *rig) setups() {
 			r.t.Errorf("the %s endpoint of etcd has certificate %q", e.Interface, e.CertificateID)
 		}
 	}
+	r.standardPolicies(id)
 	for what, want := range map[string]struct {
 		base, kind string
 		names      []string
@@ -46,6 +49,38 @@ func (r *rig) setups() {
 		if have := r.names(id, want.base, want.kind); !slices.Equal(have, want.names) {
 			r.t.Errorf("%s:\n%q\nwant\n%q", what, have, want.names)
 		}
+	}
+}
+
+// standardPolicies: every standard policy and role is there, with its rules, and roles have their policies.
+func (r *rig) standardPolicies(id *identity.Client) {
+	const base = "https://default-keystone.onecloud.svc:30357/v3"
+	table, err := policy.Standard()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	list := func(plural, singular string) []map[string]any {
+		r.t.Helper()
+		all, err := id.Records(base).List(r.t.Context(), identity.Kind{Plural: plural, Singular: singular}, url.Values{"scope": {"system"}})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return all
+	}
+	have := map[string]map[string]any{}
+	for _, p := range list("policies", "policy") {
+		have[p["name"].(string)] = p
+	}
+	for _, want := range table.Policies {
+		if p := have[want.Name]; p == nil || p["scope"] != want.Scope || !reflect.DeepEqual(p["blob"], want.Rules) || p["enabled"] != true {
+			r.t.Errorf("policy %s: %v", want.Name, p)
+		}
+	}
+	if roles := list("roles", "role"); len(have) != len(table.Policies) || len(roles) != len(table.Roles) {
+		r.t.Errorf("%d policies, %d roles", len(have), len(roles))
+	}
+	if bindings := list("rolepolicies", "rolepolicy"); len(bindings) != table.Grants() {
+		r.t.Errorf("the roles have %d policies, want %d", len(bindings), table.Grants())
 	}
 }
 

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Role is what a user has in a project, and the policies that come with it.
+type Role struct {
+	Name, Description string
+	// Public roles are for every domain.
+	Public bool
+	// Policies are names. They hold in Project only, or in every project where that is "".
+	Policies []string
+	Project  string
+}
+
+// Standard are policies and roles that a cloud is to have.
+type Standard struct {
+	Policies []Policy
+	Roles    []Role
+	// Complete gives a role each of its policies that it lacks. Without it, a role that has any policy keeps exactly those it has.
+	Complete bool
+}
+
+// standardParallel is how many requests EnsureStandard has under way at once: half of what a client may have, so that others get on.
+const standardParallel = maxParallel / 2
+
+// EnsureStandard makes the policies and roles that are missing. What exists is never changed, whoever made it. It takes three lists and one
+// request for each record that it makes, and it may be cut off at any point: what is made is there the next time.
+func (c *Client) EnsureStandard(ctx context.Context, want Standard) (changed bool, err error) {
+	t, err := c.session(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	m := &standardMaker{c: c, domain: t.user.Domain.ID, project: t.project, policies: map[string]string{}, roles: map[string]string{}}
+	err = m.run(ctx, want)
+	return m.changed.Load(), err
+}
+
+// standardMaker is one run of EnsureStandard.
+type standardMaker struct {
+	c       *Client
+	domain  string
+	project ref
+	changed atomic.Bool
+
+	mu sync.Mutex
+	// policies and roles are ids by name.
+	policies, roles map[string]string
+}
+
+func (m *standardMaker) run(ctx context.Context, want Standard) error {
+	if err := m.makePolicies(ctx, want.Policies); err != nil {
+		return err
+	}
+	if err := m.makeRoles(ctx, want.Roles); err != nil {
+		return err
+	}
+	return m.bind(ctx, want)
+}
+
+// everywhere lists records of every domain.
+var everywhere = url.Values{"scope": {"system"}}
+
+type named struct {
+	ref
+	DomainID string `json:"domain_id"`
+}
+
+// known are the ids of the records in the administrator's domain, by name.
+func (m *standardMaker) known(ctx context.Context, plural string) (map[string]string, error) {
+	all, err := list[named](ctx, m.c, m.c.o.AuthURL, plural, everywhere)
+	ids := map[string]string{}
+	for _, r := range all {
+		if r.DomainID == "" || m.domain == "" || r.DomainID == m.domain {
+			ids[r.Name] = r.ID
+		}
+	}
+	return ids, err
+}
+
+// create makes a record, or finds the one that was made meanwhile, and notes its id.
+func (m *standardMaker) create(ctx context.Context, plural, singular, name string, fields map[string]any, ids map[string]string) error {
+	op := fmt.Sprintf("creating %s %q", singular, name)
+	made, err := write[ref](ctx, m.c, http.MethodPost, op, m.c.o.AuthURL+"/"+plural, singular, fields)
+	if IsConflict(err) {
+		made, err = existing[ref](ctx, m.c, op, plural, singular, name)
+	} else if err == nil {
+		m.changed.Store(true)
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids[name] = made.ID
+	return nil
+}
+
+func (m *standardMaker) makePolicies(ctx context.Context, want []Policy) (err error) {
+	if m.policies, err = m.known(ctx, "policies"); err != nil {
+		return err
+	}
+	return each(ctx, missing(want, m.policies, func(p Policy) string { return p.Name }), func(ctx context.Context, p Policy) error {
+		return m.create(ctx, "policies", "policy", p.Name, p.fields(), m.policies)
+	})
+}
+
+func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) {
+	if m.roles, err = m.known(ctx, "roles"); err != nil {
+		return err
+	}
+	return each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), func(ctx context.Context, r Role) error {
+		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": or(r.Description, r.Name), "is_public": r.Public}, m.roles)
+	})
+}
+
+// missing are those of the wanted records that have no id yet.
+func missing[T any](want []T, ids map[string]string, name func(T) string) []T {
+	var out []T
+	for _, w := range want {
+		if _, there := ids[name(w)]; !there {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// binding is a policy that a role has in a project, "" being all.
+type binding struct{ role, project, policy string }
+
+// bind gives the roles their policies.
+func (m *standardMaker) bind(ctx context.Context, want Standard) error {
+	all, err := list[rolePolicy](ctx, m.c, m.c.o.AuthURL, "rolepolicies", everywhere)
+	if err != nil {
+		return err
+	}
+	has, some := map[binding]bool{}, map[string]bool{}
+	for _, b := range all {
+		has[binding{b.RoleID, b.ProjectID, b.PolicyID}] = true
+		some[b.RoleID] = true
+	}
+	var due []binding
+	for _, r := range want.Roles {
+		if some[m.roles[r.Name]] && !want.Complete {
+			continue
+		}
+		for _, p := range r.Policies {
+			b := binding{m.roles[r.Name], r.Project, m.policies[p]}
+			if r.Project != "" && m.project.is(r.Project) {
+				b.project = m.project.ID
+			}
+			if !has[b] {
+				due = append(due, b)
+			}
+		}
+	}
+	return each(ctx, due, func(ctx context.Context, b binding) error {
+		op := fmt.Sprintf("giving role %q the policy %q", b.role, b.policy)
+		_, err := write[roleRecord](ctx, m.c, http.MethodPost, op, join(m.c.o.AuthURL, "roles", b.role, "add-policy"), "role",
+			map[string]any{"project_id": b.project, "policy_id": b.policy})
+		if err == nil {
+			m.changed.Store(true)
+		}
+		return err
+	})
+}
+
+// each does something for every item, a few at once; the first error ends it.
+func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(standardParallel)
+	for _, x := range items {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return do(ctx, x)
+		})
+	}
+	return g.Wait()
+}

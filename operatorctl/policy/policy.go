@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy is the table of standard policies and roles: what people may do in a cloud besides its administrator. The table is
+// written down as definitions in templates/services/policies.yaml; this package multiplies them out. It is pure.
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/templates/services"
+)
+
+// Table is every standard policy and role.
+type Table struct {
+	// Policies are sorted by name, Roles are in the order of the file.
+	Policies []Policy
+	Roles    []Role
+}
+
+// Policy is a set of rules that holds in a scope.
+type Policy struct {
+	Name string
+	// Scope is system, domain or project: of whose resources the rules speak.
+	Scope string
+	// About is what it is for, for people.
+	About string
+	// Rules is the blob on the wire: {"policy": {SERVICE: {RESOURCE: {ACTION: "allow" or "deny"}}}}, with "*" for all others.
+	Rules map[string]any
+}
+
+// Role is what a user has in a project.
+type Role struct {
+	Name, About string
+	// Policies are names.
+	Policies []string
+	// Project is the only project in which the role has its policies; "" is every project.
+	Project string
+	// Public roles are for every domain.
+	Public bool
+}
+
+// file is templates/services/policies.yaml.
+type file struct {
+	Definitions []definition `json:"definitions"`
+	Reserved    reserved     `json:"reserved"`
+	Fixed       []fixed      `json:"fixed"`
+	Roles       []struct {
+		Name     string   `json:"name"`
+		About    string   `json:"about"`
+		Policies []string `json:"policies"`
+		Project  string   `json:"project"`
+		Public   bool     `json:"public"`
+	} `json:"roles"`
+}
+
+type definition struct {
+	Name     string                         `json:"name"`
+	About    string                         `json:"about"`
+	Scope    string                         `json:"scope"`
+	Services map[string][]string            `json:"services"`
+	Also     map[string]map[string][]string `json:"also"`
+	Levels   []string                       `json:"levels"`
+}
+
+type reserved struct {
+	Everywhere []string                       `json:"everywhere"`
+	Resources  map[string]map[string][]string `json:"resources"`
+}
+
+type fixed struct {
+	About  string            `json:"about"`
+	Names  map[string]string `json:"names"`
+	Policy map[string]any    `json:"policy"`
+}
+
+// The scopes, the widest first, with what they are called in names.
+var scopes = []struct{ name, prefix string }{{"system", "sys"}, {"domain", "domain"}, {"project", "project"}}
+
+const (
+	allow = "allow"
+	deny  = "deny"
+	every = "*"
+)
+
+// rules nest by service, resource and action.
+type rules = map[string]any
+
+// Standard is the table of this release. It is read once; its callers share it and change nothing in it.
+var Standard = sync.OnceValues(func() (Table, error) {
+	text, err := services.FS.ReadFile("policies.yaml")
+	if err != nil {
+		return Table{}, fmt.Errorf("reading the standard policies: %w", err)
+	}
+	return Parse(text)
+})
+
+// Parse multiplies out a file of definitions. It refuses unknown keys, names that are taken twice, and roles with unknown policies.
+func Parse(text []byte) (Table, error) {
+	var f file
+	if err := yaml.UnmarshalStrict(text, &f); err != nil {
+		return Table{}, fmt.Errorf("reading the standard policies: %w", err)
+	}
+	t := Table{}
+	for _, d := range f.Definitions {
+		made, err := d.expand(f.Reserved)
+		if err != nil {
+			return Table{}, fmt.Errorf("reading policy %q: %w", d.Name, err)
+		}
+		t.Policies = append(t.Policies, made...)
+	}
+	for _, x := range f.Fixed {
+		for name, scope := range x.Names {
+			t.Policies = append(t.Policies, Policy{Name: name, Scope: scope, About: x.About, Rules: rules{"policy": x.Policy}})
+		}
+	}
+	slices.SortFunc(t.Policies, func(a, b Policy) int { return strings.Compare(a.Name, b.Name) })
+	for _, r := range f.Roles {
+		t.Roles = append(t.Roles, Role(r))
+	}
+	return t, t.check()
+}
+
+func (t Table) check() error {
+	known := map[string]bool{}
+	for _, p := range t.Policies {
+		if known[p.Name] {
+			return fmt.Errorf("policy %q is defined twice", p.Name)
+		}
+		if rank(p.Scope) < 0 {
+			return fmt.Errorf("policy %q has the unknown scope %q", p.Name, p.Scope)
+		}
+		known[p.Name] = true
+	}
+	roles := map[string]bool{}
+	for _, r := range t.Roles {
+		if roles[r.Name] {
+			return fmt.Errorf("role %q is defined twice", r.Name)
+		}
+		roles[r.Name] = true
+		for _, p := range r.Policies {
+			if !known[p] {
+				return fmt.Errorf("role %q has the unknown policy %q", r.Name, p)
+			}
+		}
+	}
+	return nil
+}
+
+// Grants are how many policies the roles have together.
+func (t Table) Grants() int {
+	n := 0
+	for _, r := range t.Roles {
+		n += len(r.Policies)
+	}
+	return n
+}
+
+func rank(scope string) int {
+	for i, s := range scopes {
+		if s.name == scope {
+			return i
+		}
+	}
+	return -1
+}
+
+// expand makes the policies of a definition: scopes times levels.
+func (d definition) expand(r reserved) ([]Policy, error) {
+	last := rank(d.Scope)
+	if last < 0 {
+		return nil, fmt.Errorf("scope %q is unknown", d.Scope)
+	}
+	levels := d.Levels
+	switch {
+	case len(d.Services) == 0:
+		levels = []string{""}
+	case len(levels) == 0:
+		levels = []string{"admin", "editor", "viewer"}
+	}
+	var out []Policy
+	for i, scope := range scopes[:last+1] {
+		prefix := scope.prefix
+		if last == 0 {
+			prefix = ""
+		}
+		for _, level := range levels {
+			body, err := d.rules(level, r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, Policy{Name: name(prefix, d.Name, level), Scope: scopes[i].name, About: d.About, Rules: rules{"policy": body}})
+		}
+	}
+	return out, nil
+}
+
+// name joins the parts of a policy's name. The first policy of all has one that is older than the pattern.
+func name(parts ...string) string {
+	joined := strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "-")
+	if joined == "sys-admin" {
+		return "sysadmin"
+	}
+	return joined
+}
+
+// rules of a definition at a level.
+func (d definition) rules(level string, r reserved) (rules, error) {
+	out := rules{}
+	for service, resources := range d.services(level, r) {
+		if level == "admin" && len(resources) == 0 {
+			out[service] = allow
+			continue
+		}
+		body := rules{}
+		for _, resource := range resources {
+			switch level {
+			case "admin":
+				body[resource] = allow
+			case "editor":
+				body[resource] = r.editor(service, resource)
+			case "viewer":
+				body[resource] = rules{"get": allow, "list": allow, every: deny}
+			default:
+				return nil, fmt.Errorf("level %q is unknown", level)
+			}
+		}
+		out[service] = body
+	}
+	for service, resources := range d.Also {
+		body, _ := out[service].(rules)
+		if body == nil {
+			body = rules{}
+		}
+		for resource, actions := range resources {
+			body[resource] = only(actions)
+		}
+		out[service] = body
+	}
+	return out, nil
+}
+
+// services are those of the definition, with the resources that have rules of their own at that level: an editor's have where actions are
+// reserved.
+func (d definition) services(level string, r reserved) map[string][]string {
+	out := maps.Clone(d.Services)
+	if _, all := out[every]; all && level == "editor" {
+		for service := range r.Resources {
+			out[service] = nil
+		}
+	}
+	for service, resources := range out {
+		if len(resources) > 0 || level == "admin" {
+			continue
+		}
+		resources = []string{every}
+		if level == "editor" {
+			resources = slices.AppendSeq(resources, maps.Keys(r.Resources[service]))
+		}
+		out[service] = resources
+	}
+	return out
+}
+
+func (r reserved) editor(service, resource string) rules {
+	perform := rules{every: allow}
+	for _, action := range slices.Concat(r.Everywhere, r.Resources[service][resource]) {
+		perform[action] = deny
+	}
+	return rules{every: allow, "create": deny, "delete": deny, "perform": perform}
+}
+
+func only(actions []string) rules {
+	out := rules{every: deny}
+	for _, a := range actions {
+		out[a] = allow
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/operatorctl/policy"
+)
+
+// measured is what a cloud of the 2026-08 release has. The file is no part of the repository.
+const measured = "../../../shared/facts/policies.json"
+
+// digest of the table as it was when it was last compared with the real one. Change it only together with such a comparison.
+const digest = "ea490dc8d1b2eccbdc600189aa193ea3d2ece01a537be7ea0728660db72292d8"
+
+func standard(t *testing.T) policy.Table {
+	t.Helper()
+	table, err := policy.Standard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestTableHasNotMoved(t *testing.T) {
+	table := standard(t)
+	table.Policies, table.Roles = slices.Clone(table.Policies), slices.Clone(table.Roles)
+	for i := range table.Policies {
+		table.Policies[i].About = ""
+	}
+	for i := range table.Roles {
+		table.Roles[i].About = ""
+	}
+	data, err := json.Marshal(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	if got := hex.EncodeToString(sum[:]); got != digest || len(table.Policies) != 170 || len(table.Roles) != 17 {
+		t.Errorf("%d policies, %d roles, digest %s", len(table.Policies), len(table.Roles), got)
+	}
+}
+
+func TestTableIsThatOfARealCloud(t *testing.T) {
+	data, err := os.ReadFile(measured)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the measured table is not here")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var real struct {
+		Policies []struct {
+			Name, Scope string
+			Policy      map[string]any
+		}
+		Roles []struct {
+			Name, Project string
+			Policies      []string
+			IsPublic      bool
+		}
+	}
+	if err := json.Unmarshal(data, &real); err != nil {
+		t.Fatal(err)
+	}
+	var want policy.Table
+	for _, p := range real.Policies {
+		want.Policies = append(want.Policies, policy.Policy{Name: p.Name, Scope: p.Scope, Rules: p.Policy})
+	}
+	slices.SortFunc(want.Policies, func(a, b policy.Policy) int { return strings.Compare(a.Name, b.Name) })
+	for _, r := range real.Roles {
+		want.Roles = append(want.Roles, policy.Role{Name: r.Name, Policies: r.Policies, Project: r.Project, Public: r.IsPublic})
+	}
+	got := standard(t)
+	silent := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".About" }, cmp.Ignore())
+	if diff := cmp.Diff(want, got, silent); diff != "" {
+		t.Errorf("(-real +ours)\n%s", diff)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"unknown key", "definition: []", "unknown field"},
+		{"unknown scope", "definitions: [{name: a, scope: galaxy, services: {x: []}}]", `scope "galaxy" is unknown`},
+		{"unknown level", "definitions: [{name: a, scope: system, services: {x: []}, levels: [king]}]", `level "king" is unknown`},
+		{"twice", "definitions: [{name: a, scope: system, services: {x: []}}, {name: a, scope: system, services: {y: []}}]", `"a-admin" is defined twice`},
+		{"fixed scope", "fixed: [{names: {a: galaxy}, policy: {x: allow}}]", `unknown scope "galaxy"`},
+		{"role", "roles: [{name: r, policies: [p]}]", `role "r" has the unknown policy "p"`},
+		{"role twice", "roles: [{name: r}, {name: r}]", `role "r" is defined twice`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := policy.Parse([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// Everything has a description for people, and every level is what its name says.
+func TestExpansion(t *testing.T) {
+	table := standard(t)
+	byName := map[string]policy.Policy{}
+	for _, p := range table.Policies {
+		if p.About == "" {
+			t.Errorf("policy %s has no description", p.Name)
+		}
+		byName[p.Name] = p
+	}
+	for _, r := range table.Roles {
+		if r.About == "" {
+			t.Errorf("role %s has no description", r.Name)
+		}
+	}
+	for name, want := range map[string]string{
+		"sysadmin":            `{"policy":{"*":"allow"}}`,
+		"project-oss-admin":   `{"policy":{"compute":{"buckets":"allow"}}}`,
+		"notify-viewer":       `{"policy":{"notify":{"*":{"*":"deny","get":"allow","list":"allow"}}}}`,
+		"domain-image-editor": `{"policy":{"image":{"*":{"*":"allow","create":"deny","delete":"deny","perform":{"*":"allow","clone":"deny","disable":"deny","purge":"deny"}}}}}`,
+	} {
+		got, err := json.Marshal(byName[name].Rules)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, want %s (%v)", name, got, want, err)
+		}
+	}
+	if got := table.Grants(); got != 24 {
+		t.Errorf("%d grants", got)
+	}
+}
