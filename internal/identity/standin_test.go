@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/test/mariadb"
 	"yunion.io/x/ocadm/test/standin/standintest"
 )
@@ -99,7 +100,31 @@ func TestAgainstStandins(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].URL != "https://y" || got[0].Enabled {
 		t.Errorf("%+v, %v", got, err)
 	}
+	standardPolicies(t, c)
 	topology(t, cloud, c, again)
+}
+
+// standardPolicies makes every standard policy and role of a cloud, twice; the second time nothing is made.
+func standardPolicies(t *testing.T, c *identity.Client) {
+	table, err := policy.Standard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := identity.Standard{Complete: true}
+	for _, p := range table.Policies {
+		want.Policies = append(want.Policies, identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules})
+	}
+	for _, r := range table.Roles {
+		want.Roles = append(want.Roles, identity.Role{Name: r.Name, Public: r.Public, Policies: r.Policies, Project: r.Project})
+	}
+	for _, first := range []bool{true, false} {
+		began := time.Now()
+		changed, err := c.EnsureStandard(t.Context(), want)
+		if err != nil || changed != first {
+			t.Fatalf("standard policies: changed %v, want %v, %v", changed, first, err)
+		}
+		t.Logf("standard policies, changed %v: %s", changed, time.Since(began).Round(time.Millisecond))
+	}
 }
 
 // topology starts region and yunionconf and makes their first records.
