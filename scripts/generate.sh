@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the deepcopy code and the CRD from the types in api/, and docs/cli from the commands. controller-gen is pinned in
-# scripts/tools/gen/go.mod and built once into the user's cache.
+# Writes the deepcopy code and the CRD from the types in api/, the executor's protocol from its .proto file, and docs/cli from the commands.
+# The generators are pinned in scripts/tools/gen/go.mod and built once into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ocadm/tools
-key=$(cat scripts/tools/gen/go.sum <(go version) | sha256sum | cut -c1-16)
-gen=$cache/controller-gen-$key
-if [ ! -x "$gen" ]; then
-	echo "generate: building controller-gen (once)" >&2
-	mkdir -p "$cache"
-	(cd scripts/tools/gen && go build -o "$gen.$$" sigs.k8s.io/controller-tools/cmd/controller-gen)
-	mv "$gen.$$" "$gen"
-fi
+key=$(cat scripts/tools/gen/go.sum scripts/tools/gen/protoc/main.go <(go version) | sha256sum | cut -c1-16)
+tool() { # NAME PACKAGE: builds it where it is missing, prints its path
+	local out=$cache/$1-$key
+	if [ ! -x "$out" ]; then
+		echo "generate: building $1 (once)" >&2
+		mkdir -p "$cache"
+		(cd scripts/tools/gen && go build -o "$out.$$" "$2")
+		mv "$out.$$" "$out"
+	fi
+	echo "$out"
+}
+gen=$(tool controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen)
+protoc=$(tool protoc ./protoc)
+protoc_go=$(tool protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go)
+protoc_grpc=$(tool protoc-gen-go-grpc google.golang.org/grpc/cmd/protoc-gen-go-grpc)
+"$protoc" internal/executor/apis/executor.proto "$protoc_go" "$protoc_grpc"
 "$gen" object paths=./api/... output:object:dir=api/v1alpha1
 # Descriptions are for the Go reader; in the CRD they would cost more than the schema itself.
 crd=templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml

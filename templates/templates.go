@@ -15,7 +15,7 @@ import (
 	"text/template"
 )
 
-//go:embed images.yaml addons operator
+//go:embed images.yaml addons operator units
 var files embed.FS
 
 // Files are the texts, unfilled.

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package executor runs commands on a node for services that live in containers: host agents, glance and others. It is a gRPC server on a
+// unix socket whose protocol is that of yunion.io/x/executor, which those services have linked in (package apis). There is no
+// authentication: who may open the socket is root on the node.
+//
+// What a command leaves behind outlives the server: it never signals a process when it stops, and each process has a session of its own.
+// So a virtual machine survives every restart of the executor, provided that systemd spares it too (KillMode=process).
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"yunion.io/x/ocadm/internal/executor/apis"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+const (
+	// DefaultSocket is where the services of the cloud look (their option executor_socket_path).
+	DefaultSocket = "/var/run/onecloud/exec.sock"
+	// DefaultMaxCommands bounds the commands that are registered at one time. A busy host agent has some dozens.
+	DefaultMaxCommands = 4096
+	// DefaultAbandonAfter is long enough for whatever is about to end by itself after its client was restarted.
+	DefaultAbandonAfter = 5 * time.Minute
+	// DefaultStopTimeout is how long running commands may take to end, and their clients to hear of it, when the server stops.
+	DefaultStopTimeout = 10 * time.Second
+)
+
+// CodeSocket is the finding of a socket that cannot be served.
+const CodeSocket = "OCA-7101"
+
+const (
+	socketMode = 0o600
+	dirMode    = 0o755
+	// dialTimeout bounds the look whether another server listens.
+	dialTimeout = time.Second
+)
+
+// Options are what a server can be given. Zero values mean the defaults.
+type Options struct {
+	// Socket is the path of the unix socket.
+	Socket string
+	// MaxCommands bounds the commands that are registered at one time, running or not.
+	MaxCommands int
+	// AbandonAfter is how long a command is kept that nobody attends to. A program that runs is attended to while a connection is open that
+	// has used its number; any other number is while a call for it lasts.
+	AbandonAfter time.Duration
+	// StopTimeout bounds the wait for running commands when the server stops. They are left running after it.
+	StopTimeout time.Duration
+	Log         *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Socket == "" {
+		o.Socket = DefaultSocket
+	}
+	if o.MaxCommands <= 0 {
+		o.MaxCommands = DefaultMaxCommands
+	}
+	if o.AbandonAfter <= 0 {
+		o.AbandonAfter = DefaultAbandonAfter
+	}
+	if o.StopTimeout <= 0 {
+		o.StopTimeout = DefaultStopTimeout
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Run serves until ctx ends. Then it takes no new connection, gives running commands StopTimeout to end and leaves alone those that have not.
+func Run(ctx context.Context, o Options) error {
+	o = o.withDefaults()
+	l, err := listen(ctx, o.Socket)
+	if err != nil {
+		return err
+	}
+	s := newServer(o)
+	g := grpc.NewServer(grpc.StatsHandler(&connections{server: s}))
+	apis.RegisterExecutorServer(g, s)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	o.Log.Info("serving", "socket", o.Socket)
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving %s: %w", o.Socket, err)
+	case <-ctx.Done():
+	}
+	// Only the listener closes: clients that are connected can still read output and wait.
+	l.Close()
+	<-served
+	t := time.NewTimer(o.StopTimeout)
+	defer t.Stop()
+	select {
+	case <-s.idle():
+		// The last answers are under way.
+		late := time.AfterFunc(o.StopTimeout, g.Stop)
+		defer late.Stop()
+		g.GracefulStop()
+	case <-t.C:
+		o.Log.Info("stopping while commands are registered; their programs go on", "commands", s.count())
+		g.Stop()
+	}
+	return nil
+}
+
+// listen makes the directory, removes the socket of a server that is gone, and refuses to take the place of one that is not.
+func listen(ctx context.Context, socket string) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), dirMode); err != nil {
+		return nil, unusable(socket, err)
+	}
+	if err := removeDead(ctx, socket); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return nil, unusable(socket, err)
+	}
+	if err := os.Chmod(socket, socketMode); err != nil {
+		l.Close()
+		return nil, unusable(socket, err)
+	}
+	return l, nil
+}
+
+func removeDead(ctx context.Context, socket string) error {
+	info, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return unusable(socket, err)
+	case info.Mode().Type() != os.ModeSocket:
+		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: socket + " is not a socket",
+			Cause: "a file of another kind has this name", Remedy: "look at it, then remove it: ls -ld " + socket}
+	}
+	d := net.Dialer{Timeout: dialTimeout}
+	c, err := d.DialContext(ctx, "unix", socket)
+	switch {
+	case err == nil:
+		c.Close()
+		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "another server listens on " + socket,
+			Cause: "an executor runs already", Remedy: "ss -xlp src " + socket + " shows the process; stop it, for instance: systemctl stop yunion-executor"}
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return unusable(socket, err)
+	}
+	if err := os.Remove(socket); err != nil {
+		return unusable(socket, err)
+	}
+	return nil
+}
+
+func unusable(socket string, err error) error {
+	return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "the socket " + socket + " cannot be served", Cause: err.Error(),
+		Remedy: "run as root, or name another socket with --socket-path", Err: err}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"yunion.io/x/ocadm/internal/executor/apis"
+)
+
+// basePath comes in front of the server's own PATH: what a node's administrator installed wins.
+const basePath = "/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin"
+
+// ownVariables begins the names of ocadm's settings, passwords among them.
+const ownVariables = "OCADM_"
+
+// program is the process to start: a session of its own, the server's environment where none is given.
+func program(in *apis.Command) (*exec.Cmd, error) {
+	name := string(in.GetPath())
+	search := searchPath(os.Getenv("PATH"))
+	file, err := lookPath(name, search)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{Path: file, Args: append([]string{name}, texts(in.GetArgs())...), Dir: string(in.GetDir()), Env: texts(in.GetEnv())}
+	if len(cmd.Env) == 0 {
+		cmd.Env = environment(os.Environ(), search)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, nil
+}
+
+func texts(in [][]byte) []string {
+	out := make([]string, len(in))
+	for i, b := range in {
+		out[i] = string(b)
+	}
+	return out
+}
+
+func searchPath(own string) string {
+	if own == "" {
+		return basePath
+	}
+	return basePath + ":" + own
+}
+
+// environment is the server's own for a program, with the PATH that programs are looked up in.
+func environment(own []string, search string) []string {
+	out := make([]string, 0, len(own)+1)
+	for _, v := range own {
+		if !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, ownVariables) {
+			out = append(out, v)
+		}
+	}
+	return append(out, "PATH="+search)
+}
+
+// lookPath finds a program by name. A name with a slash is a path already. The error has the text of os/exec.
+func lookPath(name, search string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range filepath.SplitList(search) {
+		if name == "" || !filepath.IsAbs(dir) {
+			continue
+		}
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/executor/apis"
+)
+
+// What the executor has started outlives it, however it ends, and its successor takes the socket.
+func TestChildrenSurviveTheServer(t *testing.T) {
+	socket := tempSocket(t)
+	dir := t.TempDir()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+		server := exec.Command("/proc/self/exe")
+		server.Env = append(os.Environ(), serverVariable+"="+socket)
+		server.Stderr = os.Stderr
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = server.Process.Kill() })
+		waitForSocket(t, socket)
+		e := connect(t, socket)
+		direct, daemon := filepath.Join(dir, "direct"+sig.String()), filepath.Join(dir, "daemon"+sig.String())
+		// A program in the foreground, and one that went into the background as qemu does.
+		sn := register(t, e, "sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 1000`, "sh", direct)
+		start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true})
+		back := register(t, e, "sh", "-c", `setsid sh -c 'echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 1000' sh "$1" </dev/null >/dev/null 2>&1 &`, "sh", daemon)
+		start(t, e, &apis.StartInput{Sn: back.GetSn()})
+		if _, err := e.Wait(t.Context(), back); err != nil {
+			t.Fatal(err)
+		}
+		pids := []int{pidIn(t, direct), pidIn(t, daemon)}
+		if err := server.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		err := server.Wait()
+		if (sig == syscall.SIGTERM) != (err == nil) {
+			t.Errorf("%v: the server ended with %v", sig, err)
+		}
+		for _, pid := range pids {
+			if !alive(pid) {
+				t.Errorf("%v: process %d ended with the server", sig, pid)
+			}
+		}
+	}
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"yunion.io/x/ocadm/internal/executor/apis"
+)
+
+// server keeps the registered commands by number.
+type server struct {
+	apis.UnimplementedExecutorServer
+	options Options
+
+	mu       sync.Mutex
+	last     uint32
+	commands map[uint32]*command
+	// emptied is closed when the last command is forgotten; nil while nobody waits for that.
+	emptied chan struct{}
+}
+
+func newServer(o Options) *server { return &server{options: o, commands: map[uint32]*command{}} }
+
+func (s *server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.commands)
+}
+
+// idle is closed once no command is registered.
+func (s *server) idle() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.commands) == 0 {
+		return always
+	}
+	if s.emptied == nil {
+		s.emptied = make(chan struct{})
+	}
+	return s.emptied
+}
+
+// connection is one connection of a client. Its commands are those whose numbers it has used.
+type connection struct {
+	commands map[*command]struct{}
+	closed   bool
+}
+
+type connectionKey struct{}
+
+// connections follows clients come and go; gRPC calls it.
+type connections struct{ server *server }
+
+func (*connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (*connections) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+func (*connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{commands: map[*command]struct{}{}})
+}
+
+func (h *connections) HandleConn(ctx context.Context, e stats.ConnStats) {
+	if _, ended := e.(*stats.ConnEnd); !ended {
+		return
+	}
+	s := h.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn := ctx.Value(connectionKey{}).(*connection)
+	conn.closed = true
+	for c := range conn.commands {
+		delete(c.connections, conn)
+		s.review(c)
+	}
+	clear(conn.commands)
+}
+
+// link notes that the connection of ctx uses c. s.mu is held.
+func link(ctx context.Context, c *command) {
+	conn, ok := ctx.Value(connectionKey{}).(*connection)
+	if ok && !conn.closed {
+		conn.commands[c] = struct{}{}
+		c.connections[conn] = struct{}{}
+	}
+}
+
+// begin finds the command of a number for the length of one call; the call ends with end.
+func (s *server) begin(ctx context.Context, sn uint32) (*command, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.commands[sn]
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "unknown sn %d", sn)
+	}
+	link(ctx, c)
+	c.calls++
+	s.review(c)
+	return c, nil
+}
+
+func (s *server) end(c *command) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.calls--
+	s.review(c)
+}
+
+// review starts or stops the time after which c counts as abandoned. s.mu is held.
+func (s *server) review(c *command) {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if s.commands[c.sn] != c || c.attended() {
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(s.options.AbandonAfter, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		// Another review may have come in between.
+		if c.timer == t {
+			s.options.Log.Info("ending an abandoned command", "sn", c.sn, "program", c.name(), "running", c.running())
+			s.forget(c)
+			c.abandon()
+		}
+	})
+	c.timer = t
+}
+
+// forget gives the number free. s.mu is held.
+func (s *server) forget(c *command) {
+	if s.commands[c.sn] != c {
+		return
+	}
+	delete(s.commands, c.sn)
+	for conn := range c.connections {
+		delete(conn.commands, c)
+	}
+	clear(c.connections)
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if len(s.commands) == 0 && s.emptied != nil {
+		close(s.emptied)
+		s.emptied = nil
+	}
+}
+
+// ExecCommand registers a command.
+func (s *server) ExecCommand(ctx context.Context, in *apis.Command) (*apis.Sn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.commands) >= s.options.MaxCommands {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d commands are registered, which is the limit", len(s.commands))
+	}
+	for s.last++; s.last == 0 || s.commands[s.last] != nil; s.last++ {
+	}
+	c := newCommand(s.last, in)
+	s.commands[c.sn] = c
+	link(ctx, c)
+	s.review(c)
+	return &apis.Sn{Sn: c.sn}, nil
+}
+
+// Start starts the program of a registered command.
+func (s *server) Start(ctx context.Context, in *apis.StartInput) (*apis.StartResponse, error) {
+	c, err := s.begin(ctx, in.GetSn())
+	if err != nil {
+		return nil, err
+	}
+	defer s.end(c)
+	ended := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.review(c)
+	}
+	if err := c.start(in, ended); err != nil {
+		return &apis.StartResponse{Error: []byte(err.Error())}, nil
+	}
+	s.options.Log.Debug("started", "sn", c.sn, "program", c.name())
+	return &apis.StartResponse{Success: true}, nil
+}
+
+// SendInput writes to the program's standard input until the stream ends. A program that ends without reading all of it is no error: the
+// rest is dropped, and Wait returns what became of the program.
+func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
+	in, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		// No piece, so no number: the input of the one program of this connection that still waits for some is empty.
+		if c := s.onlyReader(stream.Context()); c != nil {
+			c.closeStdin()
+		}
+		return stream.SendAndClose(&apis.Error{})
+	}
+	if err != nil {
+		return err
+	}
+	c, err := s.begin(stream.Context(), in.GetSn())
+	if err != nil {
+		return err
+	}
+	defer s.end(c)
+	w, err := c.takeStdin()
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	// A stream that breaks off is no end of the input: the program must not take half of it for the whole.
+	stop := context.AfterFunc(stream.Context(), func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	open := true
+	for ; err == nil; in, err = stream.Recv() {
+		if in.GetSn() != c.sn {
+			return status.Errorf(codes.InvalidArgument, "input for sn %d in the stream of sn %d", in.GetSn(), c.sn)
+		}
+		if !open {
+			continue
+		}
+		if _, err := w.Write(in.GetInput()); err != nil {
+			open = false
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	c.closeStdin()
+	return stream.SendAndClose(&apis.Error{})
+}
+
+// onlyReader is the single started command of the connection whose standard input has no stream yet.
+func (s *server) onlyReader(ctx context.Context) *command {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
+		return nil
+	}
+	var found *command
+	for c := range conn.commands {
+		if !c.wantsInput() {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	return found
+}
+
+// FetchStdout sends the program's standard output.
+func (s *server) FetchStdout(in *apis.Sn, stream apis.Executor_FetchStdoutServer) error {
+	return s.fetch(stream.Context(), in.GetSn(), (*command).takeStdout, func(p piece) error {
+		return stream.Send(&apis.Stdout{Start: p.start, Stdout: p.data, Closed: p.closed, RuntimeError: p.failure})
+	})
+}
+
+// FetchStderr sends the program's standard error.
+func (s *server) FetchStderr(in *apis.Sn, stream apis.Executor_FetchStderrServer) error {
+	return s.fetch(stream.Context(), in.GetSn(), (*command).takeStderr, func(p piece) error {
+		return stream.Send(&apis.Stderr{Start: p.start, Stderr: p.data, Closed: p.closed, RuntimeError: p.failure})
+	})
+}
+
+func (s *server) fetch(ctx context.Context, sn uint32, take func(*command) (*output, error), send func(piece) error) error {
+	c, err := s.begin(ctx, sn)
+	if err != nil {
+		return err
+	}
+	defer s.end(c)
+	out, err := take(c)
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return out.copyTo(ctx, send)
+}
+
+// Wait answers once the output has been read and the program has ended.
+func (s *server) Wait(ctx context.Context, in *apis.Sn) (*apis.WaitResponse, error) {
+	c, err := s.begin(ctx, in.GetSn())
+	if err != nil {
+		return nil, err
+	}
+	defer s.end(c)
+	res, err := c.wait(ctx)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	if res.first {
+		s.mu.Lock()
+		s.forget(c)
+		s.mu.Unlock()
+		c.closeStdin()
+	}
+	return &apis.WaitResponse{ExitStatus: res.status, ErrContent: []byte(res.failure)}, nil
+}
+
+// Kill sends SIGKILL to the process.
+func (s *server) Kill(ctx context.Context, in *apis.Sn) (*apis.Error, error) {
+	c, err := s.begin(ctx, in.GetSn())
+	if err != nil {
+		return nil, err
+	}
+	defer s.end(c)
+	if err := c.kill(); err != nil {
+		return &apis.Error{Error: []byte(err.Error())}, nil
+	}
+	return &apis.Error{}, nil
+}
