@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func apimap() component.Component {
 	return component.Component{
 		Name: "apimap", SpecKey: "apiMap", StatusKey: "apiMap", Summary: "which service answers which request",
+		Releases:     component.Releases{First: "v3.10.2"},
 		Products:     []component.Product{component.FullStack, component.Edge},
 		OffByDefault: true,
 		After:        []string{"keystone", "region"},

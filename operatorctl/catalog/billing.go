@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func billing() component.Component {
 	return component.Component{
 		Name: "billing", SpecKey: "billing", StatusKey: "billing", Summary: "bills of projects",
+		Releases:  component.Releases{First: "v3.11.0"},
 		Editions:  eeOnly,
 		Products:  withoutAI,
 		After:     []string{"keystone", "meter"},

@@ -33,6 +33,7 @@ func All() []component.Component {
 		kubeserver(),
 
 		victoriaMetrics(),
+		influxdb(),
 		telegraf(),
 		monitor(),
 		cloudmon(),

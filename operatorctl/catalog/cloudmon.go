@@ -7,8 +7,9 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func cloudmon() component.Component {
 	return component.Component{
 		Name: "cloudmon", SpecKey: "cloudmon", StatusKey: "cloudmon", Summary: "metrics of other clouds",
+		Releases:  component.Releases{First: "v3.3.0"},
 		Products:  withoutAI,
-		After:     []string{"keystone", "victoria-metrics"},
+		After:     append(timeSeries(), "keystone"),
 		Image:     component.Image{EE: "cloudmon-ee", EEFor: eeOnly, Hyper: true},
 		Workload:  component.Workload{Ping: true},
 		Config:    &component.Config{Groups: noDatabase},

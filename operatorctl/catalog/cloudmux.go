@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func cloudmux() component.Component {
 	return component.Component{
 		Name: "cloudmux", SpecKey: "cloudmux", Summary: "the command lines of other clouds, in a pod",
+		Releases: component.Releases{First: "v3.10.5"},
 		Products: withoutAI, OffByDefault: true,
 		Image:    component.Image{EE: "cloudmux-ee", EEFor: eeOnly},
 		Workload: component.Workload{Command: []string{"tail", "-f", "/dev/null"}, Security: usualRights()},

@@ -16,7 +16,8 @@ import (
 func etcd() component.Component {
 	return component.Component{
 		Name: "etcd", SpecKey: "etcd", StatusKey: "etcd", Summary: "leases and change notices of the services",
-		Image: component.Image{Tag: "3.5.12", TagKey: "version"},
+		Releases: component.Releases{First: "v3.2.0"},
+		Image:    component.Image{Tag: "3.5.12", TagKey: "version", Older: []component.OlderTag{{Until: "v3.11", Tag: "3.4.6"}}},
 		Workload: component.Workload{
 			Kind: component.StatefulSet, ReplicasKey: "size", NoCerts: true, EtcdTLS: true, Command: []string{},
 			Probe: etcdGet("/readyz", 5), Liveness: etcdGet("/livez", 20),

@@ -17,7 +17,7 @@ func host() component.Component {
 	w := hostAgent("host")
 	w.Products, w.PodLabels = withHosts, map[string]string{"onecloud.yunion.io/host-deployer": ""}
 	w.Env, w.WorkingDir, w.GracePeriod = hostEnv, "/opt/cloud", 300
-	w.Sidecars = []component.Sidecar{fileOnNode("host", "host.conf")}
+	w.Sidecars = append(beforeTheSplit(), fileOnNode("host", "host.conf"))
 	w.Probe, w.StartSeconds = httpsGet("/ping", 8885, 5), 3000
 	return component.Component{
 		Name: "host", SpecKey: "hostagent", Summary: "runs servers on a compute node",
@@ -42,7 +42,7 @@ func hostOptions(in component.Inputs) map[string]any {
 		"disable_security_group":   s.DisableSecurityGroup,
 		"manage_ntp_configuration": s.ManageNtpConfiguration,
 		"host_cpu_passthrough":     s.HostCPUPassthrough == nil || *s.HostCPUPassthrough,
-		"default_qemu_version":     "10.0.7",
+		"default_qemu_version":     qemuVersion(in.Cluster.Version),
 		"disable_local_vpc":        localVPC(*in.Cluster.Spec) != "",
 	}
 	maps.Copy(o, minioOptions(in))
@@ -50,6 +50,33 @@ func hostOptions(in component.Inputs) map[string]any {
 		o["default_qemu_version"] = s.DefaultQemuVersion
 	}
 	return o
+}
+
+// qemuVersion is the QEMU that a release's hosts come with.
+func qemuVersion(release string) string {
+	if component.Before(release, "v4.0.0") {
+		return "4.2.0"
+	}
+	return "10.0.7"
+}
+
+// agentsSplit is the release in which the agents of a compute node became DaemonSets of their own, and Open vSwitch a container.
+const agentsSplit = "v4.0.2"
+
+// beforeTheSplit are the containers of the host's pod in earlier releases. Open vSwitch itself ran on the node there.
+func beforeTheSplit() []component.Sidecar {
+	return []component.Sidecar{
+		{
+			Name: "ovn-controller", SpecKey: "hostagent.OvnController", Image: openvswitchImage, Command: []string{"/start.sh", "controller"},
+			Mounts: true, Privileged: true,
+			When: func(s component.Spec) bool { return component.Before(s.Version, agentsSplit) && localVPC(s) == "" },
+		},
+		{
+			Name: "sdnagent", SpecKey: "hostagent.SdnAgent", Image: component.Image{Name: "sdnagent", Hyper: true}, Mounts: true, Privileged: true,
+			Command: []string{"/opt/yunion/bin/sdnagent", "--common-config-file", hostConf},
+			When:    func(s component.Spec) bool { return component.Before(s.Version, agentsSplit) },
+		},
+	}
 }
 
 func hostEnv(in component.Inputs) []corev1.EnvVar {
@@ -63,6 +90,6 @@ func ovnEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "HOST_OVN_SOUTH_DATABASE", Value: ovnAddress(in, "south-db")},
 		{Name: "HOST_OVN_ENCAP_IP_DETECTION_METHOD", Value: in.Cluster.Spec.Hostagent.OvnEncapIPDetectionMethod},
-		{Name: "OVN_CONTAINER_IMAGE_TAG", Value: openvswitchTag},
+		{Name: "OVN_CONTAINER_IMAGE_TAG", Value: openvswitchImage.TagFor(in.Cluster.Version)},
 	}
 }

@@ -48,9 +48,10 @@ func ofHost() *component.Config {
 func hostHealth() component.Component {
 	return component.Component{
 		Name: "host-health", SpecKey: "hostagent.HostHealth", Summary: "tells the cloud that a compute node lives",
+		Releases: component.Releases{First: "v3.10.0"},
 		Products: withHosts,
 		After:    []string{"keystone"},
-		Image:    component.Image{Tag: "v0.0.4"},
+		Image:    component.Image{Tag: "v0.0.4", Older: []component.OlderTag{{Until: "v3.10", Tag: "v0.0.1"}, {Until: "v3.11", Tag: "v0.0.3"}}},
 		Workload: hostAgent("host-health"),
 		Config:   ofHost(),
 	}
@@ -59,6 +60,7 @@ func hostHealth() component.Component {
 func sdnAgent() component.Component {
 	return component.Component{
 		Name: "host-sdnagent", SpecKey: "hostagent.SdnAgent", Summary: "the flows of servers on a compute node",
+		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
 		Image:    component.Image{Name: "sdnagent", Hyper: true},
@@ -73,9 +75,12 @@ func hostImage() component.Component {
 	w.Mounts, w.Sidecars = pick(w.Mounts, "etc-yunion", "var-run-onecloud"), []component.Sidecar{fileOnNode("host-image", "host.conf")}
 	return component.Component{
 		Name: "host-image", SpecKey: "hostimage", Summary: "reads images of other compute nodes",
+		Releases: component.Releases{First: "v3.3.0"},
 		Products: withHosts,
 		After:    []string{"keystone"},
-		Image:    component.Image{Tag: "v1.0.8"},
+		Image: component.Image{Tag: "v1.0.8", Older: []component.OlderTag{
+			{Until: "v3.7", Tag: "v1.0.1"}, {Until: "v3.8", Tag: "v1.0.3"}, {Until: "v3.10", Tag: "v1.0.6"}, {Until: "v3.11", Tag: "v1.0.7"},
+		}},
 		Workload: w,
 		Config:   ofHost(),
 	}
@@ -102,6 +107,7 @@ func lbagent() component.Component {
 	w.Sidecars = []component.Sidecar{fileOnNode("lbagent", "lbagent.conf")}
 	return component.Component{
 		Name: "lbagent", SpecKey: "lbagent", Summary: "load balancers on a node",
+		Releases: component.Releases{First: "v3.10.0"},
 		Products: []component.Product{component.FullStack, component.Edge, component.AI},
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},

@@ -15,6 +15,7 @@ import (
 func itsm() component.Component {
 	return component.Component{
 		Name: "itsm", SpecKey: "itsm", StatusKey: "itsm", Summary: "requests, approvals, incidents",
+		Releases: component.Releases{First: "v3.2.0"},
 		Editions: eeOnly, Products: withoutAI,
 		After:     []string{"keystone"},
 		Workload:  component.Workload{Command: []string{}, Env: itsmEnv, Listens: true, Security: usualRights()},

@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func mcpServer() component.Component {
 	return component.Component{
 		Name: "mcp-server", SpecKey: "mcpServer", StatusKey: "mcpServer", Summary: "the cloud as tools of language models",
+		Releases: component.Releases{First: "v4.0.2"},
 		Products: withAI,
 		After:    []string{"keystone"},
 		Image:    component.Image{EE: "mcp-server-ee", EEFor: eeOnly, Hyper: true},

@@ -9,7 +9,7 @@ func meter() component.Component {
 		Name: "meter", SpecKey: "meter", StatusKey: "meter", Summary: "what resources cost",
 		Editions:  eeOnly,
 		Products:  withoutAI,
-		After:     []string{"keystone", "victoria-metrics"},
+		After:     append(timeSeries(), "keystone"),
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true, ReadReplicas: true},
 		Config:    &component.Config{Groups: withClickHouse, Options: meterOptions},

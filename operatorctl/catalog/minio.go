@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func minio() component.Component {
 	return component.Component{
 		Name: "minio", Summary: "an object store for images, installed by kubeserver",
+		Releases: component.Releases{First: "v3.8.0"},
 		Gate: func(s component.Spec) string {
 			return unless(s.Minio.Enable, "spec.minio.enable is not set")
 		},

@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func monitor() component.Component {
 	return component.Component{
 		Name: "monitor", SpecKey: "monitor", StatusKey: "monitor", Summary: "metrics, alerts",
-		After:     []string{"keystone", "victoria-metrics"},
+		After:     append(timeSeries(), "keystone"),
 		Image:     component.Image{EE: "monitor-ee", EEFor: eeOnly, Hyper: true},
 		Workload:  component.Workload{Ping: true},
 		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},

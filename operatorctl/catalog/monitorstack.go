@@ -15,6 +15,7 @@ const monitorStackName = "monitor-stack"
 func monitorStack() component.Component {
 	return component.Component{
 		Name: monitorStackName, Summary: "Grafana, Loki, Prometheus, Thanos, installed by kubeserver",
+		Releases: component.Releases{First: "v3.8.0"},
 		Products: withAI,
 		Gate: func(s component.Spec) string {
 			return unless(s.MonitorStack.Disable != nil && !*s.MonitorStack.Disable, "spec.monitorStack.disable is not false")

@@ -11,9 +11,9 @@ import (
 )
 
 // openvswitchImage has the programs of Open vSwitch and OVN.
-var openvswitchImage = component.Image{Name: "openvswitch", Tag: openvswitchTag}
-
-const openvswitchTag = "2.12.4-20260415"
+var openvswitchImage = component.Image{Name: "openvswitch", Tag: "2.12.4-20260415", Older: []component.OlderTag{
+	{Until: "v3.1", Tag: "2.9.6-2"}, {Until: "v3.4", Tag: "2.10.4-0"}, {Until: "v3.9", Tag: "2.10.5-1"}, {Until: "v3.11", Tag: "2.12.4-2"},
+}}
 
 func ovnNorth() component.Component {
 	return component.Component{
@@ -34,6 +34,7 @@ func ovnNorth() component.Component {
 func ovsdbServer() component.Component {
 	return component.Component{
 		Name: "host-ovsdb-server", SpecKey: "hostagent.OvnController", Summary: "the switch of a node: its database",
+		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
 		Image:    openvswitchImage,
 		Workload: openvswitch("ovsdb-server", "ovsdb"),
@@ -43,6 +44,7 @@ func ovsdbServer() component.Component {
 func ovsVswitchd() component.Component {
 	return component.Component{
 		Name: "host-ovs-vswitchd", SpecKey: "hostagent.OvnController", Summary: "the switch of a node",
+		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
 		After:    []string{"host-ovsdb-server"},
 		Image:    openvswitchImage,
@@ -53,6 +55,7 @@ func ovsVswitchd() component.Component {
 func ovnController() component.Component {
 	return component.Component{
 		Name: "host-ovn-controller", SpecKey: "hostagent.OvnController", Summary: "the networks of servers, on a node",
+		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts, Gate: localVPC,
 		After:    []string{"host-ovs-vswitchd", "ovn-north"},
 		Image:    openvswitchImage,

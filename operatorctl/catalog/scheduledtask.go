@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func scheduledtask() component.Component {
 	return component.Component{
 		Name: "scheduledtask", SpecKey: "scheduledtask", StatusKey: "scheduledtask", Summary: "work at set times, scaling groups",
+		Releases:  component.Releases{First: "v3.9.0"},
 		Products:  withAI,
 		After:     []string{"keystone", "region"},
 		Image:     component.Image{Hyper: true},

@@ -11,6 +11,7 @@ import (
 func serviceOperator() component.Component {
 	return component.Component{
 		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "resources of the cloud as Kubernetes objects",
+		Releases: component.Releases{First: "v3.3.0"},
 		Products: withoutAI, OffByDefault: true,
 		After: []string{"keystone"},
 		Workload: component.Workload{

@@ -14,9 +14,13 @@ import (
 func telegraf() component.Component {
 	return component.Component{
 		Name: "telegraf", SpecKey: "telegraf", Summary: "metrics of the nodes",
+		Releases: component.Releases{First: "v3.3.0"},
 		Products: withHosts,
-		After:    []string{"victoria-metrics"},
-		Image:    component.Image{Tag: "release-1.36.4-6"},
+		After:    timeSeries(),
+		Image: component.Image{Tag: "release-1.36.4-6", Older: []component.OlderTag{
+			{Until: "v3.4", Tag: "release-1.5.2"}, {Until: "v3.7", Tag: "release-1.5.3"}, {Until: "v3.8", Tag: "release-1.19.2-1"},
+			{Until: "v3.10", Tag: "release-1.19.2-4"}, {Until: "v3.11", Tag: "release-1.19.2-10"},
+		}},
 		Workload: component.Workload{
 			Kind: component.DaemonSet, NodeRole: "any", Privileged: true, HostNetwork: true, NoCerts: true, MaxUnavailable: 20,
 			ServiceAccount: nodeReader,
@@ -36,10 +40,15 @@ func telegrafSidecars() []component.Sidecar {
 	return []component.Sidecar{
 		{
 			Name: "telegraf-init", Init: true, Mounts: true, Command: []string{"/bin/telegraf-init"}, Env: telegrafInitEnv,
-			Image: component.Image{Name: "telegraf-init", Tag: "release-1.36-1"},
+			Image: component.Image{Name: "telegraf-init", Tag: "release-1.36-1", Older: []component.OlderTag{
+				{Until: "v3.7", Tag: "release-1.5.2"}, {Until: "v3.11", Tag: "release-1.19.2-0"},
+			}},
 		},
 		{
-			Name: "telegraf-raid-plugin", SpecKey: "telegraf.TelegrafRaid", Mounts: true, Image: component.Image{Tag: "v4.0-20260115.0"},
+			Name: "telegraf-raid-plugin", SpecKey: "telegraf.TelegrafRaid", Mounts: true,
+			Image: component.Image{Tag: "v4.0-20260115.0", Older: []component.OlderTag{
+				{Until: "v3.4", Tag: "release-1.5.2"}, {Until: "v3.7", Tag: "release-1.6.3"}, {Until: "v3.8", Tag: "release-1.6.4"}, {Until: "v3.10", Tag: "release-1.6.5"},
+			}},
 			When: func(s component.Spec) bool { return s.Telegraf.EnableRaidPlugin },
 		},
 	}
@@ -56,7 +65,7 @@ func telegrafEnv(component.Inputs) []corev1.EnvVar {
 func telegrafInitEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "NODENAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
-		{Name: "INFLUXDB_URL", Value: in.Cluster.URL("victoria-metrics", "", "")},
+		{Name: "INFLUXDB_URL", Value: in.Cluster.URL(timeSeriesOf(in.Cluster), "", "")},
 	}
 }
 

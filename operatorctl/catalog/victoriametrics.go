@@ -16,8 +16,9 @@ const victoriaPort = 30428
 func victoriaMetrics() component.Component {
 	return component.Component{
 		Name: "victoria-metrics", SpecKey: "victoriaMetrics", StatusKey: "victoriaMetrics", Summary: "the time series database",
-		After: []string{"keystone"},
-		Image: component.Image{Tag: "v1.129.1-1"},
+		Releases: component.Releases{First: "v3.10.8"},
+		After:    []string{"keystone"},
+		Image:    component.Image{Tag: "v1.129.1-1", Older: []component.OlderTag{{Until: "v3.11", Tag: "v1.95.1"}}},
 		Workload: component.Workload{
 			Recreate: true, NodeRole: "any", // its volume decides
 			Command: []string{}, Args: victoriaArgs(), Env: victoriaEnv,

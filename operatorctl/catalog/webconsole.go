@@ -11,7 +11,10 @@ func webconsole() component.Component {
 		Image: component.Image{Hyper: true},
 		Workload: component.Workload{
 			ContainerName: "web", Ping: true, Security: usualRights(),
-			Sidecars: []component.Sidecar{{Name: "guacd", SpecKey: "webconsole.Guacd", Image: component.Image{Tag: "1.6.0"}}},
+			Sidecars: []component.Sidecar{{
+				Name: "guacd", SpecKey: "webconsole.Guacd", Image: component.Image{Tag: "1.6.0", Older: []component.OlderTag{{Until: "v3.11", Tag: "1.5.3"}}},
+				When: func(s component.Spec) bool { return !component.Before(s.Version, "v3.11.0") },
+			}},
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: webconsoleOptions},
 		Database:  &component.Database{Name: "webconsole"},

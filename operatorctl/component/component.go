@@ -44,6 +44,8 @@ type Component struct {
 	// Editions and Products that have it; empty means all.
 	Editions []Edition
 	Products []Product
+	// Releases of the cloud that have it; the zero value is all.
+	Releases Releases
 	// OffByDefault components run only when the CR says disable: false (or their Gate opens).
 	OffByDefault bool
 	// Gate is one more condition on the spec; the reason why the component is off, or "".
@@ -79,6 +81,9 @@ type Image struct {
 	EEFor []Edition
 	// Tag is fixed for third-party images; empty means spec.version.
 	Tag string
+	// Older are the tags of third-party images in older releases, the oldest first. Source: the constants of the earlier operator's
+	// release branches.
+	Older []OlderTag
 	// TagKey is the JSON key in the component's block that holds the tag, where it is not "tag".
 	TagKey string
 	// Hyper tells that the one big image can stand in for it.
@@ -175,6 +180,8 @@ type Sidecar struct {
 	Command []string
 	Env     func(Inputs) []corev1.EnvVar
 	Ports   []corev1.ContainerPort
+	// Privileged container.
+	Privileged bool
 	// Mounts gives it what the main container has mounted, Volumes only those of these names.
 	Mounts  bool
 	Volumes []string

@@ -251,6 +251,9 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 			Name: s.Name, Image: image, ImagePullPolicy: main.ImagePullPolicy, Command: s.Command, Ports: s.Ports,
 			Resources: *main.Resources.DeepCopy(), SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
 		}
+		if s.Privileged {
+			c.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+		}
 		if block := in.Cluster.Spec.Container(s.SpecKey); block != nil {
 			ownBlock(&c, in, block)
 		}

@@ -103,8 +103,8 @@ func (im images) beside(container string, image component.Image, at []string) (s
 // byDefault is the reference that nobody chose as a whole.
 func (im images) byDefault(container string, image component.Image, at []string) (ref, error) {
 	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: im.cluster.Version}
-	if image.Tag != "" {
-		r.tag = image.Tag
+	if tag := image.TagFor(im.cluster.Version); tag != "" {
+		r.tag = tag
 	}
 	if image.Reference != "" {
 		s := image.Reference

@@ -30,7 +30,6 @@ var idle = map[string]string{
 	"db_engine":                     "", // only mysql is accepted
 	"services":                      "no release has used it",
 	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",
-	"influxdb":                      "it is not deployed any more: spec.victoriaMetrics holds the metrics",
 	"etcd.paused":                   "name etcd in the annotation " + v1alpha1.AnnotationPaused + " of the cloud",
 	"etcd.pod":                      "give nodeSelector, affinity, tolerations, requests and limits in spec.etcd itself",
 	"etcd.TLS":                      "the operator makes the certificates of etcd",
@@ -130,6 +129,13 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 					found[field+zone] = Notice{Field: field, Why: fmt.Sprintf("accepted, without effect: zone %q is not in spec.customZones", zone)}
 				}
 			}
+		}
+	}
+	for _, c := range f.Components {
+		why := c.Releases.Lacks(v.text(DefaultVersion, "version"))
+		_, given := v.tree[c.SpecKey]
+		if c.Releases.Last != "" && why != "" && given && v.personal(c.SpecKey) {
+			found[c.SpecKey] = Notice{Field: c.SpecKey, Why: "accepted, without effect: " + why}
 		}
 	}
 	for _, key := range unknownKeys(cr.ManagedFields) {

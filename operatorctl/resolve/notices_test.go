@@ -47,7 +47,7 @@ func TestNotices(t *testing.T) {
 	for _, want := range []string{
 		"spec.etcd.enableTls: accepted, without effect: ", "spec.etcd.paused: accepted, without effect: name etcd in the annotation",
 		"spec.keystone.disableTLS: ", "spec.hostagent.replicas: accepted, without effect: the component has no number of pods",
-		"spec.scheduler.schedule: accepted, without effect: only a CronJob has it", "spec.influxdb: accepted, without effect: it is not deployed any more",
+		"spec.scheduler.schedule: accepted, without effect: only a CronJob has it", "spec.influxdb: accepted, without effect: not in release latest: last in v3.10",
 		`spec.baremetalagent.zones: accepted, without effect: zone "zone2" is not in spec.customZones`,
 		"spec.components.nothing: accepted, without effect: there is no such component",
 		"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.qwertyuiop: unknown, without effect",

@@ -197,6 +197,9 @@ func whyNot(k component.Component, c *component.Cluster, spec view) (why string,
 	if len(k.Products) > 0 && !slices.Contains(k.Products, c.Product) {
 		return "not in product " + string(c.Product), false
 	}
+	if why := k.Releases.Lacks(c.Version); why != "" {
+		return why, false
+	}
 	if k.Gate != nil {
 		if why := k.Gate(*c.Spec); why != "" {
 			return why, false
