@@ -41,7 +41,7 @@ func (p *pass) ensureCredentials(ctx context.Context) error {
 func (p *pass) setCredentials(secret *corev1.Secret) {
 	p.creds, p.names = component.Credentials{}, map[string]string{}
 	for k, v := range secret.Data {
-		if component.IsName(k) {
+		if component.IsName(k) || k == component.CloudID {
 			p.names[k] = string(v)
 		} else {
 			p.creds[k] = string(v)
@@ -60,6 +60,9 @@ func (p *pass) chosenPassword(key string) string {
 
 func (p *pass) missingCredentials(secret *corev1.Secret) []string {
 	var out []string
+	if secret == nil || len(secret.Data[component.CloudID]) == 0 {
+		out = append(out, component.CloudID)
+	}
 	for _, k := range credentialKeys(p.r.catalog) {
 		chosen := p.chosenPassword(k)
 		if secret == nil || len(secret.Data[k]) == 0 || chosen != "" && string(secret.Data[k]) != chosen {
@@ -95,13 +98,17 @@ func (p *pass) generate(ctx context.Context, name string, exists bool) (*corev1.
 	if exists && len(missing) == 0 {
 		return s, nil // the cache was behind
 	}
-	known, err := p.earlierCredentials(ctx, missing)
-	if err != nil {
-		return nil, err
+	var known map[string]string
+	if missing[0] != component.CloudID || len(missing) > 1 {
+		var err error
+		if known, err = p.earlierCredentials(ctx, missing); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.fill(s.Data, missing, known); err != nil {
 		return nil, err
 	}
+	var err error
 	if exists {
 		err = p.r.client.Update(ctx, s, client.FieldOwner(engine.FieldManager))
 	} else {
@@ -127,6 +134,9 @@ func (p *pass) generate(ctx context.Context, name string, exists bool) (*corev1.
 func (p *pass) fill(data map[string][]byte, missing []string, known map[string]string) error {
 	for _, k := range missing {
 		pw := p.chosenPassword(k)
+		if k == component.CloudID {
+			pw = string(p.cr.UID)
+		}
 		if pw == "" {
 			pw = known[k]
 		}

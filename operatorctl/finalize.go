@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -143,6 +144,11 @@ func (p *pass) purge(ctx context.Context) error {
 		if s, ok := o.(*corev1.Secret); ok && isSupplied(s) {
 			continue // somebody else's
 		}
+		if key.GVK.Kind == "PersistentVolumeClaim" && p.keepsBackups(o) {
+			p.event(wholeCloud, corev1.EventTypeWarning, "BackupsKept",
+				"claim %s holds the backups and stays; when they are not needed: kubectl -n %s delete pvc %s", o.GetName(), p.cr.Namespace, o.GetName())
+			continue
+		}
 		if key.GVK.Kind == "PersistentVolumeClaim" || isSecret {
 			if c, ok := o.DeepCopyObject().(client.Object); ok {
 				c.GetObjectKind().SetGroupVersionKind(key.GVK)
@@ -173,15 +179,27 @@ func (p *pass) purgeDatabases(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dropping the databases of the cloud: %w", err)
 	}
+	if err := effects.MarkEarlier(ctx, admin, p.earlierDatabases(), p.creds); err != nil {
+		return err
+	}
+	return admin.DropOwned(ctx)
+}
+
+// earlierDatabases are the components whose databases this cloud is on record as having made, perhaps before they were marked.
+func (p *pass) earlierDatabases() []component.Component {
+	var out []component.Component
 	for _, c := range p.r.catalog {
-		if c.Database == nil || p.cr.Status.Effects["database/"+c.Name] == "" {
-			continue // never made by this cloud
-		}
-		if err := effects.DropDatabase(ctx, admin, c.Renamed(p.names)); err != nil {
-			return err
+		if c.Database != nil && p.cr.Status.Effects["database/"+c.Name] != "" {
+			out = append(out, c.Renamed(p.names))
 		}
 	}
-	return nil
+	return out
+}
+
+// keepsBackups tells whether a claim holds backups that nobody has asked to delete: they are what is left of a cloud that was deleted by
+// mistake.
+func (p *pass) keepsBackups(claim client.Object) bool {
+	return p.componentOf(claim) == "backup" && p.cr.Annotations[v1alpha1.AnnotationDeleteBackups] != "true"
 }
 
 // purgeClickHouse drops what this cloud has made in ClickHouse. Where the spec names no server any more, it is out of reach.

@@ -141,3 +141,34 @@ func TestDeletionIsCompletedOnce(t *testing.T) {
 		t.Error("a cloud that is gone was released again")
 	}
 }
+
+// The volume with the backups outlives a cloud that is deleted with its data, unless that was asked for as well.
+func TestBackupsOutliveTheirCloud(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-backup"}}
+		other := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
+		b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+			cr.Spec.DeletionPolicy = v1alpha1.Delete
+			cr.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "databases"}
+			if asked {
+				cr.Annotations[v1alpha1.AnnotationDeleteBackups] = "true"
+			}
+		}, claim, other)
+		b.get(claim, claim.Name)
+		claim.Labels[v1alpha1.LabelComponent] = "backup"
+		if err := b.api.Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+		if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("the cloud is still there: %v", err)
+		}
+		if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(other), other); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("another claim is still there: %v", err)
+		}
+		err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim), claim)
+		if kept := err == nil; kept == asked {
+			t.Errorf("asked to delete the backups: %v; they are kept: %v", asked, kept)
+		}
+	}
+}

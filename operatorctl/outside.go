@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -103,7 +104,7 @@ func (p *pass) tellReplaced(secret string, missing []string) {
 
 // noteAccess has everything that failed tried at once when the way to databases and services was changed: perhaps to mend it.
 func (p *pass) noteAccess() {
-	access, err := engine.Hash([]any{p.cr.Spec.MySQL, p.cr.Spec.Clickhouse, p.creds, p.certs.caPEM})
+	access, err := engine.Hash([]any{p.cr.Spec.MySQL, p.cr.Spec.Clickhouse, p.creds, p.certs.caPEM, p.cr.Annotations[v1alpha1.AnnotationAdoptDatabases]})
 	if err != nil || access == p.m.accessHash {
 		return
 	}
@@ -116,9 +117,15 @@ func (p *pass) noteAccess() {
 // access is how this cloud's database and services are reached. It may be used after the pass, so it shares nothing with the cloud.
 func (p *pass) access() effects.Access {
 	namespace := p.cr.Namespace
+	id := p.names[component.CloudID]
+	if id == "" {
+		id = string(p.cr.UID) // what a new Secret would get
+	}
 	return effects.Access{
 		Cluster: p.cluster, Credentials: p.creds, CAPEM: p.certs.caPEM, MySQL: *p.cr.Spec.MySQL.DeepCopy(),
 		ClickHouse: *p.cr.Spec.Clickhouse.DeepCopy(),
+		Owner:      mysql.Owner{ID: id, Namespace: namespace, Name: p.cr.Name},
+		Adopt:      effects.ParseAdoption(p.cr.Annotations[v1alpha1.AnnotationAdoptDatabases]),
 		Secret: func(ctx context.Context, name, key string) (string, error) {
 			s := &corev1.Secret{}
 			if err := p.r.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {

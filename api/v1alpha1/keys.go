@@ -13,6 +13,13 @@ const (
 // AnnotationAbandon "databases" on a cloud that is being deleted leaves its databases and accounts where they are, whatever the policy.
 const AnnotationAbandon = "onecloud.yunion.io/abandon"
 
+// AnnotationAdoptDatabases lists, with commas, what the cloud may take over on its database servers: the names of databases and accounts that
+// exist and belong to no cloud, and other clouds as namespace/name/id, whose databases and accounts it wants.
+const AnnotationAdoptDatabases = "onecloud.yunion.io/adopt-databases"
+
+// AnnotationDeleteBackups "true" on a cloud lets spec.deletionPolicy Delete delete the volume with its backups too.
+const AnnotationDeleteBackups = "onecloud.yunion.io/delete-backups"
+
 // AnnotationSupplied "true" on Secret <cloud>-certs says that a person keeps the certificates in it; the operator only uses them.
 const AnnotationSupplied = "onecloud.yunion.io/supplied"
 

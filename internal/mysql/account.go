@@ -58,7 +58,8 @@ func (a *Admin) Accounts(ctx context.Context) ([]UserHost, error) {
 }
 
 // EnsureAccount makes the user exist for each of its hosts, with that password and all privileges on its database. Nothing is ever
-// dropped: a running service keeps its connections. Without a snapshot it takes one.
+// dropped: a running service keeps its connections. An account that is not this cloud's is an error of class Foreign. Without a snapshot it
+// takes one.
 func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) (changed bool, err error) {
 	if err := a.checkAccount(creating(acc), acc); err != nil {
 		return false, err
@@ -82,6 +83,9 @@ const accountExists = 1396
 func creating(acc Account) string { return fmt.Sprintf("creating account %q", acc.User) }
 
 func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, create string) (changed bool, err error) {
+	if err := a.own(ctx, creating(acc), snap, Want{Account: acc}); err != nil {
+		return false, err
+	}
 	have, known := snap.account(acc.User)
 	var old, fresh []string
 	for _, host := range acc.hosts() {
@@ -135,7 +139,7 @@ func (a *Admin) checkAccount(op string, acc Account) error {
 	case acc.Password == "":
 		return a.refuse(op, "an account without a password is not made")
 	case slices.Contains(systemSchemas, strings.ToLower(acc.Database)):
-		return a.refuse(op, fmt.Sprintf("database %q belongs to the server", acc.Database))
+		return a.refuse(op, fmt.Sprintf("the name of database %q is reserved", acc.Database))
 	case protected(acc.User, a.cfg.User):
 		return a.refuse(op, "it is an administrator's")
 	}
@@ -286,8 +290,8 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 	return nil
 }
 
-// DropAccount removes the user for the account's hosts.
-func (a *Admin) DropAccount(ctx context.Context, acc Account) (changed bool, err error) {
+// dropAccount removes the user for the account's hosts, whoever owns it.
+func (a *Admin) dropAccount(ctx context.Context, acc Account) (changed bool, err error) {
 	op := fmt.Sprintf("dropping account %q", acc.User)
 	if protected(acc.User, a.cfg.User) {
 		return false, a.refuse(op, "it is an administrator's")

@@ -141,8 +141,8 @@ func (a *Admin) fail(op string, err error, denied Class, secrets ...string) erro
 	return e
 }
 
-// systemSchemas are never created, granted on or dropped here.
-var systemSchemas = []string{"mysql", "information_schema", "performance_schema", "sys"}
+// systemSchemas, and that of the markers, are never granted on or dropped here.
+var systemSchemas = []string{"mysql", "information_schema", "performance_schema", "sys", OwnersDatabase}
 
 func (a *Admin) refuse(op, why string) error {
 	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: why}
@@ -159,8 +159,8 @@ func (a *Admin) Databases(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one is left as it is. Without a
-// snapshot it takes one.
+// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one of this cloud is left as it is,
+// any other is an error of class Foreign. Without a snapshot it takes one.
 func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string) (changed bool, err error) {
 	op := fmt.Sprintf("creating database %q", name)
 	quoted, err := a.ours(op, name)
@@ -172,6 +172,9 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 			return false, err
 		}
 	}
+	if err := a.own(ctx, op, snap, Want{Databases: []string{name}}); err != nil {
+		return false, err
+	}
 	if snap.has(name) {
 		return false, nil
 	}
@@ -182,8 +185,8 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 	return true, nil
 }
 
-// DropDatabase removes the schema and everything in it.
-func (a *Admin) DropDatabase(ctx context.Context, name string) (changed bool, err error) {
+// dropDatabase removes the schema and everything in it, whoever owns it.
+func (a *Admin) dropDatabase(ctx context.Context, name string) (changed bool, err error) {
 	op := fmt.Sprintf("dropping database %q", name)
 	quoted, there, err := a.lookup(ctx, op, name)
 	if err != nil || !there {
@@ -212,7 +215,7 @@ func (a *Admin) ours(op, name string) (quoted string, err error) {
 		return "", a.refuse(op, err.Error())
 	}
 	if slices.Contains(systemSchemas, strings.ToLower(name)) {
-		return "", a.refuse(op, "it belongs to the server")
+		return "", a.refuse(op, "its name is reserved")
 	}
 	return quoted, nil
 }

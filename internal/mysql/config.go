@@ -37,6 +37,11 @@ type Config struct {
 	// Timeout bounds connecting, and each read and write; 10 s when zero.
 	Timeout time.Duration
 
+	// Owner is the cloud that databases and accounts are made for. Without it nothing is made, changed or dropped.
+	Owner Owner
+	// Adopt is what it may take over.
+	Adopt Adoption
+
 	// Dial replaces the network, e.g. by a port forward.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnStatement is told the verb ("CREATE USER", "SELECT") of every statement before it is sent.

@@ -40,8 +40,10 @@ const (
 	NoTable            Class = "NoTable"
 	WeakPassword       Class = "WeakPassword"
 	Refused            Class = "Refused"
-	Canceled           Class = "Canceled"
-	Other              Class = "Other"
+	// Foreign is a database or account that exists and is not the cloud's; the Error wraps a NotOurs.
+	Foreign  Class = "Foreign"
+	Canceled Class = "Canceled"
+	Other    Class = "Other"
 )
 
 // Error is a failed operation on a server. It never holds a secret.

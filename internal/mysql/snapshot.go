@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,10 @@ type Snapshot struct {
 	accounts  map[string]map[string]credential
 	// passwords are those that accounts were given, or proved to have, since it was taken.
 	passwords map[string]string
+	// owners are the markers; marking tells whether there is a table of them, blocked what a Claim could not have.
+	owners  map[thing]Owner
+	blocked map[thing]obstacle
+	marking bool
 	// grants are the databases on which an account has everything, as mysql.db names them; nil until somebody needs them.
 	grants map[UserHost]map[string]bool
 }
@@ -32,6 +37,7 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{
 		taken: time.Now(), lower: a.info.LowerCaseTableNames != 0,
 		databases: map[string]bool{}, accounts: map[string]map[string]credential{}, passwords: map[string]string{},
+		blocked: map[thing]obstacle{},
 	}
 	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
 	if err != nil {
@@ -53,7 +59,90 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, a.fail("listing accounts", err, NoCreateUser)
 	}
+	if s.owners, s.marking, err = a.owners(ctx); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// normal is the thing as the server keeps its name.
+func (s *Snapshot) normal(t thing) thing {
+	if t.kind == kindDatabase {
+		t.name = s.key(t.name)
+	}
+	return t
+}
+
+func (s *Snapshot) hasTable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.marking
+}
+
+func (s *Snapshot) madeTable() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marking = true
+}
+
+func (s *Snapshot) owner(t thing) (Owner, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.owners[t]
+	return o, ok
+}
+
+func (s *Snapshot) mark(t thing, o Owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owners[t] = o
+}
+
+func (s *Snapshot) setOwners(owners map[thing]Owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owners = owners
+}
+
+func (s *Snapshot) block(t thing, why obstacle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blocked[t] = why
+}
+
+// obstacle is what a Claim found in the way of something that is wanted.
+func (s *Snapshot) obstacle(w Want) (obstacle, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range w.things() {
+		if why, is := s.blocked[s.normal(t)]; is {
+			return why, true
+		}
+	}
+	return obstacle{}, false
+}
+
+// blockedBy are the names of what a Claim could not have because of one owner.
+func (s *Snapshot) blockedBy(o Owner) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for t, why := range s.blocked {
+		if why.owner.ID == o.ID {
+			out = append(out, t.name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// exists tells whether there is such a database, or the account for one of its hosts.
+func (s *Snapshot) exists(t thing, acc Account) bool {
+	if t.kind == kindDatabase {
+		return s.has(t.name)
+	}
+	hosts, _ := s.account(t.name)
+	return slices.ContainsFunc(acc.hosts(), func(h string) bool { _, ok := hosts[h]; return ok })
 }
 
 // Age is how long ago the server was looked at.

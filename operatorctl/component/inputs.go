@@ -136,6 +136,10 @@ const (
 	accountUser  = ".account-user"
 )
 
+// CloudID is the key of what a cloud is known by where it has left a mark, as on its databases. It lies among the credentials, because
+// they stay with the databases when the resource is deleted; it is no secret.
+const CloudID = "cloud-id"
+
 // DatabaseName is the key of the name of a component's database.
 func DatabaseName(name string) string { return name + databaseName }
 

@@ -36,6 +36,9 @@ type Access struct {
 	MySQL       v1alpha1.DatabaseServer
 	// ClickHouse is without a host where the cloud has none.
 	ClickHouse v1alpha1.DatabaseServer
+	// Owner is what the cloud's databases are marked with, Adopt what else it may take.
+	Owner mysql.Owner
+	Adopt mysql.Adoption
 	// Secret reads the password of a server where the CR names a Secret instead; it is only called when that server is needed.
 	Secret func(ctx context.Context, name, key string) (string, error)
 }
@@ -121,7 +124,11 @@ func (c *Connections) For(a Access) Clients {
 				if err != nil {
 					return nil, err
 				}
-				return admin.Snapshot(ctx)
+				snap, err := admin.Snapshot(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return snap, admin.Claim(ctx, snap, wants(a)...)
 			})
 		},
 		ClickHouse: c.clickHouse(a),
@@ -195,7 +202,7 @@ func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string])
 	if err != nil {
 		return nil, err
 	}
-	key := Input{Salt: "database"}.hash(a.MySQL, password)
+	key := Input{Salt: "database"}.hash(a.MySQL, password, a.Owner, a.Adopt)
 	if c.db != nil && c.dbKey == key {
 		return c.db, nil
 	}
@@ -204,7 +211,7 @@ func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string])
 		return nil, errors.New("spec.mysql.host is empty")
 	}
 	db, err := mysql.Open(ctx, mysql.Config{
-		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password,
+		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password, Owner: a.Owner, Adopt: a.Adopt,
 		Dial: c.options.Dial, OnStatement: c.options.OnStatement,
 	})
 	if err != nil {
@@ -260,15 +267,4 @@ func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
 		return c.options.Transport(t), nil
 	}
 	return t, nil
-}
-
-// DropDatabase removes a component's schema and account; spec.deletionPolicy Delete asks for it.
-func DropDatabase(ctx context.Context, admin *mysql.Admin, c component.Component) error {
-	for _, name := range append([]string{c.Database.Name}, c.Database.More...) {
-		if _, err := admin.DropDatabase(ctx, name); err != nil {
-			return err
-		}
-	}
-	_, err := admin.DropAccount(ctx, mysql.Account{User: c.Database.Account(), Hosts: mysql.DefaultHosts(), Database: c.Database.Name})
-	return err
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -89,10 +88,10 @@ func (in Input) hash(parts ...any) string {
 }
 
 func (in Input) database(c component.Resolved) Effect {
-	acc := mysql.Account{User: c.Database.Account(), Password: in.Credentials[component.DatabasePassword(c.Name)], Hosts: mysql.DefaultHosts(), Database: c.Database.Name}
+	acc := databaseAccount(c.Component, in.Credentials)
 	return Effect{
 		Key: "database/" + c.Name, Component: c.Name, Target: MySQL, Stage: Before,
-		Hash: in.hash("database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
+		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
 		Do: func(ctx context.Context, cl Clients) (bool, error) {
 			admin, err := cl.MySQL(ctx)
 			if err != nil {
@@ -103,17 +102,17 @@ func (in Input) database(c component.Resolved) Effect {
 				return false, err
 			}
 			changed := false
-			for _, name := range append([]string{c.Database.Name}, c.Database.More...) {
+			for _, name := range databaseNames(c.Component) {
 				acc.Database = name
 				made, err := admin.EnsureDatabase(ctx, snap, name)
 				changed = changed || made
 				if err != nil {
-					return changed, err
+					return changed, in.foreign(err)
 				}
 				granted, err := admin.EnsureAccount(ctx, snap, acc)
 				changed = changed || granted
 				if err != nil {
-					return changed, err
+					return changed, in.foreign(err)
 				}
 			}
 			return changed, nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -81,6 +82,9 @@ func (b *bench) fill(ctx context.Context, w *world, p *process) (one int64, obje
 			return 0, 0, err
 		}
 		all = append(all, cr)
+		if err := w.shareDatabases(ctx, cr); err != nil {
+			return 0, 0, err
+		}
 		if i > 0 {
 			if err := w.client.Create(ctx, cr.DeepCopy()); err != nil {
 				return 0, 0, err
@@ -117,6 +121,16 @@ func (b *bench) fill(ctx context.Context, w *world, p *process) (one int64, obje
 	b.add(row{ID: "–", Metric: fmt.Sprintf("%d clouds created at once, until all are ready", b.options.clouds-1), Goal: "–",
 		Result: fmt.Sprintf("%s, %.0f objects/s", short(took), float64(objects)/took.Seconds())})
 	return one, objects, untilQuiet(ctx, p.passes, -1)
+}
+
+// shareDatabases gives a cloud the identity of all others: they use the databases of one server.
+func (w *world) shareDatabases(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
+	return w.client.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name + "-" + v1alpha1.SecretCredentials, Labels: map[string]string{
+			v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name,
+		}},
+		Data: map[string][]byte{component.CloudID: []byte("bench")},
+	})
 }
 
 // idle is what many clouds cost when nothing happens.

@@ -126,6 +126,10 @@ func (b *bench) newWorld(ctx context.Context, kind string) (w *world, err error)
 			w.close()
 		}
 	}()
+	// What a cloud of another world left belongs to that cloud.
+	if err := b.db.Wipe(ctx); err != nil {
+		return w, err
+	}
 	// A claim that was deleted is to be gone at once.
 	// There is no route from which it could guess its address.
 	w.cluster, err = harness.Start(ctx, harness.Options{Dir: b.dir, APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection",

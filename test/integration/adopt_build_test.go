@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,18 +90,17 @@ func fillAsEarlier(cr *v1alpha1.OnecloudCluster) {
 
 // accounts of the database, as the earlier operator made them.
 func (a *adoption) accounts() {
-	admin, err := mysql.Open(a.t.Context(), mysql.Config{Host: a.db.Host, Port: a.db.Port, User: "root", Password: a.db.RootPassword})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	defer admin.Close()
+	var statements []string
 	for _, s := range append(earlierServices(), earlierService{database: "keystone", user: "keystone", dbPassword: "keystoneDbSecret25"}) {
-		if _, err := admin.EnsureDatabase(a.t.Context(), nil, s.database); err != nil {
-			a.t.Fatal(err)
+		statements = append(statements, "CREATE DATABASE `"+s.database+"` CHARACTER SET utf8mb4")
+		for _, host := range mysql.DefaultHosts() {
+			account := fmt.Sprintf("'%s'@'%s'", s.user, host)
+			statements = append(statements, "CREATE USER "+account+" IDENTIFIED BY '"+s.dbPassword+"'",
+				"GRANT ALL PRIVILEGES ON `"+strings.ReplaceAll(s.database, "_", `\_`)+"`.* TO "+account)
 		}
-		if _, err := admin.EnsureAccount(a.t.Context(), nil, mysql.Account{User: s.user, Password: s.dbPassword, Database: s.database}); err != nil {
-			a.t.Fatal(err)
-		}
+	}
+	if _, err := a.db.Execute(a.t.Context(), statements...); err != nil {
+		a.t.Fatal(err)
 	}
 }
 

@@ -323,7 +323,7 @@ func (a *adoption) leftovers() {
 func (a *adoption) secrets() {
 	var words []string
 	for k, v := range a.credentials() {
-		if !component.IsName(k) {
+		if !component.IsName(k) && k != component.CloudID {
 			words = append(words, string(v))
 		}
 	}

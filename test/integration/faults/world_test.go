@@ -192,20 +192,7 @@ func (w *world) clean(t testing.TB) {
 	for _, kind := range kinds() {
 		check(w.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}))
 	}
-	there, err := w.root.Databases(ctx)
-	check(err)
-	for _, name := range there {
-		_, err := w.root.DropDatabase(ctx, name)
-		check(err)
-	}
-	accounts, err := w.root.Accounts(ctx)
-	check(err)
-	for _, a := range accounts {
-		if a.User != "root" && a.User != "mariadb.sys" {
-			_, err := w.root.DropAccount(ctx, mysql.Account{User: a.User, Hosts: []string{a.Host}})
-			check(err)
-		}
-	}
+	check(w.db.Wipe(ctx))
 }
 
 // minimal is a cloud of the small components.

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/pods"
@@ -38,12 +37,7 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := mariadb.Require(t, mariadb.Options{})
-	admin, err := mysql.Open(t.Context(), mysql.Config{Host: db.Host, Port: db.Port, User: "root", Password: db.RootPassword})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	if _, err := admin.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
+	if _, err := db.Execute(t.Context(), "CREATE DATABASE keystone CHARACTER SET utf8mb4"); err != nil {
 		t.Fatal(err)
 	}
 	cluster := harness.Require(t, harness.Options{})

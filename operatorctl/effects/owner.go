@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// ParseAdoption reads the value of v1alpha1.AnnotationAdoptDatabases. A name with slashes is another cloud.
+func ParseAdoption(list string) mysql.Adoption {
+	var out mysql.Adoption
+	for _, v := range strings.Split(list, ",") {
+		switch v = strings.TrimSpace(v); {
+		case v == "":
+		case strings.Contains(v, "/"):
+			out.From = append(out.From, v)
+		default:
+			out.Names = append(out.Names, v)
+		}
+	}
+	return out
+}
+
+// foreign adds to the error of a database that is not the cloud's what a person may do about it.
+func (in Input) foreign(err error) error {
+	e, is := errors.AsType[*mysql.NotOurs](err)
+	if !is {
+		return err
+	}
+	why, what := "to use what exists and give the accounts new passwords", strings.Join(e.Names, ",")
+	if e.Owner.ID != "" {
+		why, what = "if that cloud is gone for good, to take its databases and accounts", e.Owner.String()
+	}
+	return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name, v1alpha1.AnnotationAdoptDatabases, what)
+}
+
+// wants are the databases and accounts of all enabled components: they are claimed together.
+func wants(a Access) []mysql.Want {
+	var out []mysql.Want
+	for _, name := range slices.Sorted(maps.Keys(a.Cluster.Components)) {
+		c := a.Cluster.Components[name]
+		if c.Enabled && c.Database != nil {
+			out = append(out, want(c.Component, a.Credentials))
+		}
+	}
+	return out
+}
+
+func want(c component.Component, creds component.Credentials) mysql.Want {
+	return mysql.Want{Account: databaseAccount(c, creds), Databases: databaseNames(c)}
+}
+
+func databaseNames(c component.Component) []string {
+	return append([]string{c.Database.Name}, c.Database.More...)
+}
+
+func databaseAccount(c component.Component, creds component.Credentials) mysql.Account {
+	return mysql.Account{User: c.Database.Account(), Password: creds[component.DatabasePassword(c.Name)], Hosts: mysql.DefaultHosts(), Database: c.Database.Name}
+}
+
+// MarkEarlier marks the databases and accounts of components that are the cloud's by the password it knows, and were made before there were
+// markers.
+func MarkEarlier(ctx context.Context, admin *mysql.Admin, components []component.Component, creds component.Credentials) error {
+	snap, err := admin.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	var list []mysql.Want
+	for _, c := range components {
+		list = append(list, want(c, creds))
+	}
+	return admin.Claim(ctx, snap, list...)
+}

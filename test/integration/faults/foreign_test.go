@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// annotate sets an annotation of the cloud.
+func (w *world) annotate(t testing.TB, key, value string) {
+	t.Helper()
+	cr := w.cr(t)
+	before := client.MergeFrom(cr.DeepCopy())
+	if cr.Annotations == nil {
+		cr.Annotations = map[string]string{}
+	}
+	cr.Annotations[key] = value
+	if err := w.client.Patch(t.Context(), cr, before); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignDatabase: what exists on the database server and is not the cloud's is neither used nor changed before a person says so, holds
+// up no other component, and is not dropped with the cloud.
+func TestForeignDatabase(t *testing.T) {
+	w := use(t)
+	w.sql(t, "CREATE DATABASE glance")
+	w.sql(t, "CREATE TABLE glance.kept (id INT)")
+	w.sql(t, "CREATE USER glance@'%' IDENTIFIED BY 'by hand'")
+	w.sql(t, "GRANT ALL ON glance.* TO glance@'%'")
+	w.sql(t, "CREATE DATABASE ocadm")
+	w.sql(t, "CREATE TABLE ocadm.owners (kind VARCHAR(16), name VARCHAR(64), id VARCHAR(64), namespace VARCHAR(63), cloud VARCHAR(253), "+
+		"since TIMESTAMP DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (kind, name))")
+	w.sql(t, "CREATE DATABASE yunionconf")
+	w.sql(t, "INSERT INTO ocadm.owners (kind, name, id, namespace, cloud) VALUES ('database', 'yunionconf', 'abc', 'elsewhere', 'other')")
+	cr := w.minimal()
+	cr.Spec.DeletionPolicy = v1alpha1.Delete
+	o := w.run(t)
+	w.create(t, cr)
+	w.untilSays(t, o, "glance", v1alpha1.Degraded, `database "glance" exists, and this cloud did not make it`,
+		"kubectl -n "+namespace+" annotate --overwrite oc default "+v1alpha1.AnnotationAdoptDatabases+"=glance")
+	w.untilSays(t, o, "yunionconf", v1alpha1.Degraded, `database "yunionconf" belongs to cloud elsewhere/other/abc`, v1alpha1.AnnotationAdoptDatabases+"=elsewhere/other/abc")
+	w.untilSays(t, o, "keystone", v1alpha1.Available)
+	w.login(t, "glance", "by hand")
+
+	w.annotate(t, v1alpha1.AnnotationAdoptDatabases, "elsewhere/other/abc")
+	w.untilSays(t, o, "yunionconf", v1alpha1.Available)
+	w.remove(t)
+	w.untilGone(t, o)
+	w.login(t, "glance", "by hand")
+	left, err := w.root.Databases(t.Context())
+	if err != nil || !slices.Equal(left, []string{"glance"}) {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	if marks, err := w.db.Execute(t.Context(), "SELECT * FROM "+mysql.OwnersDatabase+".owners"); err != nil || strings.TrimSpace(marks) != "" {
+		t.Errorf("markers left: %q, %v", marks, err)
+	}
+}
