@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ import (
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/owned"
 )
 
 func newReset(a *app) *cobra.Command {
@@ -31,9 +34,10 @@ func newReset(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reset",
 		Short: "Take this machine out of its cluster and clean it up",
-		Long: "Removes the node, its containers and files, and takes back what ocadm noted that it made on the machine; what was there before\n" +
-			"stays. At the end it looks for what is left and fails if it finds something. It may be repeated. The data of volumes stays. The Node object\n" +
-			"of a worker stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
+		Long: "Removes the node, its pods and its files, and undoes what the ledger records that ocadm made on the machine. Everything else stays:\n" +
+			"what was there before, and what other programs keep in the same directories and packet filter tables. Reset lists both and asks first.\n" +
+			"Each phase checks that nothing is left, and fails where it finds something or cannot look. You can repeat reset. The data of volumes\n" +
+			"stays. The Node object of a worker stays, too: on a control-plane node, run kubectl delete node NAME.\n\n" +
 			"The last control-plane node of a cluster that holds a cloud is only reset with --force, or after the cloud's name was typed.",
 		Example: `  # asks first
   ocadm reset
@@ -66,10 +70,20 @@ func newReset(a *app) *cobra.Command {
 // resetAskTimeout bounds what reset asks a cluster that may be dying.
 const resetAskTimeout = 8 * time.Second
 
-// confirmReset asks before anything is removed; a machine that is no node has nothing to lose and is not asked about.
+// confirmReset refuses a node that ocadm did not make, and asks, with a list of what goes and what stays, before anything of value is
+// removed. A machine without such things is not asked about.
 func confirmReset(ctx context.Context, a *app, h *host.Host) error {
-	if h.Config.Run.Force || h.Config.Run.DryRun || !isNode(h) {
+	if foreign := owned.Foreign(h); len(foreign) > 0 && len(h.Ledger.Created()) == 0 {
+		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node, and nothing shows that ocadm made it one",
+			Cause:  "there is " + strings.Join(foreign, ", ") + ", and no ledger in " + host.LedgerFile,
+			Remedy: "remove it with the tool that made it, as with: kubeadm reset (ocadm has it built in: ocadm kubeadm reset)", Evidence: foreign}
+	}
+	if h.Config.Run.Force || h.Config.Run.DryRun {
 		return nil
+	}
+	inv, err := node.InventoryOf(ctx, h)
+	if err != nil || !inv.Value {
+		return err
 	}
 	question, word := "This takes the machine out of its cluster and removes its containers. Go on? [y/N]", "yes"
 	if h.Files.Exists(host.AdminKubeconfig) {
@@ -85,6 +99,14 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 			question = "This is the last control-plane node: its cluster ends with it. Go on? [y/N]"
 		}
 	}
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{{"Reset removes:", inv.Removes}, {"It leaves:", inv.Keeps}} {
+		if len(part.lines) > 0 {
+			fmt.Fprintf(a.Err, "%s\n  %s\n", part.title, strings.Join(part.lines, "\n  "))
+		}
+	}
 	ok, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--force")
 	if err != nil {
 		return err
@@ -94,15 +116,6 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 			Remedy: "ocadm reset, and answer; or ocadm reset --force"}
 	}
 	return nil
-}
-
-func isNode(h *host.Host) bool {
-	for _, name := range []string{host.AdminKubeconfig, "/etc/kubernetes/kubelet.conf", "/var/lib/etcd/member"} {
-		if h.Files.Exists(name) {
-			return true
-		}
-	}
-	return false
 }
 
 // lastControlPlane tells which clouds the cluster holds and whether no other control-plane node is there.
@@ -135,10 +148,16 @@ func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if left, err := h.Files.Glob("/etc/kubernetes/manifests/*"); err == nil && len(f.run.SkipPhases) > 0 && len(left) > 0 {
 		return nil // only a part was reset: what is known is still needed
 	}
-	if len(h.Ledger.Created()) > 0 {
+	left := h.Ledger.Created()
+	kept := slices.ContainsFunc(left, func(e host.Entry) bool { return e.Kind == host.KindData })
+	if len(left) > 0 && !kept {
 		return nil
 	}
-	for _, name := range []string{journalFile, host.LedgerFile, host.StateDir + "/backup", host.StateDir} {
+	known := []string{journalFile, host.StateDir + "/backup"}
+	if !kept { // whose the data is that --keep left, the next run must know
+		known = append(known, host.LedgerFile, host.StateDir)
+	}
+	for _, name := range known {
 		if err := removeOwn(h.Files.Path(name)); err != nil {
 			return fmt.Errorf("removing what ocadm knew of this machine: %w", err)
 		}

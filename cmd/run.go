@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/preflight"
 	"yunion.io/x/ocadm/phases/workflow"
 )
@@ -236,7 +237,7 @@ func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *work
 // spare keeps a node that was complete before this run from being rolled back into nothing: what Kubernetes has on a machine is undone
 // as a whole.
 func spare(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.Host, opts *workflow.Options) error {
-	if opts.OnFailure != workflow.Rollback || !isNode(h) {
+	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
 		return nil
 	}
 	completed, err := journal.Completed(plan)

@@ -156,7 +156,10 @@ func unfinished(path string) string {
 
 // noteFile notes that a file is about to be made or changed; what someone else wrote is copied first.
 func (f Files) noteFile(name string) error {
-	if f.Ledger == nil || f.Ledger.Has(KindFile, name) {
+	if f.Ledger == nil {
+		return nil
+	}
+	if e, ok := f.Ledger.Get(KindFile, name); ok && e.Op != Found {
 		return nil
 	}
 	old, err := os.ReadFile(f.Path(name))

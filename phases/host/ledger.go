@@ -29,7 +29,8 @@ const backupDir = StateDir + "/backup"
 type Kind string
 
 // The kinds. Name is the path of a file (or link) or directory, the name of a systemd unit that was enabled, of a kernel parameter
-// that was set, of a program that was found, of an image that was imported.
+// that was set, of a program that was found, of an image that was imported, the machine's name as a node, the name of a network link
+// that was there before, the directory of a program's data.
 const (
 	KindFile    Kind = "file"
 	KindDir     Kind = "dir"
@@ -39,6 +40,9 @@ const (
 	KindImage   Kind = "image"
 	// KindFirewall is an opening in firewalld; its name is the arguments of firewall-cmd that made it.
 	KindFirewall Kind = "firewall"
+	KindNode     Kind = "node"
+	KindLink     Kind = "link"
+	KindData     Kind = "data"
 )
 
 // Op is what happened to it.
@@ -110,16 +114,23 @@ func (l *Ledger) apply(e Entry) {
 	switch {
 	case e.Op == forgotten && i >= 0:
 		l.entries = slices.Delete(l.entries, i, i+1)
+	case i >= 0 && replaces(e, l.entries[i]):
+		l.entries[i] = e
 	case e.Op != forgotten && i < 0:
 		l.entries = append(l.entries, e)
 	}
 }
 
-// Record notes something. A thing that is noted already keeps its note.
+// replaces reports whether a note supersedes an earlier one: a file that was only found has been changed.
+func replaces(e, earlier Entry) bool {
+	return e.Kind == KindFile && e.Op == Changed && earlier.Op == Found
+}
+
+// Record notes something. A thing that is noted already keeps its note, except that a file that was found may become a changed one.
 func (l *Ledger) Record(e Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.index(e.Kind, e.Name) >= 0 {
+	if i := l.index(e.Kind, e.Name); i >= 0 && !replaces(e, l.entries[i]) {
 		return nil
 	}
 	return l.append(e)

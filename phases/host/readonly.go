@@ -41,8 +41,8 @@ func harmless(c exec.Command) bool {
 	case "journalctl":
 		return !strings.Contains(args, "vacuum") && !strings.Contains(args, "rotate") && !strings.Contains(args, "flush")
 	case "ctr":
-		lists := []string{"images ls", "images ls -q", "containers ls -q", "tasks ls -q"}
-		return verb == "version" || slices.ContainsFunc(lists, func(l string) bool { return strings.HasSuffix(args, l) })
+		lists := []string{" images ls", " containers ls -q", " tasks ls -q", "namespaces ls -q"}
+		return verb == "version" || slices.ContainsFunc(lists, func(l string) bool { return strings.Contains(" "+args, l) })
 	case "containerd":
 		return args == "config dump"
 	case "timedatectl":

@@ -105,49 +105,6 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-func TestWithoutCluster(t *testing.T) {
-	const save = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:DOCKER - [0:0]\n:FLANNEL-POSTRTG - [0:0]\n" +
-		"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A PREROUTING -j DOCKER\n" +
-		"-A DOCKER -p tcp -j DNAT --to-destination 172.17.0.2:80\n-A KUBE-SERVICES -j RETURN\n" +
-		"-A POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG\nCOMMIT\n"
-	const want = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n" +
-		"-A DOCKER -p tcp -j DNAT --to-destination 172.17.0.2:80\nCOMMIT\n"
-	if d := cmp.Diff(want, withoutCluster(save)); d != "" {
-		t.Errorf("rules left (-want +got):\n%s", d)
-	}
-}
-
-func TestNetworkResidueIsRestoredWithoutTheCluster(t *testing.T) {
-	cleaned := false
-	rec := &host.Recorder{}
-	rec.Answer = func(c exec.Command) (exec.Result, error) {
-		switch c.Path {
-		case "iptables-save":
-			if cleaned {
-				return exec.Result{Stdout: "*nat\nCOMMIT\n"}, nil
-			}
-			return exec.Result{Stdout: "*nat\n:KUBE-X - [0:0]\nCOMMIT\n"}, nil
-		case "iptables-restore":
-			cleaned = true
-		case "nft":
-			return exec.Result{Stdout: "table ip filter\n"}, nil
-		}
-		return exec.Result{}, nil
-	}
-	h := fakeHost(t, rec)
-	p := networkResiduePhase()
-	r := &reporter{}
-	if err := p.Run(t.Context(), h, r); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Verify(t.Context(), h); err != nil {
-		t.Error(err)
-	}
-	if len(r.changed) != 1 || !cleaned {
-		t.Errorf("changed %v, cleaned %t", r.changed, cleaned)
-	}
-}
-
 func TestCovers(t *testing.T) {
 	tests := map[string]struct {
 		got, want string

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/workflow"
 )
 
@@ -87,6 +88,10 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			want, err := configFiles(h, render, role)
 			if err != nil {
+				return err
+			}
+			// From here on the machine is a node of ours; what has a node's names already is not.
+			if err := owned.Note(h, role == ControlPlane); err != nil {
 				return err
 			}
 			for _, name := range sortedKeys(want) {

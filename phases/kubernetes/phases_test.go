@@ -5,12 +5,19 @@ package kubernetes
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -192,10 +199,16 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
 	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
-	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", kubeletConfigFile, ConfigFile} {
+	if err := InitPhases()[0].Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", kubeletConfigFile} {
 		write(t, h, f, "x")
 	}
-	write(t, h, kubernetesDir+"/somebody-elses.txt", "x")
+	stays := []string{kubernetesDir + "/somebody-elses.txt", kubernetesDir + "/other.conf", etcdDir + "/default/member", kubeletDir + "/config.json"}
+	for _, f := range stays {
+		write(t, h, f, "x")
+	}
 	for _, p := range ResetPhases() {
 		if p.Skip != nil && p.Skip(h) != "" {
 			continue
@@ -212,10 +225,99 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	if left, _ := residue(h); len(left) != 0 || h.Ledger.Has(host.KindFile, ConfigFile) {
 		t.Errorf("left %v", left)
 	}
-	if !h.Files.Exists(kubernetesDir + "/somebody-elses.txt") {
-		t.Error("a file of somebody else's is gone")
+	for _, f := range stays {
+		if !h.Files.Exists(f) {
+			t.Errorf("%s is gone", f)
+		}
 	}
 	if calls := strings.Join(rec.Calls(), "\n"); strings.Contains(calls, "remove-etcd-member") {
 		t.Errorf("a last member was removed:\n%s", calls)
+	}
+}
+
+// A node that ocadm did not make is not touched: its kubelet runs on, its Node stays, nothing is asked of any program.
+func TestResetLeavesTheNodeOfOthers(t *testing.T) {
+	rec := &host.Recorder{}
+	h := fakeHost(t, rec)
+	for _, f := range []string{AdminKubeconfig, KubeletKubeconfig, manifest("etcd"), etcdDir + "/member/wal", kubeletConfigFile} {
+		write(t, h, f, "x")
+	}
+	for _, p := range ResetPhases() {
+		if why := p.Skip(h); why == "" {
+			t.Errorf("%s is not skipped", p.Name)
+		}
+	}
+	if err := undoInit(t.Context(), h, &reporter{}); err != nil {
+		t.Error(err)
+	}
+	if !h.Files.Exists(etcdDir+"/member/wal") || len(rec.Calls()) > 0 {
+		t.Errorf("ran %q", rec.Calls())
+	}
+}
+
+// runtime is a container runtime that has two pods; the first stop of one of them fails.
+type runtime struct {
+	cri.UnimplementedRuntimeServiceServer
+	mu    sync.Mutex
+	pods  []string
+	stops int
+}
+
+func (r *runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &cri.ListPodSandboxResponse{}
+	for _, p := range r.pods {
+		out.Items = append(out.Items, &cri.PodSandbox{Id: p})
+	}
+	return out, nil
+}
+
+func (r *runtime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stops++; r.stops == 1 {
+		return nil, errors.New("still busy")
+	}
+	return &cri.StopPodSandboxResponse{}, nil
+}
+
+func (r *runtime) RemovePodSandbox(_ context.Context, in *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods = slices.DeleteFunc(r.pods, func(p string) bool { return p == in.PodSandboxId })
+	return &cri.RemovePodSandboxResponse{}, nil
+}
+
+func TestRemovePods(t *testing.T) {
+	h := fakeHost(t, nil)
+	root, err := os.MkdirTemp("", "cri") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	h.Files.Root = root
+	if err := removePods(t.Context(), h, &reporter{}); err != nil {
+		t.Errorf("without a runtime: %v", err)
+	}
+	socket := h.Files.Path("/run/containerd/containerd.sock")
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := &runtime{pods: []string{"a", "b"}}
+	srv := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(srv, rt)
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(srv.Stop)
+	r := &reporter{}
+	if err := removePods(t.Context(), h, r); err != nil {
+		t.Fatal(err)
+	}
+	if len(rt.pods) > 0 || len(r.changed) != 1 {
+		t.Errorf("pods left %q, said %q", rt.pods, r.changed)
 	}
 }

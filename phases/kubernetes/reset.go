@@ -5,13 +5,10 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,17 +20,17 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/workflow"
 )
 
-// ResetPhases take Kubernetes off this machine: its node, its etcd member, its containers, files and packet filter rules. They work
-// without an API server and on what a failed init left. The software stays; package node takes that.
+// ResetPhases take the node that ocadm made off this machine: its Node object, its etcd member, its pods and files. They work without an
+// API server and on what a failed init left. The pod network and the software stay; package node takes those.
 func ResetPhases() []host.Phase {
 	return []host.Phase{
 		removeNodePhase(),
 		removeEtcdMemberPhase(),
 		cleanupNodePhase(),
-		networkResiduePhase(),
 	}
 }
 
@@ -44,6 +41,9 @@ func removeNodePhase() host.Phase {
 	return host.Phase{
 		Name: "remove-node", Short: "Delete this machine's node from the cluster", Timeout: 4 * removalTimeout,
 		Skip: func(h *host.Host) string {
+			if why := notMade(h); why != "" {
+				return why
+			}
 			if _, err := h.Files.ReadFile(AdminKubeconfig); err == nil {
 				return ""
 			}
@@ -121,6 +121,9 @@ func removeEtcdMemberPhase() host.Phase {
 	return host.Phase{
 		Name: "remove-etcd-member", Short: "Take this machine out of etcd", Timeout: 2 * time.Minute,
 		Skip: func(h *host.Host) string {
+			if why := notMade(h); why != "" {
+				return why
+			}
 			if _, err := h.Files.ReadFile(manifest(constants.Etcd)); err != nil {
 				return "no etcd runs here"
 			}
@@ -156,115 +159,104 @@ func otherControlPlanes(ctx context.Context, h *host.Host) bool {
 func cleanupNodePhase() host.Phase {
 	return host.Phase{
 		Name: "cleanup-node", Short: "Stop the kubelet, remove its containers and files",
+		Skip: notMade,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			left, err := residue(h)
 			return err == nil && len(left) == 0 && !kubeletActive(ctx, h), err
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			left, err := residue(h)
-			lines := []string{"stop kubelet.service", "remove every container of the kubelet", "unmount what is mounted under " + kubeletDir}
+			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount what is mounted for pods under " + kubeletDir}
 			for _, l := range left {
 				lines = append(lines, "remove "+l)
 			}
 			return lines, err
 		},
-		Run:    cleanupNode,
-		Verify: nothingLeft,
+		Run: cleanupNode,
+		Verify: func(_ context.Context, h *host.Host) error {
+			return nothingLeft(h)
+		},
 	}
 }
 
+// notMade says why reset leaves a node alone that the ledger does not know.
+func notMade(h *host.Host) string {
+	if owned.NodeOf(h).Made {
+		return ""
+	}
+	return "ocadm did not make this machine a node"
+}
+
+// cleanupNode stops the kubelet and removes its pods and this node's files. kubeadm's own clean-up would empty whole directories,
+// together with what others keep in them.
 func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	left, err := residue(h)
-	if err != nil {
+	if err := owned.Keep(h); err != nil {
 		return err
+	}
+	if _, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", "kubelet"}}); err != nil {
+		r.Info("the kubelet could not be stopped: %v", err)
 	}
 	// Containers outlive their runtime; to remove them it must answer. On a machine without it, this fails and does not matter.
 	_, _ = h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"start", "containerd"}})
-	// With an administrator's kubeconfig kubeadm would ask an API server for minutes that is about to go, or has gone.
-	for _, f := range []string{AdminKubeconfig, superAdminKubeconfig} {
-		if err := h.Files.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing %s: %w", f, err)
-		}
+	if err := removePods(ctx, h, r); err != nil {
+		r.Info("not every pod could be removed through the container runtime: %v", err)
 	}
-	if err := kubeadm(ctx, h, r, "reset", "phase", "cleanup-node", "--cleanup-tmp-dir", "--cri-socket", nodeRegistration(h.Config, Worker).CRISocket); err != nil {
+	goes, err := owned.Files(h)
+	if err != nil {
 		return err
 	}
 	removed := map[string]int{}
-	for _, f := range left {
-		if err := h.Files.RemoveAll(f); err != nil {
-			return fmt.Errorf("removing %s: %w", f, err)
-		}
-		if err := forget(h, f); err != nil {
+	for _, f := range goes {
+		if err := owned.Remove(h, f); err != nil {
 			return err
 		}
 		removed[path.Dir(f)]++
 	}
 	for _, dir := range slices.Sorted(maps.Keys(removed)) {
-		r.Changed("removed what was in %s (%d)", dir, removed[dir])
+		r.Changed("removed the node's part of %s (%d)", dir, removed[dir])
 	}
-	for _, dir := range []string{manifestsDir, pkiDir, kubernetesDir, kubeletDir, etcdDir, podLogsDir, containerLogsDir} {
-		_ = h.Files.Remove(dir) // fails when something of somebody else's is in it, or it is a mount point: then it stays
-	}
-	return nil
-}
-
-// forget strikes a path, and what was below it, from the ledger.
-func forget(h *host.Host, name string) error {
-	if h.Ledger == nil {
-		return nil
-	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindFile && (e.Name == name || strings.HasPrefix(e.Name, name+"/")) {
-			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
-				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
-			}
-		}
-	}
+	owned.RemoveEmpty(h)
 	return nil
 }
 
 // undoInit takes back what the phases of a failed init or join did, for a rollback.
 func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if !owned.NodeOf(h).Made {
+		return nil
+	}
 	if err := cleanupNode(ctx, h, r); err != nil {
 		return err
 	}
-	if err := removeNetworkResidue(ctx, h, r); err != nil {
+	if err := owned.RemoveNetwork(ctx, h, r); err != nil {
 		return err
 	}
-	return nothingLeft(ctx, h)
+	if err := owned.RemoveCNIState(h, r); err != nil {
+		return err
+	}
+	owned.RemoveEmpty(h)
+	if err := nothingLeft(h); err != nil {
+		return err
+	}
+	return owned.Forget(h)
 }
 
-// residue is what Kubernetes has on this machine's disk, of the paths that it and this package own.
+// residue are the paths and mounts of this node that are left.
 func residue(h *host.Host) ([]string, error) {
-	var out []string
-	for _, pattern := range []string{
-		manifestsDir + "/*", pkiDir + "/*", kubernetesDir + "/*.conf", kubernetesDir + "/tmp",
-		kubeletDir + "/*", etcdDir + "/*", ConfigFile, PatchesDir,
-		podLogsDir + "/*", containerLogsDir + "/*",
-	} {
-		found, err := h.Files.Glob(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("looking for what Kubernetes left: %w", err)
-		}
-		out = append(out, found...)
+	left, err := owned.Files(h)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	mounts, err := owned.Mounts(h)
+	for _, m := range mounts {
+		left = append(left, "mount "+m)
+	}
+	return left, err
 }
 
-func nothingLeft(_ context.Context, h *host.Host) error {
+func nothingLeft(h *host.Host) error {
 	left, err := residue(h)
-	if err != nil {
+	if err != nil || len(left) == 0 {
 		return err
-	}
-	if mounts, err := h.Files.ReadFile("/proc/self/mounts"); err == nil {
-		for line := range strings.Lines(string(mounts)) {
-			if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], kubeletDir+"/") {
-				left = append(left, "mount "+f[1])
-			}
-		}
-	}
-	if len(left) == 0 {
-		return nil
 	}
 	return finding.Finding{Code: "OCA-9001", Severity: finding.Error, What: "Kubernetes left something on this machine",
 		Cause:  fmt.Sprintf("%d paths could not be removed; usually a program still uses them", len(left)),

@@ -181,7 +181,7 @@ func (p progressWriter) Write(b []byte) (int, error) {
 
 // undoImages removes what was imported from a containerd that stays.
 func undoImages(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	_, stays := theirs(h, containerd)
+	stays := !ownContainerd(h)
 	have := map[string]string{}
 	if stays && !keepsImages(h) {
 		have = importedImages(ctx, h)

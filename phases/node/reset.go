@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
@@ -25,16 +26,45 @@ func ResetPhases() []host.Phase {
 	return []host.Phase{
 		{
 			Name: "stop-containers", Short: "Stop the containers of pods",
-			Skip: otherRuntime,
-			Plan: lines("stop every container of Kubernetes"),
+			Skip: func(h *host.Host) string {
+				if !owned.NodeOf(h).Made {
+					return "ocadm did not make this machine a node"
+				}
+				return otherRuntime(h)
+			},
+			Plan: lines("stop every container of a pod"),
 			Run:  stopContainers, Timeout: 2 * time.Minute,
 		},
 		taken("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
 		taken("undo-units", "Stop containerd and the kubelet, remove their units", undoUnits, host.KindUnit),
 		{
-			Name: "pod-network", Short: "Remove the links, name spaces and packet rules of pods",
-			Plan: planPodNetwork,
-			Run:  removePodNetwork,
+			Name: "pod-network", Short: "Remove the links, name spaces, packet rules and addresses of pods",
+			Check: func(ctx context.Context, h *host.Host) (bool, error) {
+				n, err := owned.NetworkOf(ctx, h)
+				return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be looked at
+			},
+			Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+				n, err := owned.NetworkOf(ctx, h)
+				var out []string
+				for _, l := range append(n.Summary(), owned.CNIState(h)...) {
+					out = append(out, "remove "+l)
+				}
+				return out, err
+			},
+			Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+				if err := owned.RemoveNetwork(ctx, h, r); err != nil {
+					return err
+				}
+				return owned.RemoveCNIState(h, r)
+			},
+			Verify: func(ctx context.Context, h *host.Host) error {
+				n, err := owned.NetworkOf(ctx, h)
+				if left := n.List(); err == nil && len(left) > 0 {
+					return finding.Finding{Code: "OCA-9002", Severity: finding.Error, What: "The cluster left network state on this machine",
+						Cause: "it could not be removed", Remedy: "remove what uses it, or restart the machine, then: ocadm reset", Evidence: left}
+				}
+				return err
+			},
 		},
 		{
 			Name: "runtime-data", Short: "Unmount and remove the data of containers",
@@ -46,15 +76,27 @@ func ResetPhases() []host.Phase {
 				return out, nil
 			},
 			Run: removeRuntimeData,
+			Verify: func(_ context.Context, h *host.Host) error {
+				var left []string
+				for _, d := range dataDirs(h) {
+					left = append(left, "directory "+d)
+				}
+				if ownContainerd(h) {
+					pods, _ := shims(h)
+					left = append(left, pods...)
+				}
+				return residueFound(left)
+			},
 		},
 		taken("undo-firewall", "Close the ports that were opened in firewalld", undoFirewall, host.KindFirewall),
 		taken("undo-kernel", "Set kernel parameters back", undoKernel, host.KindSysctl),
-		taken("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram),
+		taken("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram,
+			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
-			Plan: lines("look for mounts, links, rules and files that are left"),
-			Run: func(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
-				return residueFound(Residue(ctx, h))
+			Plan: lines("look at the ledger for what is left"),
+			Run: func(_ context.Context, h *host.Host, _ workflow.Reporter) error {
+				return residueFound(Residue(h))
 			},
 		},
 	}
@@ -85,9 +127,13 @@ func taken(name, short string, run func(context.Context, *host.Host, workflow.Re
 	}
 }
 
-// stopContainers ends every container of Kubernetes. kubeadm has asked for that before; this is for what it could not reach.
+// podLabel marks the containers that containerd made for the kubelet, apart from those that others made beside them.
+// Source: containerd internal/cri/labels/labels.go.
+const podLabel = `labels."io.cri-containerd.kind"`
+
+// stopContainers ends every container of a pod. The container runtime was asked for that before; this is for what it could not reach.
 func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	if !containerdRuns(h) {
+	if !containerdRuns(h) || !owned.NodeOf(h).Made {
 		return nil
 	}
 	// A kubelet would start them again.
@@ -101,38 +147,106 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 		}
 		return strings.Fields(res.Stdout)
 	}
+	pods := ask("containers", "ls", "-q", podLabel)
 	n := 0
 	for _, id := range ask("tasks", "ls", "-q") {
-		ask("tasks", "delete", "--force", id)
-		n++
+		if slices.Contains(pods, id) {
+			ask("tasks", "delete", "--force", id)
+			n++
+		}
 	}
-	if ids := ask("containers", "ls", "-q"); len(ids) > 0 {
-		ask(append([]string{"containers", "rm"}, ids...)...)
+	if len(pods) > 0 {
+		ask(append([]string{"containers", "rm"}, pods...)...)
 	}
 	if n > 0 {
 		r.Changed("stopped %d containers", n)
 	}
+	return noteOthers(ctx, h)
+}
+
+// noteOthers notes, while containerd still answers, who else keeps containers or images in the containerd that ocadm installed: then its
+// data stays.
+func noteOthers(ctx context.Context, h *host.Host) error {
+	others := otherNamespaces(ctx, h)
+	if len(others) == 0 {
+		return nil
+	}
+	e := host.Entry{Kind: host.KindData, Name: othersData, Op: host.Found, Detail: strings.Join(others, " ")}
+	if err := h.Ledger.Record(e); err != nil {
+		return fmt.Errorf("noting that others use containerd: %w", err)
+	}
 	return nil
+}
+
+// otherNamespaces are containerd's name spaces in which others keep something. In Kubernetes' own, that is a container that is no pod's.
+func otherNamespaces(ctx context.Context, h *host.Host) []string {
+	ask := func(args ...string) []string {
+		res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: args})
+		if err != nil {
+			return nil
+		}
+		return strings.Fields(res.Stdout)
+	}
+	return slices.DeleteFunc(ask("namespaces", "ls", "-q"), func(ns string) bool {
+		if ns == k8sNamespace {
+			return len(ask("-n", ns, "containers", "ls", "-q")) == len(ask("-n", ns, "containers", "ls", "-q", podLabel))
+		}
+		return len(ask("-n", ns, "containers", "ls", "-q"))+len(ask("-n", ns, "images", "ls", "-q")) == 0
+	})
 }
 
 func keepsImages(h *host.Host) bool { return slices.Contains(h.Config.Run.Keep, config.KeepImages) }
 
-// dataDirs are the directories that containers leave and that belong to nobody else. The runtime's own go only with a runtime of ours.
+const (
+	containerdData = "/var/lib/containerd"
+	// othersData is the name under which the ledger has that others keep something in containerd.
+	othersData = containerdData + " of others"
+)
+
+// ownContainerd reports whether containerd's data came with a containerd that ocadm installed where there was none, and is used by
+// nobody else. Ledgers of earlier releases prove it by the program.
+func ownContainerd(h *host.Host) bool {
+	if !containerdRuns(h) || othersContainerd(h) {
+		return false
+	}
+	if h.Ledger.Has(host.KindData, othersData) {
+		return false
+	}
+	if e, ok := h.Ledger.Get(host.KindData, containerdData); ok {
+		return e.Op == host.Created
+	}
+	return h.Ledger.Has(host.KindFile, path.Join(binDir, containerd))
+}
+
+// noteContainerdData notes, before a containerd of ocadm's is installed, whether there is data of another one already.
+func noteContainerdData(h *host.Host) error {
+	if _, ok := theirs(h, containerd); ok || !containerdRuns(h) || h.Ledger.Has(host.KindFile, path.Join(binDir, containerd)) {
+		return nil
+	}
+	op := host.Created
+	if len(content(h, containerdData)) > 0 {
+		op = host.Found
+	}
+	if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: containerdData, Op: op}); err != nil {
+		return fmt.Errorf("noting whose %s is: %w", containerdData, err)
+	}
+	return nil
+}
+
+// dataDirs are the directories that a containerd of ocadm's leaves. Shims of every containerd on the machine have their sockets in
+// /run/containerd/s, so what is in there stays while one of another containerd runs.
 func dataDirs(h *host.Host) []string {
-	dirs := []string{"/var/lib/cni", "/run/flannel", "/etc/cni/net.d/10-flannel.conflist", "/var/lib/kubelet", "/var/log/pods", "/var/log/containers"}
-	if containerdRuns(h) && !othersContainerd(h) {
-		dirs = append(dirs, "/run/containerd", "/run/nri", "/opt/containerd")
-		if !keepsImages(h) {
-			dirs = append(dirs, "/var/lib/containerd")
-		}
+	if !ownContainerd(h) {
+		return nil
 	}
-	var out []string
-	for _, d := range dirs {
-		if h.Files.Exists(d) && (!mounted(h, d) || len(content(h, d)) > 0) {
-			out = append(out, d)
-		}
+	dirs := []string{"/run/containerd", "/run/nri", "/opt/containerd"}
+	if _, others := shims(h); len(others) > 0 {
+		dirs = slices.DeleteFunc(content(h, "/run/containerd"), func(p string) bool { return path.Base(p) == "s" })
 	}
-	return out
+	if !keepsImages(h) {
+		dirs = append(dirs, containerdData)
+	}
+	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(content(h, d)) == 0 && owned.Disk(h, d) })
 }
 
 // content is what lies in a directory.
@@ -146,20 +260,15 @@ func content(h *host.Host, dir string) []string {
 
 func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	for _, d := range dataDirs(h) {
-		if err := unmountBelow(h, d); err != nil {
+		if err := owned.Remove(h, d); err != nil {
 			return err
-		}
-		remove := []string{d}
-		if mounted(h, d) { // the disk stays where its owner has mounted it
-			remove = content(h, d)
-		}
-		for _, p := range remove {
-			if err := h.Files.RemoveAll(p); err != nil {
-				return fmt.Errorf("removing %s: %w", p, err)
-			}
 		}
 		r.Changed("removed %s", d)
 	}
+	if !owned.NodeOf(h).Made {
+		return nil
+	}
+	owned.RemoveEmpty(h)
 	for _, d := range emptyDirs() {
 		_ = h.Files.Remove(d) // one that others use is not empty, and stays
 	}
@@ -218,7 +327,7 @@ func othersContainerd(h *host.Host) bool {
 // emptyDirs are directories that containerd, the kubelet and hostPath volumes make and leave empty, the deepest first.
 func emptyDirs() []string {
 	return []string{
-		"/etc/cni/net.d", "/etc/cni", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
+		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
 		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
 	}
 }
@@ -238,6 +347,13 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
 				return err
 			}
+		case host.KindData:
+			if keepsImages(h) && h.Files.Exists(e.Name) {
+				continue // the next init, or a reset without --keep, needs to know whose it is
+			}
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return err
+			}
 		}
 	}
 	for _, e := range h.Ledger.Found() {
@@ -245,26 +361,17 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 			return err
 		}
 	}
-	return nil
+	return owned.Forget(h) // the node last: without it nothing is provably ocadm's
 }
 
-// Residue lists what of a node is still on the machine; empty is clean.
-func Residue(ctx context.Context, h *host.Host) []string {
+// Residue lists what of a node is still on the machine when everything was taken back; empty is clean. What has no entry in the ledger
+// was looked for by the phase that removes it, while the ledger could still prove whose it is.
+func Residue(h *host.Host) []string {
 	var out []string
 	for _, e := range h.Ledger.Created() {
-		if e.Kind != host.KindDir {
+		if e.Kind != host.KindDir && !(e.Kind == host.KindData && keepsImages(h)) {
 			out = append(out, fmt.Sprintf("%s %s", e.Kind, e.Name))
 		}
-	}
-	for _, m := range podMounts(h) {
-		out = append(out, "mount "+m)
-	}
-	out = append(out, podNetwork(ctx, h)...)
-	for _, d := range dataDirs(h) {
-		out = append(out, "directory "+d)
-	}
-	for _, p := range shims(h) {
-		out = append(out, "process "+p)
 	}
 	return out
 }
@@ -282,22 +389,28 @@ func residueFound(left []string) error {
 	}
 }
 
-// shims are the processes of containers of Kubernetes that are left.
-func shims(h *host.Host) []string {
+// shims are the processes that hold containers, in two groups: those of Kubernetes' containerd, and those of every other name space and
+// containerd. Each is its process and its program.
+func shims(h *host.Host) (pods, others []string) {
 	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	var out []string
 	for _, f := range found {
 		raw, err := h.Files.ReadFile(f)
 		if err != nil {
 			continue
 		}
 		args := strings.Split(string(raw), "\x00")
-		if path.Base(args[0]) == shim && strings.Contains(string(raw), "\x00"+k8sNamespace+"\x00") {
-			out = append(out, path.Base(path.Dir(f))+" "+shim)
+		if path.Base(args[0]) != shim {
+			continue
+		}
+		p := path.Base(path.Dir(f)) + " " + shim
+		if slices.Contains(args, k8sNamespace) && slices.Contains(args, socket) {
+			pods = append(pods, p)
+		} else {
+			others = append(others, p)
 		}
 	}
-	return out
+	return pods, others
 }

@@ -151,6 +151,11 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 	if err := p.noteTheirs(h, r); err != nil {
 		return err
 	}
+	if p.has(containerd) {
+		if err := noteContainerdData(h); err != nil {
+			return err
+		}
+	}
 	todo, err := p.outstanding(ctx, h)
 	if err != nil {
 		return err

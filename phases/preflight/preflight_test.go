@@ -102,7 +102,7 @@ func TestFindings(t *testing.T) {
 		"somebody's kubeadm node": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			put(t, m.h, "/etc/kubernetes/manifests/etcd.yaml", "x")
-		}, []string{"OCA-1004"}, "ocadm reset"},
+		}, []string{"OCA-1004"}, "kubeadm reset"},
 		"k3s": {func(t *testing.T, m *machine) { put(t, m.h, "/etc/rancher/k3s/k3s.yaml", "x") }, []string{"OCA-1005"}, "k3s-uninstall.sh"},
 		"ours, half made": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n")

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
+)
+
+// Inventory is what a reset would remove from this machine and what it would leave there, for the person who is asked. Value reports
+// whether data is among the former: it cannot be had back.
+type Inventory struct {
+	Removes, Keeps []string
+	Value          bool
+}
+
+// InventoryOf looks and changes nothing.
+func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
+	var inv Inventory
+	files, err := owned.Files(h)
+	if err != nil {
+		return inv, err
+	}
+	data := dataDirs(h)
+	var others []string
+	if len(data) > 0 {
+		if others = otherNamespaces(ctx, h); len(others) > 0 {
+			data = nil
+		}
+	}
+	inv.Value = owned.NodeOf(h).Made || len(data) > 0
+	described := map[string]string{
+		"/var/lib/etcd/member": "the cluster's data", "/var/lib/kubelet/pods": "what pods keep on this node's disk, apart from host paths and local volumes",
+		containerdData: "images and containers",
+	}
+	rest := map[string]int{}
+	for _, f := range slices.Concat(files, data) {
+		if what, ok := described[f]; ok {
+			inv.Removes = append(inv.Removes, f+": "+what)
+			continue
+		}
+		rest[path.Dir(f)]++
+	}
+	network, _ := owned.NetworkOf(ctx, h) // what cannot be looked at is the phase's to report
+	for _, p := range owned.CNIState(h) {
+		rest[path.Dir(p)]++
+	}
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindFile && !slices.Contains(files, e.Name) {
+			rest[path.Dir(e.Name)]++
+		}
+	}
+	var dirs []string
+	for d, n := range rest {
+		dirs = append(dirs, fmt.Sprintf("%s: %d of ocadm's or Kubernetes' own", d, n))
+	}
+	slices.Sort(dirs)
+	inv.Removes = slices.Concat(inv.Removes, dirs, network.Summary())
+	inv.Keeps = keeps(h, others)
+	return inv, nil
+}
+
+// keeps are the things beside those that go: people look for them by name.
+func keeps(h *host.Host, others []string) []string {
+	out := owned.Beside(h)
+	for _, e := range h.Ledger.Found() {
+		if e.Kind == host.KindProgram {
+			out = append(out, e.Name+", which was there before")
+		}
+	}
+	switch {
+	case len(others) > 0:
+		out = append(out, fmt.Sprintf("%s, in which others keep containers or images (%s)", containerdData, strings.Join(others, ", ")))
+	case !ownContainerd(h) && h.Files.Exists(containerdData):
+		out = append(out, containerdData+", which is not ocadm's alone")
+	}
+	for _, d := range append(volumeDirs(), "/opt/local-path-provisioner") {
+		if len(content(h, d)) > 0 {
+			out = append(out, d+", unless it is empty")
+		}
+	}
+	return out
+}

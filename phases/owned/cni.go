@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owned
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// network is the name of the pod network in flannel's configuration (templates/addons/flannel).
+	network        = "cbr0"
+	conflist       = cniConfigDir + "/10-flannel.conflist"
+	flannelSubnet  = "/run/flannel/subnet.env"
+	podNamespaceIn = "K8S_POD_NAMESPACE"
+)
+
+// cniCandidates are the pod network's files whose names alone say whose they are.
+func cniCandidates(h *host.Host) []string {
+	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), conflist, flannelSubnet},
+		func(p string) bool { return !h.Files.Exists(p) })
+}
+
+// cached is what libcni keeps of a container's network, in the part that says whose container it is.
+// Source: containernetworking/cni libcni/api.go (cachedInfo).
+type cached struct {
+	Kind    string      `json:"kind"`
+	Network string      `json:"networkName"`
+	Args    [][2]string `json:"cniArgs"`
+	Result  struct {
+		Interfaces []struct {
+			Sandbox string `json:"sandbox"`
+		} `json:"interfaces"`
+	} `json:"result"`
+}
+
+func (c cached) ofPod() bool {
+	return slices.ContainsFunc(c.Args, func(a [2]string) bool { return a[0] == podNamespaceIn })
+}
+
+// caches are libcni's files about containers, those of pods apart from everyone else's.
+func caches(h *host.Host) (pods, others map[string]cached) {
+	pods, others = map[string]cached{}, map[string]cached{}
+	for _, dir := range []string{"results", "cache/results"} {
+		for _, f := range content(h, path.Join(cniStateDir, dir)) {
+			var c cached
+			raw, err := h.Files.ReadFile(f)
+			if err == nil && json.Unmarshal(raw, &c) == nil && c.ofPod() {
+				pods[f] = c
+			} else {
+				others[f] = c
+			}
+		}
+	}
+	return pods, others
+}
+
+// CNIState are the files that the pod network of this node keeps: its addresses, what libcni and flannel remember of its pods, and its
+// configuration. /var/lib/cni is shared with every other user of CNI, such as nerdctl and podman.
+func CNIState(h *host.Host) []string {
+	if !NodeOf(h).Made {
+		return nil
+	}
+	out := cniCandidates(h)
+	pods, _ := caches(h)
+	for f := range pods {
+		out = append(out, f)
+	}
+	for _, f := range content(h, path.Join(cniStateDir, "flannel")) {
+		var c struct{ Name string }
+		if raw, err := h.Files.ReadFile(f); err == nil && json.Unmarshal(raw, &c) == nil && c.Name == network {
+			out = append(out, f)
+		}
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(out, func(p string) bool { return theirs(h, p) })
+}
+
+// otherCNI reports whether another program uses CNI on this machine: chains that plugins share are then not the node's alone.
+func otherCNI(h *host.Host) bool {
+	for _, f := range content(h, path.Join(cniStateDir, "networks")) {
+		if path.Base(f) != network {
+			return true
+		}
+	}
+	if _, others := caches(h); len(others) > 0 {
+		return true
+	}
+	for _, f := range content(h, cniConfigDir) {
+		if f != conflist && !strings.HasSuffix(f, ".ocadm") {
+			return true
+		}
+	}
+	return false
+}

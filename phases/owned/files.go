@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owned
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// names are the paths that kubeadm and the kubelet write on a node, as patterns of path.Match. Those of a control plane are not looked
+// for on a worker. Everything else in these directories belongs to someone else.
+//
+// Sources: kubernetes cmd/kubeadm/app/constants/constants.go and pkg/kubelet/config/defaults.go, pkg/kubelet/kubelet.go at v1.36.
+func names(isControlPlane bool) []string {
+	in := func(dir string, files ...string) (out []string) {
+		for _, f := range files {
+			out = append(out, path.Join(dir, f))
+		}
+		return out
+	}
+	out := slices.Concat(
+		in(kubernetesDir, "kubelet.conf", "bootstrap-kubelet.conf", "tmp/kubeadm-*"),
+		in(pkiDir, "ca.crt"),
+		in(kubeletDir, "config.yaml", "kubeadm-flags.env", "instance-config.yaml", "pods", "plugins", "plugins_registry", "pod-resources",
+			"device-plugins", "checkpoints", "cpu_manager_state", "memory_manager_state", "dra_manager_state", "actuated_pods_state",
+			"allocated_pods_state", "pod_status_manager_state", "image_manager", "pki/kubelet-client-*.pem", "pki/kubelet-server-*.pem",
+			"pki/kubelet.crt", "pki/kubelet.key", "kubelet.sock"),
+	)
+	if !isControlPlane {
+		return out
+	}
+	var pairs []string
+	for _, p := range []string{"ca", "apiserver", "apiserver-kubelet-client", "apiserver-etcd-client", "front-proxy-ca", "front-proxy-client",
+		"etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client"} {
+		pairs = append(pairs, p+".crt", p+".key")
+	}
+	return slices.Concat(out,
+		in(etcdDir, "member"),
+		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml"),
+		in(pkiDir, append(pairs, "sa.key", "sa.pub")...),
+		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
+}
+
+// directories hold those names; they go when they are empty and were not there before.
+func directories() []string {
+	return []string{
+		manifestsDir, pkiDir + "/etcd", pkiDir, kubernetesDir + "/tmp", kubernetesDir, kubeletDir + "/pki", kubeletDir, etcdDir,
+		podLogsDir, containerLogsDir, cniStateDir + "/results", cniStateDir + "/cache/results", cniStateDir + "/cache", cniStateDir + "/networks",
+		cniStateDir + "/flannel", cniStateDir, cniConfigDir, "/etc/cni", "/run/flannel",
+	}
+}
+
+const (
+	podLogsDir       = "/var/log/pods"
+	containerLogsDir = "/var/log/containers"
+)
+
+// podLogs is NAMESPACE_NAME_UID, as the kubelet names them; a static pod's UID is a hash.
+var podLogs = regexp.MustCompile(`^[a-z0-9-]+_[a-z0-9.-]+_[0-9a-f-]{32,36}$`)
+
+// candidates are the paths that are there and have the name of one of a node's.
+func candidates(h *host.Host, n Node) ([]string, error) {
+	var out []string
+	for _, pattern := range names(n.ControlPlane) {
+		got, err := h.Files.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("looking for what Kubernetes has on this machine: %w", err)
+		}
+		out = append(out, got...)
+	}
+	logs, err := h.Files.Glob(podLogsDir + "/*")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the logs of pods: %w", err)
+	}
+	for _, l := range logs {
+		if podLogs.MatchString(path.Base(l)) {
+			out = append(out, l)
+		}
+	}
+	links, err := h.Files.Glob(containerLogsDir + "/*")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the logs of containers: %w", err)
+	}
+	for _, l := range links {
+		if to, err := os.Readlink(h.Files.Path(l)); err == nil && strings.HasPrefix(to, podLogsDir+"/") {
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}
+
+// Files are the paths of this node that go with it. kubeadm's configuration comes last: until the rest is gone it says what the
+// machine is.
+func Files(h *host.Host) ([]string, error) {
+	n := NodeOf(h)
+	if !n.Made {
+		return nil, nil
+	}
+	all, err := candidates(h, n)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindFile && (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name) {
+			all = append(all, e.Name)
+		}
+	}
+	return slices.DeleteFunc(all, func(p string) bool { return theirs(h, p) || emptyDisk(h, p) }), nil
+}
+
+// Beside are the paths in a node's directories that are not the node's and stay.
+func Beside(h *host.Host) []string {
+	if !NodeOf(h).Made {
+		return nil
+	}
+	goes, err := Files(h)
+	if err != nil {
+		return nil
+	}
+	goes = append(goes, CNIState(h)...)
+	dirs := directories()
+	var out []string
+	for _, d := range dirs {
+		for _, p := range content(h, d) {
+			if !slices.Contains(goes, p) && !slices.Contains(dirs, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Remove unmounts what is mounted below a path and removes it. A disk that is mounted at the path itself stays mounted and is emptied.
+// While a mount is left below it, nothing is removed: that would delete what the mount shows.
+func Remove(h *host.Host, name string) error {
+	mounts, err := MountPoints(h, name)
+	if err != nil {
+		return err
+	}
+	disk := Disk(h, name)
+	below := func(m []string) []string {
+		return slices.DeleteFunc(m, func(p string) bool { return disk && p == name })
+	}
+	for _, m := range below(mounts) {
+		if err := Unmount(h, m); err != nil {
+			return err
+		}
+	}
+	left, err := MountPoints(h, name)
+	if err != nil {
+		return err
+	}
+	if left = below(left); len(left) > 0 {
+		return fmt.Errorf("removing %s: %s is still mounted", name, strings.Join(left, ", "))
+	}
+	remove := []string{name}
+	if disk {
+		remove = content(h, name)
+	}
+	for _, p := range remove {
+		if err := h.Files.RemoveAll(p); err != nil {
+			return fmt.Errorf("removing %s: %w", p, err)
+		}
+	}
+	return strike(h, name)
+}
+
+// emptyDisk reports whether a path is a mounted disk with nothing on it but what its file system needs: there is nothing to remove.
+func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(content(h, name)) == 0 }
+
+// Disk reports whether a directory is a disk that its owner has mounted there on purpose.
+func Disk(h *host.Host, dir string) bool {
+	mounts, err := MountPoints(h, dir)
+	return err == nil && !strings.HasPrefix(dir, "/run/") && slices.Contains(mounts, dir)
+}
+
+// content is what lies in a directory, apart from a file system's own lost+found.
+func content(h *host.Host, dir string) []string {
+	there, err := h.Files.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range there {
+		if e.Name() != "lost+found" {
+			out = append(out, path.Join(dir, e.Name()))
+		}
+	}
+	return out
+}
+
+// strike takes a path, and what was below it, off the ledger.
+func strike(h *host.Host, name string) error {
+	if h.Ledger == nil {
+		return nil
+	}
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindFile && (e.Name == name || strings.HasPrefix(e.Name, name+"/")) {
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// RemoveEmpty removes those of a node's directories that are empty and were not there before.
+func RemoveEmpty(h *host.Host) {
+	if !NodeOf(h).Made {
+		return
+	}
+	for _, d := range directories() {
+		if !theirs(h, d) {
+			_ = h.Files.Remove(d) // not empty, or a mount point: it stays
+		}
+	}
+}
+
+// MountPoints are what is mounted at or below a directory, the deepest first.
+func MountPoints(h *host.Host, dir string) ([]string, error) {
+	raw, err := h.Files.ReadFile("/proc/self/mounts")
+	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
+		return nil, nil // a directory that stands for a machine has no kernel
+	}
+	if err != nil {
+		return nil, cannotLook("mounts", "cat /proc/self/mounts", "mount -t proc proc /proc", err)
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var out []string
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) > 1 {
+			if p := unescape.Replace(f[1]); p == dir || strings.HasPrefix(p, dir+"/") {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// Mounts are the mounts of this node's pods and plugins.
+func Mounts(h *host.Host) ([]string, error) {
+	if !NodeOf(h).Made {
+		return nil, nil
+	}
+	var out []string
+	for _, d := range []string{"pods", "plugins"} {
+		m, err := MountPoints(h, path.Join(kubeletDir, d))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m...)
+	}
+	return out, nil
+}
+
+// Unmount detaches a mount even while something uses it.
+func Unmount(h *host.Host, p string) error {
+	if h.Files.DryRun || h.Files.Root != "" {
+		return fmt.Errorf("unmounting %s: %w", p, host.ErrDryRun)
+	}
+	if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmounting %s: %w", p, err)
+	}
+	return nil
+}

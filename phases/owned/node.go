@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package owned decides what on this machine belongs to the Kubernetes node that ocadm made of it, and removes it: files, mounts, CNI
+// state, network links and packet filter rules. What was there before, and what another program made, is not touched. Reset and
+// rollback both use it.
+//
+// Two things must come together: the ledger proves that ocadm made the machine a node, and the thing has a name that only this node's
+// kubelet, kubeadm, kube-proxy, flannel or CNI network uses. A thing that the ledger has as found stays.
+package owned
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	kubernetesDir = "/etc/kubernetes"
+	manifestsDir  = kubernetesDir + "/manifests"
+	pkiDir        = kubernetesDir + "/pki"
+	kubeletDir    = "/var/lib/kubelet"
+	etcdDir       = "/var/lib/etcd"
+	cniStateDir   = "/var/lib/cni"
+	cniConfigDir  = "/etc/cni/net.d"
+
+	// configFile is kubeadm's configuration, which init and join write first.
+	configFile = "/etc/ocadm/kubeadm.yaml"
+	patchesDir = "/etc/ocadm/patches"
+	// coreDNSPatch is written on control-plane nodes only.
+	coreDNSPatch = patchesDir + "/corednsdeployment+strategic.yaml"
+)
+
+const (
+	controlPlane = "control-plane"
+	worker       = "worker"
+)
+
+// Node is what the ledger proves of this machine.
+type Node struct {
+	// Made is whether ocadm made this machine a node and has not taken that back.
+	Made         bool
+	ControlPlane bool
+}
+
+// NodeOf reads the proof. Ledgers written before this release have no entry of kind "node": they prove it by kubeadm's configuration,
+// and the role by the files that only a control plane gets.
+func NodeOf(h *host.Host) Node {
+	if h.Ledger == nil {
+		return Node{}
+	}
+	for _, e := range h.Ledger.Created() {
+		if e.Kind == host.KindNode {
+			return Node{Made: true, ControlPlane: e.Detail == controlPlane}
+		}
+	}
+	if !h.Ledger.Has(host.KindFile, configFile) {
+		return Node{}
+	}
+	raw, _ := h.Files.ReadFile(configFile) // not there proves nothing
+	return Node{Made: true, ControlPlane: h.Ledger.Has(host.KindFile, coreDNSPatch) || strings.Contains(string(raw), "kind: InitConfiguration\n")}
+}
+
+// Note records, before the first file of a node is written, that the machine becomes one, and what of a node's names is there already:
+// that is someone else's. On a machine that is a node it changes nothing.
+func Note(h *host.Host, isControlPlane bool) error {
+	if h.Ledger == nil || NodeOf(h).Made {
+		return nil
+	}
+	names, err := candidates(h, Node{Made: true, ControlPlane: true})
+	if err != nil {
+		return err
+	}
+	names = append(names, cniCandidates(h)...)
+	for _, n := range names {
+		if err := found(h, host.KindFile, n); err != nil {
+			return err
+		}
+	}
+	for _, d := range directories() {
+		if h.Files.Exists(d) && !h.Ledger.Has(host.KindDir, d) {
+			if err := found(h, host.KindDir, d); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range presentLinks(h) {
+		if err := found(h, host.KindLink, l); err != nil {
+			return err
+		}
+	}
+	return record(h, isControlPlane)
+}
+
+func found(h *host.Host, kind host.Kind, name string) error {
+	if err := h.Ledger.Record(host.Entry{Kind: kind, Name: name, Op: host.Found}); err != nil {
+		return fmt.Errorf("noting that %s was there before: %w", name, err)
+	}
+	return nil
+}
+
+func record(h *host.Host, isControlPlane bool) error {
+	role := worker
+	if isControlPlane {
+		role = controlPlane
+	}
+	if err := h.Ledger.Record(host.Entry{Kind: host.KindNode, Name: h.Config.Node.Name, Op: host.Created, Detail: role}); err != nil {
+		return fmt.Errorf("noting that this machine becomes a node: %w", err)
+	}
+	return nil
+}
+
+// Keep records the proof of an earlier release's ledger as a node entry: the files that prove it are about to be removed.
+func Keep(h *host.Host) error {
+	n := NodeOf(h)
+	if !n.Made {
+		return nil
+	}
+	return record(h, n.ControlPlane)
+}
+
+// Forget strikes the node, and what was noted when it was made, from the ledger.
+func Forget(h *host.Host) error {
+	if h.Ledger == nil {
+		return nil
+	}
+	for _, e := range slices.Concat(h.Ledger.Created(), h.Ledger.Found()) {
+		node := e.Kind == host.KindNode
+		if node || e.Op == host.Found && slices.Contains([]host.Kind{host.KindFile, host.KindDir, host.KindLink}, e.Kind) {
+			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// theirs reports whether a path is not the node's to remove: it was there before, or undoing the ledger restores it.
+func theirs(h *host.Host, name string) bool {
+	for _, k := range []host.Kind{host.KindFile, host.KindDir} {
+		if e, ok := h.Ledger.Get(k, name); ok && (e.Op == host.Found || e.Op == host.Changed) {
+			return true
+		}
+	}
+	return false
+}
+
+// Foreign lists the signs of a node that ocadm did not make.
+func Foreign(h *host.Host) []string {
+	if NodeOf(h).Made {
+		return nil
+	}
+	var out []string
+	for _, n := range []string{
+		path.Join(kubernetesDir, "admin.conf"), path.Join(kubernetesDir, "kubelet.conf"), path.Join(kubeletDir, "config.yaml"),
+	} {
+		if h.Files.Exists(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package owned
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// kubeChains are the chains of the kubelet and kube-proxy; a name that ends with "-" is a prefix.
+// Source: kubernetes pkg/proxy/{iptables,ipvs}/proxier.go, pkg/kubelet/kubelet_network_linux.go.
+func kubeChains() []string {
+	return []string{
+		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-DROP", "KUBE-FORWARD",
+		"KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY", "KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT", "KUBE-FIREWALL", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-",
+		"KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER",
+		"KUBE-SOURCE-RANGES-FIREWALL",
+	}
+}
+
+// flannelChains are flannel's. Source: flannel pkg/trafficmngr/iptables.
+func flannelChains() []string { return []string{"FLANNEL-POSTRTG", "FLANNEL-FWD"} }
+
+// flannelComments mark the rules that flannel puts into the chains of the kernel.
+func flannelComments() []string {
+	return []string{`--comment "flanneld masq"`, `--comment "flanneld forward"`}
+}
+
+// portmapChains are shared by the containers of every CNI network with published ports.
+// Source: containernetworking/plugins plugins/meta/portmap/portmap_iptables.go.
+func portmapChains() []string {
+	return []string{"CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ"}
+}
+
+func named(chain string, list []string) bool {
+	return slices.ContainsFunc(list, func(n string) bool {
+		return chain == n || strings.HasSuffix(n, "-") && strings.HasPrefix(chain, n)
+	})
+}
+
+// ofNetwork marks the rules that CNI plugins make for a container of the pod network.
+var ofNetwork = regexp.MustCompile(`--comment "(dnat )?name: \\"` + regexp.QuoteMeta(network) + `\\" id: \\"[^"\\]+\\"`)
+
+var (
+	jump       = regexp.MustCompile(` (?:-j|-g) (\S+)`)
+	chainsLine = regexp.MustCompile(`^:(\S+) (\S+)`)
+)
+
+// rule is one line of iptables-save that adds a rule.
+type rule struct{ chain, target, line string }
+
+// table is one table of iptables-save.
+type table struct {
+	name    string
+	chains  []string
+	builtin map[string]bool
+	rules   []rule
+}
+
+// parseRules reads what iptables-save printed.
+func parseRules(save string) []table {
+	var out []table
+	for line := range strings.Lines(save) {
+		line = strings.TrimRight(line, "\r\n")
+		if name, ok := strings.CutPrefix(line, "*"); ok {
+			out = append(out, table{name: name, builtin: map[string]bool{}})
+			continue
+		}
+		if len(out) == 0 {
+			continue
+		}
+		t := &out[len(out)-1]
+		if m := chainsLine.FindStringSubmatch(line); m != nil {
+			t.chains = append(t.chains, m[1])
+			t.builtin[m[1]] = m[2] != "-"
+		}
+		if rest, ok := strings.CutPrefix(line, "-A "); ok {
+			r := rule{line: line}
+			r.chain, _, _ = strings.Cut(rest, " ")
+			if m := jump.FindAllStringSubmatch(unquoted(line), -1); len(m) > 0 {
+				r.target = m[len(m)-1][1]
+			}
+			t.rules = append(t.rules, r)
+		}
+	}
+	return out
+}
+
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
+// unquoted is a rule without its quoted parts: a comment may hold anything, also " -j CHAIN".
+func unquoted(line string) string { return quoted.ReplaceAllString(line, `""`) }
+
+// cleanup is what deletes a node's rules and chains, and nothing else.
+type cleanup struct {
+	// script is the standard input of iptables-restore --noflush: deletions of single rules and chains. Empty when there are none.
+	script string
+	// what lists the chains and rules that go, for people.
+	what []string
+	// stuck are chains of the node that a rule of someone else's needs.
+	stuck []string
+}
+
+// cleanRules decides, from what iptables-save printed, what belongs to the node. shared says that another program uses CNI here.
+func cleanRules(save string, shared bool) cleanup {
+	var out cleanup
+	var script strings.Builder
+	tables := parseRules(save)
+	for _, t := range tables {
+		own := t.owned(shared)
+		gone, needed := t.split(own)
+		for len(needed) > 0 { // a chain that stays keeps what it jumps to
+			for _, c := range needed {
+				out.stuck = append(out.stuck, fmt.Sprintf("chain %s of table %s, which a rule of another program uses", c, t.name))
+				delete(own, c)
+			}
+			gone, needed = t.split(own)
+		}
+		chains := slices.DeleteFunc(slices.Clone(t.chains), func(c string) bool { return !own[c] })
+		if len(chains) == 0 && len(gone) == 0 {
+			continue
+		}
+		fmt.Fprintf(&script, "*%s\n", t.name)
+		for _, r := range gone {
+			script.WriteString("-D" + strings.TrimPrefix(r.line, "-A") + "\n")
+			out.what = append(out.what, fmt.Sprintf("rule of %s/%s to %s", t.name, r.chain, r.target))
+		}
+		for _, op := range []string{"-F", "-X"} {
+			for _, c := range chains {
+				fmt.Fprintf(&script, "%s %s\n", op, c)
+			}
+		}
+		for _, c := range chains {
+			out.what = append(out.what, fmt.Sprintf("chain %s/%s", t.name, c))
+		}
+		script.WriteString("COMMIT\n")
+	}
+	out.script = script.String()
+	return out
+}
+
+// owned are the chains of a table that belong to the node.
+func (t table) owned(shared bool) map[string]bool {
+	own := map[string]bool{}
+	foreign := shared
+	for _, r := range t.rules {
+		if ofNetwork.MatchString(r.line) && strings.HasPrefix(r.target, "CNI-") && !named(r.target, portmapChains()) {
+			own[r.target] = true
+		}
+	}
+	for _, c := range t.chains {
+		switch {
+		case t.builtin[c]:
+			delete(own, c)
+		case named(c, kubeChains()), named(c, flannelChains()):
+			own[c] = true
+		case strings.HasPrefix(c, "CNI-") && !own[c] && !named(c, portmapChains()):
+			foreign = true
+		}
+	}
+	for _, r := range t.rules {
+		foreign = foreign || named(r.chain, portmapChains()[:1]) && !ofNetwork.MatchString(r.line)
+	}
+	for _, c := range t.chains {
+		if !foreign && named(c, portmapChains()) {
+			own[c] = true
+		}
+	}
+	return own
+}
+
+// split returns the rules that go although their chain stays, and the chains of own that a rule which stays needs.
+func (t table) split(own map[string]bool) (gone []rule, needed []string) {
+	for _, r := range t.rules {
+		mine := ofNetwork.MatchString(r.line) || slices.ContainsFunc(flannelComments(), func(c string) bool { return strings.Contains(r.line, c) })
+		switch {
+		case own[r.chain]:
+		case mine, own[r.target] && t.builtin[r.chain], own[r.target] && named(r.chain, portmapChains()):
+			gone = append(gone, r)
+		case own[r.target] && !slices.Contains(needed, r.target):
+			needed = append(needed, r.target)
+		}
+	}
+	return gone, needed
+}
