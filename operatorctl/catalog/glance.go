@@ -3,15 +3,25 @@
 package catalog
 
 import (
+	"fmt"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// glanceDir is where images lie on the node; host-deployer reads them there.
-const glanceDir = "/opt/cloud/workspace/data/glance"
+// glanceDir is where glance keeps images: its volume. Glance asks the host-deployer of its node what lies in an image, by this path
+// (doProbeImageInfo in pkg/image/models/images.go of Cloudpods), and the database of an existing cloud has it in every record. So the
+// volume is also mounted at the same path on the node. Agents of other nodes ask glance for images by HTTP.
+//
+// The container itself has /opt/cloud without propagation: a mount below a shared one would stay on the node when the container ends.
+// What glance mounts itself (s3fs) goes to a directory beside.
+const (
+	glanceDir    = "/opt/cloud/workspace/data/glance"
+	glanceMounts = "/opt/cloud/workspace/data/glance-mounts"
+)
 
 func glance() component.Component {
 	return component.Component{
@@ -19,15 +29,11 @@ func glance() component.Component {
 		After: []string{"keystone"},
 		Image: component.Image{Hyper: true},
 		Workload: component.Workload{
-			DBInit: true, Ping: true, ReadReplicas: true, Privileged: true,
-			NodeRole:  "any", // its volume decides
+			DBInit: true, Ping: true, ReadReplicas: true, Privileged: true, Memory: "96Mi",
+			NodeRole: "any", Recreate: true, // its volume decides, and has one writer
 			PodLabels: map[string]string{"onecloud.yunion.io/host-deployer": ""},
-			Mounts: []component.Mount{
-				{Name: "opt-cloud", Path: "/opt/cloud", HostPath: "/opt/cloud", HostPathType: corev1.HostPathDirectoryOrCreate, Bidirectional: true},
-				{Name: "data", Path: "/data", Storage: true},
-				{Name: "run", Path: "/var/run", HostPath: "/var/run", HostPathType: corev1.HostPathDirectory},
-				{Name: "dev", Path: "/dev", HostPath: "/dev", HostPathType: corev1.HostPathDirectory},
-			},
+			Mounts:    glanceVolumes(),
+			Sidecars:  []component.Sidecar{volumeOnNode("data", "opt-cloud", "/opt/cloud", glanceDir)},
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: glanceOptions, Secrets: glanceSecrets},
 		Database:  &component.Database{Name: "glance"},
@@ -38,18 +44,42 @@ func glance() component.Component {
 	}
 }
 
+func glanceVolumes() []component.Mount {
+	return []component.Mount{
+		{Name: "opt-cloud", Path: "/opt/cloud", HostPath: "/opt/cloud", HostPathType: corev1.HostPathDirectoryOrCreate},
+		{Name: "data", Path: glanceDir, Storage: true},
+		{Name: "mounts", Path: glanceMounts, HostPath: glanceMounts, HostPathType: corev1.HostPathDirectoryOrCreate, Bidirectional: true},
+		{Name: "run", Path: "/var/run", HostPath: "/var/run", HostPathType: corev1.HostPathDirectory},
+		{Name: "dev", Path: "/dev", HostPath: "/dev", HostPathType: corev1.HostPathDirectory},
+	}
+}
+
+// volumeOnNode mounts a component's volume at dir of its node while the pod runs. host is the volume of the pod that is the node's root.
+func volumeOnNode(volume, host, root, dir string) component.Sidecar {
+	const inside = "/volume"
+	test := fmt.Sprintf(`test "$(stat -c %%d:%%i %s)" = "$(stat -c %%d:%%i %s)"`, inside, dir)
+	return component.Sidecar{
+		Name: "volume-on-node", Init: true, Lasting: true, Privileged: true, Image: component.Image{Reference: "busybox"},
+		Command: []string{"sh", "-c", nodefiles.VolumeOnNode, "volume-on-node", inside, dir}, Started: []string{"sh", "-c", test},
+		Elsewhere: []component.Mount{{Name: volume, Path: inside}, {Name: host, Path: root, Bidirectional: true}},
+	}
+}
+
+// glanceOptions: glance converts images in its own container, whose image has qemu-img. With the remote executor it would do so on its node,
+// which works only where that has both the executor and qemu-img; whoever wants that everywhere sets the option in the ConfigMap. The paths are
+// the same on the node. Not derived from the nodes' labels, because a node that joins would then restart glance in the middle of uploads.
 func glanceOptions(in component.Inputs) map[string]any {
 	o := map[string]any{
 		"auto_sync_table":          true,
 		"filesystem_store_datadir": glanceDir + "/images",
 		"enable_torrent_service":   false,
-		"enable_remote_executor":   in.Cluster.Product != component.CMP,
+		"enable_remote_executor":   false,
 	}
 	if in.Cluster.Product == component.CMP {
 		o["target_image_formats"] = []string{"qcow2", "vmdk"}
 	}
 	if in.Cluster.Spec.Glance.SwitchToS3 {
-		o["storage_driver"] = "s3"
+		o["storage_driver"], o["s3_mount_point"] = "s3", glanceMounts+"/s3images"
 		maps.Copy(o, minioOptions(in))
 	}
 	return o

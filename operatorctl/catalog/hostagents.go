@@ -103,7 +103,7 @@ func hostDeployer() component.Component {
 func lbagent() component.Component {
 	w := hostAgent("lbagent")
 	w.Command = []string{"/opt/yunion/bin/lbagent", "--config", "/etc/yunion/lbagent.conf", "--common-config-file", hostConf}
-	w.NodeRole, w.PriorityClass, w.Env, w.WorkingDir, w.GracePeriod = "lbagent", "", ovnEnv, "/opt/cloud", 300
+	w.NodeRole, w.Env, w.WorkingDir, w.GracePeriod = "lbagent", ovnEnv, "/opt/cloud", 300
 	w.Sidecars = []component.Sidecar{fileOnNode("lbagent", "lbagent.conf")}
 	return component.Component{
 		Name: "lbagent", SpecKey: "lbagent", Summary: "load balancers on a node",

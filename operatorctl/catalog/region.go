@@ -14,7 +14,7 @@ func region() component.Component {
 		After: []string{"keystone"},
 		Image: component.Image{EE: "region-ee", EEFor: eeOnly, Hyper: true},
 		Workload: component.Workload{
-			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights,
+			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights, CPU: "50m", Memory: "200Mi",
 			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: regionOptions},

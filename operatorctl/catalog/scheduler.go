@@ -10,7 +10,7 @@ func scheduler() component.Component {
 		Name: "scheduler", SpecKey: "scheduler", StatusKey: "scheduler", Summary: "chooses hosts for servers",
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
-		Workload: component.Workload{Ping: true},
+		Workload: component.Workload{Ping: true, Memory: "128Mi"},
 		Config: &component.Config{Groups: apiGroups, AccountOf: "region", StoredIn: "region2", Options: func(in component.Inputs) map[string]any {
 			return map[string]any{"scheduler_port": in.Cluster.NodePort("scheduler", "")}
 		}},

@@ -130,7 +130,8 @@ type Workload struct {
 	Sidecars []Sidecar
 	// Ping adds the startup and readiness probes HTTPS GET /ping on the first port; Listens asks only whether that port is open.
 	Ping, Listens bool
-	// StartSeconds is how long it may take to start, 0 = ten minutes.
+	// StartSeconds is how long it may take to start before it is killed; 0 = ten minutes, or an hour for a component with tables in a
+	// database, which it may have to change before it listens.
 	StartSeconds int32
 	// Probe is any other readiness probe, Liveness a liveness probe.
 	Probe, Liveness *corev1.Probe
@@ -159,7 +160,7 @@ type Workload struct {
 	// GracePeriod in seconds, 0 = Kubernetes' default.
 	GracePeriod int64
 	DNSOptions  []corev1.PodDNSConfigOption
-	// Memory and CPU requests of the main container ("10m", "10Mi" by default).
+	// CPU and Memory requests of the main container ("10m", "64Mi" by default), measured: what the service uses at rest.
 	CPU, Memory string
 	// RunAsUser etc. for images that are not the cloud's own.
 	Security    *corev1.SecurityContext
@@ -175,16 +176,19 @@ type Sidecar struct {
 	Editions []Edition
 	// When is one more condition; nil is always.
 	When func(Spec) bool
-	// Init makes it an init container.
-	Init    bool
-	Command []string
-	Env     func(Inputs) []corev1.EnvVar
-	Ports   []corev1.ContainerPort
-	// Privileged container.
-	Privileged bool
-	// Mounts gives it what the main container has mounted, Volumes only those of these names.
-	Mounts  bool
-	Volumes []string
+	// Init makes it an init container. Lasting makes it one that runs on until the main container has ended (a sidecar container in the
+	// sense of Kubernetes); the others start once Started, a command in the container, has succeeded.
+	Init, Lasting bool
+	Started       []string
+	Privileged    bool
+	Command       []string
+	Env           func(Inputs) []corev1.EnvVar
+	Ports         []corev1.ContainerPort
+	// Mounts gives it what the main container has mounted, Volumes only those of these names. Elsewhere are volumes of the pod, by their
+	// names, that it has at a path or in a way of its own.
+	Mounts    bool
+	Volumes   []string
+	Elsewhere []Mount
 }
 
 // Mount is a volume and where it goes.
@@ -306,7 +310,8 @@ type CatalogService struct{ Name, Type string }
 type Storage struct {
 	Size  string // "100G"
 	Class string // "" = local-path
-	// HostDir asks the provisioner for a fixed directory (annotation pvc.onecloud.yunion.io/pv-path).
+	// HostDir is the directory of the node where the node's agents look for the data. A provisioner that knows the annotation
+	// pvc.onecloud.yunion.io/pv-path makes the volume there.
 	HostDir string
 }
 

@@ -37,16 +37,20 @@ func volumes(in component.Inputs, c conf) ([]corev1.Volume, []corev1.VolumeMount
 	}
 	for _, m := range r.Workload.Mounts {
 		v, inTemplate := mountVolume(in, m)
-		mount := corev1.VolumeMount{Name: m.Name, MountPath: m.Path, ReadOnly: m.ReadOnly, SubPath: m.SubPath}
-		if m.Bidirectional {
-			mount.MountPropagation = new(corev1.MountPropagationBidirectional)
-		}
-		mounts = append(mounts, mount)
+		mounts = append(mounts, volumeMount(m))
 		if !inTemplate {
 			vols = append(vols, v)
 		}
 	}
 	return vols, mounts
+}
+
+func volumeMount(m component.Mount) corev1.VolumeMount {
+	mount := corev1.VolumeMount{Name: m.Name, MountPath: m.Path, ReadOnly: m.ReadOnly, SubPath: m.SubPath}
+	if m.Bidirectional {
+		mount.MountPropagation = new(corev1.MountPropagationBidirectional)
+	}
+	return mount
 }
 
 // mountVolume is the source of a mount; a StatefulSet's own storage comes from its claim template instead.

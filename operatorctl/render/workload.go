@@ -33,6 +33,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	case "", component.Deployment:
 		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
 			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in),
+			ProgressDeadlineSeconds: progressDeadline(in.Self.Component),
 		}}, nil
 	case component.StatefulSet:
 		templates, err := claimTemplates(in)

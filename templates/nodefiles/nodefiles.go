@@ -19,5 +19,10 @@ var Host string
 //go:embed lbagent.conf
 var LBAgent string
 
+// VolumeOnNode is a shell script that mounts a component's volume on its node. It runs in a pod, and is no file of the node.
+//
+//go:embed volume-on-node.sh
+var VolumeOnNode string
+
 // All are the files by name.
 func All() map[string]string { return map[string]string{"host.conf": Host, "lbagent.conf": LBAgent} }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodefiles
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// volumeTest runs the script in a mount namespace of its own, as its container does, and does step once the volume is visible at dir.
+// It runs in a mount namespace that vanishes with it, so nothing stays mounted.
+func volumeTest(t *testing.T, volume, dir, step string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	const harness = `
+same() { [ -d "$2" ] && [ "$(stat -c %d:%i "$1")" = "$(stat -c %d:%i "$2")" ]; }
+run() { $SH -c "$SCRIPT" volume-on-node "$1" "$2" & pid=$!; until same "$1" "$2"; do kill -0 $pid; sleep 0.02; done; }
+end() { kill -TERM $pid; wait $pid; }
+V=$1 D=$2
+`
+	shell := "sh"
+	if busybox, err := exec.LookPath("busybox"); err == nil {
+		shell = busybox + " sh" // what the container runs
+	}
+	c := exec.CommandContext(t.Context(), "unshare", "-m", "--propagation", "private", "sh", "-euc", harness+step, "test", volume, dir)
+	c.Env = append(os.Environ(), "SCRIPT="+VolumeOnNode, "SH="+shell)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func content(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestVolumeIsOnTheNodeWhileItsPodRuns(t *testing.T) {
+	top := t.TempDir()
+	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "node", "glance")
+	put(t, filepath.Join(volume, "images", "a"), "from the volume")
+	out := volumeTest(t, volume, dir, `
+run "$V" "$D"; cat "$D/images/a"
+echo written below >"$D/images/b"
+end
+if mountpoint -q "$D"; then echo "still mounted"; fi
+run "$V" "$D"; end
+if mountpoint -q "$D"; then echo "still mounted"; fi
+`)
+	if !strings.Contains(out, "from the volume") || strings.Contains(out, "still mounted") {
+		t.Error(out)
+	}
+	if got := content(t, filepath.Join(volume, "images", "b")); got != "written below\n" {
+		t.Errorf("the volume has %q", got)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left on the node, %v", left, err)
+	}
+}
+
+// The process of a pod can be killed before it unmounts; its successor must not mount the same volume a second time.
+func TestVolumeIsMountedOnce(t *testing.T) {
+	top := t.TempDir()
+	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
+	put(t, filepath.Join(volume, "a"), "")
+	out := volumeTest(t, volume, dir, `
+for i in 1 2 3; do run "$V" "$D"; kill -KILL $pid; wait $pid || true; done
+echo "mounts: $(grep -c " $D " /proc/self/mountinfo)"
+run "$V" "$D"; end
+echo "afterwards: $(grep -c " $D " /proc/self/mountinfo || true)"
+`)
+	if !strings.Contains(out, "mounts: 1\n") || !strings.Contains(out, "afterwards: 0\n") {
+		t.Error(out)
+	}
+}
+
+// A volume whose mount was left behind, and which was deleted then, makes room for the next one.
+func TestVolumeThatIsGoneIsUnmounted(t *testing.T) {
+	top := t.TempDir()
+	old, volume, dir := filepath.Join(top, "pvc-old"), filepath.Join(top, "pvc"), filepath.Join(top, "glance")
+	for _, d := range []string{old, volume, dir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := volumeTest(t, volume, dir, `
+run "$V-old" "$D"; kill -KILL $pid; wait $pid || true
+rmdir "$V-old"
+run "$V" "$D"; echo "mounts: $(grep -c " $D " /proc/self/mountinfo)"; end
+`)
+	if !strings.Contains(out, "mounts: 1\n") {
+		t.Error(out)
+	}
+}
+
+// What lies on the node from before the component had a volume goes into the volume, once, and the originals stay.
+func TestFilesOfTheNodeAreCopiedIntoTheVolume(t *testing.T) {
+	top := t.TempDir()
+	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
+	put(t, filepath.Join(dir, "images", "one"), "1")
+	put(t, filepath.Join(dir, "images", "with a space"), "2")
+	put(t, filepath.Join(dir, "images", "newer"), "old")
+	put(t, filepath.Join(volume, "images", "newer"), "new")
+	put(t, filepath.Join(volume, "images", "one.part"), "what a copy that was cut off left")
+	out := volumeTest(t, volume, dir, `run "$V" "$D"; end; run "$V" "$D"; end`)
+	for file, want := range map[string]string{"one": "1", "with a space": "2", "newer": "new"} {
+		if got := content(t, filepath.Join(volume, "images", file)); got != want {
+			t.Errorf("%s in the volume is %q, want %q\n%s", file, got, want, out)
+		}
+	}
+	kept, err := filepath.Glob(dir + ".copied-*")
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("originals: %v, %v", kept, err)
+	}
+	if content(t, filepath.Join(kept[0], "images", "newer")) != "old" || content(t, filepath.Join(kept[0], "images", "one")) != "1" {
+		t.Error("an original was changed")
+	}
+	if n := strings.Count(out, "copied "); n != 2 {
+		t.Errorf("copied %d files, want 2:\n%s", n, out)
+	}
+}
+
+// A copy that fails leaves everything where it is, and ends the container with the reason.
+func TestFailedCopyChangesNothing(t *testing.T) {
+	top := t.TempDir()
+	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
+	put(t, filepath.Join(dir, "images", "big"), strings.Repeat("x", 1<<20))
+	put(t, filepath.Join(volume, "keep"), "")
+	out := volumeTest(t, volume, dir, `
+mount -t tmpfs -o size=64k none "$V"
+if $SH -c "$SCRIPT" volume-on-node "$V" "$D"; then echo succeeded; else echo "failed"; fi
+if mountpoint -q "$D"; then echo "mounted all the same"; fi
+`)
+	if !strings.Contains(out, "No space left") || !strings.Contains(out, "failed\n") || strings.Contains(out, "mounted all the same") {
+		t.Error(out)
+	}
+	if got := content(t, filepath.Join(dir, "images", "big")); len(got) != 1<<20 {
+		t.Errorf("%d bytes are left of the original", len(got))
+	}
+}
+
+// Where the provisioner made the volume in the very directory, there is nothing to copy and nothing to mount.
+func TestVolumeThatIsTheDirectoryItself(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "glance")
+	put(t, filepath.Join(dir, "images", "a"), "1")
+	out := volumeTest(t, dir, dir, `run "$V" "$D"; echo "mounts: $(grep -c " $D " /proc/self/mountinfo || true)"; end`)
+	if !strings.Contains(out, "mounts: 0\n") || content(t, filepath.Join(dir, "images", "a")) != "1" {
+		t.Error(out)
+	}
+}
