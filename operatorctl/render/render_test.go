@@ -273,6 +273,39 @@ func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
 	}
 }
 
+// The databases of OVN and VictoriaMetrics ask for no password. Without ports on the nodes the agents still reach them by their Services.
+func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
+	cr := cloudOf(t, "testdata/ce/cr.yaml")
+	cr.Spec.OvnNorth.NorthService.InternalOnly = true
+	cr.Spec.VictoriaMetrics.Service.InternalOnly = true
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for name, ports := range map[string][]int32{"ovn-north": {32241, 32242}, "victoria-metrics": {30428}} {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := o.Services[0].(*corev1.Service)
+		for i, p := range s.Spec.Ports {
+			if s.Spec.Type != corev1.ServiceTypeClusterIP || p.NodePort != 0 || p.Port != ports[i] {
+				t.Errorf("%s: %s %+v", name, s.Spec.Type, p)
+			}
+		}
+	}
+	o, err := render.Component(cluster.Components["host"], in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range podOf(o.Workload).Containers[0].Env {
+		if e.Name == "HOST_OVN_SOUTH_DATABASE" && e.Value != "tcp:default-ovn-north:32242" {
+			t.Errorf("host asks %s", e.Value)
+		}
+	}
+}
+
 // Zone twins are told their own zone, and nothing of them is missing.
 func TestZoneTwins(t *testing.T) {
 	cluster := resolved(t, "testdata/choices/cr.yaml")
