@@ -24,6 +24,7 @@ var written = map[string]func(component.Objects) string{
 	"baremetal-agent":  inOption("baremetal-agent.conf", "baremetals_path"),
 	"etcd":             inArgument("--data-dir="),
 	"glance":           inOption("glance.conf", "filesystem_store_datadir"),
+	"influxdb":         inFile("influxdb.conf", regexp.MustCompile(`(?ms)^\[data\].*?^\s*dir = "(\S+)"$`)),
 	"victoria-metrics": inArgument("--storageDataPath="),
 }
 

@@ -278,10 +278,7 @@ func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 	cr := cloudOf(t, "testdata/ce/cr.yaml")
 	cr.Spec.OvnNorth.NorthService.InternalOnly = true
 	cr.Spec.VictoriaMetrics.Service.InternalOnly = true
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := described(t, cr)
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	for name, ports := range map[string][]int32{"ovn-north": {32241, 32242}, "victoria-metrics": {30428}} {
 		o, err := render.Component(cluster.Components[name], in)
