@@ -271,3 +271,25 @@ func TestProgramThatReadsNoInput(t *testing.T) {
 		t.Error(res, err)
 	}
 }
+
+// The services' client sends input beside Wait. A program that ends at once may be forgotten before its input comes.
+func TestInputAfterWait(t *testing.T) {
+	e := connect(t, serve(t, Options{}))
+	sn := register(t, e, "true")
+	start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true})
+	if _, err := e.Wait(t.Context(), sn); err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.SendInput(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := s.Send(&apis.Input{Sn: sn.GetSn(), Input: make([]byte, 4096)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res, err := s.CloseAndRecv(); err != nil || len(res.GetError()) > 0 {
+		t.Error(res, err)
+	}
+}

@@ -52,8 +52,13 @@ func (s *server) idle() <-chan struct{} {
 // connection is one connection of a client. Its commands are those whose numbers it has used.
 type connection struct {
 	commands map[*command]struct{}
-	closed   bool
+	// past are numbers of commands that are forgotten, see SendInput.
+	past   map[uint32]struct{}
+	closed bool
 }
+
+// maxPast bounds the numbers that a connection remembers. The services open a connection for each command.
+const maxPast = 64
 
 type connectionKey struct{}
 
@@ -64,7 +69,7 @@ func (*connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Con
 func (*connections) HandleRPC(context.Context, stats.RPCStats)                       {}
 
 func (*connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, connectionKey{}, &connection{commands: map[*command]struct{}{}})
+	return context.WithValue(ctx, connectionKey{}, &connection{commands: map[*command]struct{}{}, past: map[uint32]struct{}{}})
 }
 
 func (h *connections) HandleConn(ctx context.Context, e stats.ConnStats) {
@@ -144,6 +149,10 @@ func (s *server) forget(c *command) {
 	delete(s.commands, c.sn)
 	for conn := range c.connections {
 		delete(conn.commands, c)
+		if len(conn.past) >= maxPast {
+			clear(conn.past)
+		}
+		conn.past[c.sn] = struct{}{}
 	}
 	clear(c.connections)
 	if c.timer != nil {
@@ -205,6 +214,9 @@ func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
 	if err != nil {
 		return err
 	}
+	if s.isPast(stream.Context(), in.GetSn()) {
+		return drop(stream)
+	}
 	c, err := s.begin(stream.Context(), in.GetSn())
 	if err != nil {
 		return err
@@ -234,6 +246,30 @@ func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
 	}
 	c.closeStdin()
 	return stream.SendAndClose(&apis.Error{})
+}
+
+// isPast reports whether the connection has used a number that is forgotten now: a program may have ended, and been waited for, before its
+// input comes. The services' client waits until it got rid of all input, so this must be no error.
+func (s *server) isPast(ctx context.Context, sn uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok || s.commands[sn] != nil {
+		return false
+	}
+	_, past := conn.past[sn]
+	return past
+}
+
+// drop reads a stream of input to its end.
+func drop(stream apis.Executor_SendInputServer) error {
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&apis.Error{})
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
 // onlyReader is the single started command of the connection whose standard input has no stream yet.
