@@ -88,6 +88,11 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
+	if p.command != config.ForReset && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
+		if err := kubernetes.OtherRelease(h); err != nil {
+			return err
+		}
+	}
 	opts := workflow.Options{DryRun: cfg.Run.DryRun, Skip: cfg.Run.SkipPhases, Only: f.only, OnFailure: workflow.OnFailure(cfg.Run.OnFailure),
 		Inputs: config.Inputs(cfg, p.command)}
 	journal := workflow.NewJournal(h.Files.Path(journalFile))

@@ -260,6 +260,15 @@ func TestFacts(t *testing.T) {
 func TestDryRunMayLook(t *testing.T) {
 	rec := &Recorder{}
 	r := ReadOnly(rec)
+	for line, ok := range map[string]bool{
+		"firewall-cmd --state": true, "firewall-cmd --permanent --zone=public --list-ports": true, "ufw status": true,
+		"firewall-cmd --permanent --zone=public --add-port=1/tcp": false, "firewall-cmd --reload": false, "ufw allow 1/tcp": false,
+	} {
+		f := strings.Fields(line)
+		if _, err := r.Run(t.Context(), exec.Command{Path: f[0], Args: f[1:]}); (err == nil) != ok {
+			t.Errorf("%s in a dry run: %v", line, err)
+		}
+	}
 	for _, c := range []exec.Command{
 		{Path: "/usr/bin/kubectl", Args: []string{"version", "--client"}},
 		{Path: "/usr/local/bin/kubelet", Args: []string{"--version"}},

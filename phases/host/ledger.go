@@ -38,6 +38,8 @@ const (
 	KindSysctl  Kind = "sysctl"
 	KindProgram Kind = "program"
 	KindImage   Kind = "image"
+	// KindRelease says in its detail which release of ocadm, or of Kubernetes, made the machine a node.
+	KindRelease Kind = "release"
 	// KindFirewall is an opening in firewalld; its name is the arguments of firewall-cmd that made it.
 	KindFirewall Kind = "firewall"
 	KindNode     Kind = "node"

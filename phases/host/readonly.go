@@ -50,6 +50,12 @@ func harmless(c exec.Command) bool {
 	case "iptables-save", "ip6tables-save", "iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save",
 		"findmnt", "lsmod", "getenforce", "chronyc", "ss", "which":
 		return true
+	case "firewall-cmd":
+		return !slices.ContainsFunc(c.Args, func(a string) bool {
+			return !slices.ContainsFunc([]string{"--state", "--permanent", "--zone=", "--get-", "--list-"}, func(p string) bool { return strings.HasPrefix(a, p) })
+		})
+	case "ufw":
+		return args == "status"
 	case "nft":
 		return strings.HasPrefix(args, "list ") || strings.HasPrefix(args, "-j list ")
 	}

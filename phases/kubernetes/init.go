@@ -91,7 +91,7 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 				return err
 			}
 			// From here on the machine is a node of ours; what has a node's names already is not.
-			if err := owned.Note(h, role == ControlPlane); err != nil {
+			if err := errors.Join(owned.Note(h, role == ControlPlane), noteRelease(h)); err != nil {
 				return err
 			}
 			for _, name := range sortedKeys(want) {

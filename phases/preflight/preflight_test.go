@@ -119,6 +119,12 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: JoinConfiguration\n")
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 		}, []string{"OCA-1006"}, "a worker of a cluster"},
+		"ours, of a release that noted nothing": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-1027"}, "it was an earlier ocadm"},
 		"ours, other networks": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.50.0.0/16\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")
@@ -299,6 +305,12 @@ func TestFindings(t *testing.T) {
 
 func own(t *testing.T, m *machine, text string) {
 	t.Helper()
+	this := kubernetes.ThisRelease()
+	for name, v := range map[string]string{"ocadm": this.Ocadm, "kubernetes": this.Kubernetes} {
+		if err := m.h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,9 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		f.Evidence = signs
 		return []finding.Finding{f}
 	}
+	if err := kubernetes.OtherRelease(m.h); err != nil {
+		return finding.Of(err)
+	}
 	earlier := m.read(kubernetes.ConfigFile)
 	isJoin := strings.Contains(earlier, "kind: JoinConfiguration\n")
 	if isJoin != (m.kind == Join) {

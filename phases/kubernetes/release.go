@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// Release is what installed a node. An empty field is not known.
+type Release struct{ Ocadm, Kubernetes string }
+
+// String is the release for people.
+func (r Release) String() string {
+	out := "an earlier ocadm"
+	if r.Ocadm != "" {
+		out = "ocadm " + r.Ocadm
+	}
+	if r.Kubernetes != "" {
+		out += " with Kubernetes " + r.Kubernetes
+	}
+	return out
+}
+
+// ThisRelease is that of this program.
+func ThisRelease() Release { return Release{version.Version, version.Kubernetes} }
+
+// The names of the ledger's entries about the release.
+const (
+	ocadmRelease      = "ocadm"
+	kubernetesRelease = "kubernetes"
+)
+
+// noteRelease notes that this release makes the node, before it does. The first note stays until reset.
+func noteRelease(h *host.Host) error {
+	this := ThisRelease()
+	for name, v := range map[string]string{ocadmRelease: this.Ocadm, kubernetesRelease: this.Kubernetes} {
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InstalledRelease is the release that made this machine a node; ok is false when ocadm made it none. Releases that noted nothing are
+// told by what they installed: the static pods of a control plane, or the kubelet.
+func InstalledRelease(h *host.Host) (r Release, ok bool) {
+	if !h.Ledger.Has(host.KindFile, ConfigFile) {
+		return Release{}, false
+	}
+	if e, noted := h.Ledger.Get(host.KindRelease, ocadmRelease); noted {
+		k, _ := h.Ledger.Get(host.KindRelease, kubernetesRelease)
+		return Release{e.Detail, k.Detail}, true
+	}
+	if raw, err := h.Files.ReadFile(manifest(constants.KubeAPIServer)); err == nil {
+		var pod corev1.Pod
+		if yaml.Unmarshal(raw, &pod) == nil && len(pod.Spec.Containers) > 0 {
+			image := pod.Spec.Containers[0].Image
+			r.Kubernetes = image[strings.LastIndex(image, ":")+1:]
+		}
+	}
+	if raw, err := h.Files.ReadFile(ConfigFile); err == nil && r.Kubernetes == "" {
+		r.Kubernetes = configuredVersion(raw)
+	}
+	if p := h.Facts.Programs["kubelet"]; r.Kubernetes == "" {
+		r.Kubernetes = p.Version
+	}
+	return r, true
+}
+
+// configuredVersion is the version of Kubernetes in kubeadm's configuration; that of a worker has none.
+func configuredVersion(raw []byte) string {
+	for doc := range bytes.SplitSeq(raw, []byte("---\n")) {
+		var c struct {
+			Kind              string `json:"kind"`
+			KubernetesVersion string `json:"kubernetesVersion"`
+		}
+		if yaml.Unmarshal(doc, &c) == nil && c.Kind == "ClusterConfiguration" {
+			return c.KubernetesVersion
+		}
+	}
+	return ""
+}
+
+// OtherRelease is a finding when another release made this machine a node: repeating init or join would replace what runs on it without
+// any of the care that an upgrade takes.
+func OtherRelease(h *host.Host) error {
+	was, ok := InstalledRelease(h)
+	if !ok || was == ThisRelease() {
+		return nil
+	}
+	again := "the ocadm that installed it"
+	if was.Ocadm != "" {
+		again = "ocadm " + was.Ocadm
+	}
+	return finding.Finding{Code: "OCA-1027", Severity: finding.Error,
+		What:   "This machine was installed by another release of ocadm",
+		Cause:  fmt.Sprintf("it was %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
+		Remedy: "run the same command with " + again + "; or begin anew with this one: ocadm reset"}
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func TestOtherRelease(t *testing.T) {
+	note := func(h *host.Host, name, v string) {
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := func(h *host.Host) { write(t, h, ConfigFile, "kind: JoinConfiguration\n") }
+	tests := map[string]struct {
+		make func(*host.Host)
+		says string // part of the cause; "" for no finding
+	}{
+		"fresh": {func(*host.Host) {}, ""},
+		"this release": {func(h *host.Host) {
+			own(h)
+			if err := noteRelease(h); err != nil {
+				t.Fatal(err)
+			}
+		}, ""},
+		"another ocadm with the same Kubernetes": {func(h *host.Host) {
+			own(h)
+			note(h, ocadmRelease, "v0.9.0")
+			note(h, kubernetesRelease, version.Kubernetes)
+		}, "it was ocadm v0.9.0 with Kubernetes " + version.Kubernetes},
+		"another Kubernetes": {func(h *host.Host) {
+			own(h)
+			note(h, ocadmRelease, version.Version)
+			note(h, kubernetesRelease, "v1.35.9")
+		}, "with Kubernetes v1.35.9"},
+		"a control plane of the first release, which noted nothing": {func(h *host.Host) {
+			own(h)
+			write(t, h, manifest("kube-apiserver"), "kind: Pod\nspec:\n  containers:\n  - image: 10.0.0.1:5000/k8s/kube-apiserver:v1.36.2\n")
+		}, "it was an earlier ocadm with Kubernetes v1.36.2"},
+		"the same before its manifests": {func(h *host.Host) {
+			write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.1\n")
+		}, "with Kubernetes v1.36.1"},
+		"a worker of the first release": {func(h *host.Host) {
+			own(h)
+			h.Facts.Programs = map[string]host.Program{"kubelet": {Version: "v1.36.0"}}
+		}, "with Kubernetes v1.36.0"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := fakeHost(t, nil)
+			tt.make(h)
+			l := finding.Of(OtherRelease(h))
+			if tt.says == "" {
+				if len(l) > 0 {
+					t.Errorf("got %v", l)
+				}
+				return
+			}
+			if len(l) != 1 || l[0].Code != "OCA-1027" || !strings.Contains(l[0].Cause, tt.says) || !strings.Contains(l[0].Remedy, "ocadm reset") {
+				t.Errorf("got %+v, want %q", l, tt.says)
+			}
+		})
+	}
+}
