@@ -42,6 +42,7 @@ func newInit(a *app) *cobra.Command {
 	flags := func(fs *pflag.FlagSet, f *runFlags) {
 		addSettings(fs, config.ForInit)
 		addRunFlags(fs, f)
+		addForce(fs, f)
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)

@@ -34,6 +34,7 @@ func newJoin(a *app) *cobra.Command {
 	flags := func(fs *pflag.FlagSet, f *runFlags) {
 		addSettings(fs, config.ForJoin)
 		addRunFlags(fs, f)
+		addForce(fs, f)
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)

@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -19,14 +20,13 @@ type legacyFlag struct {
 
 func legacyFlags() []legacyFlag {
 	const nodes = config.ForInit | config.ForJoin
-	const hostConf = "the host agent reads its settings from ConfigMap default-host of namespace onecloud: kubectl -n onecloud edit configmap default-host"
+	const label = "it set a label that nothing reads; a service's nodes are chosen in the resource, see spec.COMPONENT.affinity"
 	const calico = "the pod network is flannel; install Calico yourself with --cni none"
 	const vip = "put a load balancer before the control plane and name it in --control-plane-endpoint"
 	return []legacyFlag{
-		{name: "host-networks", command: nodes, advice: hostConf},
-		{name: "host-local-image-path", command: nodes, advice: hostConf},
 		{name: "host-name", command: nodes, advice: "the host agent takes the node's name; set that with --node-name"},
-		{name: "enable-hugepage", boolean: true, command: nodes, advice: hostConf},
+		{name: "glance-node", boolean: true, command: nodes, advice: label},
+		{name: "esxi-node", boolean: true, command: nodes, advice: label},
 		{name: "high-availability-vip", command: nodes, advice: vip},
 		{name: "keepalived-version-tag", command: nodes, advice: vip},
 		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "give the node's address with --node-ip"},
@@ -56,6 +56,10 @@ func addLegacy(fs *pflag.FlagSet, command config.For) {
 		}
 		hide(fs, l.name)
 	}
+	if command&(config.ForInit|config.ForJoin) != 0 {
+		fs.Bool("enable-hugepage", false, "")
+		hide(fs, "enable-hugepage")
+	}
 	if command&config.ForJoin != 0 {
 		fs.String("discovery-token", "", "")
 		fs.String("tls-bootstrap-token", "", "")
@@ -72,6 +76,12 @@ func (a *app) legacy(fs *pflag.FlagSet, cfg *config.Config, command config.For) 
 		if l.command&command != 0 && fs.Changed(l.name) {
 			a.warn("--%s has no effect any more: %s", l.name, l.advice)
 		}
+	}
+	if old, err := fs.GetBool("enable-hugepage"); err == nil && old {
+		cfg.Node.Hugepages = cmp.Or(cfg.Node.Hugepages, "native")
+	}
+	if names := config.HostAgentOnly(cfg); len(names) > 0 {
+		a.warn("%s: without --enable-host-agent this node runs no virtual machines, and this has no effect", strings.Join(names, ", "))
 	}
 	if command&config.ForJoin == 0 {
 		return

@@ -71,6 +71,11 @@ func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
 	hide(fs, "rootfs")
 }
 
+// addForce adds the flag that accepts what may cut the machine off.
+func addForce(fs *pflag.FlagSet, f *runFlags) {
+	fs.BoolVar(&f.run.Force, "force", false, "accept --host-networks that may cut this machine off its network")
+}
+
 // runPlan walks a plan over this machine.
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()

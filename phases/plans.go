@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/cloud"
+	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
@@ -28,10 +29,11 @@ func Init() []host.Phase {
 			node.Software(), // after preflight
 			node.Kernel(),   // after preflight
 			node.Firewall(true),
-			node.Units(), // after node-files/runtime
+			node.Units(),    // after node-files/runtime
+			compute.Phase(), // after preflight
 			node.Images(imagesOfControlPlane(), imagesOfAddons(), imagesOfTheCloud(), otherImages()),
 		},
-		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, "images/control-plane"),
+		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/control-plane"),
 		[]host.Phase{
 			after(addons.CNI(), apiServer, "images/addons"),
 			after(addons.Storage(), apiServer, "images/addons"),
@@ -55,15 +57,16 @@ func Join() []host.Phase {
 			node.Kernel(),
 			node.Firewall(false),
 			node.Units(),
+			compute.Phase(),
 			node.Images(imagesOfWorker(), otherImages()),
 		},
-		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, "images/worker"),
+		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 	)
 }
 
 // Reset takes the machine out of its cluster and takes back what ocadm made on it.
 func Reset() []host.Phase {
-	return slices.Concat(kubernetes.ResetPhases(), node.ResetPhases())
+	return slices.Concat(kubernetes.ResetPhases(), compute.ResetPhases(), node.ResetPhases())
 }
 
 // after says in the plan whom a phase waits for.

@@ -72,7 +72,6 @@ func hostOf(endpoint string) string {
 func Roles(c *config.Config) map[string]string {
 	roles := map[string]bool{
 		cluster.RoleController: c.Node.AsController, cluster.RoleHost: c.Node.EnableHostAgent, cluster.RoleBaremetal: c.Node.Baremetal,
-		"glance": c.Node.Glance, "esxi": c.Node.ESXi,
 	}
 	out := map[string]string{}
 	for role, on := range roles {

@@ -54,10 +54,13 @@ type Node struct {
 	Labels           []string `json:"labels"`           // --node-labels, added to the roles below
 	EnableHostAgent  bool     `json:"enableHostAgent"`  // --enable-host-agent → onecloud.yunion.io/host=enable
 	AsController     bool     `json:"asController"`     // --as-onecloud-controller; init: always → onecloud.yunion.io/controller=enable
-	Glance           bool     `json:"glance"`           // --glance-node
 	Baremetal        bool     `json:"baremetal"`        // --baremetal-node
-	ESXi             bool     `json:"esxi"`             // --esxi-node
 	Bundle           string   `json:"bundle"`           // --bundle FILE
+	// The settings of a compute node's host.conf. Empty ones leave the agent's default.
+	HostNetworks       []string `json:"hostNetworks"`       // --host-networks NIC/BRIDGE/ADDRESS
+	ListenInterface    string   `json:"listenInterface"`    // --listen-interface
+	HostLocalImagePath []string `json:"hostLocalImagePath"` // --host-local-image-path
+	Hugepages          string   `json:"hugepages"`          // --hugepages transparent|disable|native
 	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. --mirror
 	Mirror string `json:"mirror"`
 	// Firewall says what happens where firewalld runs: FirewallAuto or FirewallManual. --firewall

@@ -67,6 +67,9 @@ func oneDocument(raw []byte) (map[string]any, error) {
 	}
 }
 
+// retired are keys of earlier files that have no effect any more: they set labels that nothing read.
+var retired = []string{"node.glance", "node.esxi"}
+
 type parsing struct {
 	values         map[string]any
 	unknown, wrong []string
@@ -98,6 +101,9 @@ func (p *parsing) object(path string, m map[string]any, t reflect.Type) {
 	for _, key := range sortedKeys(m) {
 		full := strings.TrimPrefix(path+"."+key, ".")
 		i := fieldIndex(t, key)
+		if slices.Contains(retired, full) {
+			continue
+		}
 		if i < 0 || key == "" {
 			p.unknown = append(p.unknown, unknownKey(full, key, names))
 			continue

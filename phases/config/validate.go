@@ -132,6 +132,7 @@ func (v *validation) node() {
 	}
 	v.port("node.bindPort", n.BindPort)
 	v.choice("node.firewall", FirewallAuto, FirewallManual)
+	v.hostAgent()
 	seen := map[string]string{}
 	for _, l := range n.Labels {
 		key, value, err := Label(l)
@@ -293,13 +294,16 @@ func (v *validation) addons() {
 	v.choice("addons.cni", "flannel", "none")
 	v.choice("addons.storage", "local-path", "none")
 	v.choice("addons.ingress", "traefik", "none")
-	if p := v.c.Addons.StoragePath; !path.IsAbs(p) || path.Clean(p) == "/" {
+	if p := v.c.Addons.StoragePath; !cleanPath(p) {
 		v.add("addons.storagePath", fmt.Sprintf("%q is no absolute path of a directory", p))
 	}
 	if v.c.Addons.Storage == "none" && v.c.Database.Host == "" {
 		v.add("addons.storage", "the embedded database needs storage; give --mysql-host or --storage local-path")
 	}
 }
+
+// cleanPath tells whether p can be the absolute path of a directory below the root.
+func cleanPath(p string) bool { return path.IsAbs(p) && path.Clean(p) != "/" }
 
 func (v *validation) join() {
 	j := v.c.Join

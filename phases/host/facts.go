@@ -37,6 +37,7 @@ type Facts struct {
 	// Address is the one from which this machine speaks to others: that of the default route. Invalid without such a route.
 	Address    netip.Addr  `json:"address"`
 	Interface  string      `json:"interface,omitempty"` // that it is on
+	Gateway    netip.Addr  `json:"gateway"`             // of the default route; invalid without one
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// DiskFree is the free space in bytes of the file systems that hold these directories.
 	DiskFree map[string]uint64 `json:"diskFree,omitempty"`
@@ -64,6 +65,14 @@ type Interface struct {
 	MAC      string         `json:"mac,omitempty"`
 	Up       bool           `json:"up"`
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	// Kind is what the kernel calls the link: "device" for hardware, else for example "bridge", "bond", "vlan", "veth", "openvswitch".
+	Kind string `json:"kind,omitempty"`
+	// Master is the bond or bridge that the interface is part of, MasterKind its kind.
+	Master     string `json:"master,omitempty"`
+	MasterKind string `json:"masterKind,omitempty"`
+	Wireless   bool   `json:"wireless,omitempty"`
+	// Leased are the addresses that end unless they are renewed, as those from DHCP do.
+	Leased []netip.Addr `json:"leased,omitempty"`
 }
 
 // Program is an executable and its version, "v1.2.3", empty if it would not tell.
@@ -108,7 +117,7 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	}
 	if files.Root == "" {
 		f.Interfaces = interfaces()
-		f.Interface, f.Address = defaultAddress(f.Interfaces)
+		f.Interface, f.Address, f.Gateway = defaultRoute(f.Interfaces)
 		for _, dir := range []string{"/", "/var/lib", "/var/log", "/opt"} {
 			var st unix.Statfs_t
 			if unix.Statfs(dir, &st) == nil {
@@ -198,15 +207,24 @@ var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`
 // versionTimeout is how long a program may take to tell its version.
 const versionTimeout = 5 * time.Second
 
-// FindProgram looks for a program where a login shell would, and asks for its version.
-func FindProgram(ctx context.Context, files Files, run exec.Runner, name string) (Program, bool) {
+// LookPath returns the path of a program, looking where a login shell would.
+func LookPath(files Files, name string) (string, bool) {
 	for _, dir := range programPath() {
 		path := filepath.Join(dir, name)
 		if st, err := files.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return Program{Path: path, Version: ProgramVersion(ctx, run, path)}, true
+			return path, true
 		}
 	}
-	return Program{}, false
+	return "", false
+}
+
+// FindProgram is LookPath that also asks the program for its version.
+func FindProgram(ctx context.Context, files Files, run exec.Runner, name string) (Program, bool) {
+	path, ok := LookPath(files, name)
+	if !ok {
+		return Program{}, false
+	}
+	return Program{Path: path, Version: ProgramVersion(ctx, run, path)}, true
 }
 
 // ProgramVersion asks a program for its version: "v1.2.3", or "" when it does not tell.

@@ -33,9 +33,7 @@ func NodeLabels(c *config.Config, role Role) []string {
 	}
 	add(role == ControlPlane || c.Node.AsController, "controller")
 	add(c.Node.EnableHostAgent, "host")
-	add(c.Node.Glance, "glance")
 	add(c.Node.Baremetal, "baremetal")
-	add(c.Node.ESXi, "esxi")
 	for _, l := range c.Node.Labels {
 		if !slices.Contains(labels, l) {
 			labels = append(labels, l)

@@ -145,7 +145,7 @@ func TestRenderJoin(t *testing.T) {
 	tests := map[string]func(*config.Config){
 		"join-plain.yaml": func(*config.Config) {},
 		"join-every-setting.yaml": func(c *config.Config) {
-			c.Node.EnableHostAgent, c.Node.AsController, c.Node.Glance, c.Node.Baremetal, c.Node.ESXi = true, true, true, true, true
+			c.Node.EnableHostAgent, c.Node.AsController, c.Node.Baremetal = true, true, true
 			c.Node.CgroupV1 = true
 			c.Join.Timeout = 90 * time.Second
 		},

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	_ "embed"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const wrapperDir = "/usr/local/bin"
+
+// wrapper runs a command of Open vSwitch in the cloud's own image.
+//
+//go:embed files/ovs.sh
+var wrapper string
+
+// wrapperPaths are the commands that scripts of virtual machines call on the node. The daemons run in pods.
+func wrapperPaths() []string {
+	return []string{wrapperDir + "/ovs-appctl", wrapperDir + "/ovs-ofctl", wrapperDir + "/ovs-vsctl"}
+}
+
+// wrappers are the commands that the node lacks.
+func wrappers(h *host.Host) fileSet {
+	out := fileSet{}
+	for _, p := range wrapperPaths() {
+		found, ok := host.LookPath(h.Files, path.Base(p))
+		if !ok || found == p && h.Ledger.Has(host.KindFile, p) {
+			out[p] = wrapper
+		}
+	}
+	return out
+}
+
+// commandsPhase provides the Open vSwitch commands where the node has none of its own.
+func commandsPhase() host.Phase {
+	return host.Phase{
+		Name: "commands", Short: "Provide the Open vSwitch commands on the node",
+		Long: "Writes ovs-vsctl, ovs-ofctl and ovs-appctl to /usr/local/bin unless the node has them. Each runs the program of that name in a\n" +
+			"short-lived container of the image that the Open vSwitch pods of this node use.",
+		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(wrappers(h).outdated(h)) == 0, nil },
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			var lines []string
+			for _, n := range wrappers(h).outdated(h) {
+				lines = append(lines, "write "+n)
+			}
+			return lines, nil
+		},
+		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			for _, n := range wrappers(h).outdated(h) {
+				if err := h.Files.WriteFile(n, []byte(wrapper), programMode); err != nil {
+					return err
+				}
+				r.Changed("wrote %s", n)
+			}
+			return nil
+		},
+		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			return undoFiles(h, r, wrapperPaths()...)
+		},
+	}
+}
+
+// switchUnits are the services by which distributions run Open vSwitch.
+var switchUnits = []string{"openvswitch-switch.service", "openvswitch.service", "ovs-vswitchd.service", "ovsdb-server.service"}
+
+// SwitchService is a finding when the distribution's Open vSwitch runs, or would at the next boot: two switches cannot share the kernel
+// module and /var/run/openvswitch.
+func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
+	var found []string
+	for _, u := range switchUnits {
+		_, active := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-active", "--quiet", u}})
+		res, enabled := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-enabled", u}})
+		// Static units are started by others, which are in the list themselves.
+		if active == nil || enabled == nil && strings.TrimSpace(res.Stdout) == "enabled" {
+			found = append(found, strings.TrimSuffix(u, ".service"))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	cause := "the cloud runs Open vSwitch in pods on this node, and both would use /var/run/openvswitch"
+	if slices.ContainsFunc(h.Facts.Interfaces, func(i host.Interface) bool { return i.Kind == "openvswitch" && i.Name == h.Facts.Interface }) {
+		cause += "; the address of this machine is on a bridge of the running service: move it to a network interface first, or the machine is cut off"
+	}
+	units := strings.Join(found, " ")
+	return []finding.Finding{{Code: CodeSwitchService, Severity: finding.Error, What: "The Open vSwitch service of the distribution is in the way",
+		Cause: cause, Remedy: "systemctl disable --now " + units + " && systemctl mask " + units, Evidence: found}}
+}

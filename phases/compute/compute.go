@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package compute makes a compute node of a Kubernetes node: it provides what the cloud's host agent needs on the machine itself, below
+// its containers. That is kernel modules, directories, Open vSwitch commands, the executor service and the node's own host.conf.
+//
+// Every change is recorded in the ledger; reset takes back exactly that. Virtual machines are never stopped or restarted from here.
+package compute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// PhaseName is the name of Phase.
+const PhaseName = "compute"
+
+// The findings of this package. The first group comes from preflight, before anything is changed.
+const (
+	CodeProgram         = "OCA-1101"
+	CodeOptionalProgram = "OCA-1102"
+	CodeModule          = "OCA-1103"
+	CodeOptionalModule  = "OCA-1104"
+	CodeSwitchService   = "OCA-1105"
+	CodeNetwork         = "OCA-1106"
+	CodeNetworkRisk     = "OCA-1107"
+	CodeListenInterface = "OCA-1108"
+	CodeImagePath       = "OCA-1109"
+	CodeHugepages       = "OCA-1110"
+	CodeHostName        = "OCA-1111"
+
+	CodeHostConf = "OCA-1112"
+)
+
+// The names of the preflight checks, which --ignore-preflight-errors takes. A module that cannot be loaded is accepted, too, when
+// CheckModules is ignored.
+const (
+	CheckPrograms = "ComputePrograms"
+	CheckModules  = "ComputeModules"
+	CheckSwitch   = "ComputeSwitch"
+	CheckNetworks = "ComputeNetworks"
+	CheckStorage  = "ComputeStorage"
+)
+
+const (
+	fileMode    = 0o644
+	programMode = 0o755
+)
+
+// Phase makes a compute node. It must have ended before the kubelet registers the node with its role, because the host agent starts then.
+func Phase() host.Phase {
+	return host.Phase{
+		Name: PhaseName, Short: "Prepare the machine to run virtual machines",
+		Long: "Loads kernel modules, makes directories, provides the Open vSwitch commands and the executor, and writes this node's host.conf.\n" +
+			"Runs only with --enable-host-agent.",
+		Example: "  ocadm join phase compute --enable-host-agent --host-networks eth0/br0/192.0.2.10",
+		After:   []string{"preflight"},
+		Skip: func(h *host.Host) string {
+			if !h.Config.Node.EnableHostAgent {
+				return "without --enable-host-agent this node runs no virtual machines"
+			}
+			return ""
+		},
+		Phases: []host.Phase{modulesPhase(), directoriesPhase(), commandsPhase(), hostConfPhase()},
+	}
+}
+
+// ResetPhases take back what Phase made on the machine.
+func ResetPhases() []host.Phase {
+	return []host.Phase{{
+		Name: "undo-" + PhaseName, Short: "Take back what was made for virtual machines",
+		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(recorded(h)) == 0, nil },
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			var out []string
+			for _, e := range recorded(h) {
+				out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
+			}
+			return out, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			for _, p := range slices.Backward(Phase().Phases) {
+				if p.Undo == nil {
+					continue
+				}
+				if err := p.Undo(ctx, h, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}}
+}
+
+// recorded are the entries of the ledger that the phases of this package made.
+func recorded(h *host.Host) []host.Entry {
+	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile}, wrapperPaths())
+	return slices.DeleteFunc(h.Ledger.Created(), func(e host.Entry) bool { return !slices.Contains(names, e.Name) })
+}
+
+// undoFiles takes back the files of these names that the ledger records.
+func undoFiles(h *host.Host, r workflow.Reporter, names ...string) error {
+	for _, name := range names {
+		e, ok := h.Ledger.Get(host.KindFile, name)
+		if !ok {
+			continue
+		}
+		if err := h.Files.Undo(e); err != nil {
+			return err
+		}
+		r.Changed("removed %s", name)
+	}
+	return nil
+}
+
+// fileSet are the files that a phase writes, by path.
+type fileSet map[string]string
+
+func (s fileSet) names() []string {
+	names := make([]string, 0, len(s))
+	for n := range s {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// outdated are the files whose content on the machine is another.
+func (s fileSet) outdated(h *host.Host) []string {
+	return slices.DeleteFunc(s.names(), func(n string) bool {
+		got, err := h.Files.ReadFile(n)
+		return err == nil && string(got) == s[n]
+	})
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/templates/nodefiles"
+)
+
+const (
+	hostConf = nodefiles.Dir + "/host.conf"
+	// appliedFile records what ocadm wrote to host.conf last, so that a later run can tell its own values from edited ones.
+	appliedFile = host.StateDir + "/host-conf.json"
+	// disks and networks may be named in it, but no secrets: everyone may read it, as before.
+	hostConfMode = 0o644
+)
+
+// applied is the content of appliedFile.
+type applied struct {
+	// Text is the whole host.conf as ocadm wrote it.
+	Text string `json:"text"`
+	// Values are the keys that ocadm set.
+	Values map[string]any `json:"values"`
+}
+
+// hostConfValues are the keys of host.conf that the configuration sets. The others are left to the file and to the agent's defaults.
+func hostConfValues(c *config.Config) map[string]any {
+	// With it, the agent asks the Docker daemon for the node's reserved memory and ends where there is none
+	// (cloudpods, pkg/hostman/hostinfo/hostinfo.go).
+	v := map[string]any{"disable_probe_kubelet": true}
+	if n := c.Node.HostNetworks; len(n) > 0 {
+		v["networks"] = list(n)
+	}
+	if n := c.Node.ListenInterface; n != "" {
+		v["listen_interface"] = n
+	}
+	if p := c.Node.HostLocalImagePath; len(p) > 0 {
+		v["local_image_path"] = list(p)
+	}
+	if h := c.Node.Hugepages; h != "" {
+		v["hugepages_option"] = h
+	}
+	return v
+}
+
+// list has the type that a list has after it was read from a file.
+func list(in []string) []any {
+	out := make([]any, len(in))
+	for i, s := range in {
+		out[i] = s
+	}
+	return out
+}
+
+// merged is a host.conf with the values that ocadm wants.
+type merged struct {
+	text string
+	// set are the keys that change; kept are those that someone edited, which stay.
+	set, kept []string
+}
+
+// merge sets the keys of want in the text of a host.conf. base are the values that ocadm, or the operator's template, put there: a key
+// with another value was edited and stays. Everything else in the text stays, too, with its comments.
+func merge(text string, base, want map[string]any) (merged, error) {
+	out := merged{text: text}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return out, err
+	}
+	if doc.Kind == 0 {
+		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	}
+	root := doc.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return out, errors.New("it does not consist of lines \"key: value\"")
+	}
+	have := map[string]any{}
+	if err := root.Decode(&have); err != nil {
+		return out, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		now, there := have[key]
+		switch {
+		case there && reflect.DeepEqual(now, want[key]):
+		case there && !reflect.DeepEqual(now, base[key]):
+			out.kept = append(out.kept, key)
+		default:
+			if err := setKey(root, key, want[key]); err != nil {
+				return out, err
+			}
+			out.set = append(out.set, key)
+		}
+	}
+	if len(out.set) == 0 {
+		return out, nil
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(&doc), e.Close()); err != nil {
+		return out, err
+	}
+	out.text = b.String()
+	return out, nil
+}
+
+func setKey(root *yaml.Node, key string, value any) error {
+	var v yaml.Node
+	if err := v.Encode(value); err != nil {
+		return err
+	}
+	if v.Kind == yaml.SequenceNode {
+		v.Style = yaml.FlowStyle
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == key {
+			v.HeadComment, v.LineComment, v.FootComment = root.Content[i+1].HeadComment, root.Content[i+1].LineComment, root.Content[i+1].FootComment
+			root.Content[i+1] = &v
+			return nil
+		}
+	}
+	root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, &v)
+	return nil
+}
+
+func lastApplied(h *host.Host) (applied, error) {
+	var a applied
+	raw, err := h.Files.ReadFile(appliedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &a)
+	}
+	if err != nil {
+		return a, fmt.Errorf("reading %s: %w", appliedFile, err)
+	}
+	return a, nil
+}
+
+// wantedHostConf is the host.conf of this node as it should be.
+func wantedHostConf(h *host.Host) (merged, error) {
+	a, err := lastApplied(h)
+	if err != nil {
+		return merged{}, err
+	}
+	base := map[string]any{}
+	if err := yaml.Unmarshal([]byte(nodefiles.Host), &base); err != nil {
+		return merged{}, fmt.Errorf("reading the template of host.conf: %w", err)
+	}
+	maps.Copy(base, a.Values)
+	text := nodefiles.Host
+	raw, err := h.Files.ReadFile(hostConf)
+	if err == nil {
+		text = string(raw)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return merged{}, fmt.Errorf("reading %s: %w", hostConf, err)
+	}
+	m, err := merge(text, base, hostConfValues(h.Config))
+	if err != nil {
+		return m, finding.Errorf(CodeHostConf, hostConf+" cannot be changed",
+			"write it as YAML, or move it away and run the same command again: mv "+hostConf+" "+hostConf+".old", "%w", err)
+	}
+	return m, nil
+}
+
+// hostConfPhase writes this node's host.conf. Without one, it starts from the operator's template, so that both agree.
+func hostConfPhase() host.Phase {
+	return host.Phase{
+		Name: "host-conf", Short: "Write this node's host.conf",
+		Long: "Sets the networks, the listen interface, the image paths and the huge pages that were given in " + hostConf + ".\n" +
+			"Other keys, comments, and keys whose value was edited stay as they are.",
+		Check: func(_ context.Context, h *host.Host) (bool, error) {
+			m, err := wantedHostConf(h)
+			return err == nil && h.Files.Exists(hostConf) && len(m.set) == 0 && len(m.kept) == 0, err
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			m, err := wantedHostConf(h)
+			if err != nil || h.Files.Exists(hostConf) && len(m.set) == 0 {
+				return nil, err
+			}
+			if len(m.set) == 0 {
+				return []string{"write " + hostConf}, nil
+			}
+			return []string{fmt.Sprintf("set %s in %s", strings.Join(m.set, ", "), hostConf)}, nil
+		},
+		Run:  writeHostConf,
+		Undo: undoHostConf,
+	}
+}
+
+func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
+	m, err := wantedHostConf(h)
+	if err != nil {
+		return err
+	}
+	a, err := lastApplied(h)
+	if err != nil {
+		return err
+	}
+	if len(m.kept) > 0 {
+		r.Info("%s was edited: %s stays as it is; to have ocadm set it, remove it from the file and run the same command again", hostConf, strings.Join(m.kept, ", "))
+	}
+	if h.Files.Exists(hostConf) && len(m.set) == 0 {
+		return nil
+	}
+	want := hostConfValues(h.Config)
+	for _, key := range m.kept {
+		delete(want, key)
+	}
+	if a.Values == nil {
+		a.Values = map[string]any{}
+	}
+	maps.Copy(a.Values, want)
+	a.Text = m.text
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("recording %s: %w", hostConf, err)
+	}
+	// First the record: after a crash in between, the next run sets the same values again.
+	if err := h.Files.WriteFile(appliedFile, raw, 0o600); err != nil {
+		return err
+	}
+	if err := h.Files.WriteFile(hostConf, []byte(m.text), hostConfMode); err != nil {
+		return err
+	}
+	r.Changed("wrote %s", hostConf)
+	for _, line := range consequences(h) {
+		r.Info("%s", line)
+	}
+	return nil
+}
+
+// undoHostConf restores what was there before, unless someone has edited the file since: then it stays.
+func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
+	e, ok := h.Ledger.Get(host.KindFile, hostConf)
+	if ok {
+		a, err := lastApplied(h)
+		if err != nil {
+			return err
+		}
+		now, err := h.Files.ReadFile(hostConf)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err == nil && string(now) != a.Text {
+			r.Info("left %s, because it was edited after ocadm wrote it", hostConf)
+			err = h.Ledger.Forget(e.Kind, e.Name)
+		} else if err = h.Files.Undo(e); err == nil {
+			r.Changed("took back %s", hostConf)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return undoFiles(h, r, appliedFile)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// kindSwitch is what the kernel calls the links of Open vSwitch: bridges that the host agent made, and the data path itself.
+const kindSwitch = "openvswitch"
+
+// networks are the networks of the configuration, which Validate has checked.
+func networks(c *config.Config) []config.HostNetwork {
+	var out []config.HostNetwork
+	for _, s := range c.Node.HostNetworks {
+		if n, err := config.ParseHostNetwork(s); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// HostNetworks are the findings about --host-networks and --listen-interface on this machine: first what cannot work, then what may cut
+// the machine off, which --force accepts.
+func HostNetworks(h *host.Host) []finding.Finding {
+	if len(h.Facts.Interfaces) == 0 {
+		return nil // nothing is known of them
+	}
+	var wrong, risky []string
+	for _, n := range networks(h.Config) {
+		w, r := judge(h.Facts, h.Config.Node.IP, n)
+		wrong, risky = append(wrong, w...), append(risky, r...)
+	}
+	var out []finding.Finding
+	if len(wrong) > 0 {
+		out = append(out, finding.Finding{Code: CodeNetwork, Severity: finding.Error, What: "A network of --host-networks does not fit this machine",
+			Cause: strings.Join(wrong, "; "), Remedy: "compare it with: ip -brief address", Evidence: wrong})
+	}
+	if len(risky) > 0 && !h.Config.Run.Force {
+		out = append(out, finding.Finding{Code: CodeNetworkRisk, Severity: finding.Error, What: "A network of --host-networks may cut this machine off its network",
+			Cause: strings.Join(risky, "; "), Remedy: "correct it; or have another way to log in, such as a console, and give --force", Evidence: risky})
+	}
+	return append(out, listenInterface(h)...)
+}
+
+// judge compares a network with the machine. own is the address by which the cluster knows this node.
+func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []string) {
+	nic, ok := find(f, n.NIC)
+	if !ok {
+		return []string{fmt.Sprintf("there is no interface %s, only %s", n.NIC, strings.Join(hardware(f), ", "))}, nil
+	}
+	bridge, exists := find(f, n.Bridge)
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	risk := func(format string, args ...any) { risky = append(risky, fmt.Sprintf(format, args...)) }
+	if exists && bridge.Kind != kindSwitch {
+		bad("%s exists and is not a bridge of Open vSwitch; choose another name", n.Bridge)
+	}
+	switch {
+	case nic.Name == "lo" || slices.Contains([]string{"bridge", "dummy", kindSwitch, "ifb"}, nic.Kind):
+		bad("%s is no interface to the outside", n.NIC)
+	case nic.Master != "" && nic.MasterKind != kindSwitch:
+		bad("%s is part of %s; name that instead", n.NIC, nic.Master)
+	}
+	addresses := slices.Concat(globals(nic), globals(bridge))
+	for _, a := range []netip.Addr{n.Address, n.Address6} {
+		if a.IsValid() && !slices.Contains(addresses, a) {
+			bad("%s has not the address %s but %s", n.NIC, a, orNone(globals(nic)))
+		}
+	}
+	if n.Wire != "" && len(globals(nic)) > 0 {
+		bad("%s has the address %s, and a network with a wire (%s) must have none: give %s/%s/%s", n.NIC, globals(nic)[0], n.Wire, n.NIC, n.Bridge, globals(nic)[0])
+	}
+	if len(wrong) > 0 {
+		return wrong, nil
+	}
+	if a, err := netip.ParseAddr(own); err == nil && slices.Contains(globals(nic), a) && a != n.Address && a != n.Address6 {
+		risk("%s carries %s, by which the cluster knows this node, but %s is to move to %s", n.NIC, own, n.Address, n.Bridge)
+	}
+	for _, a := range nic.Leased {
+		if slices.Contains(globals(nic), a) {
+			risk("%s on %s is leased (DHCP), and nothing renews it once it is on %s; configure it as a static address", a, n.NIC, n.Bridge)
+		}
+	}
+	if nic.Wireless {
+		risk("%s is wireless, and access points drop what a bridge sends", n.NIC)
+	}
+	if nic.Kind == "vlan" {
+		risk("%s is a VLAN interface; its MAC address is also that of its parent, and the cloud then refuses the host at its second start", n.NIC)
+	}
+	return nil, risky
+}
+
+// listenInterface is a finding when the host agent would listen where there is no address.
+func listenInterface(h *host.Host) []finding.Finding {
+	name := h.Config.Node.ListenInterface
+	if name == "" {
+		return nil
+	}
+	wrong := ""
+	i, ok := find(h.Facts, name)
+	for _, n := range networks(h.Config) {
+		switch {
+		case n.Bridge == name && n.Wire == "":
+			return nil // it will have the address of its interface
+		case n.NIC == name:
+			wrong = fmt.Sprintf("the address of %s moves to %s; give --listen-interface %s", name, n.Bridge, n.Bridge)
+		}
+	}
+	switch {
+	case wrong != "":
+	case !ok:
+		wrong = "there is no interface " + name
+	case len(globals(i)) == 0:
+		wrong = name + " has no address"
+	default:
+		return nil
+	}
+	return []finding.Finding{{Code: CodeListenInterface, Severity: finding.Error, What: "The host agent cannot listen on " + name, Cause: wrong,
+		Remedy: "leave --listen-interface out, or name the bridge of --host-networks that has this node's address"}}
+}
+
+// consequences say what the host agent will do to the addresses of this machine.
+func consequences(h *host.Host) []string {
+	var out []string
+	for _, n := range networks(h.Config) {
+		if nic, ok := find(h.Facts, n.NIC); ok && n.Wire == "" && len(globals(nic)) > 0 {
+			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; connections pause for some seconds",
+				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))
+		}
+	}
+	return out
+}
+
+var hostName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]*$`)
+
+// HostName is a finding when the cloud refuses a host of this name: its rule is narrower than that of Kubernetes.
+func HostName(h *host.Host) []finding.Finding {
+	name := h.Config.Node.Name
+	switch {
+	case !hostName.MatchString(name):
+		return []finding.Finding{{Code: CodeHostName, Severity: finding.Error, What: "The cloud refuses a host with the name " + name,
+			Cause: "the name of a host starts with a letter and has only letters, digits and hyphens", Remedy: "hostnamectl set-hostname NAME"}}
+	case h.Facts.Hostname != "" && !strings.EqualFold(short(h.Facts.Hostname), name):
+		return []finding.Finding{{Code: CodeHostName, Severity: finding.Warning, What: "The node's name is not that of the machine",
+			Cause:  fmt.Sprintf("the host agent looks for the node under the name of the machine, %s, and not under %s", h.Facts.Hostname, name),
+			Remedy: "hostnamectl set-hostname " + name + ", or leave --node-name out"}}
+	}
+	return nil
+}
+
+func short(hostname string) string {
+	s, _, _ := strings.Cut(hostname, ".")
+	return s
+}
+
+func find(f host.Facts, name string) (host.Interface, bool) {
+	i := slices.IndexFunc(f.Interfaces, func(i host.Interface) bool { return i.Name == name })
+	if i < 0 {
+		return host.Interface{}, false
+	}
+	return f.Interfaces[i], true
+}
+
+// globals are the addresses of an interface that are not of the link alone.
+func globals(i host.Interface) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range i.Prefixes {
+		if a := p.Addr(); !a.IsLinkLocalUnicast() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// hardware are the names of interfaces that can be given.
+func hardware(f host.Facts) []string {
+	var out []string
+	for _, i := range f.Interfaces {
+		if slices.Contains([]string{"", "device", "bond", "team"}, i.Kind) && i.Name != "lo" && i.Master == "" {
+			out = append(out, i.Name)
+		}
+	}
+	return out
+}
+
+func orNone(addresses []netip.Addr) string {
+	if len(addresses) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, a := range addresses {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// program is something that the services of a compute node run on the node itself, through the executor.
+type program struct {
+	name string
+	// needed ones end the host agent, or the start of a virtual machine, where they are missing.
+	needed bool
+	why    string
+}
+
+// programs are those that a small installation of a distribution may lack, as the services call them by name (cloudpods, pkg/hostman and
+// pkg/util). Programs that only some storage or hardware needs are left out.
+func programs() []program {
+	return []program{
+		{"python3", true, "the host agent ends without it"},
+		{"bash", true, "it starts virtual machines"},
+		{"ip", true, "it connects virtual machines"},
+		{"tc", true, "it limits the bandwidth of virtual machines"},
+		{"modprobe", true, "the host agent loads modules"},
+		{"mount", true, "storages are mounted"},
+		{"findmnt", true, "storages are found"},
+		{"mountpoint", true, "storages are found"},
+		{"losetup", true, "disks are mounted"},
+		{"lsblk", true, "disks are listed"},
+		{"df", true, "the space of storages is measured"},
+		{"ps", true, "virtual machines are found"},
+		{"awk", true, "scripts of virtual machines call it"},
+		{"grep", true, "scripts of virtual machines call it"},
+		{"systemctl", true, "services are looked at"},
+		{"nc", false, "monitors of virtual machines are asked"},
+		{"chattr", false, "files of templates are protected"},
+		{"ionice", false, "images are converted in the background"},
+		{"qemu-img", false, "disks and images need it"},
+		{"qemu-nbd", false, "images of virtual machines are exported"},
+		{"ethtool", false, "interfaces are tuned"},
+	}
+}
+
+// Programs are the findings about programs that the machine lacks, with the command that installs them here.
+func Programs(h *host.Host) []finding.Finding {
+	needed, optional := lacking(h, true), lacking(h, false)
+	if !hasQEMU(h) {
+		optional = append(optional, program{name: "qemu-system", why: "no virtual machine starts"})
+	}
+	var out []finding.Finding
+	report := func(list []program, code string, severity finding.Severity, what string) {
+		if len(list) == 0 {
+			return
+		}
+		var names, lines []string
+		for _, p := range list {
+			names, lines = append(names, p.name), append(lines, p.name+": "+p.why)
+		}
+		out = append(out, finding.Finding{Code: code, Severity: severity, What: what, Cause: strings.Join(lines, "; "),
+			Remedy: h.Facts.OS.Install(names...), Evidence: lines})
+	}
+	report(needed, CodeProgram, finding.Error, "Programs that a compute node needs are missing")
+	report(optional, CodeOptionalProgram, finding.Warning, "Programs that a compute node uses are missing")
+	return out
+}
+
+func lacking(h *host.Host, needed bool) []program {
+	return slices.DeleteFunc(programs(), func(p program) bool {
+		_, found := host.LookPath(h.Files, p.name)
+		return found || p.needed != needed
+	})
+}
+
+// hasQEMU tells whether there is an emulator where the host agent looks for one (cloudpods, pkg/util/qemutils).
+func hasQEMU(h *host.Host) bool {
+	for _, pattern := range []string{"/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*"} {
+		if found, err := h.Files.Glob(pattern); err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
