@@ -4,7 +4,6 @@ package component
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -40,6 +39,8 @@ type Inputs struct {
 // Cluster is what is common to all components of one cloud.
 type Cluster struct {
 	Name, Namespace, UID string
+	// ID is what the cloud's databases are marked with, see CloudID; "" in what is rendered without a cluster.
+	ID string
 	// Instance is the value of the label app.kubernetes.io/instance of every object: the selectors have it, and cannot change.
 	Instance     string
 	Region, Zone string
@@ -277,15 +278,4 @@ func (d Database) Account() string {
 		return d.User
 	}
 	return d.Name
-}
-
-// Databases of the enabled components, sorted by component.
-func (c Cluster) Databases() []string {
-	var names []string
-	for _, n := range slices.Sorted(maps.Keys(c.Components)) {
-		if r := c.Components[n]; r.Enabled && r.Database != nil {
-			names = append(append(names, r.Database.Name), r.Database.More...)
-		}
-	}
-	return names
 }

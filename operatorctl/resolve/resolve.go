@@ -69,7 +69,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		return component.Cluster{}, err
 	}
 	c := component.Cluster{
-		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID), Instance: f.Instance,
+		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID), ID: f.Names[component.CloudID], Instance: f.Instance,
 		Region:       spec.text(DefaultRegion, "region"),
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),

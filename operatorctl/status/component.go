@@ -32,6 +32,7 @@ const (
 	ReasonAvailable      = "Available"
 	ReasonPaused         = "Paused"
 	ReasonAsScheduled    = "Scheduled"
+	ReasonLastRunFailed  = "LastRunFailed"
 	ReasonConfigurations = "Configured"
 	ReasonBlocked        = "Blocked"
 	ReasonDeleting       = "Deleting"

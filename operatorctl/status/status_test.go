@@ -122,6 +122,14 @@ func TestComponent(t *testing.T) {
 		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
 		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Available, status.ReasonNoNodes, "no node has the label it runs on"},
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
+		{"last run failed", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(25)}}, nil,
+			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z failed; the last success was at 2026-01-02T01:00:00Z"},
+		{"no run succeeded yet", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48)}}, nil,
+			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z failed; none has succeeded yet"},
+		{"under way", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), Active: []corev1.ObjectReference{{Name: "x"}}}}, nil,
+			v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
+		{"last run succeeded", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(49)}}, nil,
+			v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"suspended", status.Observed{Resolved: cron}, &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: new(true)}}, nil,
 			v1alpha1.Degraded, status.ReasonStalled, "the CronJob is suspended"},
 		{"invalid option", status.Observed{InvalidOptions: "ConfigMap default-glance: …"}, deployment(1, 1, 1, 1, 1, 1), nil,
@@ -310,4 +318,10 @@ func TestNoNodeOfTheRole(t *testing.T) {
 			t.Errorf("%s, %s: got %s, want %s", c.role, c.message, got.State, c.state)
 		}
 	}
+}
+
+// at is some hours after the first of January.
+func at(hours int) *metav1.Time {
+	t := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(hours) * time.Hour))
+	return &t
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,7 +24,7 @@ type Workload struct {
 	// Generation is that of the object, ObservedGeneration the one its controller has seen.
 	Generation, ObservedGeneration int64
 	Wanted, Updated, Ready         int32
-	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them.
+	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed.
 	Stalled string
 	// Suspended CronJobs do not run.
 	Suspended bool
@@ -55,6 +56,7 @@ func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
 	case *batchv1.CronJob:
 		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
 		w.Suspended = t.Spec.Suspend != nil && *t.Spec.Suspend
+		w.Stalled = lastRun(t.Status)
 		return w
 	default:
 		return nil
@@ -85,6 +87,18 @@ func stalled(all []appsv1.DeploymentCondition) string {
 		}
 	}
 	return late
+}
+
+// lastRun is what is wrong with a CronJob whose last run has ended without success, "" otherwise.
+func lastRun(s batchv1.CronJobStatus) string {
+	if s.LastScheduleTime == nil || len(s.Active) > 0 || s.LastSuccessfulTime != nil && !s.LastSuccessfulTime.Before(s.LastScheduleTime) {
+		return ""
+	}
+	text := "the run of " + s.LastScheduleTime.UTC().Format(time.RFC3339) + " failed; "
+	if s.LastSuccessfulTime == nil {
+		return text + "none has succeeded yet"
+	}
+	return text + "the last success was at " + s.LastSuccessfulTime.UTC().Format(time.RFC3339)
 }
 
 // owned tells whether a pod carries the labels that the workload selects.
@@ -175,6 +189,8 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	switch {
 	case w.Kind == "CronJob" && w.Suspended:
 		return v1alpha1.Degraded, ReasonStalled, "the CronJob is suspended"
+	case w.Kind == "CronJob" && w.Stalled != "":
+		return v1alpha1.Degraded, ReasonLastRunFailed, w.Stalled
 	case w.Kind == "CronJob":
 		return v1alpha1.Available, ReasonAsScheduled, ""
 	case w.ObservedGeneration < w.Generation:

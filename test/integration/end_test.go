@@ -247,9 +247,9 @@ func (r *rig) installWithStops(deployments ...string) map[string][]byte {
 	return credentials
 }
 
-// purge: with deletionPolicy Delete nothing stays.
+// purge: with deletionPolicy Delete, and backups that are not to be kept, nothing stays.
 func (r *rig) purge() {
-	r.edit(r.minimal(), `{"spec":{"deletionPolicy":"Delete"}}`)
+	r.edit(r.minimal(), `{"metadata":{"annotations":{"`+v1alpha1.AnnotationDeleteBackups+`":"true"}},"spec":{"deletionPolicy":"Delete"}}`)
 	r.untilReady()
 	r.delete()
 	r.left()
