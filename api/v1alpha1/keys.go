@@ -6,6 +6,9 @@ package v1alpha1
 const (
 	// AnnotationEdition holds ce, ce/support or ee; absent means ce.
 	AnnotationEdition = "onecloud.yunion.io/edition"
+	// AnnotationDefaultImages holds the repository and release, "REPOSITORY:VERSION", whose images the operator wrote into the spec. It
+	// travels with a saved file, so that the images in it are known as defaults wherever the file is applied.
+	AnnotationDefaultImages = "onecloud.yunion.io/default-images"
 	// AnnotationPaused "true" on a cloud, or on a workload of it, makes the operator leave it as it is.
 	AnnotationPaused = "onecloud.yunion.io/paused"
 )

@@ -28,6 +28,14 @@ func AppliedBy(live client.Object, manager string, desired *unstructured.Unstruc
 	wanted := fieldpath.NewSet()
 	spec, _ := desired.Object["spec"].(map[string]any)
 	leaves(fieldpath.MakePathOrDie("spec"), spec, wanted)
+	metadata := map[string]any{}
+	for key, value := range desired.GetAnnotations() {
+		metadata[key] = value
+		if live.GetAnnotations()[key] != value {
+			return false, nil
+		}
+	}
+	leaves(fieldpath.MakePathOrDie("metadata", "annotations"), metadata, wanted)
 	if !owned.Leaves().Equals(wanted) {
 		return false, nil
 	}

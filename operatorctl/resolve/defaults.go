@@ -40,6 +40,7 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	u.SetName(c.Name)
 	u.SetNamespace(c.Namespace)
+	u.SetAnnotations(map[string]string{v1alpha1.AnnotationDefaultImages: defaultImages(v.repository(), c.Version)})
 	return u, nil
 }
 

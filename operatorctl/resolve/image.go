@@ -3,35 +3,48 @@
 package resolve
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
-
-// savedFrom is how many images must agree on a release before they are taken for a saved file's defaults rather than for choices.
-const savedFrom = 5
 
 // images resolves references: a person's image, else repository, imageName and tag of the block, else those of the cloud.
 type images struct {
 	spec    view
 	cluster *component.Cluster
 	facts   Facts
-	// saved is the release that a saved file's images show, if they do.
+	// saved is the repository and tag of the images in a saved file, which the operator wrote; zero if there is no record of it.
 	saved ref
-	// earlier tells that the file was saved from the earlier operator, which overwrote every image in every pass: there is no choice in it.
+	// earlier reports that the spec comes from the earlier operator, which wrote names of images into it.
 	earlier bool
+	// untouched reports that this operator has not reconciled the cloud yet, so that every image in a spec of the earlier operator is that
+	// operator's: it overwrote them all in every reconcile.
+	untouched bool
 }
 
-func newImages(spec view, c *component.Cluster, f Facts) images {
+func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f Facts) images {
 	im := images{spec: spec, cluster: c, facts: f}
+	record := cr.Annotations[v1alpha1.AnnotationDefaultImages]
 	im.earlier = im.wasEarlier()
-	im.saved = im.savedRelease()
+	im.untouched = im.earlier && record == "" && len(f.LastImages) == 0
+	if record != "" {
+		r := parse(record)
+		if r.repository != "" {
+			r.repository += "/"
+		}
+		im.saved = ref{repository: r.repository + r.name, sep: r.sep, tag: r.tag}
+	}
 	return im
 }
+
+// defaultImages is the value of the annotation that records which images the spec shows.
+func defaultImages(repository, version string) string { return repository + ":" + version }
 
 // wasEarlier tells whether the spec has what only the earlier operator wrote into it.
 func (im images) wasEarlier() bool {
@@ -138,8 +151,11 @@ func (im images) byDefault(container string, image component.Image, at []string)
 	return r, nil
 }
 
-func (im images) repository() string {
-	return strings.TrimRight(im.spec.text(DefaultRepository, "imageRepository"), "/")
+func (im images) repository() string { return im.spec.repository() }
+
+// repository is where the cloud's images come from.
+func (v view) repository() string {
+	return strings.TrimRight(v.text(DefaultRepository, "imageRepository"), "/")
 }
 
 // name of an image nobody named: the one big image beats the edition's.
@@ -185,41 +201,21 @@ func ownNames(container string, image component.Image) []string {
 	return names
 }
 
-// savedRelease finds the release of a file that was saved with the images of another release in it: `kubectl get oc -o yaml`, edited in
-// spec.version only. Nobody pins many components one by one to the same registry and tag that they would have had by default.
-func (im images) savedRelease() ref {
-	count := map[ref]int{}
-	var best ref
-	for _, k := range im.facts.Components {
-		at := place(k)
-		path := append(at[:len(at):len(at)], "image")
-		image, _ := im.spec.get(path...)
-		s, ok := image.(string)
-		if !ok || !im.spec.personal(path...) || k.Image.Tag != "" || k.Image.Reference != "" {
-			continue
-		}
-		r := parse(s)
-		if !slices.Contains(ownNames(k.Name, k.Image), r.name) || r.sep != ":" {
-			continue
-		}
-		r.name = ""
-		count[r]++
-		if n := count[r]; n >= savedFrom && (n > count[best] || n == count[best] && r.String() < best.String()) {
-			best = r
-		}
-	}
-	return best
-}
-
-// isSaved tells whether an image is one of a saved file's defaults. The tag of an image that is not released with the cloud was another
-// one in every release of the earlier operator: any will do in a file of it.
+// isSaved reports whether an image is a default that stands in a saved file: `kubectl get oc -o yaml`, edited in spec.version and applied.
+// The file carries the record of the release whose images it shows, so this needs no guess. An image that is not the cloud's own is a
+// default if that release had its tag.
 func (im images) isSaved(container, s string, def ref, image component.Image) bool {
+	r := parse(s)
+	if !slices.Contains(append(ownNames(container, image), def.name), r.name) {
+		return false
+	}
+	if im.untouched {
+		return r.sep == ":"
+	}
 	if im.saved == (ref{}) {
 		return false
 	}
-	r := parse(s)
-	own := slices.Contains(append(ownNames(container, image), def.name), r.name)
+	tag := cmp.Or(image.TagFor(im.saved.tag), im.saved.tag)
 	where := r.repository == im.saved.repository || r.repository == def.repository
-	when := r.tag == im.saved.tag || r.sep == def.sep && r.tag == def.tag || image.Tag != "" && (r.tag == image.Tag || im.earlier)
-	return own && where && when
+	return where && r.sep == ":" && (r.tag == tag || r.sep == def.sep && r.tag == def.tag)
 }

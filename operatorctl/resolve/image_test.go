@@ -163,6 +163,10 @@ func containers(o component.Objects) []corev1.Container {
 func saveImages(t *testing.T, cr *v1alpha1.OnecloudCluster, s settings) {
 	t.Helper()
 	c := resolved(t, s.cloud(), facts())
+	if cr.Annotations == nil {
+		cr.Annotations = map[string]string{}
+	}
+	cr.Annotations[v1alpha1.AnnotationDefaultImages] = s.imageRepository + ":" + s.version
 	for _, r := range c.Components {
 		key := r.SpecKey
 		switch {
@@ -223,23 +227,54 @@ func TestSavedFileMovesEveryContainer(t *testing.T) {
 	}
 }
 
+// Hotfix images stay, however many there are, whether the cloud has a record of its defaults or not.
+func TestManyImagesWithOneTagStayPinned(t *testing.T) {
+	hotfix := func(cr *v1alpha1.OnecloudCluster) []string {
+		pinned := []string{"keystone", "region", "scheduler", "glance", "logger", "climc", "web"}
+		for key, name := range map[string]string{
+			"keystone": "keystone", "regionServer": "region", "scheduler": "scheduler", "glance": "glance", "logger": "logger", "climc": "climc", "web": "web",
+		} {
+			cr.Spec.Component(key).Image = "r.io:5000/old/" + name + ":hotfix"
+		}
+		return pinned
+	}
+	now := settings{imageRepository: "r.io:5000/old", version: "v2"}
+	recorded, bare := now.cloud(), now.cloud()
+	saveImages(t, recorded, now)
+	for name, cr := range map[string]*v1alpha1.OnecloudCluster{"with a record": recorded, "without": bare} {
+		pinned := hotfix(cr)
+		got := resolved(t, cr, facts())
+		for _, component := range pinned {
+			if r := got.Components[component]; !r.Pinned || !strings.HasSuffix(r.FullImage, ":hotfix") {
+				t.Errorf("%s: %s runs %s (pinned %v)", name, component, r.FullImage, r.Pinned)
+			}
+		}
+		if r := got.Components["notify"]; r.Pinned || r.FullImage != "r.io:5000/old/notify:v2" {
+			t.Errorf("%s: notify runs %s (pinned %v)", name, r.FullImage, r.Pinned)
+		}
+	}
+}
+
 // A file of the earlier operator: its releases had other tags for what is not released with the cloud, and it wrote names into blocks.
 func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	old := settings{imageRepository: "r.io/old", version: "v3.11.1"}
 	cr := settings{imageRepository: "r.io/old", version: "v4.0.4", edition: "ee"}.cloud()
 	saveImages(t, cr, old)
+	delete(cr.Annotations, v1alpha1.AnnotationDefaultImages)
 	cr.Spec.Telegraf.InitContainerImage = "r.io/old/telegraf-init:release-1.19.2-0"
 	cr.Spec.Telegraf.Image = "r.io/old/telegraf:release-1.19.2-9"
 	cr.Spec.Hostimage.Image = "r.io/old/host-image:v1.0.6"
 	cr.Spec.OvnNorth.Image = "r.io/old/openvswitch:2.12.4-2"
 	cr.Spec.Web.ImageName, cr.Spec.RegionServer.ImageName = "web", "region"
-	cr.Spec.Keystone.Image = "r.io/old/keystone:hotfix" // put into the file by hand
+	cr.Spec.Keystone.Image = "r.io/old/keystone:hotfix" // as computed from a tag that is gone
+	cr.Spec.Logger.Tag, cr.Spec.Logger.Image = "hotfix", "r.io/old/logger:hotfix"
+	cr.Spec.Climc.Image = "r.io/old/climc@" + digest
 	cr.Spec.Glance.ImageName = "glance-of-mine"
 	got := resolved(t, cr, facts())
 	for k, want := range map[string]string{
 		"telegraf": "r.io/old/telegraf:release-1.36.4-6", "host-image": "r.io/old/host-image:v1.0.8", "ovn-north": "r.io/old/openvswitch:2.12.4-20260415",
 		"web": "r.io/old/web-ee:v4.0.4", "region": "r.io/old/region-ee:v4.0.4", "scheduler": "r.io/old/scheduler:v4.0.4",
-		"keystone": "r.io/old/keystone:hotfix", "glance": "r.io/old/glance-of-mine:v4.0.4",
+		"keystone": "r.io/old/keystone:v4.0.4", "logger": "r.io/old/logger:hotfix", "climc": "r.io/old/climc@" + digest, "glance": "r.io/old/glance-of-mine:v4.0.4",
 	} {
 		if r := got.Components[k]; r.FullImage != want {
 			t.Errorf("%s runs %s, want %s", k, r.FullImage, want)

@@ -106,7 +106,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return c, err
 	}
-	images := newImages(spec, &c, f)
+	images := newImages(spec, cr, &c, f)
 	for _, k := range f.Components {
 		c.Components[k.Name] = resolveOne(k.Renamed(f.Names), &c, spec, images)
 	}

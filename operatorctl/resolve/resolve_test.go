@@ -178,6 +178,7 @@ func TestSavedFileMoves(t *testing.T) {
 	const old = "registry.example.com/old"
 	for _, edit := range []string{"version: v2", "{version: v1, imageRepository: registry.example.com/new}"} {
 		cr := cloud(t, edit)
+		cr.Annotations = map[string]string{v1alpha1.AnnotationDefaultImages: old + ":v1"}
 		for key, name := range map[string]string{
 			"keystone": "keystone", "regionServer": "region", "scheduler": "scheduler", "glance": "glance", "logger": "logger", "climc": "climc", "web": "web",
 		} {

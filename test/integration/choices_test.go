@@ -275,6 +275,7 @@ func (r *rig) savedFiles() {
 		return want
 	}
 	saved := savedSpec(r.t, r.cloud())
+	r.fileAnnotations = map[string]string{v1alpha1.AnnotationDefaultImages: r.cloud().Annotations[v1alpha1.AnnotationDefaultImages]}
 	for i, apply := range []func(map[string]any){
 		r.clientSideApply, r.clientSideApply,
 		func(spec map[string]any) {

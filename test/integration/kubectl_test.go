@@ -4,6 +4,7 @@ package integration
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -56,13 +57,16 @@ func (r *rig) tryServerSideApply(spec map[string]any, force bool) error {
 	if force {
 		options = append(options, client.ForceOwnership)
 	}
-	return r.client.Patch(r.t.Context(), file(runtime.DeepCopyJSON(spec)), client.Apply, options...) //nolint:staticcheck // as kubectl does
+	u := file(runtime.DeepCopyJSON(spec))
+	u.SetAnnotations(r.fileAnnotations)
+	return r.client.Patch(r.t.Context(), u, client.Apply, options...) //nolint:staticcheck // as kubectl does
 }
 
 // clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and what is there.
 func (r *rig) clientSideApply(spec map[string]any) {
 	r.t.Helper()
 	u := file(runtime.DeepCopyJSON(spec))
+	u.SetAnnotations(r.fileAnnotations)
 	whole, err := json.Marshal(u.Object)
 	if err != nil {
 		r.t.Fatal(err)
@@ -72,7 +76,9 @@ func (r *rig) clientSideApply(spec map[string]any) {
 		r.t.Fatal(err)
 	}
 	original := []byte(live.GetAnnotations()[lastApplied])
-	u.SetAnnotations(map[string]string{lastApplied: string(whole)})
+	annotations := map[string]string{lastApplied: string(whole)}
+	maps.Copy(annotations, r.fileAnnotations)
+	u.SetAnnotations(annotations)
 	modified, err := json.Marshal(u.Object)
 	if err != nil {
 		r.t.Fatal(err)

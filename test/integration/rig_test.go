@@ -57,6 +57,8 @@ type rig struct {
 	counters harness.Counters
 	log      *harness.Log
 	stop     func()
+	// fileAnnotations are those of the files that are applied, as they were when the file was saved.
+	fileAnnotations map[string]string
 	// namespaces that the operator watches.
 	namespaces []string
 	// dial is how the operator reaches database and services.
