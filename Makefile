@@ -25,11 +25,13 @@ help: ## Show what can be made
 
 .PHONY: quickstart
 quickstart: ## Two machines, a real cluster and a running cloud on them (root, Linux; says what it does)
-	go run ./test/quickstart up --nodes $(NODES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+	@scripts/gobuild.sh bin/quickstart ./test/quickstart
+	bin/quickstart up --nodes $(NODES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: quickstart-down
 quickstart-down: ## Take the quickstart's machines away; leaves no mount, namespace, bridge or process
-	go run ./test/quickstart down
+	@scripts/gobuild.sh bin/quickstart ./test/quickstart
+	bin/quickstart down
 
 .PHONY: test
 test: lint unit integration e2e ## Everything CI runs
@@ -41,7 +43,7 @@ build: bin/ocadm ## Build bin/ocadm
 
 .PHONY: bin/ocadm
 bin/ocadm:
-	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/ocadm
+	@scripts/gobuild.sh $@ ./cmd/ocadm -ldflags '$(LDFLAGS)'
 
 .PHONY: bundle
 bundle: bin/ocadm ## Build the lab's bundle (node software and every image) from Go modules and Debian packages

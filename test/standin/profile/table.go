@@ -121,6 +121,7 @@ const hostFile = "/etc/yunion/host.conf"
 func foreign() []Profile {
 	return []Profile{
 		{Name: "victoria-metrics", Role: Foreign, Port: 8428},
+		{Name: "influxd", Role: Foreign, PortFile: "/etc/yunion/influxdb.conf"},
 		{Name: "telegraf", Role: Foreign},
 		{Name: "telegraf-init", Role: Once},
 		{Name: "telegraf-raid-plugin", Role: Foreign},

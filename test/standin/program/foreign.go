@@ -58,8 +58,10 @@ func foreignPorts(p profile.Profile, args []string) ([]int, error) {
 			return nil, fmt.Errorf("reading configuration: %w", err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if value, found := strings.CutPrefix(strings.TrimSpace(line), "server.port="); found {
-				port, err := strconv.Atoi(value)
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch strings.TrimSpace(key) {
+			case "server.port", "bind-address":
+				port, err := strconv.Atoi(strings.Trim(value, ` ":`))
 				return []int{port}, err
 			}
 		}
