@@ -23,16 +23,15 @@ type images struct {
 	saved ref
 	// earlier reports that the spec comes from the earlier operator, which wrote names of images into it.
 	earlier bool
-	// untouched reports that this operator has not reconciled the cloud yet, so that every image in a spec of the earlier operator is that
-	// operator's: it overwrote them all in every reconcile.
-	untouched bool
+	// unrecorded reports that there is no record of default images.
+	unrecorded bool
 }
 
 func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f Facts) images {
 	im := images{spec: spec, cluster: c, facts: f}
 	record := cr.Annotations[v1alpha1.AnnotationDefaultImages]
 	im.earlier = im.wasEarlier()
-	im.untouched = im.earlier && record == "" && len(f.LastImages) == 0
+	im.unrecorded = record == ""
 	if record != "" {
 		r := parse(record)
 		if r.repository != "" {
@@ -48,7 +47,7 @@ func defaultImages(repository, version string) string { return repository + ":" 
 
 // wasEarlier tells whether the spec has what only the earlier operator wrote into it.
 func (im images) wasEarlier() bool {
-	for _, path := range [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}, {"etcd", "createdSecrets"}} {
+	for _, path := range earlierMarks() {
 		if _, there := im.spec.get(path...); there {
 			return true
 		}
@@ -94,7 +93,7 @@ func (im images) resolve(container string, image component.Image, at []string) (
 	}
 	full = def.String()
 	if chosen, _ := im.spec.get(append(at[:len(at):len(at)], "image")...); im.spec.personal(append(at[:len(at):len(at)], "image")...) {
-		if s, ok := chosen.(string); ok && s != "" && s != full && s != im.facts.LastImages[container] && !im.isSaved(container, s, def, image) {
+		if s, ok := chosen.(string); ok && s != "" && s != full && s != im.facts.LastImages[container] && !im.isSaved(container, s, def, image, at) {
 			full, pinned = s, true
 		}
 	}
@@ -204,12 +203,12 @@ func ownNames(container string, image component.Image) []string {
 // isSaved reports whether an image is a default that stands in a saved file: `kubectl get oc -o yaml`, edited in spec.version and applied.
 // The file carries the record of the release whose images it shows, so this needs no guess. An image that is not the cloud's own is a
 // default if that release had its tag.
-func (im images) isSaved(container, s string, def ref, image component.Image) bool {
+func (im images) isSaved(container, s string, def ref, image component.Image, at []string) bool {
 	r := parse(s)
 	if !slices.Contains(append(ownNames(container, image), def.name), r.name) {
 		return false
 	}
-	if im.untouched {
+	if im.ofEarlierFile(append(at[:len(at):len(at)], "image")) {
 		return r.sep == ":"
 	}
 	if im.saved == (ref{}) {
@@ -218,4 +217,13 @@ func (im images) isSaved(container, s string, def ref, image component.Image) bo
 	tag := cmp.Or(image.TagFor(im.saved.tag), im.saved.tag)
 	where := r.repository == im.saved.repository || r.repository == def.repository
 	return where && r.sep == ":" && (r.tag == tag || r.sep == def.sep && r.tag == def.tag)
+}
+
+// ofEarlierFile reports whether an image stands in a file saved from the earlier operator. That operator overwrote every image in every
+// reconcile, so none of them is a choice; a tag, a repository or a digest is.
+func (im images) ofEarlierFile(path []string) bool {
+	if im.spec.owned == nil {
+		return im.earlier && im.unrecorded
+	}
+	return im.spec.owned.ofEarlierFile(path...)
 }

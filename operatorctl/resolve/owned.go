@@ -4,6 +4,7 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -15,11 +16,19 @@ import (
 type Owned struct {
 	// defaults is the defaults manager, earlier the earlier operator, which wrote images that nobody chose, people everybody else.
 	defaults, earlier, people *fieldpath.Set
+	// files are the managers that applied a file saved from the earlier operator, edits the other people.
+	files []*fieldpath.Set
+	edits *fieldpath.Set
+}
+
+// earlierMarks are fields that only the earlier operator wrote into a spec.
+func earlierMarks() [][]string {
+	return [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}, {"etcd", "createdSecrets"}}
 }
 
 // NewOwned reads who owns which field of a resource's spec.
 func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
-	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), people: fieldpath.NewSet()}
+	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), people: fieldpath.NewSet(), edits: fieldpath.NewSet()}
 	spec := "spec"
 	for _, e := range entries {
 		if e.Subresource != "" || e.FieldsV1 == nil {
@@ -29,6 +38,7 @@ func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
 		if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
 			return nil, fmt.Errorf("reading the fields of manager %q: %w", e.Manager, err)
 		}
+		recorded := s.Has(fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.AnnotationDefaultImages))
 		s = s.WithPrefix(fieldpath.PathElement{FieldName: &spec})
 		switch e.Manager {
 		case v1alpha1.ManagerDefaults:
@@ -37,6 +47,12 @@ func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
 			o.earlier = o.earlier.Union(s)
 		default:
 			o.people = o.people.Union(s)
+			marked := slices.ContainsFunc(earlierMarks(), func(path []string) bool { return s.Has(fieldPath(path)) })
+			if marked && !recorded {
+				o.files = append(o.files, s)
+			} else {
+				o.edits = o.edits.Union(s)
+			}
 		}
 	}
 	return o, nil
@@ -52,6 +68,12 @@ func (o *Owned) Has(path ...string) bool {
 func (o *Owned) personal(path ...string) bool {
 	p := fieldPath(path)
 	return o.people.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)
+}
+
+// ofEarlierFile reports whether the field comes from a file saved from the earlier operator, and nobody edited it since.
+func (o *Owned) ofEarlierFile(path ...string) bool {
+	p := fieldPath(path)
+	return !o.edits.Has(p) && slices.ContainsFunc(o.files, func(s *fieldpath.Set) bool { return s.Has(p) })
 }
 
 func fieldPath(path []string) fieldpath.Path {

@@ -24,7 +24,10 @@ var mayChange = []string{
 }
 
 // mayChangeOf are those of one component: what the fixture left out of a big pod, and the console's second port.
-var mayChangeOf = map[string][]string{"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"}}
+var mayChangeOf = map[string][]string{
+	"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"},
+	"region": {"spec.serviceAccount", "spec.serviceAccountName"}, // it reads nodes with rights of its own
+}
 
 func (a *adoption) templates() {
 	now := a.objects()
