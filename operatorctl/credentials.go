@@ -142,7 +142,7 @@ func (p *pass) fill(data map[string][]byte, missing []string, known map[string]s
 		}
 		if pw == "" {
 			var err error
-			if pw, err = Password(); err != nil {
+			if pw, err = Password(passwordLength(k)); err != nil {
 				return err
 			}
 		}
@@ -156,12 +156,19 @@ func (p *pass) fill(data map[string][]byte, missing []string, known map[string]s
 	return nil
 }
 
-// Password makes 24 characters of letters and digits without look-alikes, the first a letter, with a lower-case letter, a capital
-// and a digit: it passes the password policies of databases and needs quoting nowhere (facts/services.md 3: ':' and '/' break the
-// services' database addresses).
-func Password() (string, error) {
+// passwordLength is how many characters a generated password has. People log in as sysadmin at the API gateway, which takes a password for a
+// text in AES-CBC first: it panics on more than 16 bytes that are no whole number of blocks of 16 (Cloudpods, pkg/util/seclib2/aes_cbc.go).
+func passwordLength(key string) int {
+	if key == component.BootstrapPassword {
+		return 32
+	}
+	return 24
+}
+
+// Password makes a password of letters and digits without look-alikes, the first a letter, with a lower-case letter, a capital and a digit:
+// it passes the password policies of databases and needs quoting nowhere (':' and '/' break the services' database addresses).
+func Password(length int) (string, error) {
 	const (
-		length = 24
 		lower  = "abcdefghijkmnpqrstuvwxyz"
 		upper  = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 		digits = "23456789"

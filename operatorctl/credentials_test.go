@@ -40,6 +40,31 @@ func TestChosenBootstrapPasswordLiesInTheSecret(t *testing.T) {
 	}
 }
 
+// The API gateway panics on a password of more than 16 bytes that are no whole number of blocks of 16. A cloud that has such a one keeps it.
+func TestGeneratedBootstrapPasswordSuitsTheGateway(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	secret := &corev1.Secret{}
+	b.get(secret, "default-credentials")
+	if n := len(secret.Data[component.BootstrapPassword]); n != 32 {
+		t.Errorf("%d characters", n)
+	}
+	for key, value := range secret.Data {
+		if key != component.BootstrapPassword && len(value) != 24 {
+			t.Errorf("%s has %d characters", key, len(value))
+		}
+	}
+	secret.Data[component.BootstrapPassword] = []byte("anOldPasswordOf24Letters")
+	if err := b.api.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	b.get(secret, "default-credentials")
+	if got := string(secret.Data[component.BootstrapPassword]); got != "anOldPasswordOf24Letters" {
+		t.Error("the password of an existing cloud is replaced")
+	}
+}
+
 // Deleting a cloud with its databases must not be stuck without a word about the way out when the database is gone for good.
 func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 	cr := newCloud()

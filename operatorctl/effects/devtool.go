@@ -4,7 +4,6 @@ package effects
 
 import (
 	"context"
-	"encoding/base64"
 
 	"yunion.io/x/ocadm/internal/identity"
 )
@@ -85,14 +84,26 @@ func (p playbook) fields() map[string]any {
 		}
 		modules[i] = map[string]any{"name": m.name, "args": args}
 	}
-	return map[string]any{
-		"playbook": map[string]any{
-			"inventory": map[string]any{"hosts": []any{map[string]any{"name": "HOSTNAME", "vars": p.host}}},
-			"modules":   modules,
-			"files":     map[string]any{"conf": base64.StdEncoding.EncodeToString([]byte(p.conf))},
-		},
-		"day": 0, "hour": 0, "min": 0, "sec": 0, "interval": daily, "start": false, "enabled": true,
+	book := map[string]any{
+		"inventory": map[string]any{"hosts": []any{map[string]any{"name": "HOSTNAME", "vars": p.host}}},
+		"modules":   modules,
 	}
+	if p.conf != "" {
+		book["files"] = map[string]any{"conf": octets(p.conf)}
+	}
+	return map[string]any{
+		"playbook": book,
+		"day":      0, "hour": 0, "min": 0, "sec": 0, "interval": daily, "start": false, "enabled": true,
+	}
+}
+
+// octets are the bytes of a text as the services' APIs take them: an array of numbers, not base64.
+func octets(text string) []any {
+	out := make([]any, len(text))
+	for i := range len(text) {
+		out[i] = int(text[i])
+	}
+	return out
 }
 
 // devtoolTemplates makes the templates of a new cloud.

@@ -14,6 +14,9 @@
 //   - two keystone endpoints for the same service, region and interface are refused;
 //   - the scheduler and others that share region's database refuse to start before region made its tables.
 //
+// As the real services do, it decides every call by the caller's policies (package rbac), reads a body only with its length and the type
+// application/json, takes bytes as arrays of numbers, and fails on the passwords that the gateway's AES-CBC cannot take.
+//
 // How it works out its cluster and namespace: see wire.FindOwner. For the rest: package profile has a row for each program.
 package main
 

@@ -46,6 +46,12 @@ func (r *rest) call(method, url, body string) (int, map[string]any, http.Header)
 		r.t.Fatal(err)
 	}
 	request.Header.Set("X-Auth-Token", r.token)
+	request.Header.Set("Content-Type", "application/json")
+	return r.send(request)
+}
+
+func (r *rest) send(request *http.Request) (int, map[string]any, http.Header) {
+	r.t.Helper()
 	response, err := r.http.Do(request)
 	if err != nil {
 		r.t.Fatal(err)
@@ -71,8 +77,18 @@ func (r *rest) want(status int, method, url, body string) map[string]any {
 
 func (r *rest) login(auth, user, password string) int {
 	r.t.Helper()
+	return r.enter(auth, user, password, "system")
+}
+
+// enter logs in to a project, or without one to none.
+func (r *rest) enter(auth, user, password, project string) int {
+	r.t.Helper()
+	scope := ""
+	if project != "" {
+		scope = fmt.Sprintf(`,"scope":{"project":{"name":%q,"domain":{"name":"Default"}}}`, project)
+	}
 	body := fmt.Sprintf(`{"auth":{"context":{"source":"operator"},"identity":{"methods":["password"],"password":{"user":{"name":%q,
-		"password":%q,"domain":{"name":"Default"}}}},"scope":{"project":{"name":"system","domain":{"name":"Default"}}}}}`, user, password)
+		"password":%q,"domain":{"name":"Default"}}}}%s}}`, user, password, scope)
 	status, _, header := r.call(http.MethodPost, auth+"/auth/tokens", body)
 	r.token = header.Get("X-Subject-Token")
 	return status
@@ -334,6 +350,8 @@ func testOthers(t *testing.T, c *standintest.Cloud, r *rest) {
 	if status, _, _ := login("sysadmin", "wrong"); status != http.StatusUnauthorized {
 		t.Errorf("wrong password at the gateway: %d", status)
 	}
+	testGatewayPasswords(t, r, gateway)
+	testTemplates(t, r, run("devtool", "devtool", "devtool", "devtool", "", database("devtool")))
 	user := r.want(http.StatusOK, http.MethodPost, auth+"/users", `{"user":{"name":"alice","password":"Alice@1"}}`)
 	r.want(http.StatusOK, http.MethodPut, fmt.Sprintf("%s/projects/system/users/%s/roles/admin", auth, inner(user, "user", "id")), `{}`)
 	status, answer, _ := login("alice", "Alice@1")

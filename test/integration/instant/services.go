@@ -90,7 +90,7 @@ func (s *Services) serve(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer := ask(handler, r)
-	grants := strings.Contains(r.URL.Path, "/policies") || strings.Contains(r.URL.Path, "/roles/")
+	grants := strings.HasSuffix(r.URL.Path, "-policy") || strings.Contains(r.URL.Path, "/policies/")
 	if component != identity || r.Method == http.MethodGet || !grants {
 		return answer, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"yunion.io/x/ocadm/test/standin/rbac"
 	"yunion.io/x/ocadm/test/standin/wire"
 )
 
@@ -52,8 +53,11 @@ type Token struct {
 		Name string `json:"name"`
 	} `json:"user"`
 	Project struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
+		ID     string `json:"id"`
+		Name   string `json:"name"`
+		Domain struct {
+			ID string `json:"id"`
+		} `json:"domain"`
 	} `json:"project"`
 	Roles []struct {
 		Name string `json:"name"`
@@ -148,6 +152,29 @@ func (c *Client) Check(ctx context.Context, token string) (Token, error) {
 	return readToken(answer, token)
 }
 
+// Policies asks keystone which policies count for the owner of a token.
+func (c *Client) Policies(ctx context.Context, token string) (rbac.Policies, error) {
+	answer, _, err := c.Send(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/policies", map[string]string{"X-Auth-Token": token}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var body struct{ Policies map[string][]any }
+	if err := json.Unmarshal(answer, &body); err != nil {
+		return nil, fmt.Errorf("reading policies: %w", err)
+	}
+	policies := rbac.Policies{}
+	for scope, blobs := range body.Policies {
+		for _, blob := range blobs {
+			policy, err := rbac.Decode(blob)
+			if err != nil {
+				return nil, fmt.Errorf("reading a policy: %w", err)
+			}
+			policies[scope] = append(policies[scope], policy)
+		}
+	}
+	return policies, nil
+}
+
 func readToken(answer []byte, id string) (Token, error) {
 	var body struct{ Token Token }
 	if err := json.Unmarshal(answer, &body); err != nil {
@@ -213,6 +240,9 @@ func (c *Client) Send(ctx context.Context, method, target string, header map[str
 		return nil, nil, fmt.Errorf("making request: %w", err)
 	}
 	request.Header.Set("User-Agent", UserAgent)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	for key, value := range header {
 		request.Header.Set(key, value)
 	}

@@ -20,7 +20,7 @@ func (s *Server) changeRole(c wire.Call) (any, error) {
 	if action != "add-policy" && action != "remove-policy" {
 		return nil, wire.NotFound("no action %s on roles", action)
 	}
-	if err := s.guard(c, "roles", resource.Perform); err != nil {
+	if err := s.guard(c, "roles", resource.Perform, action); err != nil {
 		return nil, err
 	}
 	role, err := s.store.Get(c.Context(), "roles", c.Params["id"])

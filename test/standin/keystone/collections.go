@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"yunion.io/x/ocadm/test/standin/rbac"
 	"yunion.io/x/ocadm/test/standin/resource"
 	"yunion.io/x/ocadm/test/standin/store"
 	"yunion.io/x/ocadm/test/standin/wire"
@@ -76,9 +77,8 @@ func preparePolicy(next prepare) prepare {
 
 func changePolicy(_ context.Context, _, changes store.Record) (store.Record, error) {
 	if raw, given := changes["blob"]; given {
-		blob, ok := raw.(map[string]any)
-		if !ok || blob["policy"] == nil {
-			return nil, wire.BadInput("invalid policy data: no key policy in the blob")
+		if _, err := rbac.Decode(raw); err != nil {
+			return nil, wire.BadInput("fail to decode policy data: %v", err)
 		}
 	}
 	if scope := changes.Text("scope"); scope != "" && !slices.Contains([]string{"system", "domain", "project"}, scope) {

@@ -4,8 +4,10 @@ package keystone
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"yunion.io/x/ocadm/test/standin/rbac"
 	"yunion.io/x/ocadm/test/standin/resource"
 	"yunion.io/x/ocadm/test/standin/store"
 	"yunion.io/x/ocadm/test/standin/wire"
@@ -16,7 +18,7 @@ type grants []grant
 
 type grant struct {
 	role, project, policy, scope string
-	rules                        any
+	rules                        rbac.Policy
 }
 
 func (s *Server) refresh(ctx context.Context) error {
@@ -38,8 +40,11 @@ func (s *Server) refresh(ctx context.Context) error {
 		if !found || !policy.True("enabled") {
 			continue
 		}
-		blob, _ := policy["blob"].(map[string]any)
-		fresh = append(fresh, grant{b.Text("role_id"), b.Text("project_id"), policy.Text("name"), policy.Text("scope"), blob["policy"]})
+		rules, err := rbac.Decode(policy["blob"])
+		if err != nil {
+			return fmt.Errorf("reading policy %s: %w", policy.Text("name"), err)
+		}
+		fresh = append(fresh, grant{b.Text("role_id"), b.Text("project_id"), policy.Text("name"), policy.Text("scope"), rules})
 	}
 	s.grants.Store(&fresh)
 	return nil
@@ -63,45 +68,65 @@ func (all grants) names(who principal) map[string][]string {
 	return names
 }
 
-func (all grants) allow(who principal, path ...string) bool {
-	return slices.ContainsFunc(all, func(g grant) bool { return g.scope == "system" && g.covers(who) && permits(g.rules, path) })
-}
-
-// permits walks nested rules {service: {resource: {action: "allow"}}}, where a "*" matches and a word decides for all below it.
-func permits(rules any, path []string) bool {
-	switch node := rules.(type) {
-	case string:
-		return node == "allow"
-	case map[string]any:
-		if len(path) == 0 {
-			return false
+// caller is who asks, with the policies that count for them.
+func (all grants) caller(who principal) rbac.Caller {
+	c := rbac.Caller{Policies: rbac.Policies{}, Project: who.project.Text("id"), Domain: who.project.Text("domain_id"),
+		Administrator: who.project.Text("name") == systemProject && who.hasRole(adminRole)}
+	for _, g := range all {
+		if g.covers(who) {
+			c.Policies[g.scope] = append(c.Policies[g.scope], g.rules)
 		}
-		return permits(node[path[0]], path[1:]) || permits(node["*"], path[1:])
 	}
-	return false
+	return c
 }
 
-// guard is who may do what. Policies and roles are open to an administrator of the system project even before any policy exists:
-// else nobody could ever make the first.
-func (s *Server) guard(c wire.Call, name string, action resource.Action) error {
+// matched answers a caller, or a service on its behalf, which policies count for them, with their rules.
+func (s *Server) matched(c wire.Call) (any, error) {
+	who, err := s.caller(c)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := s.store.List(c.Context(), "policies")
+	if err != nil {
+		return nil, err
+	}
+	blobs := map[string]any{}
+	for _, p := range policies {
+		blobs[p.Text("name")] = p["blob"]
+	}
+	names, rules := s.grants.Load().names(who), map[string][]any{}
+	for scope, list := range names {
+		for _, name := range list {
+			rules[scope] = append(rules[scope], blobs[name])
+		}
+	}
+	return map[string]any{"names": names, "policies": rules}, nil
+}
+
+// caller is whose token the call has.
+func (s *Server) caller(c wire.Call) (principal, error) {
 	token := c.Header.Get("X-Auth-Token")
 	if token == "" {
-		return wire.Unauthorized("missing X-Auth-Token")
+		return principal{}, wire.Unauthorized("missing X-Auth-Token")
 	}
 	claim, err := s.open(token)
 	if err != nil {
-		return err
+		return principal{}, err
 	}
-	who, err := s.principal(c.Context(), claim)
+	return s.principal(c.Context(), claim)
+}
+
+// admit is who may do what.
+func (s *Server) admit(c wire.Call, name string, action resource.Action, extra ...string) (resource.Access, error) {
+	who, err := s.caller(c)
 	if err != nil {
-		return err
+		return resource.Access{}, err
 	}
-	bootstrapping := name == "policies" || name == "roles" || name == "rolepolicies"
-	if bootstrapping && who.project.Text("name") == systemProject && who.hasRole(adminRole) {
-		return nil
-	}
-	if s.grants.Load().allow(who, "identity", name, string(action)) {
-		return nil
-	}
-	return wire.Forbidden("not enough privilege to " + string(action) + " " + name)
+	return resource.Admit(s.grants.Load().caller(who), "identity", c, name, action, extra...)
+}
+
+// guard is admit for those who need no more than the answer.
+func (s *Server) guard(c wire.Call, name string, action resource.Action, extra ...string) error {
+	_, err := s.admit(c, name, action, extra...)
+	return err
 }

@@ -76,6 +76,7 @@ func (s *Server) Routes() wire.Routes {
 		}},
 		{Method: http.MethodPost, Path: "/v3/auth/tokens", Handle: s.issueToken},
 		{Method: http.MethodGet, Path: "/v3/auth/tokens", Handle: s.checkToken},
+		{Method: http.MethodGet, Path: "/v3/auth/policies", Handle: s.matched},
 		{Method: http.MethodPost, Path: "/v3/roles/{id}/{action}", Handle: s.changeRole},
 		{Method: http.MethodGet, Path: "/v3/services/{id}/config", Handle: s.readOptions},
 		{Method: http.MethodPost, Path: "/v3/services/{id}/config", Handle: s.writeOptions},
@@ -87,7 +88,7 @@ func (s *Server) Routes() wire.Routes {
 		routes = append(routes, wire.Route{Method: method, Path: "/v3/projects/{project}/users/{user}/roles/{role}", Handle: s.assign})
 	}
 	for _, collection := range s.collections() {
-		routes = append(routes, collection.Routes(s.store, s.guard)...)
+		routes = append(routes, collection.Routes(s.store, s.admit)...)
 	}
 	return routes
 }

@@ -149,6 +149,9 @@ func (r reference) key() string {
 }
 
 func (s *Server) issueToken(c wire.Call) (any, error) {
+	if c.Body == nil {
+		return nil, wire.BadInput("fail to decode request body")
+	}
 	data, err := json.Marshal(c.Body)
 	if err != nil {
 		return nil, fmt.Errorf("encoding body: %w", err)
@@ -177,7 +180,7 @@ func (s *Server) issueToken(c wire.Call) (any, error) {
 		return nil, err
 	}
 	if claim.Project != "" && len(who.roles) == 0 {
-		return nil, wire.Forbidden("unauthorized: user not in project")
+		return nil, wire.Unauthorized("unauthorized [auth] user not in project")
 	}
 	return s.answerToken(c.Context(), claim, who)
 }

@@ -5,12 +5,14 @@ package resource
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 
+	"yunion.io/x/ocadm/test/standin/rbac"
 	"yunion.io/x/ocadm/test/standin/store"
 	"yunion.io/x/ocadm/test/standin/wire"
 )
@@ -27,8 +29,38 @@ const (
 	Perform Action = "perform"
 )
 
+// Access is what a caller may do: something, in a scope.
+type Access struct {
+	rbac.Caller
+	Scope rbac.Scope
+}
+
+// Admit decides on a call of a service. The refusal is that of the real services.
+func Admit(caller rbac.Caller, service string, c wire.Call, name string, action Action, extra ...string) (Access, error) {
+	scope, ok := caller.Act(service, name, string(action), extra...)
+	if action == List {
+		query := c.URL.Query()
+		scope, ok = caller.List(service, name, query.Get("scope"), query.Get("admin") == "true")
+	}
+	if !ok {
+		return Access{}, wire.Forbidden(fmt.Sprintf("not enough privilege to do %s:%s:%s", service, name, action))
+	}
+	return Access{caller, scope}, nil
+}
+
+// sees tells whether a record is within the scope.
+func (a Access) sees(r store.Record) bool {
+	switch a.Scope {
+	case rbac.System:
+		return true
+	case rbac.Domain:
+		return r.Text("domain_id") == a.Domain
+	}
+	return r.Text("tenant_id") == a.Project
+}
+
 // Guard refuses callers that may not do something.
-type Guard func(c wire.Call, resource string, action Action) error
+type Guard func(c wire.Call, resource string, action Action, extra ...string) (Access, error)
 
 // Collection is one kind of object.
 type Collection struct {
@@ -36,6 +68,8 @@ type Collection struct {
 	Path, Table, Singular string
 	// Hide lists fields that never leave the service.
 	Hide []string
+	// Owned records belong to the project in which they were made; others see them in a wider scope only.
+	Owned bool
 	// Prepare completes and validates a new record; what it returns second must be unique in the table.
 	Prepare func(ctx context.Context, c wire.Call, r store.Record) (store.Record, string, error)
 	// Change validates the fields of an update.
@@ -46,30 +80,40 @@ type Collection struct {
 
 // Routes are list, get, create, update and delete.
 func (k Collection) Routes(s *store.Store, guard Guard) wire.Routes {
-	guarded := func(action Action, handle wire.Handler) wire.Handler {
+	guarded := func(action Action, handle func(*store.Store, wire.Call, Access) (any, error)) wire.Handler {
 		return func(c wire.Call) (any, error) {
-			if err := guard(c, k.Table, action); err != nil {
+			a, err := guard(c, k.Table, action)
+			if err != nil {
 				return nil, err
 			}
-			return handle(c)
+			return handle(s, c, a)
 		}
 	}
 	one := k.Path + "/{id}"
-	update := guarded(Update, func(c wire.Call) (any, error) { return k.update(s, c) })
+	update := guarded(Update, k.update)
 	return wire.Routes{
-		{Method: http.MethodGet, Path: k.Path, Handle: guarded(List, func(c wire.Call) (any, error) { return k.list(s, c) })},
-		{Method: http.MethodPost, Path: k.Path, Handle: guarded(Create, func(c wire.Call) (any, error) { return k.create(s, c) })},
-		{Method: http.MethodGet, Path: one, Handle: guarded(Get, func(c wire.Call) (any, error) {
-			r, err := s.Get(c.Context(), k.Table, c.Params["id"])
+		{Method: http.MethodGet, Path: k.Path, Handle: guarded(List, k.list)},
+		{Method: http.MethodPost, Path: k.Path, Handle: guarded(Create, k.create)},
+		{Method: http.MethodGet, Path: one, Handle: guarded(Get, func(s *store.Store, c wire.Call, a Access) (any, error) {
+			r, err := k.find(s, c, a)
 			return k.wrap(r), err
 		})},
 		{Method: http.MethodPatch, Path: one, Handle: update},
 		{Method: http.MethodPut, Path: one, Handle: update},
-		{Method: http.MethodDelete, Path: one, Handle: guarded(Delete, func(c wire.Call) (any, error) { return k.remove(s, c) })},
+		{Method: http.MethodDelete, Path: one, Handle: guarded(Delete, k.remove)},
 	}
 }
 
-func (k Collection) list(s *store.Store, c wire.Call) (any, error) {
+// find is the record that the call names, if it is within the caller's scope.
+func (k Collection) find(s *store.Store, c wire.Call, a Access) (store.Record, error) {
+	r, err := s.Get(c.Context(), k.Table, c.Params["id"])
+	if err == nil && k.Owned && !a.sees(r) {
+		return nil, wire.NotFound("%s %s not found", k.Singular, c.Params["id"])
+	}
+	return r, err
+}
+
+func (k Collection) list(s *store.Store, c wire.Call, a Access) (any, error) {
 	records, err := s.List(c.Context(), k.Table)
 	if err != nil {
 		return nil, err
@@ -77,7 +121,7 @@ func (k Collection) list(s *store.Store, c wire.Call) (any, error) {
 	query := c.URL.Query()
 	found := []store.Record{}
 	for _, r := range records {
-		if Matches(r, query) {
+		if Matches(r, query) && (!k.Owned || a.sees(r)) {
 			found = append(found, k.visible(r))
 		}
 	}
@@ -104,12 +148,16 @@ func Matches(r store.Record, query url.Values) bool {
 	return true
 }
 
-func (k Collection) create(s *store.Store, c wire.Call) (any, error) {
+func (k Collection) create(s *store.Store, c wire.Call, a Access) (any, error) {
 	r, err := c.Inner(k.Singular)
 	if err != nil {
 		return nil, err
 	}
 	unique := r.Text("name")
+	if k.Owned {
+		r = maps.Clone(r)
+		r["tenant_id"], r["domain_id"] = a.Project, a.Domain
+	}
 	if k.Prepare != nil {
 		if r, unique, err = k.Prepare(c.Context(), c, maps.Clone(r)); err != nil {
 			return nil, err
@@ -119,8 +167,8 @@ func (k Collection) create(s *store.Store, c wire.Call) (any, error) {
 	return k.wrap(r), err
 }
 
-func (k Collection) update(s *store.Store, c wire.Call) (any, error) {
-	old, err := s.Get(c.Context(), k.Table, c.Params["id"])
+func (k Collection) update(s *store.Store, c wire.Call, a Access) (any, error) {
+	old, err := k.find(s, c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +187,8 @@ func (k Collection) update(s *store.Store, c wire.Call) (any, error) {
 	return k.wrap(r), err
 }
 
-func (k Collection) remove(s *store.Store, c wire.Call) (any, error) {
-	r, err := s.Get(c.Context(), k.Table, c.Params["id"])
+func (k Collection) remove(s *store.Store, c wire.Call, a Access) (any, error) {
+	r, err := k.find(s, c, a)
 	if err != nil {
 		return nil, err
 	}

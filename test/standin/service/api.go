@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/standin/cloud"
 	"yunion.io/x/ocadm/test/standin/config"
 	"yunion.io/x/ocadm/test/standin/profile"
+	"yunion.io/x/ocadm/test/standin/rbac"
 	"yunion.io/x/ocadm/test/standin/resource"
 	"yunion.io/x/ocadm/test/standin/store"
 	"yunion.io/x/ocadm/test/standin/wire"
@@ -34,7 +35,7 @@ func (s Service) Routes(ctx context.Context) wire.Routes {
 	case "compute_v2":
 		return s.region(ctx)
 	case "image":
-		return s.plain(resource.Collection{Path: "/v1/images", Table: "images", Singular: "image", Prepare: named})
+		return s.plain(resource.Collection{Path: "/v1/images", Table: "images", Singular: "image", Owned: true, Prepare: named})
 	case "log":
 		return s.plain(resource.Collection{Path: "/actions", Table: "actions", Singular: "action"})
 	case "yunionconf":
@@ -63,26 +64,39 @@ func (s Service) Routes(ctx context.Context) wire.Routes {
 func (s Service) plain(collections ...resource.Collection) wire.Routes {
 	var routes wire.Routes
 	for _, collection := range collections {
-		routes = append(routes, collection.Routes(s.Store, s.guard)...)
+		routes = append(routes, collection.Routes(s.Store, s.admit)...)
 	}
 	return routes
 }
 
-// guard asks keystone on every call. Reading needs any policy, changing one of scope system.
-func (s Service) guard(c wire.Call, name string, action resource.Action) error {
+// serviceTypes are what policies call a service, where that is not its type in the catalogue.
+var serviceTypes = map[string]string{"compute_v2": "compute"}
+
+// admit asks keystone on every call whose token it is, and which policies count for them.
+func (s Service) admit(c wire.Call, name string, action resource.Action, extra ...string) (resource.Access, error) {
 	token := c.Header.Get("X-Auth-Token")
 	if token == "" {
-		return wire.Unauthorized("missing X-Auth-Token")
+		return resource.Access{}, wire.Unauthorized("missing X-Auth-Token")
 	}
 	who, err := s.Cloud.Check(c.Context(), token)
 	if err != nil {
-		return fmt.Errorf("checking token: %w", err)
+		return resource.Access{}, fmt.Errorf("checking token: %w", err)
 	}
-	reading := action == resource.List || action == resource.Get
-	if len(who.Policies["system"]) > 0 || reading && len(who.Policies) > 0 {
-		return nil
+	caller := rbac.Caller{Project: who.Project.ID, Domain: who.Project.Domain.ID}
+	if caller.Policies, err = s.Cloud.Policies(c.Context(), token); err != nil {
+		return resource.Access{}, fmt.Errorf("fetching policies: %w", err)
 	}
-	return wire.Forbidden("not enough privilege to " + string(action) + " " + name)
+	service := s.Profile.Type
+	if known := serviceTypes[service]; known != "" {
+		service = known
+	}
+	return resource.Admit(caller, service, c, name, action, extra...)
+}
+
+// guard is admit for those who need no more than the answer.
+func (s Service) guard(c wire.Call, name string, action resource.Action) error {
+	_, err := s.admit(c, name, action)
+	return err
 }
 
 func named(_ context.Context, _ wire.Call, r store.Record) (store.Record, string, error) {
@@ -111,7 +125,7 @@ func (s Service) region(ctx context.Context) wire.Routes {
 	wires := resource.Collection{Path: "/wires", Table: "wires", Singular: "wire", Prepare: s.prepareWire}
 	inZone := wires
 	inZone.Path = "/zones/{zone}/wires"
-	servers := resource.Collection{Path: "/servers", Table: "servers", Singular: "server"}
+	servers := resource.Collection{Path: "/servers", Table: "servers", Singular: "server", Owned: true}
 	servers.Prepare = func(_ context.Context, _ wire.Call, r store.Record) (store.Record, string, error) {
 		r["id"], r["status"] = store.NewID(), "schedule"
 		go s.place(ctx, r.Text("id"))

@@ -5,9 +5,10 @@ package service
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"yunion.io/x/ocadm/test/standin/resource"
 	"yunion.io/x/ocadm/test/standin/store"
@@ -47,9 +48,9 @@ func (s Service) devtool() wire.Routes {
 				if hosts, _ := inventory["hosts"].([]any); len(modules) == 0 || len(hosts) == 0 {
 					return nil, "", wire.BadInput("a playbook needs hosts and modules")
 				}
-				for name, text := range files {
-					if raw, ok := text.(string); !ok || !isBase64(raw) {
-						return nil, "", wire.BadInput("file %s is not base64", name)
+				for name, content := range files {
+					if !octets(content) {
+						return nil, "", fmt.Errorf("setStructFieldAt playbook: file %s is no array of bytes", name)
 					}
 				}
 				return named(ctx, c, r)
@@ -64,9 +65,13 @@ func (s Service) devtool() wire.Routes {
 	)
 }
 
-func isBase64(s string) bool {
-	_, err := base64.StdEncoding.DecodeString(s)
-	return err == nil
+// octets tells whether a value is what these APIs take for bytes: an array of numbers. Base64 is a string to them.
+func octets(v any) bool {
+	list, ok := v.([]any)
+	return ok && !slices.ContainsFunc(list, func(x any) bool {
+		n, number := x.(float64)
+		return !number || n != float64(byte(n))
+	})
 }
 
 func (s Service) playbookReferences() wire.Routes {

@@ -132,13 +132,14 @@ func match(pattern, path string) (map[string]string, bool) {
 	return params, true
 }
 
+// decodeBody reads what the real services read: JSON that says so, with its length. Any other body is none (Cloudpods, pkg/appsrv/appsrv.go).
 func decodeBody(r *http.Request, call *Call) error {
+	if r.ContentLength <= 0 || !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/json") {
+		return nil
+	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, 4<<20))
 	if err != nil {
 		return BadInput("reading body: %v", err)
-	}
-	if len(data) == 0 {
-		return nil
 	}
 	if err := json.Unmarshal(data, &call.Body); err != nil {
 		return BadInput("request body is no JSON object: %v", err)
