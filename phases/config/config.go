@@ -61,7 +61,8 @@ type Node struct {
 	ListenInterface    string   `json:"listenInterface"`    // --listen-interface
 	HostLocalImagePath []string `json:"hostLocalImagePath"` // --host-local-image-path
 	Hugepages          string   `json:"hugepages"`          // --hugepages transparent|disable|native
-	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. --mirror
+	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. It may be http: every download is compared
+	// with a digest that is part of this program. --mirror
 	Mirror string `json:"mirror"`
 	// Firewall says what happens where firewalld runs: FirewallAuto or FirewallManual. --firewall
 	Firewall string `json:"firewall"`

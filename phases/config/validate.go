@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -131,6 +132,7 @@ func (v *validation) node() {
 		v.check("node.advertiseAddress", address(n.AdvertiseAddress))
 	}
 	v.port("node.bindPort", n.BindPort)
+	v.check("node.mirror", mirror(n.Mirror))
 	v.choice("node.firewall", FirewallAuto, FirewallManual)
 	v.hostAgent()
 	seen := map[string]string{}
@@ -149,6 +151,22 @@ func (v *validation) node() {
 		v.add("cluster.kubernetesVersion", fmt.Sprintf("this ocadm installs %s; another version needs another ocadm", version.Kubernetes))
 	}
 	v.repository("cluster.imageRepository", v.c.Cluster.ImageRepository)
+}
+
+func mirror(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		return errors.New("it is not https://HOST[:PORT][/PATH], nor the same with http") // which may hold a password
+	case u.User != nil:
+		return errors.New("it holds a password, which logs would show; let the mirror serve this machine without one")
+	case u.RawQuery != "" || u.Fragment != "":
+		return errors.New("it has a query or a fragment; paths are appended to it")
+	}
+	return nil
 }
 
 func address(s string) error {

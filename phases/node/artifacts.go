@@ -4,14 +4,13 @@ package node
 
 import (
 	"archive/tar"
-	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path"
 	"slices"
@@ -19,7 +18,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/workflow"
 )
@@ -27,32 +25,30 @@ import (
 // The fetcher is tested against a server of the test's own: the projects' real pages are not asked by any test.
 
 //go:embed artifacts.yaml
-var artifactTable []byte
+var artifactTable []byte // tests put digests of their own in
 
 // artifact is one thing to download: a program by itself (File), or an archive of which some files (Files) or all (Dir) are taken.
 type artifact struct {
-	Name     string            `json:"name"`
-	Version  string            `json:"version"`
-	URL      string            `json:"url"`
-	Checksum string            `json:"checksum"`
-	File     string            `json:"file,omitempty"`
-	Files    map[string]string `json:"files,omitempty"`
-	Dir      string            `json:"dir,omitempty"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+	// SHA256 is the digest of what URL gives, in hexadecimal digits, by architecture.
+	SHA256 map[string]string `json:"sha256"`
+	File   string            `json:"file,omitempty"`
+	Files  map[string]string `json:"files,omitempty"`
+	Dir    string            `json:"dir,omitempty"`
 }
 
 // artifacts are those of the table with their addresses filled in.
-func artifacts(table []byte, arch, kubernetes, mirror string) ([]artifact, error) {
+func artifacts(table []byte, arch, mirror string) ([]artifact, error) {
 	var list []artifact
 	if err := yaml.UnmarshalStrict(table, &list); err != nil {
 		return nil, fmt.Errorf("reading the table of artifacts: %w", err)
 	}
 	for i := range list {
 		a := &list[i]
-		if a.Version == "kubernetes" {
-			a.Version = kubernetes
-		}
 		fill := strings.NewReplacer("{version}", strings.TrimPrefix(a.Version, "v"), "{arch}", arch)
-		a.URL, a.Checksum = mirrored(fill.Replace(a.URL), mirror), mirrored(fill.Replace(a.Checksum), mirror)
+		a.URL = mirrored(fill.Replace(a.URL), mirror)
 	}
 	return list, nil
 }
@@ -66,7 +62,7 @@ func mirrored(url, mirror string) string {
 
 // artifactsOf are those for this machine.
 func artifactsOf(h *host.Host) ([]artifact, error) {
-	return artifacts(artifactTable, h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes), h.Config.Node.Mirror)
+	return artifacts(artifactTable, h.Facts.Arch, h.Config.Node.Mirror)
 }
 
 func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name string) bool) ([]piece, error) {
@@ -77,7 +73,10 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	var out []piece
 	for _, a := range list {
 		if has(a.Name) && !a.present(ctx, h) {
-			out = append(out, download{artifact: a})
+			if len(a.SHA256[h.Facts.Arch]) != 2*sha256.Size {
+				return nil, fmt.Errorf("downloading %s: the table of artifacts has no digest for %s", a.Name, h.Facts.Arch)
+			}
+			out = append(out, download{artifact: a, digest: a.SHA256[h.Facts.Arch]})
 		}
 	}
 	return out, nil
@@ -125,7 +124,8 @@ func (a artifact) present(ctx context.Context, h *host.Host) bool {
 // download is an artifact that has yet to be installed.
 type download struct {
 	artifact
-	client *http.Client // nil is http.DefaultClient
+	digest string
+	fetcher
 }
 
 func (d download) plan() string {
@@ -133,9 +133,9 @@ func (d download) plan() string {
 }
 func (d download) size() int64 { return 0 }
 
-func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error {
+func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error {
 	r.Info("downloading %s", d.URL)
-	file, err := fetch(ctx, d.client, h.Files, d.URL, d.Checksum, count)
+	file, err := d.fetch(ctx, h.Files, d.URL, d.digest, p)
 	if err != nil {
 		return err
 	}

@@ -21,21 +21,32 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// pages serves files and their checksums; the first answer for a name in cut ends halfway.
+// pages serves files; the first answer for a name in cut ends halfway, the first for one in stalled stops there and keeps the connection.
 type pages struct {
 	mu     sync.Mutex
 	files  map[string][]byte
 	cut    map[string]bool
+	stall  map[string]bool
+	broken map[string]int // how many answers are 503
 	ranges []string
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.stalls(w, r) {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.broken[r.URL.Path] > 0 {
+		p.broken[r.URL.Path]--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	data, ok := p.files[r.URL.Path]
 	if !ok {
 		http.NotFound(w, r)
@@ -51,6 +62,22 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// stalls sends half of a file, and then nothing until the client gives up.
+func (p *pages) stalls(w http.ResponseWriter, r *http.Request) bool {
+	p.mu.Lock()
+	stall, data := p.stall[r.URL.Path], p.files[r.URL.Path]
+	delete(p.stall, r.URL.Path)
+	p.mu.Unlock()
+	if !stall {
+		return false
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data[:len(data)/2])
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+	return true
 }
 
 func sum(b []byte) string {
@@ -77,15 +104,15 @@ func archive(t *testing.T, files map[string]string) []byte {
 	return out.Bytes()
 }
 
-// release is a mirror of everything in artifacts.yaml.
+// release is a mirror of everything in artifacts.yaml, with digests of its own in place of the table's until the test ends.
 func release(t *testing.T, arch string) *pages {
 	t.Helper()
-	list, err := artifacts(artifactTable, arch, version.Kubernetes, "")
+	list, err := artifacts(artifactTable, arch, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pages{files: map[string][]byte{}, cut: map[string]bool{}}
-	for _, a := range list {
+	p := &pages{files: map[string][]byte{}}
+	for i, a := range list {
 		data := []byte("new " + a.Name)
 		switch {
 		case a.Dir != "":
@@ -101,13 +128,16 @@ func release(t *testing.T, arch string) *pages {
 			}
 			data = archive(t, files)
 		}
-		at := func(url string) string { return "/m/" + strings.TrimPrefix(url, "https://") }
-		p.files[at(a.URL)] = data
-		p.files[at(a.Checksum)] = []byte(strings.Repeat("0", 64) + "  other\n" + sum(data) + " *" + path.Base(a.URL) + "\n")
-		if a.Name == kubelet {
-			p.files[at(a.Checksum)] = []byte(sum(data))
-		}
+		p.files["/m/"+strings.TrimPrefix(a.URL, "https://")] = data
+		list[i].SHA256 = map[string]string{arch: sum(data)}
 	}
+	table, err := yaml.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := artifactTable
+	artifactTable = table
+	t.Cleanup(func() { artifactTable = real })
 	return p
 }
 
@@ -117,6 +147,14 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	m.Config.Node.Mirror = s.URL + "/m/"
+	list, err := artifactsOf(m.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list {
+		m.versions[a.Name] = a.Name + " version " + a.Version
+	}
+	m.versions[ctr] = m.versions[containerd]
 	before := m.files(t)
 	if plan := m.plan(t, Software()); len(plan) != 5 {
 		t.Errorf("plan %q", plan)
@@ -151,45 +189,65 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 }
 
+// tally adds up what a fetch reports.
+type tally struct{ done, total int64 }
+
+func (c *tally) progress() progress {
+	return progress{done: func(n int64) { c.done += n }, more: func(n int64) { c.total += n }}
+}
+
+func quick() fetcher { return fetcher{pause: time.Millisecond, stall: 100 * time.Millisecond} }
+
+// A server that cuts the connection, stops sending or is out of service for a moment costs nothing that was there already.
 func TestFetchGoesOn(t *testing.T) {
-	m := newMachine(t)
 	data := bytes.Repeat([]byte("0123456789"), 1000)
-	p := &pages{files: map[string][]byte{"/f": data, "/f.sha256": []byte(sum(data))}, cut: map[string]bool{"/f": true}}
-	s := httptest.NewServer(p)
-	t.Cleanup(s.Close)
-	file, err := fetch(t.Context(), nil, m.Files, s.URL+"/f", s.URL+"/f.sha256", func(int64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := m.Files.ReadFile(file); !bytes.Equal(got, data) {
-		t.Errorf("got %d bytes", len(got))
-	}
-	if len(p.ranges) == 0 {
-		t.Error("it started again from nothing")
-	}
-	// Once more: it is there.
-	n := 0
-	if _, err := fetch(t.Context(), nil, m.Files, s.URL+"/f", s.URL+"/f.sha256", func(c int64) { n += int(c) }); err != nil || n > 0 {
-		t.Errorf("downloaded %d bytes again, %v", n, err)
+	for name, p := range map[string]*pages{
+		"cut":            {cut: map[string]bool{"/f": true}},
+		"stalled":        {stall: map[string]bool{"/f": true}},
+		"out of service": {broken: map[string]int{"/f": 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			resumed := p.cut != nil || p.stall != nil
+			p.files = map[string][]byte{"/f": data}
+			s := httptest.NewServer(p)
+			t.Cleanup(s.Close)
+			var count tally
+			file, err := quick().fetch(t.Context(), m.Files, s.URL+"/f", sum(data), count.progress())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := m.Files.ReadFile(file); !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes", len(got))
+			}
+			if resumed != (len(p.ranges) > 0) {
+				t.Errorf("ranges %q", p.ranges)
+			}
+			if count != (tally{10000, 10000}) {
+				t.Errorf("it reported %+v", count)
+			}
+			// Once more: it is there.
+			count = tally{}
+			if _, err := quick().fetch(t.Context(), m.Files, s.URL+"/f", sum(data), count.progress()); err != nil || count.done > 0 {
+				t.Errorf("downloaded %d bytes again, %v", count.done, err)
+			}
+		})
 	}
 }
 
+// The digest is ours: no file beside the download can vouch for another one, and nothing that is not the file is taken.
 func TestFetchRefuses(t *testing.T) {
 	data := []byte("data")
-	p := &pages{files: map[string][]byte{
-		"/f": data, "/f.sha256": []byte(sum([]byte("other"))), "/g.sha256": []byte(sum(data)), "/h.sha256": []byte("<html>"),
-	}}
+	p := &pages{files: map[string][]byte{"/f": data, "/f.sha256": []byte(sum(data))}, broken: map[string]int{"/broken": 1 << 30}}
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
-	for _, c := range []struct{ name, want string }{
-		{"f", CodeChecksum}, {"g", CodeDownload}, {"h", CodeDownload}, {"none", CodeDownload},
-	} {
+	for name, want := range map[string]string{"f": CodeChecksum, "none": CodeDownload, "broken": CodeDownload} {
 		m := newMachine(t)
-		_, err := fetch(t.Context(), nil, m.Files, s.URL+"/"+c.name, s.URL+"/"+c.name+".sha256", func(int64) {})
-		if code(err) != c.want {
-			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
+		_, err := quick().fetch(t.Context(), m.Files, s.URL+"/"+name, sum([]byte("other")), (&tally{}).progress())
+		if code(err) != want {
+			t.Errorf("%s: got %v, want %s", name, err, want)
 		}
-		if c.want == CodeChecksum {
+		if want == CodeChecksum {
 			if left, _ := os.ReadDir(m.Files.Path(downloadDir)); len(left) > 0 {
 				t.Error("the wrong file was kept")
 			}
@@ -198,23 +256,42 @@ func TestFetchRefuses(t *testing.T) {
 }
 
 func TestArtifactTable(t *testing.T) {
-	list, err := artifacts(artifactTable, "arm64", "v1.36.3", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]bool{}
-	for _, a := range list {
-		names[a.Name] = true
-		if strings.ContainsAny(a.URL+a.Checksum, "{}") || !strings.HasPrefix(a.URL, "https://") || !strings.HasPrefix(a.Checksum, "https://") {
-			t.Errorf("%s: addresses %s and %s", a.Name, a.URL, a.Checksum)
+	names := map[string]artifact{}
+	for _, arch := range []string{"amd64", "arm64"} {
+		list, err := artifacts(artifactTable, arch, "")
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(a.targets()) == 0 {
-			t.Errorf("%s installs nothing", a.Name)
+		for _, a := range list {
+			names[a.Name] = a
+			if strings.ContainsAny(a.URL, "{}") || !strings.HasPrefix(a.URL, "https://") || !strings.Contains(a.URL, arch) {
+				t.Errorf("%s: address %s", a.Name, a.URL)
+			}
+			if d, err := hex.DecodeString(a.SHA256[arch]); err != nil || len(d) != sha256.Size || a.SHA256["amd64"] == a.SHA256["arm64"] {
+				t.Errorf("%s: digest of %s: %q", a.Name, arch, a.SHA256[arch])
+			}
+			if len(a.targets()) == 0 {
+				t.Errorf("%s installs nothing", a.Name)
+			}
 		}
 	}
 	for _, want := range []string{containerd, runc, cniPlugins, kubelet, kubectl} {
-		if !names[want] {
+		if names[want].Name == "" {
 			t.Errorf("the table lacks %s", want)
 		}
+	}
+	for _, name := range []string{kubelet, kubectl} {
+		if names[name].Version != version.Kubernetes {
+			t.Errorf("%s is pinned to %s, and this program installs Kubernetes %s", name, names[name].Version, version.Kubernetes)
+		}
+	}
+}
+
+// A machine whose architecture has no digest gets no program that nothing vouches for.
+func TestNoDigestNoDownload(t *testing.T) {
+	m := newMachine(t)
+	m.Facts.Arch = "riscv64"
+	if _, err := outstandingArtifacts(t.Context(), m.Host, isRuntime); err == nil || !strings.Contains(err.Error(), "no digest for riscv64") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func (p part) phase() host.Phase {
 type piece interface {
 	plan() string
 	size() int64
-	install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error
+	install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error
 }
 
 // outstanding is what has yet to be installed.
@@ -118,12 +118,12 @@ type bundleFile struct {
 func (b bundleFile) plan() string { return "install " + b.target }
 func (b bundleFile) size() int64  { return b.bytes }
 
-func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, count func(int64)) error {
+func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error {
 	in, err := h.Bundle.OpenFile(b.source)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(h.Files.WriteFrom(b.target, counted{ctx, in, count}, programMode), in.Close())
+	err = errors.Join(h.Files.WriteFrom(b.target, counted{ctx, in, p.done}, programMode), in.Close())
 	if err != nil {
 		return fmt.Errorf("installing %s: %w", b.target, err)
 	}
@@ -160,16 +160,19 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 	if err != nil {
 		return err
 	}
-	var total int64
+	var total, done atomic.Int64
 	for _, i := range todo {
-		total += i.size()
+		total.Add(i.size())
 	}
-	var done atomic.Int64
+	counts := progress{
+		done: func(n int64) { r.Progress(done.Add(n), total.Load(), "B") },
+		more: func(n int64) { total.Add(n) },
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
 	for _, i := range todo {
 		g.Go(func() error {
-			return i.install(ctx, h, r, func(n int64) { r.Progress(done.Add(n), total, "B") })
+			return i.install(ctx, h, r, counts)
 		})
 	}
 	if err := g.Wait(); err != nil || h.Bundle == nil {

@@ -231,7 +231,7 @@ func TestFindings(t *testing.T) {
 			answer(m, "ufw", "Status: inactive\n")
 			answer(m, "systemctl", "active\n") // as on every Ubuntu
 		}, nil, ""},
-		"ufw": {func(_ *testing.T, m *machine) { answer(m, "ufw", "Status: active\n") }, []string{"OCA-2008"}, "ufw allow 6443/tcp\n"},
+		"ufw":                {func(_ *testing.T, m *machine) { answer(m, "ufw", "Status: active\n") }, []string{"OCA-2008"}, "ufw allow 6443/tcp\n"},
 		"SELinux permissive": {func(t *testing.T, m *machine) { put(t, m.h, "/sys/fs/selinux/enforce", "0") }, nil, ""},
 		"SELinux enforcing without the policy of containers": {func(t *testing.T, m *machine) {
 			m.h.Facts.OS = host.OS{ID: "rocky", Managers: []string{"dnf"}}
