@@ -172,7 +172,7 @@ func Trouble(p corev1.Pod) string {
 			if t.Reason == "OOMKilled" {
 				what += " (out of memory)"
 			}
-			if line := lastLine(t.Message); line != "" {
+			if line := lastWords(t.Message); line != "" {
 				what += ": " + line
 			}
 		} else if w.Message != "" && w.Reason != "CrashLoopBackOff" {
@@ -225,15 +225,4 @@ func deref(p *int32, otherwise int32) int32 {
 		return otherwise
 	}
 	return *p
-}
-
-// lastLine of what a container said before it ended.
-func lastLine(message string) string {
-	const limit = 200
-	lines := strings.Split(strings.TrimSpace(message), "\n")
-	line := strings.TrimSpace(lines[len(lines)-1])
-	if len(line) > limit {
-		line = strings.ToValidUTF8(line[:limit], "") + "…"
-	}
-	return line
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"regexp"
+	"strings"
+)
+
+// lineLimit is how many bytes of a log line are quoted.
+const lineLimit = 300
+
+var (
+	// loudest are the marks of a line that explains why a program ended, strongest first. The services log "[fatal 2026-…] message".
+	loudest = []*regexp.Regexp{
+		regexp.MustCompile(`\bpanic: `), regexp.MustCompile(`(?i)\[fatal`), regexp.MustCompile(`(?i)\bfatal`), regexp.MustCompile(`(?i)error`),
+	}
+	// frame is a line of a Go stack trace: a file and offset, a call, the head of a goroutine, registers.
+	frame = regexp.MustCompile(`^\t|\.go:\d+( \+0x[0-9a-f]+)?$|\+0x[0-9a-f]+$|^goroutine \d+|^created by |^[\w./*()-]+\(.*\)$|^\[signal |^exit status \d+$`)
+	// moment is when a line was logged. Without it, every round of a crash loop gives the same message.
+	moment = regexp.MustCompile(`\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)? ?`)
+)
+
+// lastWords chooses the line that explains why a container ended from the end of its log (at most 2048 bytes or 80 lines, see
+// FallbackToLogsOnError in Kubernetes' documentation of termination messages). Of equally strong lines it is the last one; a log without
+// any mark gives its last line that belongs to no stack trace.
+func lastWords(log string) string {
+	var lines []string
+	var last string
+	for raw := range strings.SplitSeq(strings.TrimRight(log, "\n"), "\n") {
+		line := strings.TrimSpace(raw)
+		if line == "" {
+			continue
+		}
+		last = line
+		if !frame.MatchString(strings.TrimRight(raw, " \r")) || loudest[0].MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	for _, mark := range loudest {
+		for i := len(lines) - 1; i >= 0; i-- {
+			if mark.MatchString(lines[i]) {
+				return quotable(lines[i])
+			}
+		}
+	}
+	if len(lines) > 0 {
+		last = lines[len(lines)-1]
+	}
+	return quotable(last)
+}
+
+func quotable(line string) string {
+	line = moment.ReplaceAllString(line, "")
+	if len(line) > lineLimit {
+		line = strings.ToValidUTF8(line[:lineLimit], "") + "…"
+	}
+	return line
+}
