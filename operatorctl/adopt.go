@@ -304,7 +304,7 @@ func (p *pass) movedOn(c *part) bool {
 		}
 		for _, twin := range user.wants {
 			if w := p.live.objects[twin.key]; w != nil && twin.role == roleTwin {
-				if s := status.WorkloadOf(w, p.live.pods); s != nil && !s.Serving() {
+				if s := status.WorkloadOf(w, p.seen()); s != nil && !s.Serving() {
 					return false
 				}
 			}

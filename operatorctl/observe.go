@@ -16,7 +16,7 @@ import (
 // something, and those that come after them may start.
 func (p *pass) observe() {
 	for _, c := range p.parts {
-		c.workload, c.serving, c.available = nil, false, false
+		c.workload, c.current, c.serving, c.available = nil, false, false, false
 		if !c.Enabled || c.err != nil {
 			continue
 		}
@@ -35,11 +35,17 @@ func (p *pass) serves(c *part) bool {
 	if o == nil {
 		return false
 	}
-	c.workload = status.WorkloadOf(o, p.live.pods)
+	c.workload = status.WorkloadOf(o, p.seen())
 	if c.paused = c.left || p.isPaused(w.key); c.paused {
 		return c.workload.Serving() // as the person who paused it wants it
 	}
-	return o.GetAnnotations()[engine.HashAnnotation] == w.hash && c.workload.Serving()
+	c.current = o.GetAnnotations()[engine.HashAnnotation] == w.hash
+	return c.current && c.workload.Serving()
+}
+
+// seen is what the live workloads are judged by.
+func (p *pass) seen() status.Seen {
+	return status.Seen{Pods: p.live.pods, Now: p.now}
 }
 
 // finished tells whether all effects of a stage that anybody waits for are done under the hash they have now.
@@ -63,7 +69,7 @@ func (p *pass) finished(c *part, stage effects.Stage) bool {
 func (p *pass) observed(c *part) status.Observed {
 	o := status.Observed{
 		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		BlockedBy: c.gated, Workload: c.workload, Paused: c.paused, Left: c.left, Now: p.now,
+		BlockedBy: c.gated, Workload: c.workload, Current: c.current, Paused: c.paused, Left: c.left, Now: p.now,
 	}
 	if c.err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = c.err.Error(), status.ReasonNotApplied
@@ -77,8 +83,8 @@ func (p *pass) observed(c *part) status.Observed {
 		o.Kept = append(o.Kept, status.Kept{Reason: k.Reason, Message: k.Message})
 	}
 	for _, out := range c.outcomes {
-		if out.State == effects.Done {
-			continue
+		if out.State == effects.Done || out.State == effects.Pending && p.cr.Status.Effects[out.Effect.Key] == out.Effect.Hash {
+			continue // done; that its audit waits for an answer is nothing against the component
 		}
 		e := status.Effect{Key: out.Effect.Key, Before: out.Effect.Stage == effects.Before}
 		if out.Err != nil && out.State == effects.Failed {

@@ -80,6 +80,8 @@ type part struct {
 	// refusals are objects that were not applied, kept what stays as it is in those that were.
 	refusals []*engine.Refusal
 	kept     []engine.Kept
+	// current tells that the live workload is the one that was rendered.
+	current bool
 	// paused tells that a person keeps the operator from the workload, left from all of the component.
 	paused, left bool
 	// tried tells that its workload was applied in this pass.
@@ -185,6 +187,9 @@ func (p *pass) next(more bool) ctrl.Result {
 			if !o.Retry.IsZero() && o.Retry.Before(next) {
 				next = o.Retry
 			}
+		}
+		if w := part.workload; w != nil && !w.Due.IsZero() && w.Due.Before(next) {
+			next = w.Due
 		}
 	}
 	for _, retry := range []time.Time{p.retry, p.retryRefused(), p.r.applier.Unseen(p.cr.Namespace)} {

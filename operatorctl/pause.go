@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -46,13 +47,17 @@ func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
 	}
 	before := p.cr.DeepCopy()
 	s := &p.cr.Status
+	var due time.Time
 	for i, c := range s.Components {
 		for key, o := range p.live.objects {
 			if key.Name != p.cr.Name+"-"+c.Name {
 				continue
 			}
-			if w := status.WorkloadOf(o, p.live.pods); w != nil {
+			if w := status.WorkloadOf(o, p.seen()); w != nil {
 				s.Components[i] = status.WhilePaused(c, w, p.now)
+				if due.IsZero() || !w.Due.IsZero() && w.Due.Before(due) {
+					due = w.Due
+				}
 			}
 		}
 	}
@@ -61,5 +66,9 @@ func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
 	}
 	s.Conditions = status.Paused(s.Conditions, p.cr.Generation, p.now)
 	s.ObservedGeneration = p.cr.Generation
-	return ctrl.Result{}, p.publish(ctx, before)
+	var next ctrl.Result
+	if !due.IsZero() {
+		next.RequeueAfter = max(due.Sub(p.r.now()), soon)
+	}
+	return next, p.publish(ctx, before)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,6 +104,9 @@ func podTellsMore(e event.UpdateEvent) bool {
 func reasons(p *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if c.RestartCount > 0 {
+			out[c.Name+"#"] = strconv.Itoa(int(c.RestartCount))
+		}
 		switch {
 		case c.State.Waiting != nil:
 			out[c.Name] = c.State.Waiting.Reason

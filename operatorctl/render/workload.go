@@ -28,22 +28,23 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	lasting := minReady(kind, pod.Spec)
 	selector := &metav1.LabelSelector{MatchLabels: labels(in)}
 	switch kind {
 	case "", component.Deployment:
 		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
-			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in),
+			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in), MinReadySeconds: lasting,
 			ProgressDeadlineSeconds: progressDeadline(in.Self.Component),
 		}}, nil
 	case component.StatefulSet:
 		templates, err := claimTemplates(in)
 		return &appsv1.StatefulSet{ObjectMeta: meta(in, ""), Spec: appsv1.StatefulSetSpec{
 			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, ServiceName: in.Cluster.Object(in.Self.Name),
-			PodManagementPolicy: appsv1.ParallelPodManagement, VolumeClaimTemplates: templates,
+			PodManagementPolicy: appsv1.ParallelPodManagement, VolumeClaimTemplates: templates, MinReadySeconds: lasting,
 		}}, err
 	case component.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: meta(in, ""), Spec: appsv1.DaemonSetSpec{
-			Selector: selector, Template: pod, UpdateStrategy: daemonStrategy(in),
+			Selector: selector, Template: pod, UpdateStrategy: daemonStrategy(in), MinReadySeconds: lasting,
 		}}, nil
 	case component.CronJob:
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -56,6 +57,19 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 		}}, nil
 	}
 	return nil, fmt.Errorf("workload kind %q is unknown", kind)
+}
+
+// lastingSeconds is how long a pod must have run without a restart before it counts, where being ready means no more than having begun.
+const lastingSeconds = 15
+
+// minReady seconds make a pod Available. A container without a readiness probe is ready in the second in which it starts, so a program that
+// ends at once would be Available in each round of its crash loop. The agents of a node wait as long, because the next node is next.
+func minReady(kind component.WorkloadKind, pod corev1.PodSpec) int32 {
+	unasked := func(c corev1.Container) bool { return c.ReadinessProbe == nil }
+	if kind == component.DaemonSet || slices.ContainsFunc(pod.Containers, unasked) {
+		return lastingSeconds
+	}
+	return 0
 }
 
 // strategy: pods that would fight over a host's ports or over a volume do not overlap.

@@ -27,7 +27,7 @@ func BenchmarkStatus(b *testing.B) {
 		var states []v1alpha1.ComponentStatus
 		for i, c := range all {
 			o := status.Observed{Name: c.Name, Resolved: component.Resolved{Component: c, Enabled: true, FullImage: "r.io/y/x:v1"},
-				Workload: status.WorkloadOf(live, pods), Now: t0}
+				Workload: status.WorkloadOf(live, status.Seen{Pods: pods, Now: t0}), Now: t0}
 			if before != nil {
 				o.Previous = &before[i]
 			}

@@ -63,8 +63,9 @@ type Observed struct {
 	BlockedBy []string
 	// Effects that are not done, in the order in which they are due.
 	Effects []Effect
-	// Workload is the live one, nil if there is none yet.
+	// Workload is the live one, nil if there is none yet; Current tells that it is as it is to be, so that nothing about it waits.
 	Workload *Workload
+	Current  bool
 	// Paused tells that a person keeps the operator from its workload, Left from all of it.
 	Paused, Left bool
 	Now          time.Time
@@ -138,7 +139,8 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	if o.Paused {
 		return paused(o)
 	}
-	if len(o.BlockedBy) > 0 {
+	// What runs as it is to be is judged by how it runs, whatever becomes of those it was made after.
+	if len(o.BlockedBy) > 0 && (o.Workload == nil || !o.Current) {
 		return v1alpha1.Waiting, ReasonDependencies, "waiting for " + strings.Join(o.BlockedBy, ", ")
 	}
 	well, reason, message := v1alpha1.Available, ReasonConfigurations, ""

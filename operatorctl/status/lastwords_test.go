@@ -55,7 +55,7 @@ func TestWhyAContainerEnded(t *testing.T) {
 		if c.want != "" {
 			want += ": " + c.want
 		}
-		if got := status.Trouble(pod(crash)); got != want {
+		if got := status.Trouble(pod(crash), t0); got != want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, want)
 		}
 	}

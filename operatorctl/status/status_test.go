@@ -149,7 +149,7 @@ func TestComponent(t *testing.T) {
 				o.Resolved = service()
 			}
 			if c.live != nil {
-				o.Workload = status.WorkloadOf(c.live, c.pods)
+				o.Workload = status.WorkloadOf(c.live, status.Seen{Pods: c.pods, Now: t0})
 			}
 			got := status.Component(o)
 			if got.State != c.state || got.Reason != c.reason || got.Message != c.message {
@@ -166,11 +166,11 @@ func TestComponent(t *testing.T) {
 
 func TestVersionMovesWhenItServes(t *testing.T) {
 	o := status.Observed{Name: "glance", Resolved: service(), Now: t0, Previous: &v1alpha1.ComponentStatus{State: v1alpha1.Available, Version: "v1"}}
-	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 2, 1, 1), nil)
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 2, 1, 1), status.Seen{})
 	if s := status.Component(o); s.Version != "v1" || s.State != v1alpha1.Progressing {
 		t.Errorf("while it rolls: %s %s", s.Version, s.State)
 	}
-	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), nil)
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), status.Seen{})
 	if s := status.Component(o); s.Version != "v2" || s.State != v1alpha1.Available || !s.Since.Time.Equal(t0) {
 		t.Errorf("afterwards: %+v", s)
 	}
@@ -179,7 +179,7 @@ func TestVersionMovesWhenItServes(t *testing.T) {
 // An invalid option holds the configuration, not a new version.
 func TestVersionMovesWithAnInvalidOption(t *testing.T) {
 	o := status.Observed{Name: "glance", Resolved: service(), Now: t0, InvalidOptions: "bad", Previous: &v1alpha1.ComponentStatus{State: v1alpha1.Degraded, Version: "v1"}}
-	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), nil)
+	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), status.Seen{})
 	if s := status.Component(o); s.Version != "v2" || s.State != v1alpha1.Degraded {
 		t.Errorf("%s %s", s.Version, s.State)
 	}
@@ -313,7 +313,7 @@ func TestNoNodeOfTheRole(t *testing.T) {
 		pending.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: c.message,
 		}}
-		got := status.Component(status.Observed{Resolved: service(), Workload: status.WorkloadOf(d, []corev1.Pod{pending}), Now: t0})
+		got := status.Component(status.Observed{Resolved: service(), Workload: status.WorkloadOf(d, status.Seen{Pods: []corev1.Pod{pending}}), Now: t0})
 		if got.State != c.state {
 			t.Errorf("%s, %s: got %s, want %s", c.role, c.message, got.State, c.state)
 		}

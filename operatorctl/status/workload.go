@@ -28,14 +28,25 @@ type Workload struct {
 	Stalled string
 	// Suspended CronJobs do not run.
 	Suspended bool
-	// Pods that do not run as they should, worst first.
+	// Pods that do not run as they should, in words.
 	Pods []string
+	// Loops are containers that keep ending, in words, also while they run in between.
+	Loops []string
+	// Due is when the first of the containers that run in between has run long enough; zero if none does.
+	Due time.Time
 	// Nodeless tells that its pods wait for a node with the label of their role, and there is none.
 	Nodeless bool
 }
 
+// Seen is what a workload is judged by, beside itself.
+type Seen struct {
+	// Pods of the cloud, those of other workloads included.
+	Pods []corev1.Pod
+	Now  time.Time
+}
+
 // WorkloadOf reads a live object and its pods; nil for nil, and for an object of another kind.
-func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
+func WorkloadOf(o client.Object, seen Seen) *Workload {
 	w := &Workload{}
 	switch t := o.(type) {
 	case *appsv1.Deployment:
@@ -61,16 +72,21 @@ func WorkloadOf(o client.Object, pods []corev1.Pod) *Workload {
 	default:
 		return nil
 	}
-	for _, p := range pods {
-		if owned(p, o) {
-			if trouble := Trouble(p); trouble != "" {
-				w.Pods = append(w.Pods, trouble)
-			}
+	for _, p := range seen.Pods {
+		if !owned(p, o) {
+			continue
+		}
+		if trouble := Trouble(p, seen.Now); trouble != "" {
+			w.Pods = append(w.Pods, trouble)
+		}
+		loops, due := looping(p, seen.Now)
+		w.Loops = append(w.Loops, loops...)
+		if w.Due.IsZero() || !due.IsZero() && due.Before(w.Due) {
+			w.Due = due
 		}
 	}
 	w.Nodeless = onRole(o) && len(w.Pods) > 0 && !slices.ContainsFunc(w.Pods, func(t string) bool { return !noNodeMatches(t) })
-	slices.Sort(w.Pods)
-	w.Pods = slices.Compact(w.Pods)
+	w.Pods, w.Loops = each(w.Pods), each(w.Loops)
 	return w
 }
 
@@ -145,44 +161,6 @@ func noNodeMatches(trouble string) bool {
 	return m != nil && m[1] == m[2]
 }
 
-// hopeless are waiting reasons that time alone does not mend.
-var hopeless = []string{
-	"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
-	"InvalidImageName", "RunContainerError", "OOMKilled", "Unschedulable",
-}
-
-// Trouble tells why a pod does not run, "" if it does or is on its way. It names no pod: pods of one workload fail alike.
-func Trouble(p corev1.Pod) string {
-	if p.DeletionTimestamp != nil {
-		return ""
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.Reason + ": " + c.Message
-		}
-	}
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		w := s.State.Waiting
-		if w == nil || !slices.Contains(hopeless, w.Reason) {
-			continue
-		}
-		what := w.Reason
-		if t := s.LastTerminationState.Terminated; t != nil && w.Reason == "CrashLoopBackOff" {
-			what += fmt.Sprintf(", last exit %d", t.ExitCode)
-			if t.Reason == "OOMKilled" {
-				what += " (out of memory)"
-			}
-			if line := lastWords(t.Message); line != "" {
-				what += ": " + line
-			}
-		} else if w.Message != "" && w.Reason != "CrashLoopBackOff" {
-			what += ": " + w.Message
-		}
-		return fmt.Sprintf("container %s: %s", s.Name, what)
-	}
-	return ""
-}
-
 // judge a workload on its own.
 func (w *Workload) judge() (v1alpha1.State, string, string) {
 	count := fmt.Sprintf("%d of %d pods ready", max(0, w.Ready), w.Wanted)
@@ -195,7 +173,9 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 		return v1alpha1.Available, ReasonAsScheduled, ""
 	case w.ObservedGeneration < w.Generation:
 		return v1alpha1.Progressing, ReasonRollout, "the cluster has not looked at the change yet"
-	case w.Updated >= w.Wanted && w.Ready >= w.Wanted && w.Wanted > 0:
+	case w.complete() && len(w.Loops) > 0:
+		return v1alpha1.Degraded, ReasonPods, strings.Join(w.Loops, "; ")
+	case w.complete():
 		return v1alpha1.Available, ReasonAvailable, ""
 	case w.Wanted == 0 && w.Kind == "DaemonSet", w.Nodeless && w.Ready <= 0:
 		return v1alpha1.Available, ReasonNoNodes, "no node has the label it runs on"
@@ -211,10 +191,19 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	return v1alpha1.Progressing, ReasonRollout, count
 }
 
-// Serving tells whether the workload runs what was asked for.
+// complete tells whether all pods run what was asked for and have been ready for long enough.
+func (w *Workload) complete() bool {
+	return w.Updated >= w.Wanted && w.Ready >= w.Wanted && w.Wanted > 0
+}
+
+// Serving tells whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
+// nothing that needs it has to wait for it to be well.
 func (w *Workload) Serving() bool {
 	if w == nil {
 		return false
+	}
+	if w.ObservedGeneration >= w.Generation && w.complete() {
+		return true
 	}
 	state, _, _ := w.judge()
 	return state == v1alpha1.Available
@@ -225,4 +214,10 @@ func deref(p *int32, otherwise int32) int32 {
 		return otherwise
 	}
 	return *p
+}
+
+// each of the words once, in order.
+func each(words []string) []string {
+	slices.Sort(words)
+	return slices.Compact(words)
 }

@@ -42,6 +42,7 @@ func TestOperator(t *testing.T) {
 		{"a component is switched off and on", (*rig).disable},
 		{"a component that is off by default comes and goes", (*rig).optional},
 		{"a crash is told", (*rig).crash},
+		{"a crash loop is one transition", (*rig).loop},
 		{"fields without effect are told", (*rig).ignored},
 		{"a paused component is left alone", (*rig).pause},
 		{"a fix gets through a failed rollout", (*rig).fix},

@@ -5,6 +5,7 @@ package integration
 import (
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -27,6 +28,24 @@ func (r *rig) read() {
 			r.t.Errorf("kubectl %q: %q, want %q, %v", c.args, out, c.want, err)
 		}
 	}
+	told := r.told()
+	available := 0
+	for note, n := range told {
+		if strings.HasPrefix(note, "Available: ") {
+			available++
+			if n > 1 {
+				r.t.Errorf("told %d times: %s", n, note)
+			}
+		}
+	}
+	if available < 30 || told["Running: the cloud is Running"] != 1 {
+		r.t.Errorf("%d components are told to be Available; %v", available, told)
+	}
+}
+
+// told are the events about the cloud so far, "reason: note", counted.
+func (r *rig) told() map[string]int {
+	r.t.Helper()
 	var list eventsv1.EventList
 	if err := r.client.List(r.t.Context(), &list, client.InNamespace(namespace)); err != nil {
 		r.t.Fatal(err)
@@ -42,16 +61,38 @@ func (r *rig) read() {
 		}
 		told[e.Reason+": "+e.Note] += n
 	}
-	available := 0
-	for note, n := range told {
-		if strings.HasPrefix(note, "Available: ") {
-			available++
-			if n > 1 {
-				r.t.Errorf("told %d times: %s", n, note)
+	return told
+}
+
+// loop: climc has no readiness probe. Its program ends again and again, and runs in between: that is one transition to Degraded and, once
+// it has lasted, one back.
+func (r *rig) loop() {
+	count := func() (degraded, available int) {
+		for note, n := range r.told() {
+			switch {
+			case strings.HasPrefix(note, "PodsNotRunning: climc is Degraded"):
+				degraded += n
+			case note == "Available: climc is Available":
+				available += n
 			}
 		}
+		return degraded, available
 	}
-	if available < 30 || told["Running: the cloud is Running"] != 1 {
-		r.t.Errorf("%d components are told to be Available; %v", available, told)
+	degraded, available := count()
+	var pods corev1.PodList
+	if err := r.client.List(r.t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app": "climc"}); err != nil || len(pods.Items) != 1 {
+		r.t.Fatalf("%d pods of climc, %v", len(pods.Items), err)
+	}
+	for ends := int32(1); ends <= 4; ends++ {
+		r.pods.Kill("default-climc")
+		r.until(&corev1.Pod{}, pods.Items[0].Name, func(o client.Object) (bool, string) {
+			p, ok := o.(*corev1.Pod)
+			return ok && p.Status.ContainerStatuses[0].RestartCount >= ends && p.Status.ContainerStatuses[0].State.Running != nil, "climc does not run again"
+		})
+	}
+	r.untilReady()
+	d, a := count()
+	if d-degraded != 1 || a-available != 1 {
+		r.t.Errorf("climc became Degraded %d times and Available %d times, want once each: %v", d-degraded, a-available, r.told())
 	}
 }

@@ -30,11 +30,14 @@ type pod struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	began    metav1.Time
+	minReady time.Duration
 
 	mu         sync.Mutex
 	containers []*container
-	reporting  sync.Mutex
-	reported   corev1.PodStatus
+	// ready is since when the pod has been ready, zero if it is not.
+	ready     time.Time
+	reporting sync.Mutex
+	reported  corev1.PodStatus
 }
 
 // container is one container and what is known of it. The pod's mutex guards it.
@@ -269,7 +272,38 @@ func (p *pod) report(ctx context.Context) {
 		}
 	}
 	p.reporting.Unlock()
+	if wait, waits := p.lasting(); waits {
+		p.w.k.workers.Go(func() {
+			if sleep(ctx, wait) {
+				p.w.report(ctx)
+			}
+		})
+	}
 	p.w.report(ctx)
+}
+
+// lasting notes since when the pod has been ready, and returns how long it must stay so until it is available, if that has just begun.
+func (p *pod) lasting() (time.Duration, bool) {
+	ready := p.isReady()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := !p.ready.IsZero()
+	switch {
+	case ready == was:
+		return 0, false
+	case !ready:
+		p.ready = time.Time{}
+		return 0, false
+	}
+	p.ready = time.Now()
+	return p.minReady, p.minReady > 0
+}
+
+// isAvailable tells whether the pod has been ready for minReadySeconds.
+func (p *pod) isAvailable() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.ready.IsZero() && time.Since(p.ready) >= p.minReady
 }
 
 func (p *pod) status() corev1.PodStatus {

@@ -89,6 +89,7 @@ func (w *workload) follow(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Name: next.name, Namespace: d.Namespace, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations},
 		Spec:       *d.Spec.Template.Spec.DeepCopy(),
 	}
+	next.minReady = time.Duration(d.Spec.MinReadySeconds) * time.Second
 	next.object.Spec.NodeName = w.k.options.Node
 	w.mu.Lock()
 	w.pod = next
@@ -134,7 +135,7 @@ func (w *workload) report(ctx context.Context) {
 	if d == nil {
 		return
 	}
-	status := deploymentStatus(d, current != nil && current.isReady())
+	status := deploymentStatus(d, current != nil && current.isReady(), current != nil && current.isAvailable())
 	if w.reportedUID == d.UID && equality.Semantic.DeepEqual(withoutTimes(w.reported), withoutTimes(status)) {
 		return
 	}
@@ -145,18 +146,21 @@ func (w *workload) report(ctx context.Context) {
 	}
 }
 
-func deploymentStatus(d *appsv1.Deployment, up bool) appsv1.DeploymentStatus {
+func deploymentStatus(d *appsv1.Deployment, ready, available bool) appsv1.DeploymentStatus {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
-	available := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
+	is := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
 	progress := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}
-	if up || want == 0 {
-		status.ReadyReplicas, status.AvailableReplicas = want, want
-		available.Status, available.Reason, progress.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable", "NewReplicaSetAvailable"
+	if ready || want == 0 {
+		status.ReadyReplicas = want
+	}
+	if ready && available || want == 0 {
+		status.AvailableReplicas = want
+		is.Status, is.Reason, progress.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable", "NewReplicaSetAvailable"
 	} else {
 		status.UnavailableReplicas = want
 	}
-	for _, c := range []appsv1.DeploymentCondition{available, progress} {
+	for _, c := range []appsv1.DeploymentCondition{is, progress} {
 		c.LastUpdateTime, c.LastTransitionTime = now(), now()
 		status.Conditions = append(status.Conditions, c)
 	}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+func ended(code int32, message string, from, to time.Duration) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error", Message: message,
+		StartedAt: metav1.NewTime(t0.Add(from)), FinishedAt: metav1.NewTime(t0.Add(to))}
+}
+
+func running(restarts int32, since time.Duration, last *corev1.ContainerStateTerminated) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: "glance", RestartCount: restarts,
+		State:                corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0.Add(since))}},
+		LastTerminationState: corev1.ContainerState{Terminated: last}}
+}
+
+// A container that keeps ending is Degraded in every round, in the same words, whether it waits, runs or has just ended, and although its
+// controller counts it as available in between.
+func TestACrashLoopIsDegradedThroughout(t *testing.T) {
+	const s = time.Second
+	waits := waiting("CrashLoopBackOff", "back-off 20s")
+	waits.RestartCount, waits.LastTerminationState.Terminated = 3, ended(1, "error: no key", 0, 30*s)
+	justEnded := running(3, 0, ended(1, "error: another", -60*s, -30*s))
+	justEnded.State = corev1.ContainerState{Terminated: ended(1, "error: no key", 0, 30*s)}
+	const why = "container glance: CrashLoopBackOff, last exit 1: error: no key"
+	for _, c := range []struct {
+		name      string
+		container corev1.ContainerStatus
+		available int32
+		at        time.Duration
+		state     v1alpha1.State
+		message   string
+		due       time.Duration
+	}{
+		{"it waits", waits, 0, 31 * s, v1alpha1.Degraded, "0 of 1 pods ready; " + why, 0},
+		{"it runs, not ready", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 0, 41 * s, v1alpha1.Degraded, "0 of 1 pods ready; " + why, 100 * s},
+		{"it runs and is ready", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 60 * s, v1alpha1.Degraded, why, 100 * s},
+		{"it has run as long as last time", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 70 * s, v1alpha1.Degraded, why, 100 * s},
+		{"it has just ended", justEnded, 0, 30 * s, v1alpha1.Degraded, "0 of 1 pods ready; " + why, 0},
+		{"it has run twice as long", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 100 * s, v1alpha1.Available, "", 0},
+		{"it could not be started", running(3, 40*s, &corev1.ContainerStateTerminated{ExitCode: 128}), 1, 42 * s,
+			v1alpha1.Degraded, "container glance: CrashLoopBackOff, last exit 128", 45 * s},
+		{"it ended once", running(1, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 41 * s, v1alpha1.Available, "", 0},
+		{"it had run for long", running(7, 700*s, ended(255, "", 0, 660*s)), 1, 701 * s, v1alpha1.Available, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, c.available), status.Seen{Pods: []corev1.Pod{pod(c.container)}, Now: t0.Add(c.at)})
+			got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: true, Now: t0.Add(c.at)})
+			if got.State != c.state || got.Message != c.message {
+				t.Errorf("got %s %q", got.State, got.Message)
+			}
+			if c.due == 0 != w.Due.IsZero() || c.due != 0 && !w.Due.Equal(t0.Add(c.due)) {
+				t.Errorf("due at %s", w.Due)
+			}
+			if w.Serving() != (c.available == 1) {
+				t.Errorf("serving: %v", w.Serving())
+			}
+		})
+	}
+}
+
+// What runs as it is to be has the state that its own pods have; only a change has to wait for others.
+func TestOwnHealthOutranksDependencies(t *testing.T) {
+	crash := waiting("CrashLoopBackOff", "back-off")
+	for _, c := range []struct {
+		name      string
+		available int32
+		pods      []corev1.Pod
+		current   bool
+		state     v1alpha1.State
+	}{
+		{"it runs", 1, nil, true, v1alpha1.Available},
+		{"its pods crash", 0, []corev1.Pod{pod(crash)}, true, v1alpha1.Degraded},
+		{"a change waits", 1, nil, false, v1alpha1.Waiting},
+	} {
+		w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, c.available), status.Seen{Pods: c.pods, Now: t0})
+		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: c.current, BlockedBy: []string{"keystone"}, Now: t0})
+		if got.State != c.state {
+			t.Errorf("%s: %s (%s)", c.name, got.State, got.Message)
+		}
+	}
+}
