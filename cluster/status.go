@@ -22,11 +22,13 @@ type Status struct {
 	Version string `json:"version"`
 	Running string `json:"running,omitempty"`
 	Phase   string `json:"phase,omitempty"`
-	// Ready tells that the operator has seen the latest change and every component is Available.
+	// Ready tells that the operator has seen the latest change and every component is Available, or Idle.
 	Ready bool `json:"ready"`
 	// Message says why it is not.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
+	// NodesNotReady says which of its nodes are not Ready, and why; empty if all are, or if the operator may not read nodes.
+	NodesNotReady string `json:"nodesNotReady,omitempty"`
 	// Certificates of the services, as the operator sees them.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 }
@@ -54,6 +56,9 @@ func statusOf(object map[string]any) (Status, error) {
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}
 	}
+	if nodes := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionNodesReady); nodes != nil && nodes.Status == "False" {
+		s.NodesNotReady = nodes.Message
+	}
 	ready := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case cr.DeletionTimestamp != nil:
@@ -73,11 +78,11 @@ func statusOf(object map[string]any) (Status, error) {
 	return s, nil
 }
 
-// Counts returns how many components are Available, and how many are to run at all.
+// Counts returns how many components are Available, and how many are to run at all; those that have no node to run on are neither.
 func (s Status) Counts() (available, all int) {
 	for _, c := range s.Components {
 		switch c.State {
-		case v1alpha1.Disabled:
+		case v1alpha1.Disabled, v1alpha1.Idle:
 			continue
 		case v1alpha1.Available:
 			available++
@@ -98,11 +103,11 @@ func Why(c v1alpha1.ComponentStatus) string {
 	return c.Reason
 }
 
-// Missing lists the components that are to run and are not Available: "region: Waiting: waits for keystone".
+// Missing lists the components that are to run and do not: "region: Waiting: waits for keystone".
 func (s Status) Missing() []string {
 	var out []string
 	for _, c := range s.Components {
-		if c.State == v1alpha1.Available || c.State == v1alpha1.Disabled {
+		if c.State.Settled() {
 			continue
 		}
 		line := c.Name + ": " + string(c.State)

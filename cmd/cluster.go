@@ -150,8 +150,12 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		state = "ready"
 	}
 	available, all := s.Counts()
-	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available\n%s\n",
-		s.Namespace, s.Name, orDash(s.Version), state, available, all, certificates(s.Certificates)); err != nil {
+	nodes := ""
+	if s.NodesNotReady != "" {
+		nodes = s.NodesNotReady + "\n"
+	}
+	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available\n%s%s\n",
+		s.Namespace, s.Name, orDash(s.Version), state, available, all, nodes, certificates(s.Certificates)); err != nil {
 		return err
 	}
 	var rows [][]string

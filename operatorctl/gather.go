@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // live is what the cache has of one cloud.
@@ -29,6 +30,8 @@ type live struct {
 	namespace string
 	objects   map[engine.Key]client.Object
 	pods      []corev1.Pod
+	// nodes of the Kubernetes cluster, nil where they may not be read.
+	nodes []status.Node
 	// instance is the label by which its objects are known, see instanceOf.
 	instance string
 }
@@ -154,7 +157,25 @@ func (r *Reconciler) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (li
 		return l, fmt.Errorf("listing pods: %w", err)
 	}
 	l.pods = pods.Items
-	return l, nil
+	var err error
+	l.nodes, err = r.nodes(ctx)
+	return l, err
+}
+
+// nodes of the Kubernetes cluster from the cache, nil where they may not be read.
+func (r *Reconciler) nodes(ctx context.Context) ([]status.Node, error) {
+	if r.options.WithoutNodes {
+		return nil, nil
+	}
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]status.Node, 0, len(list.Items))
+	for i := range list.Items {
+		nodes = append(nodes, status.NodeOf(&list.Items[i]))
+	}
+	return nodes, nil
 }
 
 // instanceOf is the value of the label app.kubernetes.io/instance of a cloud: made from its name, unless it has workloads that select

@@ -4,6 +4,7 @@ package operatorctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -27,18 +28,38 @@ func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) ([]stri
 	}
 	var out []string
 	for _, ns := range namespaces {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"},
-		}}
-		answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		yes, err := may(ctx, c, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"})
 		if err != nil {
 			return nil, fmt.Errorf("asking for rights in namespace %q: %w", ns, err)
 		}
-		if answer.Status.Allowed {
+		if yes {
 			out = append(out, ns)
 		}
 	}
 	return out, nil
+}
+
+// may tells whether the operator has a right.
+func may(ctx context.Context, c kubernetes.Interface, right authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
+	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return answer.Status.Allowed, nil
+}
+
+// mayWatchNodes tells whether the operator may read nodes. The manifests of an earlier release do not give that right; clouds run without.
+func mayWatchNodes(ctx context.Context, cfg *rest.Config) (bool, error) {
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return false, fmt.Errorf("asking for rights: %w", err)
+	}
+	yes, err := may(ctx, c, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
+	if err != nil {
+		return false, fmt.Errorf("asking for the right to watch nodes: %w", err)
+	}
+	return yes, nil
 }
 
 // rightsInterval is how often namespaces without rights are asked about again.
@@ -62,8 +83,8 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 	return watch, refused, nil
 }
 
-// granted ends the operator once it has rights in a namespace where it had none: only a new one can watch that, too.
-func granted(cfg *rest.Config, refused []string) func(context.Context) error {
+// granted ends the operator once it has rights in a namespace where it had none, or to watch nodes: only a new one can watch that, too.
+func granted(cfg *rest.Config, refused []string, nodes bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(rightsInterval)
 		defer tick.Stop()
@@ -76,6 +97,12 @@ func granted(cfg *rest.Config, refused []string) func(context.Context) error {
 			// An API server that does not answer now is asked again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
 				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
+			}
+			if !nodes {
+				continue
+			}
+			if yes, err := mayWatchNodes(ctx, cfg); err == nil && yes {
+				return errors.New("starting again to watch nodes, which it may do now")
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (p *pass) serves(c *part) bool {
 
 // seen is what the live workloads are judged by.
 func (p *pass) seen() status.Seen {
-	return status.Seen{Pods: p.live.pods, Now: p.now}
+	return status.Seen{Pods: p.live.pods, Nodes: p.live.nodes, Now: p.now}
 }
 
 // finished tells whether all effects of a stage that anybody waits for are done under the hash they have now.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -41,6 +42,8 @@ type Options struct {
 	Namespace string
 	// Namespaces whose clouds are looked after, the only ones where rights are needed; none means all.
 	Namespaces []string
+	// WithoutNodes keeps it from reading nodes: Run sets it where it may not. Then it cannot say which ones are lost.
+	WithoutNodes bool
 	// LeaderElection makes several operators take turns.
 	LeaderElection bool
 	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
@@ -94,12 +97,19 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Namespaces, refused, err = watched(ctx, cfg, o.Namespaces, o.Log); err != nil {
 		return err
 	}
+	nodes, err := mayWatchNodes(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if o.WithoutNodes = !nodes; o.WithoutNodes {
+		o.Log.Warn("no right to watch nodes: lost ones cannot be reported; give it with ocadm init phase operator")
+	}
 	mgr, err := newManager(cfg, o)
 	if err != nil {
 		return err
 	}
-	if len(refused) > 0 {
-		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused))); err != nil {
+	if len(refused) > 0 || o.WithoutNodes {
+		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused, o.WithoutNodes))); err != nil {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
 	}
@@ -130,6 +140,9 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 			b.Transform = stripManagedFields
 		}
 		byObject[k] = b
+	}
+	if !o.WithoutNodes {
+		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
 	}
 	grace, release := cmp.Or(o.Grace, gracePeriod), true
 	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
@@ -186,6 +199,24 @@ func stripPod(in any) (any, error) {
 	p.ManagedFields = nil
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
 	return p, nil
+}
+
+// stripNode keeps of a node its labels and whether it is Ready.
+func stripNode(in any) (any, error) {
+	n, ok := in.(*corev1.Node)
+	if !ok {
+		return in, nil
+	}
+	var ready []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Message: c.Message}}
+		}
+	}
+	return &corev1.Node{
+		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+	}, nil
 }
 
 func (o Options) connections() effects.Options {

@@ -64,6 +64,7 @@ func (p *pass) paused(ctx context.Context) (ctrl.Result, error) {
 	if len(s.Components) > 0 {
 		s.Conditions = status.Conditions(s.Conditions, s.Components, p.cr.Generation, p.now)
 	}
+	s.Conditions = status.Nodes(s.Conditions, p.live.nodes, p.live.pods, p.cr.Generation, p.now)
 	s.Conditions = status.Paused(s.Conditions, p.cr.Generation, p.now)
 	s.ObservedGeneration = p.cr.Generation
 	var next ctrl.Result

@@ -81,6 +81,8 @@ type memory struct {
 	supplied *corev1.Secret
 	// written is the answer to our last write of the cloud, until the cache has caught up.
 	written atomic.Pointer[v1alpha1.OnecloudCluster]
+	// lost are the nodes of the cloud that were not Ready in the last pass, and why; nil before the first one.
+	lost map[string]string
 	// released is the cloud whose deletion has been completed.
 	released types.UID
 	// adminPassword of the database where it lies in a Secret of somebody else, and which Secret it was read from.

@@ -47,6 +47,7 @@ func (p *pass) report(ctx context.Context) error {
 	s.Components = components
 	s.ObservedGeneration = p.cr.Generation
 	s.Conditions = status.Conditions(s.Conditions, s.Components, p.cr.Generation, p.now)
+	s.Conditions = status.Nodes(s.Conditions, p.live.nodes, p.live.pods, p.cr.Generation, p.now)
 	p.ignored()
 	s.Fixed = admission.Fixed(&p.cr.Spec)
 	s.Version = status.Version(s.Version, p.cluster.Version, s.Components)
@@ -64,7 +65,32 @@ func (p *pass) publish(ctx context.Context, before *v1alpha1.OnecloudCluster) er
 		return err
 	}
 	p.tell(before)
+	p.tellNodes(before)
 	return nil
+}
+
+// tellNodes makes an event of each node of the cloud that was lost, came back, or was deleted since the last pass. What an earlier operator
+// has told is not told again.
+func (p *pass) tellNodes(before *v1alpha1.OnecloudCluster) {
+	if p.live.nodes == nil {
+		return
+	}
+	lost := status.Lost(p.live.nodes, p.live.pods)
+	was, first := p.m.lost, p.m.lost == nil
+	p.m.lost = lost
+	if first && meta.IsStatusConditionFalse(before.Status.Conditions, v1alpha1.ConditionNodesReady) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		if _, known := was[name]; !known {
+			p.event(subject("node/"+name), corev1.EventTypeWarning, status.ReasonNodesNotReady, "node %s is not Ready", status.NotReady(name, lost[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, still := lost[name]; !still {
+			p.event(subject("node/"+name), corev1.EventTypeNormal, status.ReasonNodesReady, "node %s is Ready again, or gone", name)
+		}
+	}
 }
 
 // measure shows in the metrics what this pass did and left undone.
@@ -133,12 +159,16 @@ func (p *pass) tell(before *v1alpha1.OnecloudCluster) {
 			if was != now.State {
 				p.event(subject(now.Name), corev1.EventTypeNormal, string(now.State), "%s is Available", now.Name)
 			}
+		case v1alpha1.Idle:
+			if was != now.State {
+				p.event(subject(now.Name), corev1.EventTypeNormal, string(now.State), "%s is Idle: %s", now.Name, now.Message)
+			}
 		case v1alpha1.Disabled:
 			if was != now.State && old != nil {
 				p.event(subject(now.Name), corev1.EventTypeNormal, string(now.State), "%s is Disabled: %s", now.Name, now.Message)
 			}
 		default:
-			if was == v1alpha1.Available || was == v1alpha1.Degraded || was == v1alpha1.Disabled {
+			if was.Settled() || was == v1alpha1.Degraded {
 				p.event(subject(now.Name), corev1.EventTypeNormal, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message)
 			}
 		}

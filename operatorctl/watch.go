@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // concurrent clouds; each pass is itself parallel inside.
@@ -50,6 +51,9 @@ func setup(mgr ctrl.Manager, o Options) error {
 		b = b.Watches(k, r.toCloud())
 	}
 	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
+	if !o.WithoutNodes {
+		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.everyCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeTellsMore}))
+	}
 	b = b.WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}))
 	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack)), mgr.Add(manager.RunnableFunc(r.keys.fill))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
@@ -89,6 +93,31 @@ func (r *Reconciler) toCloud() handler.EventHandler {
 			add(e.Object, q)
 		},
 	}
+}
+
+// everyCloud is asked for by a node: any cloud may run there.
+func (r *Reconciler) everyCloud(ctx context.Context, _ client.Object) []reconcile.Request {
+	var all v1alpha1.OnecloudClusterList
+	if err := r.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		r.log.Warn("listing the clouds", "error", err)
+		return nil
+	}
+	out := make([]reconcile.Request, 0, len(all.Items))
+	for i := range all.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+	}
+	return out
+}
+
+// nodeTellsMore drops the heartbeats of nodes.
+func nodeTellsMore(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Node)
+	now, ok2 := e.ObjectNew.(*corev1.Node)
+	if !ok1 || !ok2 {
+		return true
+	}
+	was, is := status.NodeOf(old), status.NodeOf(now)
+	return was.Ready != is.Ready || !maps.Equal(was.Labels, is.Labels)
 }
 
 // podTellsMore drops the many pod updates that change nothing we report.

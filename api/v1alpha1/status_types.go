@@ -24,6 +24,8 @@ const (
 	ConditionReady       = "Ready"
 	ConditionProgressing = "Progressing"
 	ConditionDegraded    = "Degraded"
+	// ConditionNodesReady tells whether the nodes that the cloud runs on are Ready. It is there only where the operator may read nodes.
+	ConditionNodesReady = "NodesReady"
 	// ConditionIgnored is there only where fields of the spec have no effect.
 	ConditionIgnored = "FieldsIgnored"
 )
@@ -43,9 +45,14 @@ const (
 	Progressing State = "Progressing"
 	// Available components run what was asked for.
 	Available State = "Available"
+	// Idle components have nothing to do: no node has the role they run on.
+	Idle State = "Idle"
 	// Degraded components do not get there without a change from outside.
 	Degraded State = "Degraded"
 )
+
+// Settled tells whether nothing more is to come: the component runs what was asked for, is not to run, or has no node to run on.
+func (s State) Settled() bool { return s == Available || s == Disabled || s == Idle }
 
 // ReasonInvalidOption is the reason of a component that keeps what it has until somebody corrects an option in its ConfigMap.
 const ReasonInvalidOption = "InvalidOption"

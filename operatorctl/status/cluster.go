@@ -26,10 +26,13 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 			total++
 		}
 	}
-	available := len(by[v1alpha1.Available])
+	available, idle := len(by[v1alpha1.Available]), len(by[v1alpha1.Idle])
 	under := slices.Concat(by[v1alpha1.Provisioning], by[v1alpha1.Progressing], by[v1alpha1.Waiting])
 	slices.Sort(under)
 	count := fmt.Sprintf("%d of %d components are Available", available, total)
+	if idle > 0 {
+		count += fmt.Sprintf(", %d Idle", idle)
+	}
 
 	out := slices.Clone(previous)
 	set := func(kind string, yes bool, reason, message string) {
@@ -44,7 +47,7 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	}
 	degraded := by[v1alpha1.Degraded]
 	switch {
-	case total > 0 && available == total:
+	case total > 0 && available+idle == total:
 		set(v1alpha1.ConditionReady, true, "AllAvailable", count)
 	case len(degraded) > 0:
 		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
@@ -119,7 +122,7 @@ func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleti
 // Version is the release that every component of the cloud runs; it stays at the previous one until the last has moved.
 func Version(previous, wanted string, components []v1alpha1.ComponentStatus) string {
 	for _, c := range components {
-		if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+		if !c.State.Settled() {
 			return previous
 		}
 	}
@@ -134,7 +137,7 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 	out := &v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadUpgrade, ImageStatus: &v1alpha1.ImageStatus{
 		Image: s.Image, Tag: Tag(s.Image), ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
 	}}
-	if s.State == v1alpha1.Available {
+	if s.State.Settled() {
 		out.Phase = v1alpha1.WorkloadNormal
 	}
 	name := strings.TrimSuffix(strings.TrimSuffix(s.Image, out.ImageStatus.Tag), ":")

@@ -29,6 +29,8 @@ const (
 	ReasonStalled        = "RolloutStalled"
 	ReasonPods           = "PodsNotRunning"
 	ReasonNoNodes        = "NoMatchingNodes"
+	ReasonNodesReady     = "NodesReady"
+	ReasonNodesNotReady  = "NodesNotReady"
 	ReasonAvailable      = "Available"
 	ReasonPaused         = "Paused"
 	ReasonAsScheduled    = "Scheduled"
@@ -93,7 +95,7 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 	}
 	s.Version = Tag(s.Image)
 	// Until the new version serves, the old one is what it runs.
-	if p := o.Previous; p != nil && s.State != v1alpha1.Available && s.State != v1alpha1.Disabled && p.Version != "" && o.Workload != nil {
+	if p := o.Previous; p != nil && !s.State.Settled() && p.Version != "" && o.Workload != nil {
 		s.Version = p.Version
 	}
 	if o.Workload == nil && o.Resolved.Workload.Kind != component.NoWorkload {
@@ -148,7 +150,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 		if o.Workload == nil {
 			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(kind(r)) + " is being made"
 		}
-		if well, reason, message = o.Workload.judge(); well != v1alpha1.Available {
+		if well, reason, message = o.Workload.judge(); !well.Settled() {
 			return well, reason, message
 		}
 	}

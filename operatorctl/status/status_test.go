@@ -66,12 +66,15 @@ func waiting(reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: "glance", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 }
 
+// onHosts is a template of pods for compute nodes.
+var onHosts = corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeSelector: map[string]string{"onecloud.yunion.io/host": "enable"}}}
+
 func TestComponent(t *testing.T) {
 	crash := waiting("CrashLoopBackOff", "back-off 10s restarting failed container")
 	crash.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1}
 	stalled := gaveUp(deployment(1, 1, 1, 1, 1, 0))
 	daemons := func(wanted, updated, available int32) *appsv1.DaemonSet {
-		return &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: wanted, UpdatedNumberScheduled: updated, NumberAvailable: available}}
+		return &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: onHosts}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: wanted, UpdatedNumberScheduled: updated, NumberAvailable: available}}
 	}
 	cron := service()
 	cron.Workload.Kind, cron.Schedule = component.CronJob, "0 2 * * *"
@@ -120,7 +123,7 @@ func TestComponent(t *testing.T) {
 		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
 			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is being done"},
 		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
-		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Available, status.ReasonNoNodes, "no node has the label it runs on"},
+		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Idle, status.ReasonNoNodes, "no node has label onecloud.yunion.io/host=enable"},
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"last run failed", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(25)}}, nil,
 			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z failed; the last success was at 2026-01-02T01:00:00Z"},
@@ -201,6 +204,7 @@ func TestConditions(t *testing.T) {
 		ready, progressing, degraded string
 	}{
 		{"all there", states(v1alpha1.Available, v1alpha1.Disabled), yes, no, no},
+		{"one has no node", states(v1alpha1.Available, v1alpha1.Idle), yes, no, no},
 		{"on the way", states(v1alpha1.Available, v1alpha1.Waiting), no, yes, no},
 		{"one is broken", states(v1alpha1.Available, v1alpha1.Degraded), no, no, yes},
 		{"both", states(v1alpha1.Progressing, v1alpha1.Degraded), no, yes, yes},
@@ -260,6 +264,7 @@ func TestPhaseAndVersion(t *testing.T) {
 		{"a stumble while it is made", states(v1alpha1.Waiting, v1alpha1.Degraded), "", "v1", v1alpha1.PhaseCreating, ""},
 		{"stuck", states(v1alpha1.Available, v1alpha1.Degraded), "", "v1", v1alpha1.PhaseFailed, ""},
 		{"done", states(v1alpha1.Available), "", "v1", v1alpha1.PhaseRunning, "v1"},
+		{"done, one has no node", states(v1alpha1.Available, v1alpha1.Idle), "", "v1", v1alpha1.PhaseRunning, "v1"},
 		{"upgrade", states(v1alpha1.Progressing), "v1", "v2", v1alpha1.PhaseUpgrading, "v1"},
 		{"upgraded", states(v1alpha1.Available), "v1", "v2", v1alpha1.PhaseRunning, "v2"},
 		{"a pod restarts", states(v1alpha1.Progressing), "v1", "v1", v1alpha1.PhaseRunning, "v1"},
@@ -287,35 +292,6 @@ func TestLegacy(t *testing.T) {
 		got := status.Legacy(r, v1alpha1.ComponentStatus{State: v1alpha1.Available, Image: image})
 		if d := cmp.Diff(&v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadNormal, ImageStatus: &want}, got); d != "" {
 			t.Error(d)
-		}
-	}
-}
-
-// A role that no node has is no trouble for a Deployment; everything else that keeps its pods from a node is.
-func TestNoNodeOfTheRole(t *testing.T) {
-	const none = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2 nodes are available."
-	for _, c := range []struct {
-		role, message string
-		state         v1alpha1.State
-	}{
-		{"baremetal", none, v1alpha1.Available},
-		{"controller", none, v1alpha1.Degraded},
-		{"baremetal", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.", v1alpha1.Degraded},
-		{"baremetal", "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint", v1alpha1.Degraded},
-	} {
-		d := deployment(1, 1, 1, 1, 1, 0)
-		d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.NodeRolePrefix + c.role, Operator: corev1.NodeSelectorOpIn, Values: []string{"enable"}}},
-			}}},
-		}}
-		pending := pod(corev1.ContainerStatus{})
-		pending.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: c.message,
-		}}
-		got := status.Component(status.Observed{Resolved: service(), Workload: status.WorkloadOf(d, status.Seen{Pods: []corev1.Pod{pending}}), Now: t0})
-		if got.State != c.state {
-			t.Errorf("%s, %s: got %s, want %s", c.role, c.message, got.State, c.state)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package status
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,15 +33,21 @@ type Workload struct {
 	Loops []string
 	// Due is when the first of the containers that run in between has run long enough; zero if none does.
 	Due time.Time
-	// Nodeless tells that its pods wait for a node with the label of their role, and there is none.
-	Nodeless bool
+	// Nobody tells that no node has the labels its pods ask for, Label says which.
+	Nobody bool
+	Label  string
+	// Lost are nodes it is to run on that are not Ready. Excused is how many of its pods nobody expects meanwhile.
+	Lost    []string
+	Excused int32
 }
 
 // Seen is what a workload is judged by, beside itself.
 type Seen struct {
 	// Pods of the cloud, those of other workloads included.
 	Pods []corev1.Pod
-	Now  time.Time
+	// Nodes of the Kubernetes cluster, nil while they are not known.
+	Nodes []Node
+	Now   time.Time
 }
 
 // WorkloadOf reads a live object and its pods; nil for nil, and for an object of another kind.
@@ -72,8 +77,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	default:
 		return nil
 	}
+	w.place(o, placeOf(o, seen.Nodes))
 	for _, p := range seen.Pods {
-		if !owned(p, o) {
+		if !owned(p, o) || slices.Contains(w.Lost, p.Spec.NodeName) {
 			continue
 		}
 		if trouble := Trouble(p, seen.Now); trouble != "" {
@@ -85,9 +91,23 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 			w.Due = due
 		}
 	}
-	w.Nodeless = onRole(o) && len(w.Pods) > 0 && !slices.ContainsFunc(w.Pods, func(t string) bool { return !noNodeMatches(t) })
 	w.Pods, w.Loops = each(w.Pods), each(w.Loops)
 	return w
+}
+
+// place notes where it may run.
+func (w *Workload) place(o client.Object, p *place) {
+	d, everywhere := o.(*appsv1.DaemonSet)
+	switch {
+	case p != nil:
+		w.Nobody, w.Label, w.Lost = p.nobody, p.label, p.lost
+	case everywhere && w.ObservedGeneration >= w.Generation:
+		w.Nobody, w.Label = w.Wanted == 0, labelsWanted(d.Spec.Template.Spec)
+	}
+	if everywhere && p != nil {
+		// Kubernetes counts pods on a node that is not Ready unless their tolerations say otherwise: then it expects fewer already.
+		w.Excused = max(0, min(int32(len(p.lost)), w.Wanted-int32(p.ready))) //nolint:gosec // nodes are counted, a cluster has thousands at most
+	}
 }
 
 // stalled is what the controller of a Deployment says against it. That pods are refused, by a quota for instance, is why it then takes
@@ -139,28 +159,6 @@ func owned(p corev1.Pod, o client.Object) bool {
 	return true
 }
 
-// onRole tells whether a Deployment runs only on nodes of a role that a cloud need not have.
-func onRole(o client.Object) bool {
-	d, ok := o.(*appsv1.Deployment)
-	if !ok || d.Spec.Template.Spec.Affinity == nil || d.Spec.Template.Spec.Affinity.NodeAffinity == nil {
-		return false
-	}
-	required := d.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if required == nil || len(required.NodeSelectorTerms) != 1 || len(required.NodeSelectorTerms[0].MatchExpressions) != 1 {
-		return false
-	}
-	role, ours := strings.CutPrefix(required.NodeSelectorTerms[0].MatchExpressions[0].Key, v1alpha1.NodeRolePrefix)
-	return ours && role != "controller"
-}
-
-// unmatched is how the scheduler says how many of how many nodes lack what a pod asks of their labels.
-var unmatched = regexp.MustCompile(`^Unschedulable: 0/(\d+) nodes are available: (\d+) node\(s\) didn't match Pod's node affinity/selector`)
-
-func noNodeMatches(trouble string) bool {
-	m := unmatched.FindStringSubmatch(trouble)
-	return m != nil && m[1] == m[2]
-}
-
 // judge a workload on its own.
 func (w *Workload) judge() (v1alpha1.State, string, string) {
 	count := fmt.Sprintf("%d of %d pods ready", max(0, w.Ready), w.Wanted)
@@ -171,14 +169,20 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 		return v1alpha1.Degraded, ReasonLastRunFailed, w.Stalled
 	case w.Kind == "CronJob":
 		return v1alpha1.Available, ReasonAsScheduled, ""
+	case w.Nobody && w.Ready <= 0:
+		return v1alpha1.Idle, ReasonNoNodes, "no node has " + w.Label
 	case w.ObservedGeneration < w.Generation:
 		return v1alpha1.Progressing, ReasonRollout, "the cluster has not looked at the change yet"
 	case w.complete() && len(w.Loops) > 0:
 		return v1alpha1.Degraded, ReasonPods, strings.Join(w.Loops, "; ")
+	case w.complete() && len(w.Lost) > 0:
+		return v1alpha1.Available, ReasonAvailable, "not on " + strings.Join(w.Lost, ", ") + ": not Ready"
 	case w.complete():
 		return v1alpha1.Available, ReasonAvailable, ""
-	case w.Wanted == 0 && w.Kind == "DaemonSet", w.Nodeless && w.Ready <= 0:
-		return v1alpha1.Available, ReasonNoNodes, "no node has the label it runs on"
+	case w.Kind == "DaemonSet" && w.Wanted <= w.Excused && len(w.Lost) > 0:
+		return v1alpha1.Degraded, ReasonNodesNotReady, "no node with " + w.Label + " is Ready: " + strings.Join(w.Lost, ", ")
+	case w.Kind == "DaemonSet" && w.Wanted == 0:
+		return v1alpha1.Progressing, ReasonRollout, "a node has " + w.Label + ", and no pod is placed there yet"
 	case w.Wanted == 0:
 		return v1alpha1.Degraded, ReasonStalled, "it is scaled to zero"
 	case len(w.Pods) > 0:
@@ -193,7 +197,8 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 
 // complete tells whether all pods run what was asked for and have been ready for long enough.
 func (w *Workload) complete() bool {
-	return w.Updated >= w.Wanted && w.Ready >= w.Wanted && w.Wanted > 0
+	wanted := w.Wanted - w.Excused
+	return w.Updated >= wanted && w.Ready >= wanted && wanted > 0
 }
 
 // Serving tells whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
@@ -206,7 +211,7 @@ func (w *Workload) Serving() bool {
 		return true
 	}
 	state, _, _ := w.judge()
-	return state == v1alpha1.Available
+	return state == v1alpha1.Available || state == v1alpha1.Idle
 }
 
 func deref(p *int32, otherwise int32) int32 {

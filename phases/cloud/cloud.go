@@ -264,7 +264,7 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 		}
 		for _, c := range s.Components {
 			text := string(c.State)
-			if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+			if !c.State.Settled() {
 				if why := cluster.Why(c); why != "" {
 					text += ": " + why
 				}
@@ -277,6 +277,8 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 			case v1alpha1.Disabled:
 			case v1alpha1.Available:
 				r.Info("%s is available", c.Name)
+			case v1alpha1.Idle:
+				r.Info("%s is idle: %s", c.Name, cluster.Why(c))
 			default:
 				r.Waiting(c.Name, text)
 			}

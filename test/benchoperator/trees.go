@@ -131,7 +131,7 @@ func ready(cr *v1alpha1.OnecloudCluster) bool {
 func missing(cr *v1alpha1.OnecloudCluster) string {
 	var out []string
 	for _, c := range cr.Status.Components {
-		if c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+		if !c.State.Settled() {
 			out = append(out, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
 		}
 	}

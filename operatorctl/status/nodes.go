@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Node is what matters of a machine of the cluster.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	Ready  bool
+	// Why it is not Ready, as its condition says.
+	Why string
+}
+
+// NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
+func NodeOf(o *corev1.Node) Node {
+	n := Node{Name: o.Name, Labels: o.Labels, Why: "its kubelet has not reported yet"}
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			n.Ready, n.Why = c.Status == corev1.ConditionTrue, strings.TrimSuffix(c.Message, ".")
+		}
+	}
+	return n
+}
+
+// place is where a workload may run.
+type place struct {
+	// nobody tells that no node has the labels it asks for; label is what they are, in words.
+	nobody bool
+	label  string
+	// lost are the nodes that have them and are not Ready, ready counts the others.
+	lost  []string
+	ready int
+}
+
+// placeOf a workload among the nodes, where that is decided by the role of a node: nil for any other, and while the nodes are not known.
+func placeOf(o client.Object, nodes []Node) *place {
+	spec, everywhere := podSpec(o)
+	if nodes == nil || spec == nil || !everywhere && !onRole(*spec) {
+		return nil
+	}
+	p := &place{nobody: true, label: labelsWanted(*spec)}
+	required := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec})
+	for _, n := range nodes {
+		fits, err := required.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
+		if err != nil || !fits {
+			continue
+		}
+		p.nobody = false
+		if n.Ready {
+			p.ready++
+		} else {
+			p.lost = append(p.lost, n.Name)
+		}
+	}
+	slices.Sort(p.lost)
+	return p
+}
+
+// podSpec of the pods of a workload, and whether it has one on every node that fits.
+func podSpec(o client.Object) (spec *corev1.PodSpec, everywhere bool) {
+	switch t := o.(type) {
+	case *appsv1.Deployment:
+		return &t.Spec.Template.Spec, false
+	case *appsv1.DaemonSet:
+		return &t.Spec.Template.Spec, true
+	}
+	return nil, false
+}
+
+// onRole tells whether pods run only on nodes of a role that a cloud need not have.
+func onRole(s corev1.PodSpec) bool {
+	optional := false
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.NodeSelector)), affinityKeys(s)) {
+		role, ours := strings.CutPrefix(key, v1alpha1.NodeRolePrefix)
+		if ours && role == "controller" {
+			return false
+		}
+		optional = optional || ours
+	}
+	return optional
+}
+
+func affinityTerms(s corev1.PodSpec) []corev1.NodeSelectorTerm {
+	if s.Affinity == nil || s.Affinity.NodeAffinity == nil || s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+func affinityKeys(s corev1.PodSpec) (keys []string) {
+	for _, term := range affinityTerms(s) {
+		for _, e := range term.MatchExpressions {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys
+}
+
+// labelsWanted says which labels pods ask of their node: "label a=b", "label a=b or c=d", "labels a=b and c=d".
+func labelsWanted(s corev1.PodSpec) string {
+	var all, alternatives []string
+	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		all = append(all, key+"="+s.NodeSelector[key])
+	}
+	for _, term := range affinityTerms(s) {
+		var each []string
+		for _, e := range term.MatchExpressions {
+			if e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
+				each = append(each, e.Key+"="+e.Values[0])
+				continue
+			}
+			each = append(each, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ","))))
+		}
+		alternatives = append(alternatives, strings.Join(each, " and "))
+	}
+	if len(alternatives) > 0 {
+		all = append(all, strings.Join(alternatives, " or "))
+	}
+	if len(all) > 1 {
+		return "labels " + strings.Join(all, " and ")
+	}
+	return "label " + strings.Join(all, "")
+}
+
+// nodesNamed is how many nodes a message names.
+const nodesNamed = 10
+
+// Lost are the nodes of a cloud that are not Ready, with the reason: those with a role in it, and those that run one of its pods.
+func Lost(nodes []Node, pods []corev1.Pod) map[string]string {
+	lost := map[string]string{}
+	for _, n := range ofCloud(nodes, pods) {
+		if !n.Ready {
+			lost[n.Name] = n.Why
+		}
+	}
+	return lost
+}
+
+func ofCloud(nodes []Node, pods []corev1.Pod) []Node {
+	used := map[string]bool{}
+	for i := range pods {
+		used[pods[i].Spec.NodeName] = true
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return !used[n.Name] && !hasRole(n) })
+}
+
+func hasRole(n Node) bool {
+	for key, value := range n.Labels {
+		if value == v1alpha1.Enable && strings.HasPrefix(key, v1alpha1.NodeRolePrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Nodes are the conditions of a cloud with what is known of its nodes. Nodes that may not be read are nil; then there is no such condition.
+func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generation int64, now time.Time) []metav1.Condition {
+	if nodes == nil {
+		out := slices.Clone(previous)
+		meta.RemoveStatusCondition(&out, v1alpha1.ConditionNodesReady)
+		return out
+	}
+	lost := Lost(nodes, pods)
+	if len(lost) == 0 {
+		return one(previous, v1alpha1.ConditionNodesReady, metav1.ConditionTrue, ReasonNodesReady, "", generation, now)
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		if len(parts) == nodesNamed {
+			parts = append(parts, fmt.Sprintf("and %d more", len(lost)-nodesNamed))
+			break
+		}
+		parts = append(parts, NotReady(name, lost[name]))
+	}
+	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(ofCloud(nodes, pods)), strings.Join(parts, "; "))
+	return one(previous, v1alpha1.ConditionNodesReady, metav1.ConditionFalse, ReasonNodesNotReady, message, generation, now)
+}
+
+// NotReady names a node and why it is not Ready, if that is known.
+func NotReady(name, why string) string {
+	if why == "" {
+		return name
+	}
+	return name + " (" + why + ")"
+}
