@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // invalidSpec is a spec that cannot be carried out until somebody edits it.
@@ -157,8 +159,20 @@ func (p *pass) showDefaults(ctx context.Context) (written func() error) {
 func (p *pass) inputs(c *part, options map[string]map[string]string) component.Inputs {
 	return component.Inputs{
 		Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
-		CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash,
+		CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash, Absent: p.absent(c),
 	}
+}
+
+// absent are the pods of a component that keep its rollout from going on, although they are no part of it.
+func (p *pass) absent(c *part) int32 {
+	if c.Workload.Kind != component.DaemonSet {
+		return 0
+	}
+	o := p.live.objects[engine.Key{GVK: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), Namespace: p.cr.Namespace, Name: p.cluster.Object(c.Name)}]
+	if o == nil {
+		return 0
+	}
+	return status.Absent(o, p.seen())
 }
 
 // render makes the objects of every enabled component, unless they were made of the same before. One that cannot be rendered is its own

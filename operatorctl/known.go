@@ -144,6 +144,9 @@ func (p *pass) renderedFrom() string {
 		if s := p.composedSecret(c); s != nil {
 			fmt.Fprint(h, " ", s.UID, s.ResourceVersion)
 		}
+		if n := p.absent(c); n > 0 {
+			fmt.Fprint(h, " absent ", n)
+		}
 		// What the plan looks up in the record: whether it was registered, whether its options were stored.
 		fmt.Fprintln(h, " ", p.cr.Status.Effects["endpoints/"+c.Name] != "", p.cr.Status.Effects["options/"+c.Name] != "")
 	}

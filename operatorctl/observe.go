@@ -83,8 +83,8 @@ func (p *pass) observed(c *part) status.Observed {
 		o.Kept = append(o.Kept, status.Kept{Reason: k.Reason, Message: k.Message})
 	}
 	for _, out := range c.outcomes {
-		if out.State == effects.Done || out.State == effects.Pending && p.cr.Status.Effects[out.Effect.Key] == out.Effect.Hash {
-			continue // done; that its audit waits for an answer is nothing against the component
+		if out.State == effects.Done {
+			continue
 		}
 		e := status.Effect{Key: out.Effect.Key, Before: out.Effect.Stage == effects.Before}
 		if out.Err != nil && out.State == effects.Failed {

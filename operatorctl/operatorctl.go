@@ -210,7 +210,7 @@ func stripNode(in any) (any, error) {
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Message: c.Message}}
+			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Message: c.Message, LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
 	return &corev1.Node{

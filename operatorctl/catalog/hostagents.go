@@ -35,7 +35,7 @@ func hostAgent(program string) component.Workload {
 	return component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host", Privileged: true, HostNetwork: true, HostNamespaces: true, EtcdTLS: true,
 		ContainerName: program, Command: []string{"/opt/yunion/bin/" + program, "--common-config-file", hostConf},
-		PriorityClass: "system-node-critical", MaxUnavailable: 3,
+		PriorityClass: "system-node-critical",
 		Mounts: hostMounts(),
 	}
 }
@@ -90,7 +90,7 @@ func hostImage() component.Component {
 func hostDeployer() component.Component {
 	w := hostAgent("host-deployer")
 	w.Command, w.EtcdTLS, w.NoCerts = append(w.Command, "--config", nodeHostConf), false, true
-	w.NodeRole, w.MaxUnavailable, w.Sidecars = "host,controller", 999, []component.Sidecar{fileOnNode("host-deployer", "host.conf")}
+	w.NodeRole, w.Sidecars = "host,controller", []component.Sidecar{fileOnNode("host-deployer", "host.conf")}
 	w.Mounts = pick(w.Mounts, "etc-yunion", "cloud", "usr", "dev", "sys", "var-run-onecloud", "var-run-vmware")
 	return component.Component{
 		Name: "host-deployer", SpecKey: "hostdeployer", Summary: "writes files into disks of servers",

@@ -71,7 +71,7 @@ func openvswitch(container, program string) component.Workload {
 	return component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host,lbagent", Privileged: true, HostNetwork: true, HostNamespaces: true, NoCerts: true,
 		ContainerName: container, Command: []string{"/start.sh", program},
-		PriorityClass: "system-node-critical", MaxUnavailable: 3,
+		PriorityClass: "system-node-critical",
 		Mounts: []component.Mount{
 			dir("var-run-openvswitch", "/var/run/openvswitch"), dir("var-log-openvswitch", "/var/log/openvswitch"),
 			dir("etc-openvswitch", "/etc/openvswitch"), dir("lib-modules", "/lib/modules"),

@@ -146,7 +146,7 @@ type Workload struct {
 	ReplicasKey string
 	// Recreate instead of RollingUpdate.
 	Recreate bool
-	// MaxUnavailable of a DaemonSet.
+	// MaxUnavailable is on how many nodes at a time a DaemonSet replaces its pods, 0 = one.
 	MaxUnavailable int
 	PriorityClass  string
 	ServiceAccount string

@@ -85,7 +85,7 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	if in.Self.Block.UpdateStrategy == string(appsv1.OnDeleteDaemonSetStrategyType) {
 		return appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 	}
-	n := max(1, in.Self.Workload.MaxUnavailable)
+	n := max(1, in.Self.Workload.MaxUnavailable) // one node at a time, unless the component says otherwise
 	for _, m := range []*int32{in.Self.Block.MaxUnavailable, in.Self.Block.MaxUnavailableCount} {
 		if m != nil && *m > 0 {
 			n = int(*m) // the second name is the one that the earlier operator read
@@ -93,7 +93,7 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	}
 	return appsv1.DaemonSetUpdateStrategy{
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
-		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n))},
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n + int(in.Absent)))},
 	}
 }
 

@@ -24,6 +24,8 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Ready  bool
+	// Since is when it became Ready, or ceased to be.
+	Since time.Time
 	// Why it is not Ready, as its condition says.
 	Why string
 }
@@ -33,7 +35,7 @@ func NodeOf(o *corev1.Node) Node {
 	n := Node{Name: o.Name, Labels: o.Labels, Why: "its kubelet has not reported yet"}
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			n.Ready, n.Why = c.Status == corev1.ConditionTrue, strings.TrimSuffix(c.Message, ".")
+			n.Ready, n.Since, n.Why = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
 		}
 	}
 	return n

@@ -190,7 +190,10 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	case w.Stalled != "":
 		return v1alpha1.Degraded, ReasonStalled, count + "; " + w.Stalled
 	case w.Updated < w.Wanted:
-		return v1alpha1.Progressing, ReasonRollout, fmt.Sprintf("%d of %d pods moved to the new version", w.Updated, w.Wanted)
+		count = fmt.Sprintf("%d of %d pods moved to the new version", w.Updated, w.Wanted)
+	}
+	if len(w.Lost) > 0 {
+		count += "; not Ready: " + strings.Join(w.Lost, ", ")
 	}
 	return v1alpha1.Progressing, ReasonRollout, count
 }

@@ -42,7 +42,7 @@ func (r *rig) invalidOption() {
 			secret.ResourceVersion, after.ResourceVersion)
 	}
 	for _, c := range r.cloud().Status.Components {
-		if c.Name != "region" && c.State != v1alpha1.Available && c.State != v1alpha1.Disabled {
+		if c.Name != "region" && !c.State.Settled() {
 			r.t.Errorf("%s is %s: %s", c.Name, c.State, c.Message)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,7 +146,7 @@ func (j *Journey) Status(ctx context.Context) (ClusterStatus, error) {
 func (s ClusterStatus) Unavailable() []string {
 	var out []string
 	for _, c := range s.Components {
-		if c.State != "Available" && c.State != "Disabled" {
+		if !slices.Contains([]string{"Available", "Disabled", "Idle"}, c.State) { // Idle: no node of the lab has its role
 			out = append(out, fmt.Sprintf("%s (%s: %s)", c.Name, c.State, c.Message))
 		}
 	}
