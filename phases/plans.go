@@ -40,6 +40,7 @@ func Init() []host.Phase {
 			after(addons.Ingress(), apiServer, "images/addons"),
 			after(addons.Database(), apiServer, "images/addons"),
 			after(operator.Install(), apiServer, "images/cloud"),
+			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Settings(), "operator", "database"),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),
@@ -61,6 +62,7 @@ func Join() []host.Phase {
 			node.Images(imagesOfWorker(), otherImages()),
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
+		[]host.Phase{compute.LabelPhase()}, // after node-registered
 	)
 }
 

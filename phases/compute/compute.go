@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/workflow"
 )
@@ -33,6 +34,7 @@ const (
 	CodeHostName        = "OCA-1111"
 
 	CodeHostConf = "OCA-1112"
+	CodeExecutor = "OCA-1113"
 )
 
 // The names of the preflight checks, which --ignore-preflight-errors takes. A module that cannot be loaded is accepted, too, when
@@ -64,7 +66,7 @@ func Phase() host.Phase {
 			}
 			return ""
 		},
-		Phases: []host.Phase{modulesPhase(), directoriesPhase(), commandsPhase(), hostConfPhase()},
+		Phases: []host.Phase{modulesPhase(), directoriesPhase(), commandsPhase(), executorPhase(), hostConfPhase()},
 	}
 }
 
@@ -96,7 +98,7 @@ func ResetPhases() []host.Phase {
 
 // recorded are the entries of the ledger that the phases of this package made.
 func recorded(h *host.Host) []host.Entry {
-	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile}, wrapperPaths())
+	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile, executorProgram, executorUnit, executor.UnitName}, wrapperPaths())
 	return slices.DeleteFunc(h.Ledger.Created(), func(e host.Entry) bool { return !slices.Contains(names, e.Name) })
 }
 

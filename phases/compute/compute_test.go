@@ -33,20 +33,23 @@ type machine struct {
 	rec  *host.Recorder
 	root string
 	// fails are the command lines that fail.
-	fails         map[string]bool
-	said, changes []string
+	fails map[string]bool
+	// active and enabled are the units of systemd.
+	active, enabled map[string]bool
+	said, changes   []string
 }
 
 // newMachine is a Debian machine with one interface, whose kernel has every module but those that change takes away.
 func newMachine(t *testing.T, change ...func(*machine)) *machine {
 	t.Helper()
-	m := &machine{root: t.TempDir(), fails: map[string]bool{}}
+	m := &machine{root: t.TempDir(), fails: map[string]bool{}, active: map[string]bool{}, enabled: map[string]bool{}}
 	m.rec = &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
-		if line := strings.Join(append([]string{c.Path}, c.Args...), " "); m.fails[line] || c.Path == "systemctl" {
+		if line := strings.Join(append([]string{c.Path}, c.Args...), " "); m.fails[line] || c.Path == "systemctl" && !m.systemctl(c.Args) {
 			return exec.Result{ExitCode: 1}, &exec.Error{Argv: []string{line}, ExitCode: 1, Err: errors.New("exit status 1")}
 		}
 		return exec.Result{}, nil
 	}}
+	m.put(t, "/ocadm", "the program", 0o755)
 	m.put(t, "/etc/os-release", "ID=debian\n", 0o644)
 	m.put(t, "/proc/sys/kernel/osrelease", kernel+"\n", 0o644)
 	m.put(t, "/proc/cpuinfo", "vendor_id\t: GenuineIntel\n", 0o644)
@@ -77,7 +80,26 @@ func (m *machine) boot(t *testing.T) {
 	}
 	h.Facts.Interfaces = []host.Interface{nic("eth0", "192.0.2.10/24")}
 	h.Facts.Interface, h.Facts.Hostname = "eth0", "node2"
+	h.Self = filepath.Join(m.root, "ocadm")
 	m.Host = h
+}
+
+func (m *machine) systemctl(args []string) bool {
+	unit := args[len(args)-1]
+	switch args[0] {
+	case "is-active":
+		return m.active[unit]
+	case "is-enabled":
+		return m.enabled[unit]
+	case "start", "restart":
+		m.active[unit] = true
+	case "enable":
+		m.enabled[unit] = true
+	case "disable":
+		delete(m.active, unit)
+		delete(m.enabled, unit)
+	}
+	return true
 }
 
 func nic(name string, prefixes ...string) host.Interface {

@@ -213,7 +213,7 @@ func registeredPhase() host.Phase {
 			}
 			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 			defer cancel()
-			c, err := kubeletClient(h)
+			c, err := NodeClient(h)
 			if err != nil {
 				return false, nil // the phase runs and says why
 			}
@@ -221,7 +221,7 @@ func registeredPhase() host.Phase {
 			return err == nil, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			c, err := kubeletClient(h)
+			c, err := NodeClient(h)
 			if err != nil {
 				return err
 			}
@@ -255,7 +255,8 @@ func watchForNode(ctx context.Context, c clientset.Interface, name string) error
 	return fmt.Errorf("watching the node: it did not appear: %w", context.Cause(ctx))
 }
 
-func kubeletClient(h *host.Host) (clientset.Interface, error) {
+// NodeClient is a client with the rights of this machine's kubelet, which may read and change its own node.
+func NodeClient(h *host.Host) (clientset.Interface, error) {
 	raw, err := h.Files.ReadFile(KubeletKubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubelet's kubeconfig: %w", err)

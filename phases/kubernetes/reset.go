@@ -88,7 +88,7 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if _, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", "kubelet"}}); err != nil {
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
-	c, err := kubeletClient(h)
+	c, err := NodeClient(h)
 	if err == nil {
 		_, err = c.CoreV1().Nodes().PatchStatus(ctx, name, left(time.Now()))
 	}

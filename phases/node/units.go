@@ -161,7 +161,7 @@ func unitsDone(ctx context.Context, h *host.Host) (bool, error) {
 			return false, nil //nolint:nilerr // not enabled: there is work
 		}
 	}
-	return !containerdRuns(h) || !outdated(ctx, h) && runtimeAnswers(ctx, h) == nil, nil
+	return !containerdRuns(h) || !Outdated(ctx, h, containerdUnit) && runtimeAnswers(ctx, h) == nil, nil
 }
 
 func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
@@ -196,7 +196,7 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	restart, reload := containerdRuns(h) && outdated(ctx, h), false
+	restart, reload := containerdRuns(h) && Outdated(ctx, h, containerdUnit), false
 	for _, n := range u.names() {
 		changed, err := h.Files.Write(n, u.files[n], unitMode)
 		if err != nil {
@@ -255,9 +255,9 @@ func enable(ctx context.Context, h *host.Host, r workflow.Reporter, names []stri
 	return nil
 }
 
-// outdated tells whether containerd runs from a file that was replaced since.
-func outdated(ctx context.Context, h *host.Host) bool {
-	res, err := systemctl(ctx, h, "show", containerdUnit, "--property=MainPID", "--value")
+// Outdated reports whether a unit's main process runs from a file that was replaced since.
+func Outdated(ctx context.Context, h *host.Host, unit string) bool {
+	res, err := systemctl(ctx, h, "show", unit, "--property=MainPID", "--value")
 	pid := strings.TrimSpace(res.Stdout)
 	if err != nil || pid == "" || pid == "0" {
 		return false

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+const (
+	// executorProgram is a copy of ocadm: the service must not depend on a file that a user moves or replaces.
+	executorProgram = "/usr/local/libexec/ocadm"
+	executorUnit    = "/etc/systemd/system/" + executor.UnitName
+	// startTimeout is how long the service may take to answer after its start.
+	startTimeout  = 30 * time.Second
+	startInterval = 100 * time.Millisecond
+)
+
+// executorPhase runs the executor as a service of the node, because a virtual machine must outlive the pods that start it.
+func executorPhase() host.Phase {
+	return host.Phase{
+		Name: "executor", Short: "Run the executor as a service of the node",
+		Long: "Copies ocadm to " + executorProgram + " and runs it as " + executor.UnitName + ". Agents start virtual machines through it.\n" +
+			"Its restart, for instance after an upgrade, ends none of them. An executor that is on the machine already is used and left alone.",
+		Timeout: 2 * time.Minute,
+		Check:   executorDone,
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			if done, err := executorDone(ctx, h); done || err != nil || foreignExecutor(h) {
+				return nil, err
+			}
+			return []string{"copy ocadm to " + executorProgram, "write " + executorUnit, "enable and start " + executor.UnitName}, nil
+		},
+		Run:    runExecutor,
+		Verify: executorAnswers,
+		Undo:   undoExecutor,
+	}
+}
+
+// foreignExecutor reports whether the machine has the service from elsewhere, such as a vendor's package.
+func foreignExecutor(h *host.Host) bool {
+	if h.Ledger.Has(host.KindFile, executorUnit) {
+		return false
+	}
+	return slices.ContainsFunc([]string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"}, func(dir string) bool {
+		return h.Files.Exists(dir + executor.UnitName)
+	})
+}
+
+func systemctl(ctx context.Context, h *host.Host, args ...string) error {
+	_, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: args})
+	return err
+}
+
+func executorDone(ctx context.Context, h *host.Host) (bool, error) {
+	if systemctl(ctx, h, "is-active", "--quiet", executor.UnitName) != nil {
+		return false, nil
+	}
+	if foreignExecutor(h) {
+		return true, nil
+	}
+	unit, err := executorUnitText()
+	if err != nil {
+		return false, err
+	}
+	have, err := h.Files.ReadFile(executorUnit)
+	return err == nil && string(have) == string(unit) && sameProgram(h) && !node.Outdated(ctx, h, executor.UnitName) &&
+		systemctl(ctx, h, "is-enabled", "--quiet", executor.UnitName) == nil, nil
+}
+
+func executorUnitText() ([]byte, error) { return executor.Unit{Program: executorProgram}.Render() }
+
+// sameProgram reports whether the copy is this program.
+func sameProgram(h *host.Host) bool {
+	self, err := (host.Files{}).Digest(h.Self)
+	if err != nil {
+		return false
+	}
+	have, err := h.Files.Digest(executorProgram)
+	return err == nil && have == self
+}
+
+func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if foreignExecutor(h) {
+		return finding.Finding{Code: CodeExecutor, Severity: finding.Error, What: "The executor of this machine does not run",
+			Cause: executor.UnitName + " was not installed by ocadm, so it is left as it is", Remedy: "systemctl enable --now " + executor.UnitName}
+	}
+	unit, err := executorUnitText()
+	if err != nil {
+		return err
+	}
+	restart := node.Outdated(ctx, h, executor.UnitName)
+	if !sameProgram(h) {
+		if err := copyProgram(h); err != nil {
+			return err
+		}
+		restart = true
+		r.Changed("wrote %s", executorProgram)
+	}
+	changed, err := h.Files.Write(executorUnit, unit, fileMode)
+	if err != nil {
+		return err
+	}
+	if changed {
+		restart = true
+		r.Changed("wrote %s", executorUnit)
+		if err := systemctl(ctx, h, "daemon-reload"); err != nil {
+			return err
+		}
+	}
+	if systemctl(ctx, h, "is-enabled", "--quiet", executor.UnitName) != nil {
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: executor.UnitName, Op: host.Created}); err != nil {
+			return err
+		}
+		if err := systemctl(ctx, h, "enable", executor.UnitName); err != nil {
+			return err
+		}
+		r.Changed("enabled %s", executor.UnitName)
+	}
+	verb := "start"
+	if restart {
+		verb = "restart" // KillMode=process: what it has started goes on
+	}
+	if err := systemctl(ctx, h, verb, executor.UnitName); err != nil {
+		return executorDown(err)
+	}
+	r.Changed("%sed %s", verb, executor.UnitName)
+	return nil
+}
+
+func executorDown(err error) error {
+	return finding.Errorf(CodeExecutor, "The executor does not run", "journalctl -u "+executor.UnitName+" -n 50", "%w", err)
+}
+
+// copyProgram copies this program to its place.
+func copyProgram(h *host.Host) error {
+	self, err := os.Open(h.Self)
+	if err != nil {
+		return fmt.Errorf("copying ocadm: %w", err)
+	}
+	defer self.Close()
+	if err := h.Files.WriteFrom(executorProgram, self, programMode); err != nil {
+		return fmt.Errorf("copying ocadm: %w", err)
+	}
+	return nil
+}
+
+// executorAnswers waits until the service accepts connections.
+func executorAnswers(ctx context.Context, h *host.Host) error {
+	if h.Files.Root != "" {
+		return nil // a directory that stands for a machine runs no services
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := wait.Until(ctx, "the executor", startInterval, func(ctx context.Context) (bool, string, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", executor.DefaultSocket)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return true, "", c.Close()
+	}, func(string) {})
+	if err != nil {
+		return executorDown(err)
+	}
+	return nil
+}
+
+// undoExecutor takes the service off the machine. Virtual machines that it has started run on.
+func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	unit, enabled := h.Ledger.Has(host.KindFile, executorUnit), h.Ledger.Has(host.KindUnit, executor.UnitName)
+	if (unit || enabled) && h.Files.Exists(executorUnit) {
+		if vms := virtualMachines(h); len(vms) > 0 {
+			r.Info("%d virtual machines run on this node and go on; stop or move them with the cloud's tools: processes %s", len(vms), strings.Join(vms, ", "))
+		}
+		if err := systemctl(ctx, h, "disable", "--now", executor.UnitName); err != nil {
+			return err
+		}
+		r.Changed("stopped and disabled %s", executor.UnitName)
+	}
+	if err := h.Ledger.Forget(host.KindUnit, executor.UnitName); err != nil {
+		return err
+	}
+	if err := undoFiles(h, r, executorUnit, executorProgram); err != nil {
+		return err
+	}
+	if !unit {
+		return nil
+	}
+	return systemctl(ctx, h, "daemon-reload")
+}
+
+// virtualMachines are the process IDs of emulators.
+func virtualMachines(h *host.Host) []string {
+	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, f := range found {
+		raw, _ := h.Files.ReadFile(f) // a process that has ended is none
+		program, _, _ := strings.Cut(string(raw), "\x00")
+		if strings.HasPrefix(path.Base(program), "qemu-system-") {
+			out = append(out, path.Base(path.Dir(f)))
+		}
+	}
+	return out
+}

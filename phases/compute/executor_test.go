@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/executor"
+)
+
+func (m *machine) calledWith(verb string) bool {
+	return slices.Contains(m.rec.Calls(), "systemctl "+verb+" "+executor.UnitName)
+}
+
+func TestExecutorIsInstalledAndUpgraded(t *testing.T) {
+	m := newMachine(t)
+	m.must(t, executorPhase())
+	if m.read(t, executorProgram) != "the program" || !m.active[executor.UnitName] || !m.enabled[executor.UnitName] {
+		t.Fatalf("changes %v, calls %v", m.changes, m.rec.Calls())
+	}
+	unit := m.read(t, executorUnit)
+	for _, want := range []string{"ExecStart=" + executorProgram + " executor", "KillMode=process"} {
+		if !strings.Contains(unit, want) {
+			t.Errorf("the unit lacks %q:\n%s", want, unit)
+		}
+	}
+	m.boot(t)
+	if ran, err := m.run(t, executorPhase()); err != nil || len(ran) > 0 {
+		t.Errorf("a second run does %v, %v", ran, err)
+	}
+	// A new release only restarts it: stopping or killing the unit's processes would end virtual machines.
+	m.put(t, "/ocadm", "the next program", 0o755)
+	m.boot(t)
+	m.rec.Reset()
+	m.must(t, executorPhase())
+	if m.read(t, executorProgram) != "the next program" || !m.calledWith("restart") {
+		t.Errorf("calls %v", m.rec.Calls())
+	}
+	for _, c := range m.rec.Calls() {
+		if strings.Contains(c, " stop ") || strings.Contains(c, " kill ") {
+			t.Errorf("called %s", c)
+		}
+	}
+	m.boot(t)
+	m.put(t, "/proc/4711/cmdline", "/usr/bin/qemu-system-x86_64\x00-name\x00vm", 0o444)
+	m.must(t, ResetPhases()...)
+	if m.active[executor.UnitName] || m.enabled[executor.UnitName] || m.Files.Exists(executorProgram) || m.Files.Exists(executorUnit) {
+		t.Errorf("left after reset: %v, %v", m.active, m.files(t))
+	}
+	if !strings.Contains(strings.Join(m.said, "\n"), "1 virtual machines run on this node") {
+		t.Errorf("says %q", m.said)
+	}
+}
+
+func TestExecutorOfOthersIsUsedAndLeft(t *testing.T) {
+	m := newMachine(t)
+	m.put(t, "/usr/lib/systemd/system/"+executor.UnitName, "theirs", 0o644)
+	if _, err := m.run(t, executorPhase()); code(err) != CodeExecutor {
+		t.Errorf("it does not run: %v", err)
+	}
+	m.active[executor.UnitName] = true
+	if ran, err := m.run(t, executorPhase()); err != nil || len(ran) > 0 {
+		t.Errorf("it runs: %v, %v", ran, err)
+	}
+	m.boot(t)
+	m.must(t, ResetPhases()...)
+	if !m.active[executor.UnitName] || m.read(t, "/usr/lib/systemd/system/"+executor.UnitName) != "theirs" {
+		t.Error("reset touched it")
+	}
+}
+
+func TestExecutorThatDoesNotStart(t *testing.T) {
+	m := newMachine(t)
+	m.fails["systemctl restart "+executor.UnitName] = true
+	if _, err := m.run(t, executorPhase()); code(err) != CodeExecutor {
+		t.Errorf("ends with %v", err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	m := newMachine(t)
+	want := labels(m.Host)
+	for name, tt := range map[string]struct {
+		have map[string]string
+		want map[string]any
+	}{
+		"registered without a role": {nil, map[string]any{LabelHost: "enable", LabelExecutor: "enable"}},
+		"all there":                 {map[string]string{LabelHost: "enable", LabelExecutor: "enable", "other": "x"}, map[string]any{}},
+		"switched off":              {map[string]string{LabelHost: "disable", LabelExecutor: "enable"}, map[string]any{LabelHost: "enable"}},
+	} {
+		if d := cmp.Diff(tt.want, difference(tt.have, want)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	// Without qemu-img services on the node could convert no image.
+	if err := m.Files.Remove("/usr/bin/qemu-img"); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]any{LabelExecutor: nil}, difference(map[string]string{LabelHost: "enable", LabelExecutor: "enable"}, labels(m.Host))); d != "" {
+		t.Error(d)
+	}
+}
