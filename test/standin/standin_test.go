@@ -211,6 +211,7 @@ func TestCloud(t *testing.T) {
 	t.Run("ping", func(t *testing.T) { testPing(t, c, fmt.Sprintf("https://localhost:%d", options["port"])) })
 	t.Run("region", func(t *testing.T) { testRegion(t, c, r) })
 	t.Run("others", func(t *testing.T) { testOthers(t, c, r) })
+	t.Run("nodes", func(t *testing.T) { testNodes(t, c, r) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, c) })
 
 	t.Run("restart and replica", func(t *testing.T) {
@@ -369,10 +370,6 @@ func testOthers(t *testing.T, c *standintest.Cloud, r *rest) {
 	climc := c.StartEnv(env, "climc", "endpoint-list")
 	if code := climc.Wait(); code != 0 || !strings.Contains(climc.Output(), glance) {
 		t.Errorf("climc endpoint-list: exit %d\n%s", code, climc.Output())
-	}
-	agent := c.Start("host-health", "--common-config-file", c.Config("host", c.Certificate("host"), c.Account("x", "y"), map[string]any{"port": 8885}))
-	if code := agent.Says(t, "host-health is up").Stop(); code != 0 {
-		t.Errorf("host-health: exit %d: %s", code, agent.Output())
 	}
 }
 

@@ -43,7 +43,7 @@ func core() []Profile {
 
 // regionTables are also what the programs expect that share region's database.
 func regionTables() []string {
-	return []string{"cloudregions", "zones", "wires", "schedtags", "dynamicschedtags", "servers"}
+	return []string{"cloudregions", "zones", "wires", "schedtags", "dynamicschedtags", "servers", "hosts", "networks"}
 }
 
 func gateway(name string) Profile {

@@ -39,7 +39,7 @@ func start(ctx context.Context, p profile.Profile, args []string) error {
 		return err
 	}
 	if p.Role == profile.Agent {
-		return stayUp(ctx, p, nil)
+		return startAgent(ctx, p, options)
 	}
 	serverTLS, err := loadTLS(p, options)
 	if err != nil {
@@ -77,6 +77,11 @@ func startService(ctx context.Context, p profile.Profile, options config.Values,
 	}
 	if err := checkNeeds(ctx, p, options, session); err != nil {
 		return err
+	}
+	if p.Name == "host" {
+		if err := prepareHost(ctx, options, session); err != nil {
+			return err
+		}
 	}
 	options = session.SyncOptions(ctx, options, p)
 	s := service.Service{Profile: p, Options: options, Cloud: session}

@@ -35,7 +35,7 @@ func (s Service) Routes(ctx context.Context) wire.Routes {
 	case "compute_v2":
 		return s.region(ctx)
 	case "image":
-		return s.plain(resource.Collection{Path: "/v1/images", Table: "images", Singular: "image", Owned: true, Prepare: named})
+		return s.image(ctx)
 	case "log":
 		return s.plain(resource.Collection{Path: "/actions", Table: "actions", Singular: "action"})
 	case "yunionconf":
@@ -54,6 +54,8 @@ func (s Service) Routes(ctx context.Context) wire.Routes {
 		return s.plain(resource.Collection{Path: "/proxy_agents", Table: "proxy_agents", Singular: "proxy_agent", Prepare: named})
 	case "k8s":
 		return s.kubeserver()
+	case "host":
+		return s.guests()
 	}
 	if s.Store == nil {
 		return nil
@@ -131,13 +133,13 @@ func (s Service) region(ctx context.Context) wire.Routes {
 		go s.place(ctx, r.Text("id"))
 		return r, "", nil
 	}
-	return s.plain(
+	return append(s.hosts(), s.plain(
 		resource.Collection{Path: "/cloudregions", Table: "cloudregions", Singular: "cloudregion", Prepare: named},
 		resource.Collection{Path: "/zones", Table: "zones", Singular: "zone", Prepare: prepareZone},
 		inZone, wires, servers,
 		resource.Collection{Path: "/schedtags", Table: "schedtags", Singular: "schedtag", Prepare: named},
 		resource.Collection{Path: "/dynamicschedtags", Table: "dynamicschedtags", Singular: "dynamicschedtag", Prepare: s.prepareDynamicTag},
-	)
+	)...)
 }
 
 func prepareZone(ctx context.Context, c wire.Call, r store.Record) (store.Record, string, error) {

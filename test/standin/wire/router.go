@@ -70,10 +70,12 @@ type Reply struct {
 // Handler answers a call with something to encode as JSON, or a Reply.
 type Handler func(Call) (any, error)
 
-// Route is a method and a path whose segments in braces are parameters.
+// Route is a method and a path whose segments in braces are parameters. One with a Header is for requests that have it; their body is bytes
+// that the handler reads itself.
 type Route struct {
 	Method, Path string
 	Handle       Handler
+	Header       string
 }
 
 // Routes is an http.Handler.
@@ -91,7 +93,7 @@ func (routes Routes) serve(w http.ResponseWriter, r *http.Request) int {
 	var allow []string
 	for _, route := range routes {
 		params, ok := match(route.Path, r.URL.Path)
-		if !ok {
+		if !ok || route.Header != "" && r.Header.Get(route.Header) == "" {
 			continue
 		}
 		if route.Method != r.Method {
@@ -99,8 +101,10 @@ func (routes Routes) serve(w http.ResponseWriter, r *http.Request) int {
 			continue
 		}
 		call := Call{Request: r, Params: params}
-		if err := decodeBody(r, &call); err != nil {
-			return sendError(w, err)
+		if route.Header == "" {
+			if err := decodeBody(r, &call); err != nil {
+				return sendError(w, err)
+			}
 		}
 		answer, err := route.Handle(call)
 		if err != nil {

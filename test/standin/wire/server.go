@@ -73,8 +73,8 @@ func Defaults(version string, open bool, agents []string) Routes {
 	}
 	text := func(s string) Handler { return guard(func(Call) (any, error) { return s, nil }) }
 	return Routes{
-		{http.MethodGet, "/ping", text("pong")},
-		{http.MethodGet, "/version", text(version)},
-		{http.MethodGet, "/stats", guard(func(Call) (any, error) { return map[string]any{"hits": 0}, nil })},
+		{Method: http.MethodGet, Path: "/ping", Handle: text("pong")},
+		{Method: http.MethodGet, Path: "/version", Handle: text(version)},
+		{Method: http.MethodGet, Path: "/stats", Handle: guard(func(Call) (any, error) { return map[string]any{"hits": 0}, nil })},
 	}
 }
