@@ -32,6 +32,8 @@ func TestOperator(t *testing.T) {
 		{"kubectl and older tools read the status", (*rig).read},
 		{"the identity service knows all", (*rig).catalogue},
 		{"the services have what they are to begin with", (*rig).setups},
+		{"region lists the control plane with its own token", (*rig).masters},
+		{"an image lies in the claim", (*rig).images},
 		{"kubeserver is asked for what the spec wants of it", (*rig).asked},
 		{"an unchanged cloud costs nothing", (*rig).resync},
 		{"a restarted operator changes nothing", (*rig).restart},

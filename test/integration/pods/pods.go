@@ -217,6 +217,9 @@ func (k *Kubelet) Starts(name string) int {
 	return w.starts
 }
 
+// Claim is the directory that is the volume of a claim.
+func (k *Kubelet) Claim(name string) string { return filepath.Join(k.dir, "claims", name) }
+
 func (k *Kubelet) logFile(name string) string { return filepath.Join(k.dir, name+".log") }
 
 func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment) {

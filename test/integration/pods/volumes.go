@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,15 +45,54 @@ func (p *pod) materialise(ctx context.Context) (map[string][]mount, error) {
 		}
 		sources[v.Name] = source
 	}
+	account, err := p.account(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("service account %q: %w", p.object.Spec.ServiceAccountName, err)
+	}
 	all := map[string][]mount{}
 	for _, c := range p.containers {
 		mounts, err := p.mounts(c, sources)
 		if err != nil {
 			return nil, fmt.Errorf("container %q: %w", c.spec.Name, err)
 		}
+		if account != "" {
+			mounts = append(mounts, mount{source: account, target: accountDir, readOnly: true})
+		}
 		all[c.spec.Name] = mounts
 	}
 	return all, nil
+}
+
+// accountDir is where containers find the token of their service account.
+const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// account writes the token of the pod's service account and what is needed to use it; "" if the pod has none.
+func (p *pod) account(ctx context.Context) (string, error) {
+	name := p.object.Spec.ServiceAccountName
+	if mounts := p.object.Spec.AutomountServiceAccountToken; name == "" || mounts != nil && !*mounts {
+		return "", nil
+	}
+	token, err := p.w.k.client.CoreV1().ServiceAccounts(p.object.Namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(p.dir(), "account")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	config := p.w.k.options.Config
+	authority := config.CAData
+	if len(authority) == 0 {
+		if authority, err = os.ReadFile(config.CAFile); err != nil {
+			return "", err
+		}
+	}
+	for file, data := range map[string][]byte{"token": []byte(token.Status.Token), "ca.crt": authority, "namespace": []byte(p.object.Namespace)} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
 }
 
 func (p *pod) mounts(c *container, sources map[string]string) ([]mount, error) {
@@ -96,7 +137,7 @@ func (p *pod) volume(ctx context.Context, v corev1.Volume) (string, error) {
 		}
 	case v.EmptyDir != nil:
 	case v.PersistentVolumeClaim != nil:
-		dir = filepath.Join(p.w.k.dir, "claims", v.PersistentVolumeClaim.ClaimName)
+		dir = p.w.k.Claim(v.PersistentVolumeClaim.ClaimName)
 		_, err = p.w.k.client.CoreV1().PersistentVolumeClaims(p.object.Namespace).Get(ctx, v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
 	case v.HostPath != nil:
 		dir = filepath.Join(p.w.k.dir, "node", v.HostPath.Path)
@@ -168,6 +209,9 @@ func project(into, data map[string][]byte, items []corev1.KeyToPath, optional *b
 // environment of a container, as NAME=value.
 func (p *pod) environment(ctx context.Context, c corev1.Container) ([]string, error) {
 	env := []string{"PATH=" + binDir, "HOSTNAME=" + p.name, "HOME=/", "STANDIN_VERSION=" + c.Image[strings.LastIndex(c.Image, ":")+1:]}
+	if server, err := url.Parse(p.w.k.options.Config.Host); err == nil {
+		env = append(env, "KUBERNETES_SERVICE_HOST="+server.Hostname(), "KUBERNETES_SERVICE_PORT="+server.Port())
+	}
 	for _, e := range c.Env {
 		value := expand([]string{e.Value}, env)[0]
 		if from := e.ValueFrom; from != nil {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// session calls services of the cloud as its administrator.
+type session struct {
+	r     *rig
+	http  *http.Client
+	token string
+}
+
+func (r *rig) session() *session {
+	r.t.Helper()
+	certs := &corev1.Secret{}
+	r.get(certs, cloud+"-"+v1alpha1.SecretCerts)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(certs.Data["ca.crt"])
+	transport := &http.Transport{DialContext: r.pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	s := &session{r: r, http: &http.Client{Transport: transport}}
+	login := fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":"sysadmin","password":%q,"domain":{"name":"Default"}}}},
+		"scope":{"project":{"name":"system","domain":{"name":"Default"}}}}}`, r.credentials()[component.BootstrapPassword])
+	header, _ := s.call(http.MethodPost, "https://default-keystone.onecloud.svc:30357/v3/auth/tokens", []byte(login), nil)
+	s.token = header.Get("X-Subject-Token")
+	return s
+}
+
+// call returns the answer of a call that must succeed.
+func (s *session) call(method, url string, body []byte, header map[string]string) (http.Header, map[string]any) {
+	s.r.t.Helper()
+	ctx, cancel := context.WithTimeout(s.r.t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		s.r.t.Fatal(err)
+	}
+	request.Header.Set("X-Auth-Token", s.token)
+	for key, value := range header {
+		request.Header.Set(key, value)
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		s.r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.r.t.Fatalf("%s %s: %s %.500s, %v", method, url, response.Status, text, err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal(text, &answer); err != nil {
+		s.r.t.Fatal(err)
+	}
+	return response.Header, answer
+}
+
+// masters: region asks Kubernetes with the token of its own account, which may do that and no more.
+func (r *rig) masters() {
+	node := &corev1.Node{}
+	if err := r.client.Get(r.t.Context(), types.NamespacedName{Name: "node1"}, node); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, patch := range []struct {
+		to   client.SubResourceWriter
+		text string
+	}{
+		{nil, `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`},
+		{r.client.Status(), `{"status":{"addresses":[{"type":"Hostname","address":"node1"},{"type":"InternalIP","address":"192.0.2.11"}]}}`},
+	} {
+		raw := client.RawPatch(types.MergePatchType, []byte(patch.text))
+		var err error
+		if patch.to == nil {
+			err = r.client.Patch(r.t.Context(), node, raw)
+		} else {
+			err = patch.to.Patch(r.t.Context(), node, raw)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	begin, err := r.cluster.Mark(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, answer := r.session().call(http.MethodGet, "https://default-region.onecloud.svc:30888/hosts/k8s-master-node-ips", nil, nil)
+	if fmt.Sprint(answer["ips"]) != "[192.0.2.11]" {
+		r.t.Errorf("%v", answer)
+	}
+	end, err := r.cluster.Mark(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	requests, err := r.cluster.Requests(begin, end, harness.Filter{User: "system:serviceaccount:onecloud:onecloud-region"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(requests) != 1 || requests[0].Verb != "list" || requests[0].Resource != "nodes" || requests[0].Code != http.StatusOK {
+		r.t.Errorf("region asked Kubernetes: %v", requests)
+	}
+}
+
+// images: what is uploaded lies in the claim, and is there for the next pod.
+func (r *rig) images() {
+	const images = "https://default-glance.onecloud.svc:30292/v1/images"
+	content := []byte(strings.Repeat("bytes of an image ", 1000))
+	s := r.session()
+	_, answer := s.call(http.MethodPost, images, content, map[string]string{"X-Image-Meta-Name": "cirros"})
+	id := fmt.Sprint(answer["image"].(map[string]any)["id"])
+	deadline := time.Now().Add(patience)
+	for {
+		_, answer = s.call(http.MethodGet, images+"/"+id, nil, nil)
+		if image := answer["image"].(map[string]any); image["status"] == "active" {
+			break
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%v", answer)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, suffix := range []string{"", ".qcow2"} {
+		file := filepath.Join(r.pods.Claim("default-glance"), "images", id+suffix)
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, content) {
+			r.t.Errorf("%s has %d bytes, %v", file, len(got), err)
+		}
+	}
+}
