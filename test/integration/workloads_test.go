@@ -58,6 +58,9 @@ func (s *session) call(method, url string, body []byte, header map[string]string
 		s.r.t.Fatal(err)
 	}
 	request.Header.Set("X-Auth-Token", s.token)
+	if header == nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	for key, value := range header {
 		request.Header.Set(key, value)
 	}
