@@ -416,6 +416,27 @@ func TestDataOfContainerd(t *testing.T) {
 }
 
 // Shims of every containerd keep their sockets in one directory.
+func TestDirectoriesOfAnotherContainerdStay(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.put(t, "/opt/containerd/bin/x", "")
+	m.put(t, "/run/nri/theirs", "")
+	m.put(t, "/run/containerd/s/theirs", "a socket")
+	m.asNode(t)
+	m.must(t, Software())
+	m.put(t, "/run/containerd/containerd.sock", "")
+	m.put(t, "/var/lib/containerd/x", "")
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{"/opt/containerd/bin/x": true, "/run/nri/theirs": true, "/run/containerd/s/theirs": true,
+		"/run/containerd/containerd.sock": false, "/var/lib/containerd": false} {
+		if m.Files.Exists(name) != stays {
+			t.Errorf("%s is there: %t", name, !stays)
+		}
+	}
+}
+
 func TestShimsOfOthersKeepTheirSockets(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
@@ -450,7 +471,7 @@ func TestResetMayKeepImages(t *testing.T) {
 	if !m.Files.Exists("/var/lib/containerd/x") || m.ran("images rm") {
 		t.Errorf("the images are gone; ran %q", m.rec.Calls())
 	}
-	if left := m.Ledger.Created(); len(left) != 1 || left[0].Kind != host.KindData {
+	if left := m.Ledger.Created(); len(left) != 1 || left[0].Kind != host.KindData || left[0].Name != containerdData {
 		t.Errorf("the ledger holds %v, want whose the images are", left)
 	}
 	// A reset that keeps nothing can still prove whose they are.

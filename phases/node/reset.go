@@ -218,17 +218,24 @@ func ownContainerd(h *host.Host) bool {
 	return h.Ledger.Has(host.KindFile, path.Join(binDir, containerd))
 }
 
-// noteContainerdData notes, before a containerd of ocadm's is installed, whether there is data of another one already.
+// containerdDirs are the directories that a containerd makes, the one with its data last.
+func containerdDirs() []string {
+	return []string{"/run/containerd", "/run/nri", "/opt/containerd", containerdData}
+}
+
+// noteContainerdData notes, before a containerd of ocadm's is installed, which of its directories another one has made already.
 func noteContainerdData(h *host.Host) error {
 	if _, ok := theirs(h, containerd); ok || !containerdRuns(h) || h.Ledger.Has(host.KindFile, path.Join(binDir, containerd)) {
 		return nil
 	}
-	op := host.Created
-	if len(content(h, containerdData)) > 0 {
-		op = host.Found
-	}
-	if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: containerdData, Op: op}); err != nil {
-		return fmt.Errorf("noting whose %s is: %w", containerdData, err)
+	for _, d := range containerdDirs() {
+		op := host.Created
+		if d == containerdData && len(content(h, d)) > 0 || d != containerdData && h.Files.Exists(d) {
+			op = host.Found
+		}
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: d, Op: op}); err != nil {
+			return fmt.Errorf("noting whose %s is: %w", d, err)
+		}
 	}
 	return nil
 }
@@ -239,12 +246,20 @@ func dataDirs(h *host.Host) []string {
 	if !ownContainerd(h) {
 		return nil
 	}
-	dirs := []string{"/run/containerd", "/run/nri", "/opt/containerd"}
-	if _, others := shims(h); len(others) > 0 {
-		dirs = slices.DeleteFunc(content(h, "/run/containerd"), func(p string) bool { return path.Base(p) == "s" })
-	}
-	if !keepsImages(h) {
-		dirs = append(dirs, containerdData)
+	var dirs []string
+	_, others := shims(h)
+	for _, d := range containerdDirs() {
+		e, noted := h.Ledger.Get(host.KindData, d)
+		switch {
+		case noted && e.Op == host.Found && d != "/run/containerd", d == containerdData && keepsImages(h):
+		case d == "/run/containerd" && (len(others) > 0 || noted && e.Op == host.Found):
+			for _, name := range []string{"containerd.sock", "containerd.sock.ttrpc", "io.containerd.*"} {
+				found, _ := h.Files.Glob(path.Join(d, name)) // the pattern is valid
+				dirs = append(dirs, found...)
+			}
+		default:
+			dirs = append(dirs, d)
+		}
 	}
 	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(content(h, d)) == 0 && owned.Disk(h, d) })
 }

@@ -87,7 +87,8 @@ func logf(t *testing.T) func(string, ...any) {
 	}
 }
 
-func setUp(t *testing.T) *suite {
+// machines makes a lab of two fresh machines with ocadm and its bundle, and takes it away at the end of the test.
+func machines(t *testing.T) *machine.Lab {
 	t.Helper()
 	ctx, log := t.Context(), logf(t)
 	lab := labName(t)
@@ -123,7 +124,13 @@ func setUp(t *testing.T) *suite {
 			t.Errorf("the lab left %v (%v)", left, err)
 		}
 	})
-	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
+	return l
+}
+
+func setUp(t *testing.T) *suite {
+	t.Helper()
+	l := machines(t)
+	db, err := mariadb.Start(t.Context(), t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
 	if err != nil {
 		t.Fatal(err)
 	}
