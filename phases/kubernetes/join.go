@@ -14,9 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -237,22 +240,32 @@ func registeredPhase() host.Phase {
 	}
 }
 
+// watchForNode waits until the node exists. Servers and proxies close a watch whenever they like; it is then opened again.
 func watchForNode(ctx context.Context, c clientset.Interface, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	w, err := c.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
-	if err != nil {
-		return fmt.Errorf("watching the node: %w", err)
+	this := fields.OneTermEqualSelector("metadata.name", name).String()
+	nodes := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = this
+			return c.CoreV1().Nodes().List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = this
+			return c.CoreV1().Nodes().Watch(ctx, o)
+		},
 	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		if e.Type == watch.Added || e.Type == watch.Modified {
-			if _, ok := e.Object.(*corev1.Node); ok {
-				return nil
-			}
-		}
+	_, err := watchtools.UntilWithSync(ctx, cache.ToListWatcherWithWatchListSemantics(nodes, c), &corev1.Node{}, nil, func(e watch.Event) (bool, error) {
+		n, ok := e.Object.(*corev1.Node)
+		return ok && n.Name == name && e.Type != watch.Deleted, nil
+	})
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("watching the node: it did not appear: %w", context.Cause(ctx))
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return fmt.Errorf("waiting for node %s to appear: %w", name, err)
 }
 
 // NodeClient is a client with the rights of this machine's kubelet, which may read and change its own node.

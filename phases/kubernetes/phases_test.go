@@ -255,15 +255,15 @@ func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	}
 }
 
-// runtime is a container runtime that has two pods; the first stop of one of them fails.
-type runtime struct {
+// runtimeOfPods is a container runtime that has two pods; the first stop of one of them fails.
+type runtimeOfPods struct {
 	cri.UnimplementedRuntimeServiceServer
 	mu    sync.Mutex
 	pods  []string
 	stops int
 }
 
-func (r *runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+func (r *runtimeOfPods) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := &cri.ListPodSandboxResponse{}
@@ -273,7 +273,7 @@ func (r *runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*
 	return out, nil
 }
 
-func (r *runtime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
+func (r *runtimeOfPods) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stops++; r.stops == 1 {
@@ -282,7 +282,7 @@ func (r *runtime) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*
 	return &cri.StopPodSandboxResponse{}, nil
 }
 
-func (r *runtime) RemovePodSandbox(_ context.Context, in *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
+func (r *runtimeOfPods) RemovePodSandbox(_ context.Context, in *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods = slices.DeleteFunc(r.pods, func(p string) bool { return p == in.PodSandboxId })
@@ -308,7 +308,7 @@ func TestRemovePods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := &runtime{pods: []string{"a", "b"}}
+	rt := &runtimeOfPods{pods: []string{"a", "b"}}
 	srv := grpc.NewServer()
 	cri.RegisterRuntimeServiceServer(srv, rt)
 	go func() { _ = srv.Serve(l) }()
