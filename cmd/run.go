@@ -88,7 +88,18 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	cfg.Run = f.run
 	cfg.Run.Output = f.output.String()
-	h, err := machine(ctx, cfg, p.command, f.rootfs)
+	root, err := rootOf(f.rootfs)
+	if err != nil {
+		return err
+	}
+	if !cfg.Run.DryRun { // before facts and ledger are read: what another run does meanwhile would be taken for what was there before
+		unlock, err := workflow.Lock(filepath.Join("/", root, lockFile))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	h, err := machine(ctx, cfg, p.command, root)
 	if err != nil {
 		return err
 	}
@@ -104,11 +115,6 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	journal.Redact = a.redact.Text
 	log := ui.Quiet()
 	if !cfg.Run.DryRun {
-		unlock, err := workflow.Lock(h.Files.Path(lockFile))
-		if err != nil {
-			return err
-		}
-		defer unlock()
 		defer journal.Close() //nolint:errcheck // every line is on the disk
 		defer a.openLog(h, p.name, &log)()
 	}
@@ -123,6 +129,8 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		return err
 	}
 	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
+	opts.Stop = ctx
+	ctx = Killed(ctx) // from here on the first interrupt only stops what has not begun
 	res, err := runner.Run(ctx, h, opts)
 	renderer.Close()
 	if err != nil {
@@ -197,17 +205,29 @@ func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 }
 
 func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host, error) {
-	if rootfs != "" {
-		root, err := filepath.Abs(rootfs)
-		if err != nil {
-			return nil, fmt.Errorf("finding --rootfs: %w", err)
-		}
+	root, err := rootOf(rootfs)
+	if err != nil {
+		return nil, err
+	}
+	if root != "" {
 		return host.Fake(ctx, root, cfg, &host.Recorder{})
 	}
-	if uid := os.Geteuid(); uid != 0 {
-		return nil, preflight.NotRoot(uid)
-	}
 	return host.New(ctx, cfg)
+}
+
+// rootOf is the directory that stands for the machine; empty is the machine itself, which only root may change.
+func rootOf(rootfs string) (string, error) {
+	if rootfs == "" {
+		if uid := os.Geteuid(); uid != 0 {
+			return "", preflight.NotRoot(uid)
+		}
+		return "", nil
+	}
+	root, err := filepath.Abs(rootfs)
+	if err != nil {
+		return "", fmt.Errorf("finding --rootfs: %w", err)
+	}
+	return root, nil
 }
 
 func closeBundle(h *host.Host) error {

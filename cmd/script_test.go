@@ -22,11 +22,13 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"ocadm": func() {
-			if err := cmd.HideSecrets(os.Args); err != nil {
+			argv, err := cmd.HideSecrets(os.Args)
+			if err != nil {
 				os.Exit(cmd.Fail(os.Stderr, err))
 			}
-			os.Exit(cmd.Execute(context.Background(), cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+			os.Exit(cmd.Execute(context.Background(), cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, argv[1:]))
 		},
+		"twophases": twoPhases,
 	})
 }
 

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,88 +11,110 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/phases/config"
 )
 
-// passwordFD is the hidden flag by which this program, having replaced itself, takes the password from an inherited pipe.
 const (
 	passwordFlag = "mysql-password"
-	passwordFD   = "mysql-password-fd"
+	// argumentsFD is the hidden flag by which this program, having replaced itself, finds its whole command line in an inherited file.
+	argumentsFD = "--arguments-fd="
 )
 
-// HideSecrets replaces this process by itself without the password in its arguments, where every user of the machine could read it. The
-// password goes through a pipe. It returns only if there is nothing to hide, or if it cannot be hidden.
-func HideSecrets(argv []string) error {
-	args, password, ok := withoutPassword(argv)
-	if !ok {
-		return nil
+// secretFlags are the flags whose values no other user of the machine may read.
+func secretFlags() []string {
+	out := []string{"discovery-token", "tls-bootstrap-token"} // of long ago, and kubeadm's
+	for _, s := range config.Settings() {
+		if s.Secret && s.Flag != "" && !slices.Contains(out, s.Flag) {
+			out = append(out, s.Flag)
+		}
+	}
+	return out
+}
+
+// HideSecrets keeps secrets out of this process's arguments, where every user of the machine could read them for as long as it runs. If
+// argv holds one, it replaces this process by itself without them and does not return; the new process finds the whole command line in a
+// file that only it has open. It returns the command line to run.
+func HideSecrets(argv []string) ([]string, error) {
+	if i := slices.IndexFunc(argv, func(a string) bool { return strings.HasPrefix(a, argumentsFD) }); i > 0 && i == len(argv)-1 {
+		return readArguments(strings.TrimPrefix(argv[i], argumentsFD))
+	}
+	shown, hidden := withoutSecrets(argv, secretFlags())
+	if !hidden {
+		return argv, nil
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding this program to hide the password: %w", err)
+		return nil, fmt.Errorf("finding this program to hide secrets: %w", err)
 	}
-	var fds [2]int
-	if err := syscall.Pipe(fds[:]); err != nil { // without close-on-exec: the next self reads it
-		return fmt.Errorf("making a pipe for the password: %w", err)
-	}
-	w := os.NewFile(uintptr(fds[1]), "password")
-	if _, err := io.WriteString(w, password); err != nil {
-		return fmt.Errorf("writing the password to its pipe: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return fmt.Errorf("writing the password to its pipe: %w", err)
-	}
-	end := len(args)
-	if i := slices.Index(args, "--"); i >= 0 {
-		end = i
-	}
-	args = slices.Insert(args, end, "--"+passwordFD+"="+strconv.Itoa(fds[0]))
-	if err := syscall.Exec(self, args, os.Environ()); err != nil { //nolint:gosec // this program itself
-		return fmt.Errorf("hiding the password: %w", err)
-	}
-	return nil
-}
-
-// maxPassword keeps the write to the pipe from blocking: nobody reads it yet.
-const maxPassword = 4096
-
-// withoutPassword takes the password out of the arguments. The hidden kubeadm takes none.
-func withoutPassword(argv []string) (args []string, password string, ok bool) {
-	if len(argv) < 2 || argv[1] == "kubeadm" {
-		return argv, "", false
-	}
-	for i := 0; i < len(argv); i++ {
-		a := argv[i]
-		if a == "--" {
-			args = append(args, argv[i:]...)
-			break
-		}
-		if v, found := strings.CutPrefix(a, "--"+passwordFlag+"="); found {
-			password, ok = v, true
-			continue
-		}
-		if a == "--"+passwordFlag && i+1 < len(argv) {
-			password, ok = argv[i+1], true
-			i++
-			continue
-		}
-		args = append(args, a)
-	}
-	if len(password) > maxPassword {
-		return argv, "", false
-	}
-	return args, password, ok
-}
-
-// readPasswordFD reads what HideSecrets wrote and closes the pipe, so that no child inherits it.
-func readPasswordFD(fd int) (string, error) {
-	f := os.NewFile(uintptr(fd), "password")
-	if f == nil {
-		return "", fmt.Errorf("reading the password: descriptor %d is not open", fd)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(f)
+	fd, err := writeArguments(argv)
 	if err != nil {
-		return "", fmt.Errorf("reading the password: %w", err)
+		return nil, err
 	}
-	return string(raw), nil
+	shown = append(shown, argumentsFD+strconv.Itoa(fd))
+	if err := syscall.Exec(self, shown, os.Environ()); err != nil { //nolint:gosec // this program itself
+		return nil, fmt.Errorf("hiding secrets: %w", err)
+	}
+	return nil, nil // not reached
+}
+
+// withoutSecrets is a command line without these flags and their values, and whether it had one. What follows "--" is not this program's.
+func withoutSecrets(argv, flags []string) (shown []string, hidden bool) {
+	for i := 0; i < len(argv); i++ {
+		if argv[i] == "--" {
+			break // the shown arguments are for people to read in ps, and are not parsed
+		}
+		name, isFlag := strings.CutPrefix(argv[i], "--")
+		name, _, withValue := strings.Cut(name, "=")
+		if !isFlag || !slices.Contains(flags, name) {
+			shown = append(shown, argv[i])
+			continue
+		}
+		hidden = true
+		if !withValue {
+			i++ // its value
+		}
+	}
+	return shown, hidden
+}
+
+// writeArguments puts a command line into memory that the next program of this process inherits.
+func writeArguments(argv []string) (fd int, err error) {
+	raw, err := json.Marshal(argv)
+	if err != nil {
+		return 0, fmt.Errorf("hiding secrets: %w", err)
+	}
+	fd, err = unix.MemfdCreate("arguments", 0) // without close-on-exec: the next self reads it
+	if err != nil {
+		return 0, fmt.Errorf("making a file in memory for secrets: %w", err)
+	}
+	for at := 0; at < len(raw); {
+		n, err := unix.Pwrite(fd, raw[at:], int64(at))
+		if err != nil {
+			return 0, fmt.Errorf("writing secrets to memory: %w", err)
+		}
+		at += n
+	}
+	return fd, nil
+}
+
+// readArguments reads what writeArguments wrote and closes the file, so that no child inherits it.
+func readArguments(number string) ([]string, error) {
+	fd, err := strconv.Atoi(number)
+	if err != nil || fd <= 2 {
+		return nil, fmt.Errorf("reading the arguments: %q is no descriptor of this program's", number)
+	}
+	f := os.NewFile(uintptr(fd), "arguments")
+	defer f.Close()
+	raw, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
+	if err != nil {
+		return nil, fmt.Errorf("reading the arguments: %w", err)
+	}
+	var argv []string
+	if err := json.Unmarshal(raw, &argv); err != nil {
+		return nil, fmt.Errorf("reading the arguments: %w", err)
+	}
+	return argv, nil
 }

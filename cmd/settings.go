@@ -35,10 +35,6 @@ func addSettings(fs *pflag.FlagSet, command config.For) {
 			mark(fs, s.Flag, annotationAdvanced)
 		}
 	}
-	if command&config.ForInit != 0 {
-		fs.Int(passwordFD, -1, "")
-		hide(fs, passwordFD)
-	}
 	addLegacy(fs, command)
 }
 
@@ -192,23 +188,13 @@ const maxPasswordFile = 64 << 10
 
 // password takes the database password from where it was put and keeps it from where it should not be.
 func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
-	if fd, err := fs.GetInt(passwordFD); err == nil && fd >= 0 {
-		p, err := readPasswordFD(fd)
-		if err != nil {
-			return err
-		}
-		cfg.Database.Password = p
-	}
-	if fd, err := fs.GetInt(passwordFD); (err == nil && fd >= 0) || fs.Changed(passwordFlag) {
+	if fs.Changed(passwordFlag) {
 		a.warn("--%s shows the password to every user of this machine for a moment, and to your shell's history for ever; "+
 			"use --mysql-password-file FILE (- is standard input)", passwordFlag)
 	}
 	name := cfg.Database.PasswordFile
 	if name == "" || cfg.Database.Password != "" && fs.Changed(passwordFlag) {
 		return nil // both given: Validate says so
-	}
-	if fd, err := fs.GetInt(passwordFD); err == nil && fd >= 0 {
-		return nil
 	}
 	in := a.In
 	if name != "-" {

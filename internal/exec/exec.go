@@ -75,7 +75,8 @@ const (
 	busyDelay = 20 * time.Millisecond
 )
 
-// Run starts the program and waits for it. When ctx ends, it is sent SIGTERM and, killDelay later, SIGKILL.
+// Run starts the program, in a process group of its own, and waits for it. When ctx ends, the group is sent SIGTERM and, killDelay later,
+// SIGKILL.
 func (m Machine) Run(ctx context.Context, c Command) (Result, error) {
 	for try := 1; ; try++ {
 		r, err := m.run(ctx, c)
@@ -95,7 +96,9 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	cmd.Env = append(environment(), c.Env...)
 	cmd.Dir = c.Dir
 	cmd.Stdin = c.Stdin
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// A process group of its own: Ctrl-C in a terminal goes to the whole group, and it is this process that decides what ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
 	var out, errOut bytes.Buffer
 	var lines []*lineWriter
@@ -115,8 +118,20 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	}
 	if ctxErr := context.Cause(ctx); ctxErr != nil {
 		err = ctxErr
+		if cmd.Process != nil {
+			_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL) // what it started and did not end
+		}
 	}
 	return r, &Error{Argv: append([]string{c.Path}, c.Args...), ExitCode: r.ExitCode, Output: tail(out.String()) + errOut.String(), Err: err}
+}
+
+// signalGroup sends a signal to a program and to what it started.
+func signalGroup(pid int, sig syscall.Signal) error {
+	err := syscall.Kill(-pid, sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
 }
 
 // ownVariables begins the names of the variables that hold settings of this program, passwords among them: no other program's business.

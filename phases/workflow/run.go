@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,6 +61,9 @@ type Options struct {
 	OnFailure  OnFailure
 	// Inputs are the settings of the run without secrets, for the journal.
 	Inputs map[string]string
+	// Stop, when it ends, lets the running phases come to an end and starts no more; nil never does. The end of Run's own context ends
+	// the running phases, too.
+	Stop context.Context
 	// Before are the phases that an interrupted run did; a rollback undoes them too.
 	Before []string
 }
@@ -141,14 +145,24 @@ func (w *walker[S]) run(parent context.Context) error {
 	ended := make(chan int)
 	started, over := make([]bool, len(w.f.steps)), make([]bool, len(w.f.steps))
 	running, first := 0, error(nil)
+	stopping := w.stopping()
 	for {
-		if (first == nil || w.o.DryRun) && ctx.Err() == nil {
+		if (first == nil || w.o.DryRun) && ctx.Err() == nil && !w.stopped() {
 			running += w.launch(ctx, started, over, ended)
 		}
 		if running == 0 {
 			break
 		}
-		i := <-ended
+		var i int
+		select {
+		case <-stopping:
+			stopping = nil
+			if first == nil {
+				w.tellWaiting(started, over)
+			}
+			continue
+		case i = <-ended:
+		}
 		running--
 		over[i] = true
 		if err := w.results[i].Err; err != nil && first == nil {
@@ -159,10 +173,35 @@ func (w *walker[S]) run(parent context.Context) error {
 			stop(fmt.Errorf("%w: %s: %w", ErrStopped, w.f.steps[i].name, context.Canceled))
 		}
 	}
-	if first == nil && parent.Err() != nil {
+	switch {
+	case first == nil && parent.Err() != nil:
 		return context.Cause(parent)
+	case first == nil && w.stopped() && slices.Contains(over, false):
+		return context.Cause(w.o.Stop)
 	}
 	return first
+}
+
+// stopping is closed when no more phases are to be started; nil if that never happens.
+func (w *walker[S]) stopping() <-chan struct{} {
+	if w.o.Stop == nil {
+		return nil
+	}
+	return w.o.Stop.Done()
+}
+
+func (w *walker[S]) stopped() bool { return w.o.Stop != nil && w.o.Stop.Err() != nil }
+
+// tellWaiting says which phases a run that was interrupted still waits for.
+func (w *walker[S]) tellWaiting(started, over []bool) {
+	var names []string
+	for i, s := range w.f.steps {
+		if started[i] && !over[i] {
+			names = append(names, s.name)
+		}
+	}
+	w.emit(Event{Type: PhaseInfo, Message: "interrupted: waiting until these phases end, and starting no more: " + strings.Join(names, ", ") +
+		"; a second interrupt ends them"})
 }
 
 // launch starts every step that is free to start and returns how many it started; in a dry run one at a time, so that it reads in the

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"yunion.io/x/ocadm/cmd"
+	runner "yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// twoPhases is a program of its own, for the tests of signals: its first phase runs a shell script, its second makes a file.
+func twoPhases() {
+	dir := os.Args[1]
+	ctx, release := cmd.Signals(context.Background(), os.Exit)
+	defer release()
+	type phase = workflow.Phase[string]
+	r := workflow.Runner[string]{Plan: "test", Sink: said{}, Phases: []phase{
+		{Name: "first", Short: "Run a script", Run: func(ctx context.Context, dir string, _ workflow.Reporter) error {
+			_, err := runner.Machine{}.Run(ctx, runner.Command{Path: "sh", Dir: dir, Args: []string{"-c",
+				"trap 'echo killed >killed; exit 1' TERM; trap 'echo interrupted >interrupted' INT; echo >pipe & cat <held & wait $!; echo ended >ended"}})
+			return err
+		}},
+		{Name: "second", Short: "Make a file", Run: func(_ context.Context, dir string, _ workflow.Reporter) error {
+			return os.WriteFile(filepath.Join(dir, "second"), nil, 0o600)
+		}},
+	}}
+	_, err := r.Run(cmd.Killed(ctx), dir, workflow.Options{Stop: ctx})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(finding.ExitStatus(err))
+}
+
+type said struct{}
+
+func (said) Event(e workflow.Event) {
+	if e.Message != "" {
+		fmt.Println(e.Message)
+	}
+}
+
+// interruptible starts twoPhases as a shell in a terminal does, in a process group of its own, and waits until the script runs.
+func interruptible(t *testing.T) (dir string, c *exec.Cmd, out *lines) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{"pipe", "held"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := exec.LookPath("twophases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out = &lines{seen: make(chan string, 100)}
+	c = exec.CommandContext(t.Context(), program, dir)
+	c.Stdout, c.Stderr = out, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(filepath.Join(dir, "pipe")); err != nil { // opens once the script does
+		t.Fatal(err)
+	}
+	return dir, c, out
+}
+
+// lines is a writer that passes on each line as it comes.
+type lines struct {
+	seen chan string
+	rest []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		l.seen <- string(line)
+		l.rest = rest
+	}
+}
+
+func (l *lines) await(t *testing.T, part string) {
+	t.Helper()
+	for line := range l.seen {
+		if strings.Contains(line, part) {
+			return
+		}
+	}
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}
+
+func exitStatus(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// Ctrl-C reaches every process of the terminal's foreground. The running phase ends all the same, and no more begin.
+func TestFirstInterruptLetsTheRunningPhaseEnd(t *testing.T) {
+	dir, c, out := interruptible(t)
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "waiting until these phases end, and starting no more: first;")
+	if err := os.WriteFile(filepath.Join(dir, "held"), []byte("go on\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
+		t.Errorf("exit status %d", got)
+	}
+	if !exists(dir, "ended") || exists(dir, "killed") || exists(dir, "interrupted") || exists(dir, "second") {
+		t.Errorf("ended %t, killed %t, interrupted %t, second phase %t", exists(dir, "ended"), exists(dir, "killed"), exists(dir, "interrupted"), exists(dir, "second"))
+	}
+}
+
+func TestSecondInterruptEndsThePhaseAndItsPrograms(t *testing.T) {
+	dir, c, out := interruptible(t)
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "waiting until these phases end")
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if got := exitStatus(c.Wait()); got != finding.ExitInterrupted {
+		t.Errorf("exit status %d", got)
+	}
+	if !exists(dir, "killed") || exists(dir, "ended") || exists(dir, "second") {
+		t.Errorf("killed %t, ended %t, second phase %t", exists(dir, "killed"), exists(dir, "ended"), exists(dir, "second"))
+	}
+}
+
+// While a command runs, its arguments hold none of its secrets, and it has them all the same.
+func TestSecretsLeaveTheArguments(t *testing.T) {
+	program, err := exec.LookPath("ocadm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"a token and a password": {"init", "--token", "abcdef.0123456789abcdef", "--mysql-password=canary-4711"},
+		"a joining node's token": {"join", "192.0.2.1:6443", "--token=abcdef.0123456789abcdef"},
+		"an old flag":            {"join", "192.0.2.1:6443", "--discovery-token", "abcdef.0123456789abcdef"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pipe := filepath.Join(t.TempDir(), "config")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c := exec.CommandContext(t.Context(), program, append(args, "--dry-run", "--rootfs", t.TempDir(), "--config", pipe)...)
+			var out bytes.Buffer
+			c.Stdout, c.Stderr = &out, &out
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // opens when the command reads its configuration
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Process.Pid))
+			if err != nil || strings.Contains(string(shown), "0123456789abcdef") || strings.Contains(string(shown), "canary") || !strings.Contains(string(shown), args[0]) {
+				t.Errorf("the arguments are %q, %v", shown, err)
+			}
+			if _, err := f.WriteString("nonsense: true\n"); err != nil {
+				t.Error(err)
+			}
+			_ = f.Close()
+			_ = c.Wait() // the configuration is refused
+			if !strings.Contains(out.String(), "nonsense") || strings.Contains(out.String(), "arguments-fd") {
+				t.Errorf("printed %s", out.String())
+			}
+		})
+	}
+}
+
+// Nothing of the machine is read before the lock is held: another run's files would be taken for what was there before.
+func TestTheLockComesFirst(t *testing.T) {
+	root := t.TempDir()
+	ledger := filepath.Join(root, "var/lib/ocadm/ledger.jsonl")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(ledger), 0o700), os.WriteFile(ledger, []byte("half a line of another run\n{}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := workflow.Lock(filepath.Join(root, "run/ocadm.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	var out bytes.Buffer
+	cmd.Execute(t.Context(), cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, []string{"reset", "--rootfs", root, "--node-name", "n1"})
+	if !strings.Contains(out.String(), "OCA-1050") {
+		t.Errorf("printed %s", out.String())
+	}
+}
