@@ -61,7 +61,7 @@ golden: ## Rewrite the golden files from what the code renders now; review the d
 
 .PHONY: unit
 unit: ## Unit, golden and command-line tests
-	go test ./api/... ./cluster/... ./cmd/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./test/lab/... ./test/standin/...
+	go test ./api/... ./cluster/... ./cmd/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./scripts/... ./test/lab/... ./test/standin/...
 	cd test/alerts && go test ./...
 
 .PHONY: integration
@@ -118,6 +118,17 @@ bench-operator: bin/ocadm ## What the operator costs: requests, times, memory, C
 
 ##@ Develop
 
+.PHONY: image
+image: bin/ocadm ## Write the operator's image to dist/ocadm-image.tar: make image REGISTRY=host/path VERSION=dev
+	@mkdir -p dist
+	go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION) -output dist/ocadm-image.tar
+
 .PHONY: image-push
-image-push: bin/ocadm ## Push the operator image: make image-push REGISTRY=host/path VERSION=dev
-	go run ./scripts/imagepush -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION)
+image-push: bin/ocadm ## Push the operator's image: make image-push REGISTRY=host/path VERSION=dev
+	go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION)
+
+.PHONY: deploy-dev
+deploy-dev: bin/ocadm ## Run the present source as the operator of a running lab: make deploy-dev LAB=quickstart
+	@mkdir -p dist
+	image=$$(go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:content -output dist/ocadm-image.tar) && \
+		go run ./test/lab deploy --name $(LAB) --archive dist/ocadm-image.tar --image "$$image"

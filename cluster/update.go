@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type Update struct {
 	DisableResourceManagement *bool
 	// OperatorVersion is the tag of the operator's image; ImageRepository moves it too.
 	OperatorVersion string
+	// OperatorImage is the operator's whole image; it replaces OperatorVersion and ImageRepository for the operator.
+	OperatorImage string
 	// OperatorOnly leaves the cloud as it is.
 	OperatorOnly bool
 	// Manifests of the operator for an image, applied instead of only setting the image: when this program is of the wanted version, it
@@ -77,7 +80,7 @@ func (u Update) ofCloud() bool {
 }
 
 func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, error) {
-	if u.OperatorVersion == "" && u.ImageRepository == "" {
+	if u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
 		return nil, nil
 	}
 	d := &appsv1.Deployment{}
@@ -89,7 +92,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 		return nil, fmt.Errorf("updating the operator: Deployment %s has no container", key)
 	}
 	was := d.Spec.Template.Spec.Containers[0]
-	image := OperatorImage(was.Image, u.ImageRepository, u.OperatorVersion)
+	image := cmp.Or(u.OperatorImage, OperatorImage(was.Image, u.ImageRepository, u.OperatorVersion))
 	changes, err := u.setOperator(ctx, c, d, image)
 	if err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.D
 		return nil, nil
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
-		"containers": []any{map[string]any{"name": first.Name, "image": image}},
+		"containers": []any{map[string]any{"name": first.Name, "image": image, "imagePullPolicy": images.PullPolicy(image)}},
 	}}}})
 	if err != nil {
 		return nil, fmt.Errorf("updating the operator: %w", err)

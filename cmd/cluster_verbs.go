@@ -162,6 +162,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
+	fs.StringVar(&u.OperatorImage, "operator-image", "", "the operator's image, REPOSITORY:TAG, instead of one made of the two others")
 	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of cloud and operator")
 	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update the operator and leave the cloud as it is")
 	fs.BoolVar(&noLimits, "disable-resource-management", false, "give the components no resource requests and limits")
@@ -175,12 +176,12 @@ func newClusterUpdate(a *app) *cobra.Command {
 
 func somethingToUpdate(u cluster.Update) error {
 	if u.OperatorOnly {
-		if u.OperatorVersion == "" && u.ImageRepository == "" {
-			return misused("--operator-only changes only the operator, and nothing was given for it", "give --operator-version or --image-repository")
+		if u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
+			return misused("--operator-only changes only the operator, and nothing was given for it", "give --operator-version, --operator-image or --image-repository")
 		}
 		return nil
 	}
-	if u.Version == "" && u.OperatorVersion == "" && u.ImageRepository == "" && u.Edition == "" && u.DisableResourceManagement == nil {
+	if u.Version == "" && u.OperatorVersion == "" && u.OperatorImage == "" && u.ImageRepository == "" && u.Edition == "" && u.DisableResourceManagement == nil {
 		return misused("there is nothing to update", "give --version, --image-repository, --operator-version or --edition")
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
-	"yunion.io/x/ocadm/phases/operator"
 )
 
 // Images are all images that init needs with a configuration, those of the cloud included where the caller has computed them.
@@ -23,7 +22,7 @@ func Images(c *config.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Concat(k8s, more, []string{operator.Image(c)}, c.Cloud.Images)
+	all := slices.Concat(k8s, more, []string{c.OperatorImage()}, c.Cloud.Images)
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
@@ -41,7 +40,7 @@ func imagesOfAddons() node.ImageGroup {
 func imagesOfTheCloud() node.ImageGroup {
 	return node.ImageGroup{Name: "cloud", Short: "Import the images of the operator and the cloud",
 		Need: func(h *host.Host) ([]string, error) {
-			return append([]string{operator.Image(h.Config)}, h.Config.Cloud.Images...), nil
+			return append([]string{h.Config.OperatorImage()}, h.Config.Cloud.Images...), nil
 		}}
 }
 

@@ -104,6 +104,15 @@ func OperatorRef(imageRepository, version string) string {
 	return Reference{Repository: strings.TrimRight(imageRepository, "/") + "/" + Operator, Tag: version}.String()
 }
 
+// PullPolicy is Always for a tag that moves ("dev", "latest", "NAME-dev"), so that every new pod pulls what was pushed last, and
+// IfNotPresent for versions and commits.
+func PullPolicy(ref string) string {
+	if tag := Split(ref).Tag; tag == "dev" || tag == "latest" || strings.HasSuffix(tag, "-dev") {
+		return "Always"
+	}
+	return "IfNotPresent"
+}
+
 // Rewrite moves a reference into a private repository, which holds <imageRepository>/<last path element>. An empty repository
 // leaves it where it is.
 func Rewrite(ref, imageRepository string) string {

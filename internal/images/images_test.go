@@ -73,3 +73,14 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestPullPolicyFollowsTheTag(t *testing.T) {
+	for ref, want := range map[string]string{
+		"zexi/ocadm:dev": "Always", "r.io:5000/x/ocadm:latest": "Always", "r.io/ocadm:lzx-dev": "Always",
+		"r.io/ocadm:v0.2.0": "IfNotPresent", "r.io/ocadm:8c02f71": "IfNotPresent", "r.io/ocadm:v0.2.0-dirty": "IfNotPresent",
+	} {
+		if got := PullPolicy(ref); got != want {
+			t.Errorf("%s: %s, want %s", ref, got, want)
+		}
+	}
+}

@@ -4,7 +4,13 @@
 // one, is the business of package cmd; nothing here reads a file or a variable.
 package config
 
-import "time"
+import (
+	"cmp"
+	"time"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/version"
+)
 
 // APIVersion and Kind head a configuration file.
 const (
@@ -82,11 +88,17 @@ type Database struct {
 	StorageSize  string `json:"storageSize"`  // --mysql-storage-size of the embedded one
 }
 
+// OperatorImage is the image of the operator that the configuration asks for.
+func (c *Config) OperatorImage() string {
+	return cmp.Or(c.Cloud.OperatorImage, images.OperatorRef(c.Cluster.ImageRepository, cmp.Or(c.Cloud.OperatorVersion, version.Version)))
+}
+
 // Cloud is the OnecloudCluster that init may create at the end.
 type Cloud struct {
 	Name                      string `json:"name"`
 	Namespace                 string `json:"namespace"`
 	Version                   string `json:"version"`         // --onecloud-version; empty: no cloud is created
+	OperatorImage             string `json:"operatorImage"`   // --operator-image; empty: from the repository and operatorVersion
 	OperatorVersion           string `json:"operatorVersion"` // --operator-version, default this ocadm's version
 	Region                    string `json:"region"`
 	Zone                      string `json:"zone"`

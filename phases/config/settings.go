@@ -50,6 +50,8 @@ func Settings() []Setting {
 
 		{Key: "cloud.version", Flag: "onecloud-version", For: ForInit, Usage: "create a cloud of this version at the end; empty: none is created"},
 		{Key: "cloud.operatorVersion", Flag: "operator-version", For: ForInit, Advanced: true, Usage: "version of the operator's image (default: that of this program)"},
+		{Key: "cloud.operatorImage", Flag: "operator-image", For: ForInit, Advanced: true,
+			Usage: "the operator's image, REPOSITORY:TAG; replaces --image-repository and --operator-version for it"},
 		{Key: "cloud.region", Flag: "region", For: ForInit, Usage: "region of the cloud"},
 		{Key: "cloud.zone", Flag: "zone", For: ForInit, Usage: "zone of the cloud"},
 		{Key: "cloud.edition", Flag: "edition", For: ForInit, Advanced: true, Usage: "edition of the cloud: ce, ce/support or ee"},

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -291,6 +292,11 @@ func (v *validation) cloud() {
 	}
 	if !imageTag.MatchString(c.OperatorVersion) {
 		v.add("cloud.operatorVersion", fmt.Sprintf("%q cannot be the tag of an image", c.OperatorVersion))
+	}
+	if c.OperatorImage != "" {
+		if _, err := name.ParseReference(c.OperatorImage, name.WeakValidation); err != nil {
+			v.add("cloud.operatorImage", err.Error())
+		}
 	}
 	for key, value := range map[string]string{"cloud.name": c.Name, "cloud.namespace": c.Namespace} {
 		if !dnsLabel.MatchString(value) {

@@ -19,9 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/wait"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates"
@@ -38,19 +36,10 @@ const (
 	checkTimeout   = 10 * time.Second
 )
 
-// Image is the image of the operator that a configuration asks for.
-func Image(c *config.Config) string {
-	v := c.Cloud.OperatorVersion
-	if v == "" {
-		v = version.Version
-	}
-	return images.OperatorRef(c.Cluster.ImageRepository, v)
-}
-
 // Objects renders everything the operator needs, for an image and the namespaces of its clouds, its own included. It is pure.
 func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
 	namespaces = all(namespaces)
-	data := map[string]any{"Namespace": Namespace, "Image": image, "Namespaces": strings.Join(namespaces, ",")}
+	data := map[string]any{"Namespace": Namespace, "Image": image, "PullPolicy": images.PullPolicy(image), "Namespaces": strings.Join(namespaces, ",")}
 	// The definition is taken as it is: its patterns are no templates.
 	crds, err := templates.ReadDir("operator/crds")
 	if err != nil {
@@ -94,7 +83,7 @@ func Install() host.Phase {
 			if err != nil {
 				return err
 			}
-			set, err := Apply(ctx, c, Image(h.Config), h.Config.Cloud.Namespace)
+			set, err := Apply(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 			for _, change := range set.Changed() {
 				r.Changed("%s", change)
 			}
@@ -119,7 +108,7 @@ func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	objs, err := toApply(ctx, c, Image(h.Config), []string{h.Config.Cloud.Namespace})
+	objs, err := toApply(ctx, c, h.Config.OperatorImage(), []string{h.Config.Cloud.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +119,7 @@ func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
 func plan(ctx context.Context, h *host.Host) ([]string, error) {
 	set, err := diff(ctx, h)
 	if err != nil { // there is no cluster yet: everything is made
-		objs, err := Objects(Image(h.Config), h.Config.Cloud.Namespace)
+		objs, err := Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 		if err != nil {
 			return nil, err
 		}

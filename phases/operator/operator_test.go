@@ -105,11 +105,15 @@ func TestObjects(t *testing.T) {
 func TestImage(t *testing.T) {
 	c := &config.Config{}
 	c.Cloud.OperatorVersion = "v7"
-	if got := Image(c); got != "registry.cn-beijing.aliyuncs.com/yunionio/ocadm:v7" {
+	if got := c.OperatorImage(); got != "registry.cn-beijing.aliyuncs.com/yunionio/ocadm:v7" {
 		t.Error(got)
 	}
 	c.Cluster.ImageRepository = "10.0.0.1:5000/m/"
-	if got := Image(c); got != "10.0.0.1:5000/m/ocadm:v7" {
+	if got := c.OperatorImage(); got != "10.0.0.1:5000/m/ocadm:v7" {
+		t.Error(got)
+	}
+	c.Cloud.OperatorImage = "zexi/ocadm:dev"
+	if got := c.OperatorImage(); got != "zexi/ocadm:dev" {
 		t.Error(got)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
-	ocadm "yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -105,7 +104,7 @@ func Images(c *config.Config, kind Kind) ([]string, error) {
 		list = append(list, ref)
 	}
 	if kind == Init {
-		list = append(list, images.OperatorRef(c.Cluster.ImageRepository, cmp.Or(c.Cloud.OperatorVersion, ocadm.Version)))
+		list = append(list, c.OperatorImage())
 	}
 	list = append(list, c.Cloud.Images...)
 	slices.Sort(list)

@@ -22,7 +22,7 @@ import (
 var errOnMachine = errors.New("on the machine")
 
 func machineCommands() []*cobra.Command {
-	return []*cobra.Command{upCommand(), downCommand(), statusCommand(), shellCommand(), execCommand(), copyCommand()}
+	return []*cobra.Command{upCommand(), downCommand(), statusCommand(), shellCommand(), execCommand(), copyCommand(), deployCommand()}
 }
 
 func nameFlag(cmd *cobra.Command, name *string) {

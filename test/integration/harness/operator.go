@@ -21,7 +21,7 @@ func OperatorManifests(dir, namespace, namespaces string) ([]*unstructured.Unstr
 	data, err := templates.ReadDir(dir)
 	if !strings.HasSuffix(dir, "crds") {
 		data, err = templates.RenderDir(dir, map[string]any{
-			"Namespace": namespace, "Operator": namespace, "Namespaces": namespaces, "Image": "none",
+			"Namespace": namespace, "Operator": namespace, "Namespaces": namespaces, "Image": "none", "PullPolicy": "IfNotPresent",
 		})
 	}
 	if err != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command imagepush makes the operator image, the one static binary and the host's CA certificates, and pushes it. It needs no
-// container engine: make image-push REGISTRY=registry.example:5000/yunionio VERSION=dev, then
-// kubectl -n onecloud set image deployment/onecloud-operator operator=registry.example:5000/yunionio/ocadm:dev.
+// Command image builds the operator's image, which is the static binary and the host's CA certificates, and pushes it or writes it to a
+// file. It needs no container engine. See "make image", "make image-push" and "make deploy-dev".
 package main
 
 import (
@@ -33,30 +32,45 @@ const nobody = "65534"
 
 func main() {
 	binary := flag.String("binary", "bin/ocadm", "static binary")
-	image := flag.String("image", "", "reference to push: HOST/PATH/ocadm:TAG")
+	image := flag.String("image", "", "reference: HOST/PATH/ocadm:TAG; without HOST it is Docker Hub's. \"content\" as TAG names it after its content")
+	output := flag.String("output", "", "write a docker-archive (docker save) to this file instead of pushing")
 	insecure := flag.Bool("insecure", false, "push over plain HTTP (a development registry)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := push(ctx, *binary, *image, *insecure)
+	err := run(ctx, *binary, *image, *output, *insecure)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "imagepush:", err)
+		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func push(ctx context.Context, binary, image string, insecure bool) error {
-	var opts []name.Option
+func run(ctx context.Context, binary, image, output string, insecure bool) error {
+	opts := []name.Option{name.WeakValidation}
 	if insecure {
 		opts = append(opts, name.Insecure)
 	}
-	ref, err := name.NewTag(image, append(opts, name.StrictValidation)...)
+	ref, err := name.NewTag(image, opts...)
 	if err != nil {
 		return fmt.Errorf("reading -image: %w", err)
 	}
 	img, err := build(binary)
 	if err != nil {
 		return err
+	}
+	if ref.TagStr() == "content" {
+		digest, err := img.Digest()
+		if err != nil {
+			return err
+		}
+		ref = ref.Context().Tag("dev-" + digest.Hex[:12])
+	}
+	if output != "" {
+		if err := tarball.WriteToFile(output, ref, img); err != nil {
+			return fmt.Errorf("writing %s: %w", output, err)
+		}
+		fmt.Println(ref)
+		return nil
 	}
 	if err := remote.Write(ref, img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return fmt.Errorf("pushing %s: %w", ref, err)
