@@ -197,8 +197,21 @@ func stripPod(in any) (any, error) {
 		return in, nil
 	}
 	p.ManagedFields = nil
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers), Containers: stripContainers(p.Spec.Containers)}
 	return p, nil
+}
+
+// stripContainers keeps how long containers may take to start, and which of the first ones run on.
+func stripContainers(all []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for _, c := range all {
+		k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+		if p := c.StartupProbe; p != nil {
+			k.StartupProbe = &corev1.Probe{PeriodSeconds: p.PeriodSeconds, FailureThreshold: p.FailureThreshold}
+		}
+		kept = append(kept, k)
+	}
+	return kept
 }
 
 // stripNode keeps of a node its labels and whether it is Ready.

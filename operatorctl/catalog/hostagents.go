@@ -36,7 +36,7 @@ func hostAgent(program string) component.Workload {
 		Kind: component.DaemonSet, NodeRole: "host", Privileged: true, HostNetwork: true, HostNamespaces: true, EtcdTLS: true,
 		ContainerName: program, Command: []string{"/opt/yunion/bin/" + program, "--common-config-file", hostConf},
 		PriorityClass: "system-node-critical",
-		Mounts: hostMounts(),
+		Mounts:        hostMounts(),
 	}
 }
 
@@ -50,7 +50,7 @@ func hostHealth() component.Component {
 		Name: "host-health", SpecKey: "hostagent.HostHealth", Summary: "tells the cloud that a compute node lives",
 		Releases: component.Releases{First: "v3.10.0"},
 		Products: withHosts,
-		After:    []string{"keystone", "region"}, // it ends unless region names it the control plane,
+		After:    []string{"keystone", "region"}, // it ends unless region names the control plane
 		Image:    component.Image{Tag: "v0.0.4", Older: []component.OlderTag{{Until: "v3.10", Tag: "v0.0.1"}, {Until: "v3.11", Tag: "v0.0.3"}}},
 		Workload: hostAgent("host-health"),
 		Config:   ofHost(),

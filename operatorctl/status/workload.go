@@ -29,9 +29,12 @@ type Workload struct {
 	Suspended bool
 	// Pods that do not run as they should, in words.
 	Pods []string
+	// Starting are containers that have been starting for a while, in words.
+	Starting []string
 	// Loops are containers that keep ending, in words, also while they run in between.
 	Loops []string
-	// Due is when the first of the containers that run in between has run long enough; zero if none does.
+	// Due is when the words for the first of its containers will change although nothing happens: it will have run long enough, or started
+	// for long; zero if there is none.
 	Due time.Time
 	// Nobody tells that no node has the labels its pods ask for, Label says which.
 	Nobody bool
@@ -86,12 +89,15 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 			w.Pods = append(w.Pods, trouble)
 		}
 		loops, due := looping(p, seen.Now)
-		w.Loops = append(w.Loops, loops...)
-		if w.Due.IsZero() || !due.IsZero() && due.Before(w.Due) {
-			w.Due = due
+		slow, slowDue := starting(p, seen.Now)
+		w.Loops, w.Starting = append(w.Loops, loops...), append(w.Starting, slow...)
+		for _, t := range []time.Time{due, slowDue} {
+			if w.Due.IsZero() || !t.IsZero() && t.Before(w.Due) {
+				w.Due = t
+			}
 		}
 	}
-	w.Pods, w.Loops = each(w.Pods), each(w.Loops)
+	w.Pods, w.Loops, w.Starting = each(w.Pods), each(w.Loops), each(w.Starting)
 	return w
 }
 
@@ -191,6 +197,9 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 		return v1alpha1.Degraded, ReasonStalled, count + "; " + w.Stalled
 	case w.Updated < w.Wanted:
 		count = fmt.Sprintf("%d of %d pods moved to the new version", w.Updated, w.Wanted)
+	}
+	if len(w.Starting) > 0 {
+		count += "; " + strings.Join(w.Starting, "; ")
 	}
 	if len(w.Lost) > 0 {
 		count += "; not Ready: " + strings.Join(w.Lost, ", ")

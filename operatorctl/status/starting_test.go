@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// A service that changes its tables for long is Progressing, and the message says what is going on. It says so after a minute, although
+// nothing happens then.
+func TestASlowStartIsExplained(t *testing.T) {
+	probe := &corev1.Probe{FailureThreshold: 3600, PeriodSeconds: 1}
+	spec := corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "init"}, {Name: "side", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), StartupProbe: probe}},
+		Containers:     []corev1.Container{{Name: "monitor", StartupProbe: probe}},
+	}
+	runs := func(name string, started bool) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, Started: &started,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(t0)}}}
+	}
+	const count = "0 of 1 pods ready"
+	for _, c := range []struct {
+		name    string
+		init    []corev1.ContainerStatus
+		main    []corev1.ContainerStatus
+		after   time.Duration
+		message string
+		due     time.Duration
+	}{
+		{"at first", nil, []corev1.ContainerStatus{runs("monitor", false)}, 59 * time.Second, count, time.Minute},
+		{"after a minute", nil, []corev1.ContainerStatus{runs("monitor", false)}, time.Minute,
+			count + "; container monitor is starting, and may take 1h0m0s: it may be changing tables of the database", 0},
+		{"once it has started", nil, []corev1.ContainerStatus{runs("monitor", true)}, time.Hour, count, 0},
+		{"an init container", []corev1.ContainerStatus{runs("init", true)}, nil, time.Hour,
+			count + "; init container init has not finished yet: it may be changing tables of the database", 0},
+		{"one that runs on", []corev1.ContainerStatus{runs("side", true)}, []corev1.ContainerStatus{runs("monitor", true)}, time.Hour, count, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := pod(corev1.ContainerStatus{})
+			p.Spec, p.Status.InitContainerStatuses, p.Status.ContainerStatuses = spec, c.init, c.main
+			w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, 0), status.Seen{Pods: []corev1.Pod{p}, Now: t0.Add(c.after)})
+			got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: true, Now: t0.Add(c.after)})
+			if got.State != v1alpha1.Progressing || got.Message != c.message {
+				t.Errorf("got %s %q", got.State, got.Message)
+			}
+			if c.due == 0 != w.Due.IsZero() || c.due != 0 && !w.Due.Equal(t0.Add(c.due)) {
+				t.Errorf("due at %s", w.Due)
+			}
+		})
+	}
+}
