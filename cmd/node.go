@@ -18,9 +18,9 @@ import (
 func newNode(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "node",
-		Short:   "Give nodes roles in the cloud, or take them away",
+		Short:   "Give nodes roles in the cloud, and find out why one does not work",
 		Long:    "A node's roles say what it does for the cloud: run its services, run virtual machines. They are labels of the node.",
-		Example: "  ocadm node enable-host-agent --node node2\n  ocadm node disable-onecloud-controller --node node3",
+		Example: "  ocadm node enable-host-agent --node node2\n  ocadm node disable-onecloud-controller --node node3\n  ocadm node doctor node2",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
@@ -36,6 +36,7 @@ func newNode(a *app) *cobra.Command {
 	} {
 		c.AddCommand(newNodeRole(a, r.name, r.role, r.on, r.short))
 	}
+	c.AddCommand(newNodeDoctor(a))
 	return c
 }
 

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -178,13 +180,16 @@ func checkDisk(_ context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-func checkClock(ctx context.Context, m *machine) []finding.Finding {
-	out, ok := m.output(ctx, "timedatectl", "show", "-p", "NTPSynchronized", "--value")
-	if !ok || strings.TrimSpace(out) != "no" {
+func checkClock(ctx context.Context, m *machine) []finding.Finding { return Clock(ctx, m.h) }
+
+// Clock is the finding about a clock that no time service keeps.
+func Clock(ctx context.Context, h *host.Host) []finding.Finding {
+	res, err := h.Exec.Run(ctx, exec.Command{Path: "timedatectl", Args: []string{"show", "-p", "NTPSynchronized", "--value"}})
+	if err != nil || strings.TrimSpace(res.Stdout) != "no" {
 		return nil
 	}
 	return []finding.Finding{warning("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
-		"timedatectl set-ntp true, or: "+m.h.Facts.OS.Install("chronyd"))}
+		"timedatectl set-ntp true, or: "+h.Facts.OS.Install("chronyd"))}
 }
 
 // feature is something that the kernel must have, built in or as a module.

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/agentlog"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+const (
+	// CodeNoAgent is the finding of a node without a pod of the host agent.
+	CodeNoAgent = "OCA-7147"
+	// CodeAgentNetwork is the finding of a host-deployer in a network of its own.
+	CodeAgentNetwork = "OCA-7146"
+)
+
+const (
+	componentHost     = "host"
+	componentDeployer = "host-deployer"
+)
+
+// agents are the components whose pods work on a node itself.
+var agents = []string{componentHost, componentDeployer, "host-image", "host-health", "host-sdnagent", "host-ovn-controller",
+	"host-ovs-vswitchd", "host-ovsdb-server", "telegraf", "lbagent", "glance"}
+
+// LogLines is how much of the end of a container's log is read.
+const LogLines = 1000
+
+// ReadLog returns the log of one container of a pod.
+type ReadLog func(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) ([]byte, error)
+
+// Agents are the pods of agents on one node, and what Kubernetes has to say about them.
+type Agents struct {
+	Node   corev1.Node
+	Pods   []corev1.Pod
+	Events []corev1.Event
+}
+
+// GatherAgents reads the pods of agents on a node and their events. An unknown node is a finding.
+func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, error) {
+	var a Agents
+	if err := c.Get(ctx, client.ObjectKey{Name: node}, &a.Node); apierrors.IsNotFound(err) {
+		var list corev1.NodeList
+		if err := c.List(ctx, &list); err != nil {
+			return a, fmt.Errorf("listing nodes: %w", err)
+		}
+		var names []string
+		for _, n := range list.Items {
+			names = append(names, n.Name)
+		}
+		return a, unknownNodes([]string{node}, names)
+	} else if err != nil {
+		return a, fmt.Errorf("reading node %s: %w", node, err)
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.HasLabels{v1alpha1.LabelComponent}); err != nil {
+		return a, fmt.Errorf("listing the pods on node %s: %w", node, err)
+	}
+	var events corev1.EventList
+	if err := c.List(ctx, &events); err != nil {
+		return a, fmt.Errorf("listing events: %w", err)
+	}
+	for _, p := range pods.Items {
+		if p.Spec.NodeName == node && slices.Contains(agents, p.Labels[v1alpha1.LabelComponent]) {
+			a.Pods = append(a.Pods, p)
+			for _, e := range events.Items {
+				if e.InvolvedObject.UID == p.UID {
+					a.Events = append(a.Events, e)
+				}
+			}
+		}
+	}
+	return a, nil
+}
+
+// Logs reads what the agents have logged: of each container the current start, and before it the last one if there was one. A container
+// without a log has none in the result.
+func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) {
+	var out []agentlog.Log
+	for _, p := range a.Pods {
+		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			log := agentlog.Log{Source: "pod " + p.Name + ", container " + s.Name}
+			for _, previous := range []bool{true, false} {
+				if previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
+					continue
+				}
+				lines := int64(LogLines)
+				raw, err := read(ctx, p.Namespace, p.Name, &corev1.PodLogOptions{Container: s.Name, Previous: previous, TailLines: &lines})
+				switch {
+				case apierrors.IsBadRequest(err) || apierrors.IsNotFound(err):
+					// The container started anew, or its pod ended, since it was listed.
+				case err != nil:
+					return nil, fmt.Errorf("reading the log of container %s of pod %s: %w", s.Name, p.Name, err)
+				default:
+					log.Lines = append(log.Lines, strings.Split(strings.TrimRight(string(raw), "\n"), "\n")...)
+				}
+			}
+			out = append(out, log)
+		}
+	}
+	for _, e := range a.Events {
+		if e.Type == corev1.EventTypeWarning {
+			out = append(out, agentlog.Log{Source: "event of pod " + e.InvolvedObject.Name, Lines: []string{e.Message}})
+		}
+	}
+	return out, nil
+}
+
+// Explain returns what is wrong with the pods themselves and with what they log. It is pure.
+func (a Agents) Explain(logs []agentlog.Log) finding.List {
+	var out finding.List
+	has := func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == componentHost }
+	if !slices.ContainsFunc(a.Pods, has) {
+		out = append(out, noAgent(a.Node))
+	}
+	for _, p := range a.Pods {
+		if p.Labels[v1alpha1.LabelComponent] == componentDeployer && !p.Spec.HostNetwork {
+			out = append(out, finding.Finding{Code: CodeAgentNetwork, Severity: finding.Error, What: "host-deployer cannot reach the virtual machine that it works in",
+				Cause:  "pod " + p.Name + " has a network of its own (hostNetwork is not set)",
+				Remedy: "ocadm cluster update; a DaemonSet that somebody else made needs hostNetwork: true"})
+		}
+	}
+	return append(out, agentlog.Explain(logs)...)
+}
+
+func noAgent(n corev1.Node) finding.Finding {
+	label := v1alpha1.NodeRolePrefix + RoleHost
+	if n.Labels[label] != v1alpha1.Enable {
+		return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " is no compute node",
+			Cause:  "it lacks the label " + label + "=" + v1alpha1.Enable,
+			Remedy: "on the node: ocadm join phase compute --enable-host-agent; then here: ocadm node enable-host-agent --node " + n.Name}
+	}
+	return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " has no pod of the host agent",
+		Cause: "no cloud runs component host, or the node does not take pods", Remedy: "ocadm cluster status; kubectl describe node " + n.Name}
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/doctor"
+)
+
+// examined is what "node doctor -o json" prints.
+type examined struct {
+	Node     string       `json:"node"`
+	Healthy  bool         `json:"healthy"`
+	Findings finding.List `json:"findings"`
+}
+
+func newNodeDoctor(a *app) *cobra.Command {
+	var kubeconfig, rootfs string
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "doctor [NODE]", Short: "Find out why a compute node does not work",
+		Long: "Without NODE it examines the machine it runs on, as root: the executor (its unit, its socket, a command), kubelet and containerd, programs,\n" +
+			"kernel modules, directories, host.conf, disks, the clock, and the logs of the agents' containers. It needs no access to the cluster.\n\n" +
+			"With NODE it asks the cluster: which agents run on that node, their events, and their logs.\n\n" +
+			"Each line of the logs that it knows becomes a finding with its cause and the next command. What the host agent logged before it last\n" +
+			"registered is left out. It changes nothing. It fails when it finds an error; warnings alone are printed and it succeeds.",
+		Example: "  # on the compute node\n  ocadm node doctor\n\n  # from a control-plane node\n  ocadm node doctor node2\n\n" +
+			"  # for a script\n  ocadm node doctor node2 -o json | jq -r '.findings[].code'",
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				e, err := examineHere(c.Context(), rootfs)
+				return a.printExamined(output.String(), e, err)
+			}
+			return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
+				e, err := examineNode(ctx, k, kubeconfig, args[0])
+				return a.printExamined(output.String(), e, err)
+			})
+		},
+	}
+	addKubeconfig(c.Flags(), &kubeconfig)
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	hide(c.Flags(), "rootfs")
+	c.Flags().VarP(output, "output", "o", "how the findings are printed")
+	return c
+}
+
+// examineHere looks at this machine.
+func examineHere(ctx context.Context, rootfs string) (examined, error) {
+	cfg := &config.Config{}
+	cfg.Run.DryRun = true
+	h, err := newHost(ctx, cfg, rootfs)
+	if err != nil {
+		return examined{}, err
+	}
+	return examined{Node: h.Facts.Hostname, Findings: doctor.Gather(ctx, h)}, nil
+}
+
+// examineNode asks the cluster about a node.
+func examineNode(ctx context.Context, k client.Client, kubeconfig, node string) (examined, error) {
+	agents, err := cluster.GatherAgents(ctx, k, node)
+	if err != nil {
+		return examined{}, err
+	}
+	read, err := logReader(kubeconfig)
+	if err != nil {
+		return examined{}, err
+	}
+	logs, err := agents.Logs(ctx, read)
+	if err != nil {
+		return examined{}, err
+	}
+	return examined{Node: node, Findings: agents.Explain(logs)}, nil
+}
+
+// logReader reads logs of containers, which the client for objects cannot.
+func logReader(kubeconfig string) (cluster.ReadLog, error) {
+	file, err := kube.Kubeconfig(kubeconfig, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := kube.Config(file)
+	if err != nil {
+		return nil, err
+	}
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for logs: %w", err)
+	}
+	return func(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) ([]byte, error) {
+		return c.CoreV1().Pods(namespace).GetLogs(pod, o).DoRaw(ctx)
+	}, nil
+}
+
+func (a *app) printExamined(format string, e examined, err error) error {
+	if err != nil {
+		return err
+	}
+	if e.Findings == nil {
+		e.Findings = finding.List{}
+	}
+	failed := e.Findings.Err()
+	e.Healthy = failed == nil
+	err = ui.Print(a.Out, format, e, func(w io.Writer) error {
+		ui.Findings(a.redact.Writer(w), program, e.Findings)
+		if failed == nil {
+			_, err := fmt.Fprintf(w, "Nothing was found that keeps the agents of %s from working.\n", e.Node)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		return &toldError{failed}
+	}
+	return nil
+}

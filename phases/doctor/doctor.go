@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor looks why the agents of a compute node do not work: at the machine below them, and at what they have logged. It changes
+// nothing.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/agentlog"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/compute"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/preflight"
+)
+
+// The findings of this package. Those about the content of host.conf have the codes of the lines that the agent would log.
+const (
+	CodeExecutorUnit     = "OCA-7102"
+	CodeExecutorKillMode = "OCA-7103"
+	CodeExecutorSilent   = "OCA-7104"
+	CodeDirectory        = "OCA-7105"
+	CodeHostConf         = "OCA-7106"
+	CodeIneffective      = "OCA-7107"
+	CodeNodeUnit         = "OCA-7108"
+	CodeDisk             = "OCA-7109"
+	CodeNoComputeNode    = "OCA-7100"
+)
+
+const hostConf = "/etc/yunion/host.conf"
+
+// checks are independent of each other; each returns what it finds wrong.
+var checks = []func(context.Context, *host.Host) []finding.Finding{
+	executorUnit, executorAnswers, nodeUnits,
+	func(_ context.Context, h *host.Host) []finding.Finding { return compute.Programs(h) },
+	func(_ context.Context, h *host.Host) []finding.Finding { return compute.Modules(h) },
+	func(_ context.Context, h *host.Host) []finding.Finding { return compute.HostName(h) },
+	compute.SwitchService, directories, nodeConfiguration, disks, preflight.Clock,
+	func(_ context.Context, h *host.Host) []finding.Finding { return agentlog.Explain(podLogs(h.Files)) },
+}
+
+// Gather runs every check on this machine. A machine that is no compute node is one finding.
+func Gather(ctx context.Context, h *host.Host) finding.List {
+	if !h.Files.Exists(hostConf) && !h.Files.Exists(unitFile) {
+		return finding.List{{Code: CodeNoComputeNode, Severity: finding.Error, What: "This machine is no compute node",
+			Cause: "it has neither " + hostConf + " nor " + executor.UnitName, Remedy: "ocadm join phase compute --enable-host-agent"}}
+	}
+	// Checks that preflight has, too, look at a node's settings; here they are what the machine is.
+	c, node := *h.Config, *h
+	c.Node.EnableHostAgent, c.Node.Name = true, cmp.Or(c.Node.Name, h.Facts.Hostname)
+	node.Config = &c
+	h = &node
+	var out finding.List
+	for _, check := range checks {
+		for _, f := range check(ctx, h) {
+			f.Check = "" // nothing here can be ignored by name
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+const (
+	unitFile   = "/etc/systemd/system/" + executor.UnitName
+	unitRemedy = "ocadm join phase compute --enable-host-agent; systemctl enable --now " + executor.UnitName
+)
+
+// property asks systemd. An empty answer means that the unit is not known.
+func property(ctx context.Context, h *host.Host, unit, name string) (string, error) {
+	res, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"show", unit, "--property=" + name, "--value"}})
+	return strings.TrimSpace(res.Stdout), err
+}
+
+// executorUnit looks whether the unit runs, and whether stopping it would end virtual machines.
+func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
+	state, err := property(ctx, h, executor.UnitName, "ActiveState")
+	if err != nil {
+		return []finding.Finding{finding.Errorf(CodeExecutorUnit, "systemd does not answer", "systemctl status", "%w", err)}
+	}
+	var out []finding.Finding
+	if state != "active" {
+		f := finding.Finding{Code: CodeExecutorUnit, Severity: finding.Error, What: executor.UnitName + " does not run",
+			Cause:  "systemd has it as " + state + "; without it no agent can run a program on the node",
+			Remedy: "systemctl enable --now " + executor.UnitName + "; journalctl -u " + executor.UnitName + " -n 50"}
+		if loaded, err := property(ctx, h, executor.UnitName, "LoadState"); err == nil && loaded == "not-found" {
+			f.What, f.Remedy = executor.UnitName+" is not installed", unitRemedy
+		}
+		return []finding.Finding{f}
+	}
+	if mode, err := property(ctx, h, executor.UnitName, "KillMode"); err == nil && mode != "process" {
+		out = append(out, finding.Finding{Code: CodeExecutorKillMode, Severity: finding.Error,
+			What:   "Stopping " + executor.UnitName + " would end virtual machines",
+			Cause:  "KillMode is " + mode + " and must be process: virtual machines may run in the control group of this unit",
+			Remedy: "do not restart the unit; ocadm join phase compute --enable-host-agent, or set KillMode=process in its file; then: systemctl daemon-reload"})
+	}
+	return out
+}
+
+// executorAnswers runs a program through the socket, as the agents do.
+func executorAnswers(ctx context.Context, h *host.Host) []finding.Finding {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := executor.Client{Socket: h.Files.Path(executor.DefaultSocket)}.Run(ctx, exec.Command{Path: "true"})
+	if err == nil {
+		return nil
+	}
+	return []finding.Finding{finding.Errorf(CodeExecutorSilent, "The executor does not run programs",
+		"ls -l "+executor.DefaultSocket+"; systemctl restart "+executor.UnitName+" (when its KillMode is process)", "%w", err)}
+}
+
+// nodeUnits looks at what runs the agents' pods.
+func nodeUnits(ctx context.Context, h *host.Host) []finding.Finding {
+	var out []finding.Finding
+	for _, unit := range []string{"containerd.service", "kubelet.service"} {
+		state, err := property(ctx, h, unit, "ActiveState")
+		if err != nil || state == "active" {
+			continue // executorUnit reports a systemd that does not answer
+		}
+		out = append(out, finding.Finding{Code: CodeNodeUnit, Severity: finding.Error, What: unit + " does not run",
+			Cause:  "systemd has it as " + state + "; the agents' pods need it. Virtual machines go on without it",
+			Remedy: "systemctl restart " + unit + "; journalctl -u " + unit + " -n 50"})
+	}
+	return out
+}

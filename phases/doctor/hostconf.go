@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// ineffective are options that agents in pods take from the cloud's ConfigMap, whatever host.conf says (cloudpods, pkg/hostman/options:
+// Parse replaces every field of SHostBaseOptions).
+var ineffective = []string{
+	"default_qemu_version", "deploy_concurrent", "disable_local_vpc", "enable_remote_executor", "executor_socket_path", "image_deploy_driver",
+	"manage_ntp_configuration",
+}
+
+// nodeConfiguration reads host.conf as the agent does and compares it with the machine.
+func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
+	raw, err := h.Files.ReadFile(hostConf)
+	if err != nil {
+		return []finding.Finding{finding.Errorf(CodeHostConf, hostConf+" cannot be read", "ocadm join phase compute --enable-host-agent", "%w", err)}
+	}
+	conf, err := parse(string(raw))
+	if err != nil {
+		return []finding.Finding{finding.Errorf(CodeHostConf, hostConf+" cannot be parsed", "correct the line; every value is YAML, as in networks: [eth0/br0/192.0.2.10]", "%w", err)}
+	}
+	out := judgeNetworks(conf, h.Facts)
+	if conf["disable_probe_kubelet"] != true && conf["disable_probe_kubelet"] != "true" {
+		out = append(out, finding.Finding{Code: "OCA-7111", Severity: finding.Error, What: "The host agent will look for Docker and end",
+			Cause: hostConf + " lacks disable_probe_kubelet: true, which a node with containerd needs", Remedy: "echo 'disable_probe_kubelet: true' >>" + hostConf})
+	}
+	var without []string
+	for _, key := range ineffective {
+		if _, set := conf[key]; set {
+			without = append(without, key)
+		}
+	}
+	if len(without) > 0 {
+		out = append(out, finding.Finding{Code: CodeIneffective, Severity: finding.Warning, What: "Options in host.conf have no effect: " + strings.Join(without, ", "),
+			Cause:  "agents in pods take them from the cloud's ConfigMap, which wins over host.conf",
+			Remedy: "move them to /etc/yunion/host_local.conf, which wins over both"})
+	}
+	return append(out, judgeStorage(conf, h)...)
+}
+
+// parse reads YAML, or lines of the form key = value, which the agent takes, too.
+func parse(text string) (map[string]any, error) {
+	conf := map[string]any{}
+	err := yaml.Unmarshal([]byte(text), &conf)
+	if err == nil {
+		return conf, nil
+	}
+	conf = map[string]any{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == '[' {
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, err
+		}
+		conf[strings.TrimSpace(key)] = strings.Trim(strings.TrimSpace(value), `"'`)
+	}
+	return conf, nil
+}
+
+// texts is a list of strings, or one string.
+func texts(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var out []string
+		for _, e := range v {
+			out = append(out, fmt.Sprint(e))
+		}
+		return out
+	}
+	return nil
+}
+
+func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
+	var out []finding.Finding
+	report := func(code, what, cause string) {
+		out = append(out, finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: cause, Remedy: "ip -br address; then correct " + hostConf})
+	}
+	for _, n := range texts(conf["networks"]) {
+		parts := strings.Split(n, "/")
+		if len(parts) < 3 {
+			report(CodeHostConf, "networks has the entry "+n, "an entry is NIC/BRIDGE/ADDRESS or NIC/BRIDGE/WIRE")
+			continue
+		}
+		nic, bridge := parts[0], parts[1]
+		if !hasInterface(facts, nic) {
+			report("OCA-7135", "The interface "+nic+" does not exist on the node", "networks of host.conf has "+n)
+			continue
+		}
+		address, err := netip.ParseAddr(parts[2])
+		if err == nil && !hasAddress(facts, nic, address) && !hasAddress(facts, bridge, address) {
+			report("OCA-7135", fmt.Sprintf("The address %s is on neither %s nor %s", address, nic, bridge), "networks of host.conf has "+n)
+		}
+	}
+	if name, _ := conf["listen_interface"].(string); name != "" && !hasInterface(facts, name) {
+		// Before the first start the bridge is not there; the agent makes it.
+		if !slices.ContainsFunc(texts(conf["networks"]), func(n string) bool { return strings.Contains(n, "/"+name+"/") }) {
+			report("OCA-7138", "The listen interface "+name+" does not exist on the node", "listen_interface of host.conf names neither a NIC nor a bridge of networks")
+		}
+	}
+	return out
+}
+
+func hasInterface(facts host.Facts, name string) bool {
+	return slices.ContainsFunc(facts.Interfaces, func(i host.Interface) bool { return i.Name == name })
+}
+
+func hasAddress(facts host.Facts, name string, address netip.Addr) bool {
+	return slices.ContainsFunc(facts.Interfaces, func(i host.Interface) bool {
+		return i.Name == name && slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == address })
+	})
+}
+
+func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
+	var out []finding.Finding
+	paths := texts(conf["local_image_path"])
+	if len(paths) == 0 {
+		out = append(out, finding.Finding{Code: "OCA-7117", Severity: finding.Error, What: "The host agent has no place for disks",
+			Cause: "host.conf has no local_image_path", Remedy: "echo 'local_image_path: [/opt/cloud/workspace/disks]' >>" + hostConf})
+	}
+	for _, p := range paths {
+		if n, ok := free(h.Files, p); ok && n < imageSpace {
+			out = append(out, finding.Finding{Code: "OCA-7117", Severity: finding.Error, What: "The host agent has no room for disks in " + p,
+				Cause: fmt.Sprintf("%d MiB are free, and the agent wants %d", n/mebibyte, imageSpace/mebibyte), Remedy: "make room, or mount a larger disk there: df -h " + p})
+		}
+	}
+	if conf["hugepages_option"] == "native" {
+		size := "1048576"
+		if n, ok := conf["hugepage_size_mb"].(int); ok {
+			size = fmt.Sprint(n * 1024)
+		}
+		raw, _ := h.Files.ReadFile("/sys/kernel/mm/hugepages/hugepages-" + size + "kB/nr_hugepages") // a missing file is no pages
+		if n := strings.TrimSpace(string(raw)); n == "" || n == "0" {
+			out = append(out, finding.Finding{Code: "OCA-7118", Severity: finding.Error, What: "No huge pages are reserved",
+				Cause:  "host.conf has hugepages_option: native",
+				Remedy: "boot with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, or set hugepages_option: transparent in " + hostConf})
+		}
+	}
+	return out
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/agentlog"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// podLogDir is where the kubelet keeps the logs of containers: NAMESPACE_POD_UID/CONTAINER/N.log, N counts restarts.
+	podLogDir = "/var/log/pods"
+	// logBytes is how much is read of the end of a file.
+	logBytes = 256 << 10
+	// logFiles are the last starts of a container that are read: the current one and the one before, whose end says why it ended.
+	logFiles = 2
+)
+
+// agentPod finds the directories of the pods of agents, whose names are CLOUD-COMPONENT-HASH.
+var agentPod = regexp.MustCompile(`^[^_]+_(.+-(?:host|glance|telegraf|lbagent)-[^_]+)_`)
+
+// podLogs reads the logs of the agents on this machine. What cannot be read is left out.
+func podLogs(files host.Files) []agentlog.Log {
+	var out []agentlog.Log
+	pods, _ := files.ReadDir(podLogDir) // no directory, no pods
+	for _, pod := range pods {
+		m := agentPod.FindStringSubmatch(pod.Name())
+		if m == nil {
+			continue
+		}
+		containers, err := files.ReadDir(path.Join(podLogDir, pod.Name()))
+		if err != nil {
+			continue
+		}
+		for _, c := range containers {
+			log := agentlog.Log{Source: "pod " + m[1] + ", container " + c.Name()}
+			for _, file := range lastStarts(files, path.Join(podLogDir, pod.Name(), c.Name())) {
+				log.Lines = append(log.Lines, containerLines(tail(files, file))...)
+			}
+			if len(log.Lines) > 0 {
+				out = append(out, log)
+			}
+		}
+	}
+	return out
+}
+
+// lastStarts are the files of the last starts of a container, the oldest first.
+func lastStarts(files host.Files, dir string) []string {
+	entries, err := files.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var starts []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ".log")); err == nil {
+			starts = append(starts, n)
+		}
+	}
+	slices.SortFunc(starts, cmp.Compare[int])
+	var out []string
+	for _, n := range starts[max(0, len(starts)-logFiles):] {
+		out = append(out, path.Join(dir, strconv.Itoa(n)+".log"))
+	}
+	return out
+}
+
+// tail is the end of a file, from the first whole line on.
+func tail(files host.Files, name string) string {
+	f, err := os.Open(files.Path(name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return ""
+	}
+	at := max(0, size-logBytes)
+	raw := make([]byte, size-at)
+	n, err := f.ReadAt(raw, at)
+	if err != nil && err != io.EOF {
+		return ""
+	}
+	text := string(raw[:n])
+	if at > 0 {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return text
+}
+
+// containerLines takes the runtime's frame off: TIME STREAM P|F TEXT. A line that the runtime has cut (P) goes on in the next.
+func containerLines(text string) []string {
+	var out []string
+	part := ""
+	for line := range strings.Lines(text) {
+		f := strings.SplitN(strings.TrimRight(line, "\n"), " ", 4)
+		if len(f) < 4 {
+			continue
+		}
+		if part += f[3]; f[2] == "P" {
+			continue
+		}
+		out, part = append(out, part), ""
+	}
+	if part != "" {
+		out = append(out, part)
+	}
+	return out
+}

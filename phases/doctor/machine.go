@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// answerTimeout is long for a program that does nothing.
+	answerTimeout = 10 * time.Second
+	mebibyte      = 1 << 20
+	// imageSpace is what the host agent wants to be free for disks.
+	imageSpace = 128 * mebibyte
+	// fullPercent is where the kubelet starts to remove images; at 90 it evicts pods, the agents among them.
+	fullPercent = 85
+)
+
+// directories are mounted by the agents' pods, which wait until they are there (hostPath volumes of type Directory).
+func directories(_ context.Context, h *host.Host) []finding.Finding {
+	var missing []string
+	for _, dir := range []string{"/etc/yunion", "/opt/cloud", "/usr/local", "/dev", "/sys", "/tmp"} {
+		if info, err := h.Files.Stat(dir); err != nil || !info.IsDir() {
+			missing = append(missing, dir)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	list := strings.Join(missing, " ")
+	return []finding.Finding{{Code: CodeDirectory, Severity: finding.Error, What: "Directories that the agents mount are missing: " + list,
+		Cause: "their pods stay in ContainerCreating", Remedy: "mkdir -p " + list}}
+}
+
+// disks warns before the kubelet evicts pods.
+func disks(_ context.Context, h *host.Host) []finding.Finding {
+	var out []finding.Finding
+	seen := map[unix.Fsid]bool{}
+	for _, dir := range []string{"/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log"} {
+		fs, ok := filesystem(h.Files, dir)
+		if !ok || fs.Blocks == 0 || seen[fs.Fsid] {
+			continue
+		}
+		seen[fs.Fsid] = true
+		if used := 100 - int(fs.Bavail*100/fs.Blocks); used >= fullPercent {
+			out = append(out, finding.Finding{Code: CodeDisk, Severity: finding.Warning, What: fmt.Sprintf("The disk of %s is %d %% full", dir, used),
+				Cause:  "from 85 % on the kubelet removes images, from 90 % on it evicts pods; disks of virtual machines need room, too",
+				Remedy: "df -h " + dir + "; du -xh --max-depth=2 " + dir + " | sort -h | tail"})
+		}
+	}
+	return out
+}
+
+// filesystem is the one that holds a directory, or will hold it.
+func filesystem(files host.Files, dir string) (unix.Statfs_t, bool) {
+	var fs unix.Statfs_t
+	for {
+		if unix.Statfs(files.Path(dir), &fs) == nil {
+			return fs, true
+		}
+		if dir == "/" {
+			return fs, false
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+func free(files host.Files, dir string) (uint64, bool) {
+	fs, ok := filesystem(files, dir)
+	return fs.Bavail * uint64(fs.Bsize), ok
+}
