@@ -92,6 +92,11 @@ func alone(ctx context.Context, c client.Client, o Options) error {
 func agrees(o Options, want, live *unstructured.Unstructured) error {
 	var diffs []string
 	spec, _ := live.Object["spec"].(map[string]any)
+	if _, chosen, _ := unstructured.NestedMap(spec, "mysql", "tls"); !chosen && o.Database.TLS == defaultTLS {
+		// The cloud is older than the setting, and nothing else was asked for.
+		want = want.DeepCopy()
+		unstructured.RemoveNestedField(want.Object, "spec", "mysql", "tls")
+	}
 	diffs = differences("spec", want.Object["spec"], spec, diffs)
 	for k, v := range want.GetAnnotations() {
 		if got := live.GetAnnotations()[k]; got != v && !(got == "" && v == defaultEdition) {
@@ -108,7 +113,10 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 	}
 }
 
-const defaultEdition = "ce"
+const (
+	defaultEdition = "ce"
+	defaultTLS     = "preferred"
+)
 
 func orPlaceholder(version string) string {
 	if version == "" {

@@ -41,6 +41,9 @@ type Database struct {
 	Username  string `json:"username,omitempty"`
 	Secret    string `json:"secret,omitempty"`
 	SecretKey string `json:"secretKey,omitempty"`
+	// TLS and CA are spec.mysql.tls.mode and spec.mysql.tls.ca.
+	TLS string `json:"tls,omitempty"`
+	CA  string `json:"ca,omitempty"`
 }
 
 // Key names the cloud.
@@ -64,6 +67,11 @@ func Manifest(o Options) *unstructured.Unstructured {
 	}
 	if o.Database.Secret != "" {
 		mysql["passwordSecretRef"] = map[string]any{"name": o.Database.Secret, "key": o.Database.SecretKey}
+	}
+	if o.Database.TLS != "" {
+		tls := map[string]any{"mode": o.Database.TLS}
+		set(tls, "ca", o.Database.CA)
+		mysql["tls"] = tls
 	}
 	set(spec, "version", o.Version)
 	set(spec, "imageRepository", o.ImageRepository)

@@ -111,6 +111,9 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 	if err := a.password(c.Flags(), &cfg); err != nil {
 		return nil, err
 	}
+	if err := databaseCA(&cfg); err != nil {
+		return nil, err
+	}
 	a.legacy(c.Flags(), &cfg, command)
 	a.redact.Add(cfg.Database.Password, cfg.Cluster.Token, cfg.Join.Token)
 	return &cfg, nil
@@ -181,6 +184,20 @@ func (a *app) readConfigFile(name string) (map[string]any, error) {
 		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "ocadm config print > "+name, "%w", err)
 	}
 	return config.Parse(name, raw)
+}
+
+// databaseCA reads the certificates that the database server is verified with.
+func databaseCA(cfg *config.Config) error {
+	name := cfg.Database.CAFile
+	if name == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return finding.Errorf("OCA-0324", "The file with the database server's CA cannot be read", "check --mysql-ca-file", "%w", err)
+	}
+	cfg.Database.CA = string(raw)
+	return nil
 }
 
 // maxPasswordFile is larger than any password.

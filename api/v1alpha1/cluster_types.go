@@ -50,6 +50,18 @@ type DatabaseServer struct {
 	// A key of a Secret beside the cloud, instead of password.
 	// +nullable
 	PasswordSecretRef *SecretKeyRef `json:"passwordSecretRef,omitempty"`
+	// How connections are encrypted. Of mysql only.
+	TLS DatabaseTLS `json:"tls,omitzero"`
+}
+
+// DatabaseTLS is how connections to a database server are encrypted.
+type DatabaseTLS struct {
+	// As in MySQL's own clients; empty is preferred for the operator, and leaves the services' connections in clear.
+	// +kubebuilder:validation:Enum="";disabled;preferred;required;verify-ca;verify-identity
+	Mode string `json:"mode,omitempty"`
+	// Certificates of authorities in PEM, for verify-ca and verify-identity; empty is those of the system.
+	// +kubebuilder:validation:MaxLength=65536
+	CA string `json:"ca,omitempty"`
 }
 
 // SecretKeyRef is a key of a Secret in the cloud's namespace.

@@ -8,7 +8,6 @@ package mysql
 
 import (
 	"context"
-	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"net"
@@ -32,8 +31,10 @@ type Config struct {
 	Port     int
 	User     string
 	Password string
-	// TLS, when set, is required; without it the connection is plain.
-	TLS *tls.Config
+	// TLS says how connections are encrypted; TLSPreferred when empty.
+	TLS TLSMode
+	// CA are certificates in PEM that TLSVerifyCA and TLSVerifyIdentity trust; those of the system when empty.
+	CA string
 	// Timeout bounds connecting, and each read and write; 10 s when zero.
 	Timeout time.Duration
 
@@ -83,7 +84,11 @@ func (c loginConfig) open() (*sql.DB, error) {
 	d := driverpkg.NewConfig()
 	d.Net, d.Addr, d.DBName = "tcp", c.Addr(), c.database
 	d.User, d.Passwd = c.User, c.Password
-	d.TLS = c.TLS
+	t, fallback, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	d.TLS, d.AllowFallbackToPlaintext = t, fallback
 	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), c.timeout(), c.timeout()
 	d.InterpolateParams = true
 	d.Logger = &driverpkg.NopLogger{}

@@ -131,7 +131,7 @@ func (e *Error) Remedy() string {
 		return run("ALTER USER "+account+" IDENTIFIED VIA mysql_native_password USING PASSWORD("+passwordPlaceholder+");  -- MariaDB",
 			"ALTER USER "+account+" IDENTIFIED WITH caching_sha2_password BY "+passwordPlaceholder+";  -- MySQL 8")
 	case TLSFailed:
-		return "make client and server agree on TLS: give the CA that signed the server's certificate, or none if the server has no TLS"
+		return "make client and server agree on TLS (--mysql-tls, spec.mysql.tls.mode): give the CA that signed the server's certificate, or choose preferred where the server has no TLS"
 	case TooManyConnections:
 		return run("SET GLOBAL max_connections = 1000;") + "\nand set max_connections in the server's configuration"
 	case TooOld:

@@ -29,8 +29,21 @@ func backup() component.Component {
 			Mounts: []component.Mount{{Name: "dumps", Path: "/backup", Storage: true}},
 		},
 		Config: &component.Config{Plain: "backup.sh.tmpl", File: "backup.sh", Dir: "/etc/backup", Files: func(in component.Inputs) map[string]string {
-			return map[string]string{"my.cnf": fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=%s\npassword=%q\n",
+			files := map[string]string{"my.cnf": fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=%s\npassword=%q\n",
 				in.Cluster.MysqlHost, in.Cluster.MysqlPort, in.Cluster.MysqlUser, in.Credentials[component.AdminPassword])}
+			switch t := in.Cluster.Spec.MySQL.TLS; t.Mode {
+			case "", "disabled", "preferred": // MariaDB's client cannot try without
+			default:
+				files["my.cnf"] += "ssl\n"
+				if t.CA != "" {
+					files["ca.pem"] = t.CA
+					files["my.cnf"] += "ssl-ca=/etc/backup/ca.pem\n"
+				}
+				if t.Mode == "verify-identity" {
+					files["my.cnf"] += "ssl-verify-server-cert\n"
+				}
+			}
+			return files
 		}},
 		Storage: &component.Storage{Size: "20Gi"},
 	}

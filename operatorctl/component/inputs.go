@@ -250,8 +250,23 @@ func (in Inputs) DSN(owner string) string {
 	if d == nil {
 		return ""
 	}
-	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true",
-		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name)
+	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true%s",
+		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name,
+		servicesTLS(in.Cluster.Spec.MySQL.TLS))
+}
+
+// servicesTLS is what services can do of a mode: they hand the parameter to github.com/go-sql-driver/mysql 1.6, which knows no authorities but
+// the system's. So they encrypt where authorities are given, and do not verify.
+func servicesTLS(t v1alpha1.DatabaseTLS) string {
+	switch {
+	case t.Mode == "" || t.Mode == "disabled":
+		return ""
+	case t.Mode == "preferred":
+		return "&tls=preferred"
+	case t.Mode == "verify-identity" && t.CA == "":
+		return "&tls=true"
+	}
+	return "&tls=skip-verify"
 }
 
 // ClickHouseDSN is how a component reaches its schema in ClickHouse, under its name in the database; "" where the spec names no server.

@@ -211,7 +211,7 @@ func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string])
 		return nil, errors.New("spec.mysql.host is empty")
 	}
 	db, err := mysql.Open(ctx, mysql.Config{
-		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password, Owner: a.Owner, Adopt: a.Adopt,
+		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password, TLS: mysql.TLSMode(a.MySQL.TLS.Mode), CA: a.MySQL.TLS.CA, Owner: a.Owner, Adopt: a.Adopt,
 		Dial: c.options.Dial, OnStatement: c.options.OnStatement,
 	})
 	if err != nil {

@@ -23,7 +23,9 @@ type backups struct {
 	t                 *testing.T
 	db                *mariadb.Server
 	dir, script, conf string
-	keep              int
+	// text is the script as rendered.
+	text string
+	keep int
 }
 
 const markers = "CREATE TABLE ocadm.owners (kind VARCHAR(16), name VARCHAR(64), id VARCHAR(64), PRIMARY KEY (kind, name)) " +
@@ -47,16 +49,16 @@ func newBackups(t *testing.T) *backups {
 	if !ok {
 		t.Fatalf("%T", objects.ConfigMaps[0])
 	}
-	b.script, b.conf = filepath.Join(b.dir, "backup.sh"), filepath.Join(b.dir, "my.cnf")
-	for name, text := range map[string]string{
-		b.script: cm.Data["config"],
-		b.conf:   fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=root\npassword=%q\n", b.db.Host, b.db.Port, b.db.RootPassword),
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.text, b.script, b.conf = cm.Data["config"], filepath.Join(b.dir, "backup.sh"), filepath.Join(b.dir, "my.cnf")
+	b.write(b.conf, fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=root\npassword=%q\n", b.db.Host, b.db.Port, b.db.RootPassword))
 	return b
+}
+
+func (b *backups) write(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *backups) sql(statements ...string) string {
@@ -70,8 +72,9 @@ func (b *backups) sql(statements ...string) string {
 
 // run runs the script over a directory; before is shell that runs first.
 func (b *backups) run(over, before string) (string, error) {
+	b.write(b.script, strings.NewReplacer("cd /backup\n", "cd "+over+"\n", "=/etc/backup/my.cnf\n", "="+b.conf+"\n").Replace(b.text))
 	cmd := exec.CommandContext(b.t.Context(), "unshare", "--mount", "sh", "-c", before+`exec sh "$SCRIPT"`)
-	cmd.Env = append(os.Environ(), "BACKUP_DIR="+over, "BACKUP_CONF="+b.conf, "SCRIPT="+b.script, fmt.Sprintf("KEEP=%d", b.keep), "OUT="+b.dir)
+	cmd.Env = append(os.Environ(), "BACKUP_DIR="+over, "SCRIPT="+b.script, fmt.Sprintf("KEEP=%d", b.keep), "OUT="+b.dir)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

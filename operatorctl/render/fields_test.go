@@ -28,6 +28,7 @@ var elsewhere = map[string]string{
 	"mysql.username":               "the operator's connection to the database",
 	"mysql.password":               "the operator's connection to the database",
 	"mysql.passwordSecretRef":      "the operator's connection to the database",
+	"mysql.tls.ca":                 "the operator's connection to the database, and that of the backup where the mode verifies",
 	"clickhouse.username":          "the operator's connection to ClickHouse",
 	"clickhouse.password":          "the operator's connection to ClickHouse",
 	"clickhouse.passwordSecretRef": "the operator's connection to ClickHouse",

@@ -27,6 +27,7 @@ func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 // idle are fields that are read from existing YAML and act nowhere; those below them are covered. An empty reason is not worth telling:
 // the earlier operator wrote such fields by itself.
 var idle = map[string]string{
+	"clickhouse.tls":                "TLS to ClickHouse is not supported",
 	"db_engine":                     "", // only mysql is accepted
 	"services":                      "no release has used it",
 	"dameng":                        "Dameng is not supported: the data of the services lies in spec.mysql",

@@ -49,7 +49,7 @@ func Options(c *config.Config) cluster.Options {
 	if c.Database.Host != "" {
 		o.Database = cluster.Database{
 			Host: c.Database.Host, Port: c.Database.Port, Username: c.Database.User,
-			Secret: cluster.DatabaseSecret, SecretKey: cluster.DatabaseSecretKey,
+			Secret: cluster.DatabaseSecret, SecretKey: cluster.DatabaseSecretKey, TLS: c.Database.TLS, CA: c.Database.CA,
 		}
 	}
 	return o

@@ -86,6 +86,10 @@ type Database struct {
 	Password     string `json:"password"`     // --mysql-password (scrubbed from argv), OCADM_MYSQL_PASSWORD
 	PasswordFile string `json:"passwordFile"` // --mysql-password-file, "-" is standard input
 	StorageSize  string `json:"storageSize"`  // --mysql-storage-size of the embedded one
+	TLS          string `json:"tls"`          // --mysql-tls, a mode of internal/mysql
+	CAFile       string `json:"caFile"`       // --mysql-ca-file
+	// CA is what lies in CAFile; package cmd reads it.
+	CA string `json:"-"`
 }
 
 // OperatorImage is the image of the operator that the configuration asks for.

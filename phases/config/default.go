@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 )
 
@@ -50,7 +51,7 @@ func Default() Config {
 		},
 		Node: Node{Firewall: FirewallAuto, BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
 		Database: Database{
-			Port: 3306, User: "root", StorageSize: "20Gi",
+			Port: 3306, User: "root", StorageSize: "20Gi", TLS: string(mysql.TLSPreferred),
 		},
 		Cloud: Cloud{
 			Name: "default", Namespace: "onecloud", OperatorVersion: version.Version,

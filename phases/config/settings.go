@@ -46,6 +46,9 @@ func Settings() []Setting {
 		{Key: "database.password", Flag: "mysql-password", For: ForInit, Secret: true,
 			Usage: "password of that account; other users can read it for a moment, --mysql-password-file keeps it to you"},
 		{Key: "database.passwordFile", Flag: "mysql-password-file", For: ForInit, Usage: "file that holds the password; - is standard input"},
+		{Key: "database.tls", Flag: "mysql-tls", For: ForInit,
+			Usage: "encryption to that server: disabled, preferred (where it offers TLS), required, verify-ca or verify-identity"},
+		{Key: "database.caFile", Flag: "mysql-ca-file", For: ForInit, Usage: "file with the certificates that verify-ca and verify-identity trust (default: those of the system)"},
 		{Key: "database.storageSize", Flag: "mysql-storage-size", For: ForInit, Advanced: true, Usage: "size of the embedded database's volume"},
 
 		{Key: "cloud.version", Flag: "onecloud-version", For: ForInit, Usage: "create a cloud of this version at the end; empty: none is created"},

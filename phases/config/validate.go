@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/version"
 )
 
@@ -278,6 +279,9 @@ func (v *validation) database() {
 		v.add("database.host", "it is a host without a port; the port is --mysql-port")
 	}
 	v.port("database.port", d.Port)
+	if err := mysql.CheckTLS(mysql.TLSMode(d.TLS), d.CA); err != nil {
+		v.add("database.tls", err.Error())
+	}
 	if d.User == "" {
 		v.add("database.user", "it is empty")
 	}

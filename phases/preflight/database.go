@@ -57,7 +57,7 @@ func databaseCodes() []databaseCode {
 
 func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	d := m.h.Config.Database
-	cfg := mysql.Config{Host: d.Host, Port: d.Port, User: d.User, Password: d.Password, Timeout: 5 * time.Second}
+	cfg := mysql.Config{Host: d.Host, Port: d.Port, User: d.User, Password: d.Password, TLS: mysql.TLSMode(d.TLS), CA: d.CA, Timeout: 5 * time.Second}
 	probe := mysql.Probe
 	if m.h.Config.Run.DryRun {
 		probe = mysql.Inspect // a dry run makes nothing, not even for a moment

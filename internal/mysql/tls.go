@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+)
+
+// TLSMode says how connections are encrypted. The names are those of --ssl-mode of MySQL's clients, in lower case and with dashes:
+// https://dev.mysql.com/doc/refman/8.4/en/connection-options.html
+type TLSMode string
+
+// The modes.
+const (
+	TLSDisabled TLSMode = "disabled"
+	// TLSPreferred encrypts where the server offers it, with any certificate.
+	TLSPreferred TLSMode = "preferred"
+	// TLSRequired encrypts or fails, with any certificate.
+	TLSRequired TLSMode = "required"
+	// TLSVerifyCA wants a certificate of a known authority, whatever its name: those that MySQL makes itself have no host name.
+	TLSVerifyCA TLSMode = "verify-ca"
+	// TLSVerifyIdentity wants one with the name of the host as well.
+	TLSVerifyIdentity TLSMode = "verify-identity"
+)
+
+// CheckTLS tells what is wrong with a mode and its authorities.
+func CheckTLS(mode TLSMode, ca string) error {
+	_, _, err := Config{TLS: mode, CA: ca}.tls()
+	return err
+}
+
+// tls is the driver's configuration; fallback tells whether it may go on in clear with a server that has no TLS.
+func (c Config) tls() (t *tls.Config, fallback bool, err error) {
+	verify := c.TLS == TLSVerifyCA || c.TLS == TLSVerifyIdentity
+	var roots *x509.CertPool
+	if c.CA != "" {
+		if !verify {
+			return nil, false, fmt.Errorf("certificates of authorities are given, and mode %q does not look at them: use %s or %s", c.TLS, TLSVerifyCA, TLSVerifyIdentity)
+		}
+		roots = x509.NewCertPool()
+		if !roots.AppendCertsFromPEM([]byte(c.CA)) {
+			return nil, false, errors.New("the certificates of authorities hold no certificate in PEM")
+		}
+	}
+	t = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.Host, RootCAs: roots}
+	switch c.TLS {
+	case TLSDisabled:
+		return nil, false, nil
+	case "", TLSPreferred:
+		t.InsecureSkipVerify = true
+		return t, true, nil
+	case TLSRequired:
+		t.InsecureSkipVerify = true
+	case TLSVerifyCA:
+		t.InsecureSkipVerify = true // the name only: what follows verifies the rest
+		t.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
+	case TLSVerifyIdentity:
+	default:
+		return nil, false, fmt.Errorf("%q is no TLS mode: %s, %s, %s, %s or %s", c.TLS, TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA, TLSVerifyIdentity)
+	}
+	return t, false, nil
+}
+
+func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the server showed no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// authority is a CA and a certificate of it for a database server.
+func authority(t *testing.T, ip net.IP) (ca string, args []string) {
+	t.Helper()
+	now := time.Now()
+	a, err := pki.NewCA(now, "database", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := pki.Issue(a, pki.Request{CommonName: "Server_Auto_Generated", NotBefore: now, IPs: []net.IP{ip}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := server.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"ca.pem": a.CertPEM(), "cert.pem": server.CertPEM(), "key.pem": key} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--ssl-"+map[string]string{"ca.pem": "ca", "cert.pem": "cert", "key.pem": "key"}[name]+"="+file)
+	}
+	return string(a.CertPEM()), args
+}
+
+// encrypted tells whether the connection is, as the server sees it.
+func encrypted(t *testing.T, a *Admin) bool {
+	t.Helper()
+	var name, cipher string
+	if err := a.db.QueryRow("SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil {
+		t.Fatal(err)
+	}
+	return cipher != ""
+}
+
+// Each mode does what it says with a server that takes nothing but TLS, with one whose certificate has another name, and with one that has
+// no TLS.
+func TestTLS(t *testing.T) {
+	ca, args := authority(t, net.IPv4(127, 0, 0, 1))
+	otherCA, otherArgs := authority(t, net.IPv4(192, 0, 2, 1))
+	only := mariadb.Require(t, mariadb.Options{Args: append(args, "--require-secure-transport=ON")})
+	elsewhere := mariadb.Require(t, mariadb.Options{Args: otherArgs})
+	plain := root(t)
+	for _, c := range []struct {
+		name   string
+		server *mariadb.Server
+		mode   TLSMode
+		ca     string
+		want   Class
+		clear  bool
+	}{
+		{"the default", only, "", "", "", false},
+		{"preferred", only, TLSPreferred, "", "", false},
+		{"required", only, TLSRequired, "", "", false},
+		{"verify-ca", only, TLSVerifyCA, ca, "", false},
+		{"verify-identity", only, TLSVerifyIdentity, ca, "", false},
+		{"disabled", only, TLSDisabled, "", AccessDenied, false}, // so MariaDB 10.11 puts it
+		{"an unknown CA", only, TLSVerifyCA, otherCA, TLSFailed, false},
+		{"the system's CAs", only, TLSVerifyCA, "", TLSFailed, false},
+		{"identity, an unknown CA", only, TLSVerifyIdentity, otherCA, TLSFailed, false},
+		{"another name, verify-ca", elsewhere, TLSVerifyCA, otherCA, "", false},
+		{"another name, verify-identity", elsewhere, TLSVerifyIdentity, otherCA, TLSFailed, false},
+		{"disabled where it is offered", elsewhere, TLSDisabled, "", "", true},
+		{"preferred without TLS", nil, TLSPreferred, "", "", true},
+		{"required without TLS", nil, TLSRequired, "", TLSFailed, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := plain
+			if c.server != nil {
+				cfg = Config{Host: c.server.Host, Port: c.server.Port, User: "root", Password: c.server.RootPassword}
+			}
+			cfg.TLS, cfg.CA = c.mode, c.ca
+			a, err := Open(t.Context(), cfg)
+			if ClassOf(err) != c.want {
+				t.Fatalf("%v, want %q", err, c.want)
+			}
+			if err != nil {
+				return
+			}
+			defer a.Close()
+			if encrypted(t, a) == c.clear {
+				t.Errorf("in clear: %v", !c.clear)
+			}
+			if _, err := Probe(t.Context(), cfg); err != nil { // logs in again, as another account
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCheckTLS(t *testing.T) {
+	ca, _ := authority(t, net.IPv4(127, 0, 0, 1))
+	for _, c := range []struct {
+		mode TLSMode
+		ca   string
+		ok   bool
+	}{
+		{"", "", true}, {TLSVerifyCA, "", true}, {TLSVerifyCA, ca, true}, {TLSVerifyIdentity, ca, true},
+		{"true", "", false}, {TLSPreferred, ca, false}, {TLSVerifyCA, "nonsense", false},
+	} {
+		if err := CheckTLS(c.mode, c.ca); (err == nil) != c.ok {
+			t.Errorf("%q with %d bytes of CA: %v", c.mode, len(c.ca), err)
+		}
+	}
+}
