@@ -144,6 +144,9 @@ func (p *pass) renderedFrom() string {
 		if s := p.composedSecret(c); s != nil {
 			fmt.Fprint(h, " ", s.UID, s.ResourceVersion)
 		}
+		if p.replicaDown(c) {
+			fmt.Fprint(h, " replica down")
+		}
 		if n := p.absent(c); n > 0 {
 			fmt.Fprint(h, " absent ", n)
 		}

@@ -5,10 +5,13 @@ package operatorctl
 import (
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -16,7 +19,7 @@ import (
 // something, and those that come after them may start.
 func (p *pass) observe() {
 	for _, c := range p.parts {
-		c.workload, c.current, c.serving, c.available = nil, false, false, false
+		c.workload, c.twins, c.current, c.serving, c.available = nil, nil, false, false, false
 		if !c.Enabled || c.err != nil {
 			continue
 		}
@@ -35,12 +38,38 @@ func (p *pass) serves(c *part) bool {
 	if o == nil {
 		return false
 	}
-	c.workload = status.WorkloadOf(o, p.seen())
+	c.workload, c.twins = status.WorkloadOf(o, p.seen()), p.twins(c)
 	if c.paused = c.left || p.isPaused(w.key); c.paused {
 		return c.workload.Serving() // as the person who paused it wants it
 	}
 	c.current = o.GetAnnotations()[engine.HashAnnotation] == w.hash
 	return c.current && c.workload.Serving()
+}
+
+// twins are the further workloads of a component.
+func (p *pass) twins(c *part) []status.Twin {
+	var out []status.Twin
+	for _, w := range c.wants {
+		if w.role == roleTwin && w.key.GVK.Kind == "Deployment" {
+			o := p.r.applier.Latest(w.key, p.live.objects[w.key])
+			t := status.Twin{Name: w.key.Name}
+			if o != nil {
+				t.Workload = status.WorkloadOf(o, p.seen())
+			}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// replicaDown tells whether a component is to have read-only replicas and none of them answers, so that nobody is to be sent there.
+func (p *pass) replicaDown(c *part) bool {
+	if !c.Workload.ReadReplicas || c.SlaveReplicas == 0 {
+		return false
+	}
+	o := p.live.objects[engine.Key{GVK: appsv1.SchemeGroupVersion.WithKind("Deployment"), Namespace: p.cr.Namespace, Name: p.cluster.Object(c.Name) + render.Slave}]
+	w := status.WorkloadOf(o, p.seen())
+	return w == nil || w.Answering == 0
 }
 
 // seen is what the live workloads are judged by.
@@ -69,7 +98,7 @@ func (p *pass) finished(c *part, stage effects.Stage) bool {
 func (p *pass) observed(c *part) status.Observed {
 	o := status.Observed{
 		Name: c.Name, Previous: previous(p.cr, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		BlockedBy: c.gated, Workload: c.workload, Current: c.current, Paused: c.paused, Left: c.left, Now: p.now,
+		BlockedBy: c.gated, Workload: c.workload, Current: c.current, Twins: c.twins, Paused: c.paused, Left: c.left, Now: p.now,
 	}
 	if c.err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = c.err.Error(), status.ReasonNotApplied

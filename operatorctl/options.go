@@ -91,7 +91,7 @@ func (p *pass) invalidOptions(name string, problems []*options.Problem, running 
 func (p *pass) planEffects() {
 	in := effects.Input{
 		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: p.values, ClientCertificate: p.certs.etcdClient,
+		Options: map[string]map[string]any{}, Chosen: p.values, ClientCertificate: p.certs.etcdClient, ReplicaDown: map[string]bool{},
 	}
 	for _, c := range p.parts {
 		values := map[string]any{}
@@ -104,6 +104,7 @@ func (p *pass) planEffects() {
 			values[k] = v
 		}
 		in.Options[c.Name] = values
+		in.ReplicaDown[c.Name] = p.replicaDown(c)
 	}
 	p.plan = effects.Plan(in)
 }

@@ -77,6 +77,8 @@ type part struct {
 	invalid string
 	// workload is the live one, nil if there is none.
 	workload *status.Workload
+	// twins are its further workloads.
+	twins []status.Twin
 	// refusals are objects that were not applied, kept what stays as it is in those that were.
 	refusals []*engine.Refusal
 	kept     []engine.Kept
@@ -91,6 +93,19 @@ type part struct {
 	outcomes []effects.Outcome
 	// serving: the workload runs what was rendered. available: serving, and everything after it is done.
 	serving, available bool
+}
+
+// workloads are those that are there.
+func (c *part) workloads() (all []*status.Workload) {
+	if c.workload != nil {
+		all = append(all, c.workload)
+	}
+	for _, t := range c.twins {
+		if t.Workload != nil {
+			all = append(all, t.Workload)
+		}
+	}
+	return all
 }
 
 // run makes the pass: gather → resolve → render → apply → observe → report.
@@ -188,8 +203,10 @@ func (p *pass) next(more bool) ctrl.Result {
 				next = o.Retry
 			}
 		}
-		if w := part.workload; w != nil && !w.Due.IsZero() && w.Due.Before(next) {
-			next = w.Due
+		for _, w := range part.workloads() {
+			if !w.Due.IsZero() && w.Due.Before(next) {
+				next = w.Due
+			}
 		}
 	}
 	for _, retry := range []time.Time{p.retry, p.retryRefused(), p.r.applier.Unseen(p.cr.Namespace)} {

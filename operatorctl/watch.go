@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,7 +47,7 @@ func setup(mgr ctrl.Manager, o Options) error {
 		}})
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudcluster").
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true)}) // one after another may live in a process
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}) // one after another may live in a process
 	for _, k := range render.Kinds() {
 		b = b.Watches(k, r.toCloud())
 	}
@@ -59,6 +60,17 @@ func setup(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil
+}
+
+// A pass that ended with an error is made again after firstRetry, then after twice as long each time, at most lastRetry: what concerns a
+// whole cloud, such as a database that a deletion waits for, is over a moment after its cause is.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 }
 
 // toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.

@@ -30,6 +30,8 @@ type Input struct {
 	Options, Chosen map[string]map[string]any
 	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.
 	ClientCertificate identity.Certificate
+	// ReplicaDown are the components whose read-only replicas do not answer: their endpoint is disabled.
+	ReplicaDown map[string]bool
 	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
 	Recorded map[string]string
 }
@@ -227,7 +229,7 @@ func (in Input) records(c component.Resolved) []Record {
 		interfaces := e.Interfaces
 		if interfaces == nil {
 			interfaces = []string{"public", "internal"}
-			if c.Workload.ReadReplicas && c.SlaveReplicas > 0 {
+			if c.Workload.ReadReplicas && c.SlaveReplicas > 0 && !in.ReplicaDown[c.Name] {
 				interfaces = append(interfaces, replicaInterface)
 			}
 		}

@@ -97,7 +97,8 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	}
 }
 
-const slave = "-slave"
+// Slave is what the names of read-only replicas end with.
+const Slave = "-slave"
 
 // twins adds the read-only twin of a component that has one: the same Deployment with another name, labels and flag, and its Service.
 func twins(o *component.Objects, in component.Inputs) error {
@@ -109,7 +110,7 @@ func twins(o *component.Objects, in component.Inputs) error {
 		return fmt.Errorf("%s: only a Deployment has read-only twins", in.Self.Name)
 	}
 	d = d.DeepCopy()
-	d.Name += slave
+	d.Name += Slave
 	d.Labels = slaveLabels(d.Labels)
 	d.Spec.Selector.MatchLabels = slaveLabels(d.Spec.Selector.MatchLabels)
 	d.Spec.Template.Labels = slaveLabels(d.Spec.Template.Labels)
@@ -124,7 +125,7 @@ func twins(o *component.Objects, in component.Inputs) error {
 			continue
 		}
 		s = s.DeepCopy()
-		s.Name += slave
+		s.Name += Slave
 		s.Labels, s.Spec.Selector = slaveLabels(s.Labels), slaveLabels(s.Spec.Selector)
 		s.Spec.Type = corev1.ServiceTypeClusterIP
 		for i := range s.Spec.Ports {
@@ -137,8 +138,8 @@ func twins(o *component.Objects, in component.Inputs) error {
 
 func slaveLabels(l map[string]string) map[string]string {
 	l = maps.Clone(l)
-	l[v1alpha1.LabelComponent] += slave
-	l[v1alpha1.LabelApp] += slave
+	l[v1alpha1.LabelComponent] += Slave
+	l[v1alpha1.LabelApp] += Slave
 	l["read-only"] = "true"
 	return l
 }

@@ -68,9 +68,17 @@ type Observed struct {
 	// Workload is the live one, nil if there is none yet; Current tells that it is as it is to be, so that nothing about it waits.
 	Workload *Workload
 	Current  bool
+	// Twins are its further workloads: read-only replicas, and copies for other zones.
+	Twins []Twin
 	// Paused tells that a person keeps the operator from its workload, Left from all of it.
 	Paused, Left bool
 	Now          time.Time
+}
+
+// Twin is a further workload of a component, nil if there is none yet.
+type Twin struct {
+	Name     string
+	Workload *Workload
 }
 
 // Kept is a field that stays as it is, the reason in a word and in a sentence.
@@ -154,6 +162,9 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 			return well, reason, message
 		}
 	}
+	if state, reason, message := twins(o.Twins); state != "" {
+		return state, reason, message
+	}
 	if state, reason, message := effects(o, false); state != "" {
 		return state, reason, message
 	}
@@ -168,6 +179,20 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 		}
 	}
 	return well, reason, message
+}
+
+// twins is the state of the worst of them, "" if all run.
+func twins(all []Twin) (state v1alpha1.State, reason, message string) {
+	for _, t := range all {
+		is, why, says := v1alpha1.Progressing, ReasonNotMade, "is being made"
+		if t.Workload != nil {
+			is, why, says = t.Workload.judge()
+		}
+		if !is.Settled() && (state == "" || is == v1alpha1.Degraded && state != is) {
+			state, reason, message = is, why, t.Name+": "+says
+		}
+	}
+	return state, reason, message
 }
 
 // invalidOption is the state of a component with an option that its service would not take. What else is wrong with it comes first.

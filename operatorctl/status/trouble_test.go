@@ -90,3 +90,57 @@ func TestOwnHealthOutranksDependencies(t *testing.T) {
 		}
 	}
 }
+
+// A component has the state of the worst of its workloads.
+func TestTwins(t *testing.T) {
+	see := func(available int32, pods ...corev1.Pod) *status.Workload {
+		return status.WorkloadOf(deployment(1, 1, 1, 1, 1, available), status.Seen{Pods: pods, Now: t0})
+	}
+	crashes := see(0, pod(waiting("CrashLoopBackOff", "back-off")))
+	for _, c := range []struct {
+		name    string
+		main    *status.Workload
+		twins   []status.Twin
+		state   v1alpha1.State
+		message string
+	}{
+		{"all run", see(1), []status.Twin{{Name: "slave", Workload: see(1)}}, v1alpha1.Available, ""},
+		{"a twin crashes", see(1), []status.Twin{{Name: "zone2", Workload: see(0)}, {Name: "slave", Workload: crashes}},
+			v1alpha1.Degraded, "slave: 0 of 1 pods ready; container glance: CrashLoopBackOff"},
+		{"a twin starts", see(1), []status.Twin{{Name: "slave", Workload: see(0)}}, v1alpha1.Progressing, "slave: 0 of 1 pods ready"},
+		{"a twin is being made", see(1), []status.Twin{{Name: "slave"}}, v1alpha1.Progressing, "slave: is being made"},
+		{"the first workload comes first", see(0), []status.Twin{{Name: "slave", Workload: crashes}}, v1alpha1.Progressing, "0 of 1 pods ready"},
+	} {
+		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: c.main, Twins: c.twins, Current: true, Now: t0})
+		if got.State != c.state || got.Message != c.message {
+			t.Errorf("%s: %s %q", c.name, got.State, got.Message)
+		}
+	}
+}
+
+// Replicas that keep ending do not answer, although they are ready in between.
+func TestAnsweringReplicas(t *testing.T) {
+	ready := func(s corev1.ContainerStatus) corev1.Pod {
+		p := pod(s)
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		return p
+	}
+	loops := running(3, 0, ended(1, "", -60*time.Second, -30*time.Second))
+	waits := waiting("CrashLoopBackOff", "back-off")
+	for _, c := range []struct {
+		name      string
+		available int32
+		pods      []corev1.Pod
+		want      int32
+	}{
+		{"one runs", 1, []corev1.Pod{ready(running(0, 0, nil))}, 1},
+		{"one keeps ending, and is ready", 1, []corev1.Pod{ready(loops)}, 0},
+		{"one of two keeps ending, and is ready", 2, []corev1.Pod{ready(loops), ready(running(0, 0, nil))}, 1},
+		{"one of two keeps ending, and waits", 1, []corev1.Pod{pod(waits), ready(running(0, 0, nil))}, 1},
+	} {
+		w := status.WorkloadOf(deployment(1, 1, 2, 2, 2, c.available), status.Seen{Pods: c.pods, Now: t0})
+		if w.Answering != c.want {
+			t.Errorf("%s: %d", c.name, w.Answering)
+		}
+	}
+}

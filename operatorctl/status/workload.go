@@ -23,6 +23,8 @@ type Workload struct {
 	// Generation is that of the object, ObservedGeneration the one its controller has seen.
 	Generation, ObservedGeneration int64
 	Wanted, Updated, Ready         int32
+	// Answering counts the pods that are ready and do not keep ending, whichever version they run.
+	Answering int32
 	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed.
 	Stalled string
 	// Suspended CronJobs do not run.
@@ -62,6 +64,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Wanted, w.Updated = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
 		// Pods of an old revision may serve on; only when they are gone is everything new.
 		w.Ready = t.Status.AvailableReplicas - max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
+		w.Answering = t.Status.AvailableReplicas
 		w.Stalled = stalled(t.Status.Conditions)
 	case *appsv1.StatefulSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
@@ -91,6 +94,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		loops, due := looping(p, seen.Now)
 		slow, slowDue := starting(p, seen.Now)
 		w.Loops, w.Starting = append(w.Loops, loops...), append(w.Starting, slow...)
+		if len(loops) > 0 && isReady(p) {
+			w.Answering = max(0, w.Answering-1)
+		}
 		for _, t := range []time.Time{due, slowDue} {
 			if w.Due.IsZero() || !t.IsZero() && t.Before(w.Due) {
 				w.Due = t
@@ -99,6 +105,12 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	}
 	w.Pods, w.Loops, w.Starting = each(w.Pods), each(w.Loops), each(w.Starting)
 	return w
+}
+
+func isReady(p corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // place notes where it may run.
