@@ -264,6 +264,9 @@ func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
 
 func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	p := object.(*corev1.Pod)
+	if k.lost(p.Spec.NodeName) {
+		return nil
+	}
 	if p.DeletionTimestamp != nil { // it ends at once
 		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
 		return k.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, now)
@@ -283,6 +286,14 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	}
 	_, err := k.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
 	return err
+}
+
+// lost tells whether a node is there and is not Ready: nobody starts or ends a pod there.
+func (k *Kubelet) lost(name string) bool {
+	n, err := k.nodes.Get(name)
+	return err == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
 }
 
 // patch replaces the status as a whole: a merge would keep numbers that have become zero.
