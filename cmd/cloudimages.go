@@ -3,16 +3,20 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 // allImages are the images that init needs with a configuration, those of the cloud included.
@@ -53,6 +57,86 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// joinImages computes which images which nodes run, so that join leaves those of other nodes in the bundle.
+func joinImages(_ context.Context, _ *app, h *host.Host) error {
+	if h.Bundle == nil {
+		return nil
+	}
+	roles, err := imageRoles()
+	h.Config.Cloud.ImageRoles = roles
+	return err
+}
+
+// knownVersion is a release that has every component which is not gone; the names of images do not depend on it.
+const knownVersion = "v4.0.3"
+
+// imageRoles are the roles of the nodes that run an image, by the name of the image without registry and tag. No role stands for every
+// node. Which cloud the cluster has, or will have, is not known on a machine that joins, so these are the images of every edition; an
+// image that is not in the map may run anywhere.
+func imageRoles() (map[string][]string, error) {
+	out := map[string][]string{"traefik": {cluster.RoleController}, "mariadb": {cluster.RoleController}}
+	everywhere := map[string]bool{}
+	for _, edition := range []string{"ce", "ee"} {
+		c := config.Default()
+		c.Cloud.Version, c.Cloud.Edition = knownVersion, edition
+		config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.1"}) // no image depends on them
+		text, err := yaml.Marshal(cluster.Manifest(cloud.Options(&c)))
+		if err != nil {
+			return nil, fmt.Errorf("writing the cloud's resource: %w", err)
+		}
+		objs, err := renderCloud(text)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objs {
+			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", o.GetName(), err)
+			}
+			roles := rolesIn(u)
+			for _, image := range imagesIn(u) {
+				name := config.ImageName(image)
+				everywhere[name] = everywhere[name] || len(roles) == 0
+				out[name] = append(out[name], roles...)
+			}
+		}
+	}
+	for name := range out {
+		slices.Sort(out[name])
+		out[name] = slices.Compact(out[name])
+		if everywhere[name] {
+			out[name] = nil
+		}
+	}
+	return out, nil
+}
+
+// rolesIn finds the roles that an object demands of its nodes: labels of ours anywhere in a selector of nodes.
+func rolesIn(v any) []string {
+	var out []string
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			role, ours := strings.CutPrefix(key, v1alpha1.NodeRolePrefix)
+			switch {
+			case ours && child == v1alpha1.Enable:
+				out = append(out, role)
+			case key == "key" && v["operator"] == "In":
+				if s, _ := child.(string); strings.HasPrefix(s, v1alpha1.NodeRolePrefix) {
+					out = append(out, strings.TrimPrefix(s, v1alpha1.NodeRolePrefix))
+				}
+			case key != "preferredDuringSchedulingIgnoredDuringExecution":
+				out = append(out, rolesIn(child)...)
+			}
+		}
+	case []any:
+		for _, child := range v {
+			out = append(out, rolesIn(child)...)
+		}
+	}
+	return out
 }
 
 // imagesIn finds the images of the containers anywhere in an object.

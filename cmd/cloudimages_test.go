@@ -53,3 +53,20 @@ func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 		}
 	}
 }
+
+// A compute node runs the agents, a controller the services, every node the pod network. What is not known may run anywhere.
+func TestImageRoles(t *testing.T) {
+	roles, err := imageRoles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{
+		"keystone": {"controller"}, "region": {"controller"}, "web": {"controller"}, "mariadb": {"controller"},
+		"host": {"host"}, "sdnagent": {"host"}, "host-deployer": {"controller", "host"}, "lbagent": {"lbagent"}, "baremetal-agent": {"baremetal"},
+		"glance": nil, "telegraf": nil, "busybox": nil, "flannel": nil,
+	} {
+		if got := roles[name]; !slices.Equal(got, want) && len(got)+len(want) > 0 {
+			t.Errorf("%s runs on nodes with %v, want %v", name, got, want)
+		}
+	}
+}

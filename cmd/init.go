@@ -57,7 +57,7 @@ const joinCommandTimeout = 20 * time.Second
 func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
 	defer cancel()
-	join, err := kubernetes.JoinCommand(ctx, h)
+	join, err := kubernetes.JoinCommand(ctx, h, kubernetes.JoinRoles{Host: runsHosts(h)})
 	if err != nil {
 		a.warn("the command that joins a node cannot be told now: %v; later: ocadm token create --print-join-command", err)
 	}
@@ -83,8 +83,14 @@ func afterInit(h *host.Host) string {
 	} else {
 		text += "To see how the cloud is coming up, and to log in to it:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
 	}
-	return text + "To let another machine join, run there as root (with --enable-host-agent if it is to run virtual machines):\n\n"
+	if !runsHosts(h) {
+		return text + "To let another machine join, run there as root:\n\n"
+	}
+	return text + "To add a compute node, run there as root (without --enable-host-agent it runs no virtual machines):\n\n"
 }
+
+// runsHosts reports whether the product of the cloud has virtual machines on nodes of its own.
+func runsHosts(h *host.Host) bool { return h.Config.Cloud.ProductVersion != "CMP" }
 
 // cloudImages computes what the cloud will need, so that preflight can look for it in the bundle.
 func cloudImages(_ context.Context, _ *app, h *host.Host) error {

@@ -17,7 +17,7 @@ import (
 
 func newJoin(a *app) *cobra.Command {
 	var f runFlags
-	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), finish: finishJoin}
+	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), prepare: joinImages, finish: finishJoin}
 	c := &cobra.Command{
 		Use:   "join HOST[:PORT]",
 		Short: "Make this machine a node of a cluster that ocadm made",

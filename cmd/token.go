@@ -28,6 +28,9 @@ func newToken(a *app) *cobra.Command {
 		Example: `  # what another machine has to run to join
   ocadm token create --print-join-command
 
+  # for a node without virtual machines, which runs services of the cloud
+  ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
+
   # which tokens are there?
   ocadm token list`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
@@ -67,12 +70,16 @@ type createdToken struct {
 func newTokenCreate(a *app, open openHost) *cobra.Command {
 	var o kubernetes.TokenOptions
 	var printJoin, dryRun bool
+	var roles kubernetes.JoinRoles
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use:   "create [TOKEN]",
 		Short: "Make a token",
 		Long:  "Makes a token, a random one unless it is given, and prints it, or with --print-join-command the whole command for the machine that joins.",
 		Example: `  ocadm token create --print-join-command
+
+  # for a node without virtual machines, which runs services of the cloud
+  ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
 
   # for two hours, for a script
   ocadm token create --ttl 2h -o json`,
@@ -93,7 +100,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				_, err := fmt.Fprintln(a.Out, "would make a token")
 				return err
 			}
-			made, err := a.makeToken(c.Context(), h, client, o, printJoin || output.String() != "text")
+			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || output.String() != "text")
 			if err != nil {
 				return err
 			}
@@ -112,6 +119,8 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "what it may be used for: signing, authentication (default: both)")
 	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups that it is in (default: those of nodes that join)")
 	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the whole command for the machine that joins")
+	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "print a command for a node that runs virtual machines")
+	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "print a command for a node that runs the cloud's services")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "make nothing")
 	c.Flags().VarP(output, "output", "o", "how it is printed")
 	return c
@@ -119,7 +128,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 
 // makeToken makes a token, and the command that joins with it if that is wanted: before the token, so that none is left over when the
 // command cannot be told.
-func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, join bool) (createdToken, error) {
+func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, roles kubernetes.JoinRoles, join bool) (createdToken, error) {
 	var made createdToken
 	var err error
 	if o.Token == "" {
@@ -128,7 +137,7 @@ func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o ku
 		}
 	}
 	if join {
-		if made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, o.Token); err != nil {
+		if made.JoinCommand, err = kubernetes.JoinCommandFor(ctx, h, o.Token, roles); err != nil {
 			return made, noCluster(err)
 		}
 	}

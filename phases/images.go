@@ -5,6 +5,7 @@ package phases
 import (
 	"slices"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -49,8 +50,8 @@ func imagesOfWorker() node.ImageGroup {
 		Need: func(h *host.Host) ([]string, error) { return kubernetes.WorkerImages(h.Config) }}
 }
 
-// otherImages are all that the bundle has and a node may come to run: which cloud will be created later, and what of it the cluster will
-// put here, is not known yet.
+// otherImages are all that the bundle has and this node may come to run: which cloud will be created later is not known yet. On join,
+// images that run only on nodes with other roles are left out.
 func otherImages() node.ImageGroup {
 	return node.ImageGroup{Name: "others", Short: "Import the other images that this node may run",
 		Need: func(h *host.Host) ([]string, error) {
@@ -60,10 +61,19 @@ func otherImages() node.ImageGroup {
 			}
 			var out []string
 			for _, i := range h.Bundle.Contents().Images {
-				if !slices.Contains(control, i.Name) {
+				if !slices.Contains(control, i.Name) && runsHere(h.Config, i.Name) {
 					out = append(out, i.Name)
 				}
 			}
 			return out, nil
 		}}
+}
+
+// runsHere reports whether a node with the roles of the configuration may run the image.
+func runsHere(c *config.Config, image string) bool {
+	roles := c.Cloud.ImageRoles[config.ImageName(image)]
+	labels := kubernetes.NodeLabels(c, kubernetes.Worker)
+	return len(roles) == 0 || slices.ContainsFunc(roles, func(role string) bool {
+		return slices.Contains(labels, v1alpha1.NodeRolePrefix+role+"="+v1alpha1.Enable)
+	})
 }

@@ -114,6 +114,9 @@ type Cloud struct {
 	Wait                      bool   `json:"wait"`
 	// Images are what the chosen cloud needs; package cmd computes them, preflight checks them against the bundle.
 	Images []string `json:"-"`
+	// ImageRoles are the roles of the nodes that run an image, by ImageName; no role stands for every node, and an image that is not
+	// there for any. Package cmd computes them for join.
+	ImageRoles map[string][]string `json:"-"`
 }
 
 // Addons are what is installed beside Kubernetes.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -124,6 +125,13 @@ func CIDRs(s string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("%q: at most one IPv4 and one IPv6 range", s)
 	}
 	return out, nil
+}
+
+// ImageName is the name of an image without registry, path, tag and digest: "keystone" of "registry.example.org:5000/cloud/keystone:v4".
+func ImageName(ref string) string {
+	name, _, _ := strings.Cut(path.Base(ref), "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
 }
 
 // Label parses key=value of a node's label.

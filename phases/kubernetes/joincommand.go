@@ -28,9 +28,26 @@ import (
 // joinTokenMargin is the life that a token must have left to be printed again instead of making a new one.
 const joinTokenMargin = 10 * time.Minute
 
+// JoinRoles are what a node that joins is to do for the cloud. They are part of the printed command, so that it is complete.
+type JoinRoles struct {
+	// Host makes a compute node, Controller one that runs the cloud's services.
+	Host, Controller bool
+}
+
+func (r JoinRoles) flags() string {
+	out := ""
+	if r.Host {
+		out += " --enable-host-agent"
+	}
+	if r.Controller {
+		out += " --as-onecloud-controller"
+	}
+	return out
+}
+
 // JoinCommand is the line that joins a worker to this node's cluster. It takes a token that is good for a while yet, or makes one.
 // What it returns is a secret.
-func JoinCommand(ctx context.Context, h *host.Host) (string, error) {
+func JoinCommand(ctx context.Context, h *host.Host, roles JoinRoles) (string, error) {
 	c, err := h.Kube(ctx)
 	if err != nil {
 		return "", err
@@ -46,11 +63,11 @@ func JoinCommand(ctx context.Context, h *host.Host) (string, error) {
 			return "", err
 		}
 	}
-	return JoinCommandFor(ctx, h, t.String())
+	return JoinCommandFor(ctx, h, t.String(), roles)
 }
 
 // JoinCommandFor is the line that joins a worker with the given token.
-func JoinCommandFor(ctx context.Context, h *host.Host, token string) (string, error) {
+func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinRoles) (string, error) {
 	hash, err := CAHash(ctx, h)
 	if err != nil {
 		return "", err
@@ -59,7 +76,7 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string) (string, er
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s", endpoint, token, hash), nil
+	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s", endpoint, token, hash, roles.flags()), nil
 }
 
 // CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the

@@ -78,7 +78,7 @@ func TestJoinCommand(t *testing.T) {
 		Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: cloud.example.org:6443\n"}}
 	c := fake.NewClientBuilder().WithObjects(cm).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
-	got, err := JoinCommand(t.Context(), h)
+	got, err := JoinCommand(t.Context(), h, JoinRoles{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +87,9 @@ func TestJoinCommand(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if again, _ := JoinCommand(t.Context(), h); again != got {
-		t.Errorf("a second command has another token: %s", again)
+	// The same token again, with what the node is to do.
+	if again, _ := JoinCommand(t.Context(), h, JoinRoles{Host: true, Controller: true}); again != got+" --enable-host-agent --as-onecloud-controller" {
+		t.Errorf("with roles: %s", again)
 	}
 	// Another cluster's kubeconfig: its authority counts, not that of this machine.
 	other := issue(t, nil, time.Now().Add(time.Hour))
@@ -96,7 +97,7 @@ func TestJoinCommand(t *testing.T) {
 	h.REST = func(context.Context) (*rest.Config, error) {
 		return &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte(other.pem)}}, nil
 	}
-	if got, err := JoinCommand(t.Context(), h); err != nil || !strings.HasSuffix(got, pubkeypin.Hash(other.cert)) {
+	if got, err := JoinCommand(t.Context(), h, JoinRoles{}); err != nil || !strings.HasSuffix(got, pubkeypin.Hash(other.cert)) {
 		t.Errorf("for another cluster: %s, %v", got, err)
 	}
 }

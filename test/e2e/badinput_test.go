@@ -194,7 +194,7 @@ func (s *suite) badJoins(t *testing.T) {
 				out[i+1] = value
 			}
 		}
-		return append(out, "--bundle", journey.Bundle, "--allow-cgroup-v1")
+		return append(out, "--bundle", journey.Bundle, "--allow-cgroup-v1", "--ignore-preflight-errors", "ComputePrograms,ComputeModules")
 	}
 	if _, err := s.On(t.Context(), 2, journey.Ocadm, "reset", "--force"); err != nil {
 		t.Fatal(err)

@@ -230,9 +230,26 @@ func (s *suite) revision(t *testing.T) string {
 
 // join runs the same command twice: the second time nothing is left to do.
 func (s *suite) join(t *testing.T) {
+	network := "eth0/br0/" + s.Lab.Node(2).Address.String()
 	for range 2 {
-		if err := s.Join(t.Context(), 2); err != nil {
+		if err := s.Join(t.Context(), 2, "--host-networks", network); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for command, want := range map[string]string{
+		"systemctl is-active yunion-executor":                        "active",
+		"systemctl is-enabled yunion-executor":                       "enabled",
+		"systemctl show -p KillMode --value yunion-executor":         "process",
+		"grep ^networks: /etc/yunion/host.conf":                      "networks: [" + network + "]",
+		"grep disable_probe_kubelet: /etc/yunion/host.conf":          "disable_probe_kubelet: true",
+		"test -S /var/run/onecloud/exec.sock && echo there":          "there",
+		"command -v ovs-vsctl":                                       "/usr/local/bin/ovs-vsctl",
+		"modprobe tun && modprobe ifb numifbs=0 && echo both":        "both",
+		"ctr -n k8s.io images ls -q | grep -c -E '/(keystone|web):'": "0",
+	} {
+		out, err := s.On(t.Context(), 2, "sh", "-c", command+"; true")
+		if got := strings.TrimSpace(out); err != nil || got != want {
+			t.Errorf("%s on node 2 prints %q, want %q (%v)", command, got, want, err)
 		}
 	}
 	out, err := s.Kubectl(t.Context(), "get", "node", "node2", "-o", `jsonpath={.metadata.labels.onecloud\.yunion\.io/host}`)

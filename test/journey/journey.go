@@ -106,7 +106,7 @@ func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
 			return err
 		}
 		argv[0] = Ocadm
-		argv = append(argv, "--bundle", Bundle, "--node-ip", j.Lab.Node(node).Address.String(), "--enable-host-agent")
+		argv = append(argv, "--bundle", Bundle, "--node-ip", j.Lab.Node(node).Address.String())
 		argv = append(argv, machineFlags...)
 		_, err = j.On(ctx, node, append(argv, args...)...)
 		return err

@@ -66,7 +66,12 @@ func (l *Lab) writeIdentity(i int) error {
 		"etc/machine-id":  hex.EncodeToString(id) + "\n",
 		"etc/hosts":       hosts.String(),
 		"etc/resolv.conf": resolver(l.HostAddress()),
+		// Built into the kernel, and there is no list of what is: a distribution's modprobe succeeds for them.
+		"etc/modprobe.d/lab.conf": "install tun /bin/true\ninstall ifb /bin/true\n",
 	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(upper, path)), 0o755); err != nil {
+			return fmt.Errorf("creating a directory: %w", err)
+		}
 		if err := os.WriteFile(filepath.Join(upper, path), []byte(content), 0o644); err != nil { //nolint:gosec // as on every machine
 			return fmt.Errorf("writing /%s: %w", path, err)
 		}
