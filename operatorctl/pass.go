@@ -123,6 +123,7 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	written, kept := p.showDefaults(ctx), p.keepCertificates(ctx)
 	p.adoptConfigs(ctx)
 	p.render()
+	p.checkEtcdClaims()
 	err := p.applyBase(ctx)
 	if err := errors.Join(written(), kept()); err != nil {
 		return p.stop(ctx, err)

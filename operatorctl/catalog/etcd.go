@@ -12,7 +12,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// etcd holds leases and caches of the services. The earlier operator ran bare pods on tmpfs; here its members keep their data.
+// etcd holds leases and caches of the services. The earlier operator ran bare pods on tmpfs; here its members keep their data. Several members
+// prefer different nodes: with a requirement, a cloud that has fewer nodes than members would lose one when its pods are replaced.
 func etcd() component.Component {
 	return component.Component{
 		Name: "etcd", SpecKey: "etcd", StatusKey: "etcd", Summary: "leases and change notices of the services",

@@ -359,7 +359,8 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	if role == "" {
 		role = "controller"
 	}
-	if r.Workload.PerZone && s.Affinity == nil {
+	members := r.Workload.Kind == component.StatefulSet && r.Replicas > 1
+	if (r.Workload.PerZone || members) && s.Affinity == nil {
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: apart(r.Name)}
 	}
 	roles := strings.Split(role, ",")
