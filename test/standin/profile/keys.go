@@ -30,5 +30,5 @@ const (
 	// nodeKeys may stand in a compute node's own file.
 	nodeKeys = `hostname networks:list servers_path listen_interface s3_use_ssl:bool image_cache_path image_cache_limit:int local_image_path:list
 		rack slots ovn_south_database ovn_encap_ip_detection_method zone
-		report_interval:int bridge_driver agent_temp_path base_data_dir`
+		report_interval:int bridge_driver agent_temp_path base_data_dir disable_probe_kubelet:bool hugepages_option hugepage_size_mb:int`
 )
