@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
@@ -160,6 +161,7 @@ func (p *pass) inputs(c *part, options map[string]map[string]string) component.I
 	return component.Inputs{
 		Cluster: p.cluster, Self: c.Resolved, Credentials: p.creds, Options: options,
 		CertHash: p.certs.certHash, EtcdHash: p.certs.etcdHash, Absent: p.absent(c),
+		AdminPasswordTaken: p.passwordTaken(),
 	}
 }
 
@@ -173,6 +175,11 @@ func (p *pass) absent(c *part) int32 {
 		return 0
 	}
 	return status.Absent(o, p.seen())
+}
+
+// passwordTaken tells whether the identity service has had the administrator's password.
+func (p *pass) passwordTaken() bool {
+	return effects.AdminPasswordTaken(string(p.cr.UID), p.creds, p.cr.Status.Effects)
 }
 
 // render makes the objects of every enabled component, unless they were made of the same before. One that cannot be rendered is its own

@@ -129,7 +129,7 @@ func (p *pass) resolvedFrom() string {
 // into the ConfigMaps, what the pods have; "" if something of it could not be read in this pass.
 func (p *pass) renderedFrom() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%x %s %s\n", p.known.read, p.certs.certHash, p.certs.etcdHash)
+	fmt.Fprintf(h, "%x %s %s %v\n", p.known.read, p.certs.certHash, p.certs.etcdHash, p.passwordTaken())
 	for _, key := range slices.Sorted(maps.Keys(p.creds)) {
 		fmt.Fprintf(h, "%s=%q\n", key, p.creds[key])
 	}

@@ -11,10 +11,11 @@ func keystone() component.Component {
 		Workload: component.Workload{DBInit: true, Ping: true, ReadReplicas: true, CPU: "50m", Memory: "96Mi"},
 		Config: &component.Config{
 			Groups: []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB, component.GroupClickHouse},
+			Calm:   true,
 			Options: func(in component.Inputs) map[string]any {
 				return map[string]any{
 					"admin_port":                           in.Cluster.NodePort("keystone", "admin"),
-					"reset_admin_user_password":            true,
+					"reset_admin_user_password":            !in.AdminPasswordTaken, // at every start
 					"auto_sync_table":                      false,
 					"rbac_policy_refresh_interval_seconds": 1, // a grant becomes visible after this long; the default is 30 s
 				}

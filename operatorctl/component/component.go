@@ -217,6 +217,8 @@ type Config struct {
 	Groups []Group
 	// Options of this service alone; nil values are left out.
 	Options func(Inputs) map[string]any
+	// Calm tells that AdminPasswordTaken changes an option of this service. The pods take that when they start next, nothing restarts them.
+	Calm bool
 	// Secrets are options whose values are secret; they never enter the ConfigMap.
 	Secrets func(Inputs) map[string]any
 	// Plain is a file without secrets (nginx, rcadmin) from templates/services/<Plain>; its ConfigMap is mounted itself, key "config".

@@ -32,6 +32,9 @@ type Inputs struct {
 	// Values are what counts of Options, by component and name: those that were checked, or while one of a component is invalid, those
 	// that it had (render.Check). What Values does not have of a component is read from Options.
 	Values map[string]map[string]any
+	// AdminPasswordTaken tells that the identity service has had the administrator's password among Credentials once: what it has now may be
+	// one that people chose there, and stays.
+	AdminPasswordTaken bool
 	// CertHash and EtcdHash change when the mounted certificates do; they roll the pods.
 	CertHash, EtcdHash string
 	// Absent is how many pods of its DaemonSet hold up the rollout because their node is lost, see status.Absent.

@@ -59,6 +59,8 @@ type Clients struct {
 	Down func(error) bool
 	// Denied tells whether an error means that its target does not let the administrator in.
 	Denied func(error) bool
+	// Advice is what to do when the identity service refuses the administrator's password.
+	Advice string
 }
 
 // Connections keeps the connections of one cloud between passes. Database and identity service have a lock each: one that hangs does
@@ -149,6 +151,8 @@ func (c *Connections) For(a Access) Clients {
 		Denied: func(err error) bool {
 			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
 		},
+		Advice: fmt.Sprintf("if the password of %s was changed, put the new one into Secret %s under %s, or into spec.keystone.bootstrapPassword if that is set",
+			adminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
 	}
 }
 

@@ -50,6 +50,28 @@ func ensureAdminPolicy(ctx context.Context, cl Clients) (bool, error) {
 	return made || bound, nil
 }
 
+// passwordTaken is the key of the effect that finds out whether the identity service has the administrator's password.
+const passwordTaken = "identity/password"
+
+func (in Input) passwordHash() string {
+	return in.hash("password", in.Credentials[component.BootstrapPassword])
+}
+
+// AdminPasswordTaken tells whether the identity service has had the administrator's password once. Salt is that of Input.
+func AdminPasswordTaken(salt string, credentials component.Credentials, recorded map[string]string) bool {
+	return recorded[passwordTaken] == Input{Salt: salt, Credentials: credentials}.passwordHash()
+}
+
+// checkAdminPassword logs in. From then on the identity service keeps the password that it has, whatever people make of it, until another one
+// is put among the credentials: then it takes that one when it starts.
+func checkAdminPassword(ctx context.Context, cl Clients) (bool, error) {
+	id, err := cl.Identity(ctx)
+	if err != nil {
+		return false, err
+	}
+	return false, id.Login(ctx)
+}
+
 func ensureRegion(ctx context.Context, cl Clients, region string) (bool, error) {
 	id, snap, err := cl.identityAndCatalog(ctx)
 	if err != nil {

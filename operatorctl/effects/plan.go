@@ -130,6 +130,9 @@ func (in Input) bootstrap() []Effect {
 		Key: "identity/policy", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
 		Hash: in.hash("policy"), Do: ensureAdminPolicy,
 	}, {
+		Key: passwordTaken, Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Once: true,
+		Hash: in.passwordHash(), Do: checkAdminPassword,
+	}, {
 		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{"identity/policy"},
 		Hash: in.hash("region", name),
 		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureRegion(ctx, cl, name) },

@@ -5,8 +5,11 @@ package effects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"yunion.io/x/ocadm/internal/identity"
 )
 
 // State is how an effect stands after a pass.
@@ -263,6 +266,9 @@ func (p *Pass) perform(ctx context.Context, e Effect, r *round) Outcome {
 		r.troubled(e.Target, err)
 		err = p.unreachable(e, err)
 	case p.Clients.Denied != nil && p.Clients.Denied(err):
+		if p.Clients.Advice != "" && identity.IsUnauthorized(err) {
+			err = fmt.Errorf("%w; %s", err, p.Clients.Advice)
+		}
 		r.troubled(e.Target, err)
 	default:
 		p.Memory.well(e.Target)

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/internal/identity"
 )
 
 // stage is a pass over effects with a clock of its own.
@@ -194,5 +197,36 @@ func TestEndlessWaitingSlowsDown(t *testing.T) {
 	}
 	if at := s.pass.Memory.fail["a"].next.Sub(s.clock); at > lastRetry {
 		t.Errorf("the next try comes after %s", at)
+	}
+}
+
+// A password that is refused comes with what to do about it; other refusals do not.
+func TestRefusedPasswordComesWithAdvice(t *testing.T) {
+	for status, want := range map[int]bool{401: true, 404: false} {
+		s := newStage(nil)
+		s.pass.Clients = Clients{Denied: func(error) bool { return true }, Advice: "put it there"}
+		refused := &identity.Error{Status: status, Op: "logging in"}
+		n := 0
+		out := s.pass.Run(t.Context(), []Effect{counted(Effect{Key: "a", Hash: "1", Target: Identity}, &n, refused)})
+		if got := strings.Contains(out[0].Err.Error(), "put it there"); got != want || !errors.Is(out[0].Err, refused) {
+			t.Errorf("%d: %v", status, out[0].Err)
+		}
+	}
+}
+
+// An effect that needs long may take long, and the others may not.
+func TestEffectsHaveTheTimeTheyName(t *testing.T) {
+	var left [2]time.Duration
+	timed := func(i int, e Effect) Effect {
+		e.Do = func(ctx context.Context, _ Clients) (bool, error) {
+			end, _ := ctx.Deadline()
+			left[i] = time.Until(end)
+			return false, nil
+		}
+		return e
+	}
+	newStage(nil).pass.Run(t.Context(), []Effect{timed(0, Effect{Key: "a", Hash: "1"}), timed(1, Effect{Key: "b", Hash: "1", Within: time.Hour})})
+	if left[0] > timeout || left[1] < time.Hour-time.Minute {
+		t.Errorf("%s and %s", left[0], left[1])
 	}
 }

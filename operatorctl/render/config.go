@@ -42,6 +42,7 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 	var out conf
 	theirs := in.Options[c.Name]
 	seen := map[string][]byte{}
+	var hashed []byte
 	switch {
 	case c.Config.Sealed != "":
 		text, err := plain(c.Config.Sealed, in)
@@ -67,6 +68,11 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 			return conf{}, err
 		}
 		out.public, out.secret = public, map[string][]byte{FileName(c): file}
+		if c.Config.Calm && in.AdminPasswordTaken {
+			if hashed, err = restless(c, in, theirs); err != nil {
+				return conf{}, err
+			}
+		}
 	}
 	if c.Config.Files != nil {
 		if out.secret == nil {
@@ -77,8 +83,18 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 		}
 	}
 	maps.Copy(seen, out.secret)
+	if hashed != nil {
+		seen[FileName(c)] = hashed
+	}
 	out.hash = hash(seen)
 	return out, nil
+}
+
+// restless is the file as it would be without what is no reason to restart the pods.
+func restless(c component.Component, in component.Inputs, theirs map[string]string) ([]byte, error) {
+	in.AdminPasswordTaken = false
+	_, file, err := compose(c, in, theirs)
+	return file, err
 }
 
 // groups are the options that many services share, public and secret.

@@ -70,6 +70,43 @@ func TestBadOptionNamesItself(t *testing.T) {
 	}
 }
 
+// Once the identity service has the administrator's password it is not told to set it again, and no pod restarts for that. Another password,
+// or what people say, rolls the pods.
+func TestAdminPasswordIsSetOnce(t *testing.T) {
+	cluster := resolved(t, base+"/cr.yaml")
+	keystone := func(taken bool, password string, theirs map[string]string) (component.Objects, string) {
+		t.Helper()
+		in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster), AdminPasswordTaken: taken,
+			Options: map[string]map[string]string{"keystone": theirs}}
+		in.Credentials[component.BootstrapPassword] = password
+		o, err := render.Component(cluster.Components["keystone"], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o, string(o.Secrets[0].(*corev1.Secret).Data["keystone.conf"])
+	}
+	fresh, file := keystone(false, "one", nil)
+	if !strings.Contains(file, "reset_admin_user_password: true\n") {
+		t.Errorf("a new cloud's password is not set:\n%s", file)
+	}
+	taken, file := keystone(true, "one", nil)
+	if !strings.Contains(file, "reset_admin_user_password: false\n") {
+		t.Errorf("the password is set at every start:\n%s", file)
+	}
+	if got := taken.ConfigMaps[0].(*corev1.ConfigMap).Data["reset_admin_user_password"]; got != "false" {
+		t.Errorf("the ConfigMap says %q", got)
+	}
+	if hashOf(fresh) != hashOf(taken) {
+		t.Error("the pods restart when the password is taken")
+	}
+	if other, _ := keystone(false, "two", nil); hashOf(other) == hashOf(taken) {
+		t.Error("another password does not roll the pods")
+	}
+	if chosen, file := keystone(true, "one", map[string]string{"reset_admin_user_password": "true"}); !strings.Contains(file, "reset_admin_user_password: true\n") {
+		t.Errorf("what people say does not count (%s):\n%s", hashOf(chosen), file)
+	}
+}
+
 // host-health shares host's configuration: what changes it rolls both.
 func TestSharedConfigurationRolls(t *testing.T) {
 	edited := map[string]map[string]string{"host": {"default_qemu_version": "9.0.1"}}

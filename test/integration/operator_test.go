@@ -40,6 +40,7 @@ func TestOperator(t *testing.T) {
 		{"drift is healed with one write", (*rig).drift},
 		{"what was deleted comes back with one write", (*rig).deleted},
 		{"people's options are kept", (*rig).options},
+		{"the administrator's password stays what people made of it", (*rig).password},
 		{"an invalid option is told and changes nothing", (*rig).invalidOption},
 		{"a component is switched off and on", (*rig).disable},
 		{"a component that is off by default comes and goes", (*rig).optional},

@@ -130,6 +130,34 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 	}
 }
 
+// TestStandardPoliciesHoldNobodyUp: where they cannot be made, the identity service says so, and the cloud comes up all the same. Once it can,
+// what is missing is made.
+func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
+	w := use(t)
+	o := w.run(t)
+	o.breaks(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/v3/roles") {
+			return answer(409, "NoRoles"), nil
+		}
+		return nil, nil //nolint:nilnil // documented: the service answers itself
+	}, nil, nil)
+	w.create(t, w.minimal())
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		k := component(cr, "keystone")
+		for _, name := range []string{"region", "glance", "devtool", "web"} {
+			if component(cr, name).State != v1alpha1.Available {
+				return false, states(cr)
+			}
+		}
+		return k.State == v1alpha1.Degraded && strings.Contains(k.Message, "setup/standard-policies: creating role"), states(cr)
+	})
+	o.heals()
+	w.untilReady(t, o, -1)
+	if roles, err := w.table(t, "keystone").List(t.Context(), "roles"); err != nil || len(roles) != 17 {
+		t.Errorf("%d roles, %v", len(roles), err)
+	}
+}
+
 // endpoints of a service with an interface, as the identity service stores them.
 func (w *world) endpoints(t testing.TB, s *store.Store, service, iface string) []store.Record {
 	t.Helper()
