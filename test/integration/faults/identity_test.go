@@ -144,7 +144,7 @@ func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 	w.create(t, w.minimal())
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		k := component(cr, "keystone")
-		for _, name := range []string{"region", "glance", "devtool", "web"} {
+		for _, name := range []string{"region", "glance", "yunionconf", "web"} {
 			if component(cr, name).State != v1alpha1.Available {
 				return false, states(cr)
 			}
