@@ -25,6 +25,8 @@ type Files struct {
 	DryRun bool
 	// Ledger takes notes; nil means that none are taken.
 	Ledger *Ledger
+
+	synced func(name string) // told of every file and directory that is forced to the disk; for tests
 }
 
 // ErrDryRun is what a dry run answers when something would have been changed all the same.
@@ -91,7 +93,7 @@ func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, 
 			return false, nil
 		}
 	}
-	return true, f.replace(name, bytes.NewReader(data), mode, true)
+	return true, f.WriteFrom(name, bytes.NewReader(data), mode)
 }
 
 // WriteFile is Write for those who do not ask whether anything changed.
@@ -100,13 +102,8 @@ func (f Files) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	return err
 }
 
-// WriteFrom is Write for a large content that the caller can check again by its digest: the file appears only when r was read to its
-// end without an error, but it is not forced to the disk at once.
-func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) error {
-	return f.replace(name, r, mode, false)
-}
-
-func (f Files) replace(name string, r io.Reader, mode fs.FileMode, sync bool) (err error) {
+// WriteFrom is Write for a large content: the file appears only when r was read to its end without an error and is on the disk.
+func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error) {
 	if err := f.wet("write", name); err != nil {
 		return err
 	}
@@ -134,8 +131,8 @@ func (f Files) replace(name string, r io.Reader, mode fs.FileMode, sync bool) (e
 	if err == nil {
 		err = temp.Chmod(mode.Perm())
 	}
-	if err == nil && sync {
-		err = temp.Sync()
+	if err == nil {
+		err = f.sync(temp)
 	}
 	if err := errors.Join(err, temp.Close()); err != nil {
 		return err
@@ -143,10 +140,19 @@ func (f Files) replace(name string, r io.Reader, mode fs.FileMode, sync bool) (e
 	if err := os.Rename(temp.Name(), path); err != nil {
 		return err
 	}
-	if sync {
-		return syncDir(filepath.Dir(path))
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(f.sync(dir), dir.Close())
+}
+
+// sync waits until a file or directory is on the disk.
+func (f Files) sync(file *os.File) error {
+	if f.synced != nil {
+		f.synced(file.Name())
+	}
+	return file.Sync()
 }
 
 // unfinished is where a file's new content is until it is complete.
@@ -178,14 +184,6 @@ func (f Files) noteFile(name string) error {
 		return err
 	}
 	return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Changed, Previous: backup, Mode: st.Mode().Perm()})
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Mkdir makes a directory and those above it that are not there.

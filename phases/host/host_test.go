@@ -106,6 +106,20 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 	}
 }
 
+// After a power cut a file is there whole, or not at all: its content is on the disk before its name, and its name before anything else
+// is done.
+func TestWritesAreOnTheDisk(t *testing.T) {
+	h := fake(t, t.TempDir(), false)
+	var synced []string
+	h.Files.synced = func(name string) { synced = append(synced, strings.TrimPrefix(name, h.Files.Root)) }
+	if err := h.Files.WriteFrom("/opt/cni/bin/bridge", strings.NewReader("a large program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"/opt/cni/bin/.bridge.ocadm", "/opt/cni/bin"}, synced); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestFailedWriteLeavesTheOldFile(t *testing.T) {
 	h := fake(t, t.TempDir(), false)
 	if _, err := h.Files.Write("/etc/a", []byte("old"), 0o644); err != nil {

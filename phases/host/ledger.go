@@ -70,6 +70,8 @@ type Entry struct {
 	Mode     fs.FileMode `json:"mode,omitempty"`
 	// Detail is for people: the version of a program that was found.
 	Detail string `json:"detail,omitempty"`
+	// Digests are those of an installed program's files, "sha256:…" by path. Ledgers of the first release have none.
+	Digests map[string]string `json:"digests,omitempty"`
 }
 
 func (e Entry) key() string { return string(e.Kind) + " " + e.Name }

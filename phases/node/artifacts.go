@@ -7,7 +7,9 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -114,10 +116,31 @@ func (a artifact) present(ctx context.Context, h *host.Host) bool {
 		if !current || !h.Files.Exists(t) {
 			return false
 		}
-		if !anyVersion && path.Dir(t) != cniDir && path.Base(t) != shim && host.ProgramVersion(ctx, h.Exec, t) != a.Version {
+		if mute(t) && !whole(h, t, e.Digests[t]) {
+			return false
+		}
+		if !anyVersion && !mute(t) && host.ProgramVersion(ctx, h.Exec, t) != a.Version {
 			return false
 		}
 	}
+	return true
+}
+
+// mute reports whether a program does not print its version, by which a damaged one would be noticed.
+func mute(file string) bool { return path.Dir(file) == cniDir || path.Base(file) == shim }
+
+// whole reports whether a file is what was installed: by its digest, or, where an earlier release has not noted one, by being a program
+// with all its sections. A power cut can leave a file empty or cut off.
+func whole(h *host.Host, name, digest string) bool {
+	if digest != "" {
+		got, err := h.Files.Digest(name)
+		return err == nil && got == digest
+	}
+	f, err := elf.Open(h.Files.Path(name))
+	if err != nil {
+		return false
+	}
+	_ = f.Close() // it was only read
 	return true
 }
 
@@ -143,26 +166,27 @@ func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter
 	if err != nil {
 		return fmt.Errorf("installing %s: %w", d.Name, err)
 	}
-	if err := errors.Join(d.unpack(h, r, in), in.Close()); err != nil {
+	digests := map[string]string{}
+	if err := errors.Join(d.unpack(h, r, in, digests), in.Close()); err != nil {
 		return fmt.Errorf("installing %s: %w", d.Name, err)
 	}
-	if err := d.note(h, d.Version); err != nil {
+	if err := d.note(h, d.Version, digests); err != nil {
 		return err
 	}
 	return h.Files.Remove(file)
 }
 
-// note notes in the ledger that the artifact was installed, and where from: its version, or fromBundle.
-func (a artifact) note(h *host.Host, detail string) error {
+// note notes in the ledger that the artifact was installed, where from (its version, or fromBundle), and the digests of its files.
+func (a artifact) note(h *host.Host, detail string, digests map[string]string) error {
 	if err := h.Ledger.Forget(host.KindProgram, a.Name); err != nil {
 		return err
 	}
-	return h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail})
+	return h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail, Digests: digests})
 }
 
-func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader) error {
+func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader, digests map[string]string) error {
 	if d.File != "" {
-		return d.put(h, r, d.File, in)
+		return d.put(h, r, d.File, in, digests)
 	}
 	z, err := gzip.NewReader(in)
 	if err != nil {
@@ -186,7 +210,7 @@ func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader) error 
 			continue
 		}
 		found++
-		if err := d.put(h, r, to, t); err != nil {
+		if err := d.put(h, r, to, t, digests); err != nil {
 			return err
 		}
 	}
@@ -196,13 +220,15 @@ func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader) error 
 	return nil
 }
 
-func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Reader) error {
+func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Reader, digests map[string]string) error {
 	if skipFile(h, name) {
 		return nil
 	}
-	if err := h.Files.WriteFrom(name, in, programMode); err != nil {
+	sum := sha256.New()
+	if err := h.Files.WriteFrom(name, io.TeeReader(in, sum), programMode); err != nil {
 		return err
 	}
+	digests[name] = "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	r.Changed("installed %s %s", name, d.Version)
 	return nil
 }

@@ -178,6 +178,30 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 	m.done(t, Software())
 
+	// A file that prints no version and lost its content in a power cut is installed again, with and without its digest in the ledger.
+	m.Config.Node.Mirror = s.URL + "/m/"
+	for _, name := range []string{path.Join(cniDir, "bridge"), path.Join(binDir, shim)} {
+		for _, cut := range []string{"", "ne"} {
+			m.put(t, name, cut)
+			m.must(t, Software())
+			if raw, err := m.Files.ReadFile(name); err != nil || string(raw) != "new "+path.Base(name) {
+				t.Errorf("%s holds %q, %v", name, raw, err)
+			}
+		}
+	}
+	for _, a := range list {
+		if a.Name == cniPlugins {
+			if err := a.note(m.Host, a.Version, nil); err != nil { // as the first release did
+				t.Fatal(err)
+			}
+		}
+	}
+	if done, err := Software().Phases[1].Check(t.Context(), m.Host); done || err != nil {
+		t.Errorf("what is no program counts as one: %v, %v", done, err)
+	}
+	m.must(t, Software())
+	m.done(t, Software())
+
 	// Another version of what ocadm installed is replaced.
 	m.versions[runc] = "runc version 1.0.0"
 	if done, err := Software().Phases[0].Check(t.Context(), m.Host); done || err != nil {

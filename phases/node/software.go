@@ -104,7 +104,8 @@ func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
 // skipFile tells whether a file is not installed because the machine has a good one, or because nobody would call it.
 func skipFile(h *host.Host, name string) bool {
 	if path.Dir(name) == cniDir {
-		return h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
+		st, err := h.Files.Stat(name)
+		return err == nil && st.Size() > 0 && !h.Ledger.Has(host.KindFile, name) // a power cut may have left an empty one
 	}
 	_, ok := theirs(h, path.Base(name))
 	return ok || !needed(h, path.Base(name))
@@ -194,7 +195,13 @@ func (p part) noteBundled(h *host.Host) error {
 		if e, noted := h.Ledger.Get(host.KindProgram, a.Name); !p.has(a.Name) || noted && e.Detail == fromBundle {
 			continue
 		}
-		if err := a.note(h, fromBundle); err != nil {
+		digests := map[string]string{}
+		for _, f := range h.Bundle.Contents().Files {
+			if t := target(f.Path); slices.Contains(a.targets(), t) {
+				digests[t] = f.Digest
+			}
+		}
+		if err := a.note(h, fromBundle, digests); err != nil {
 			return err
 		}
 	}
