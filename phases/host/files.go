@@ -84,13 +84,20 @@ func (f Files) Digest(name string) (string, error) {
 }
 
 // Write gives a file this content and mode, in one step and safe from a power cut, and tells whether anything changed. Parents are
-// made as needed. A file of someone else's that it replaces is kept for reset.
+// made as needed. A file of someone else's that it replaces is kept for reset. A file of ocadm's own that it replaces is kept, too, as
+// NAME.replaced among the backups, because a person may have edited it.
 func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	old, err := os.ReadFile(f.Path(name))
 	if err == nil && bytes.Equal(old, data) {
 		st, err := os.Stat(f.Path(name))
 		if err == nil && st.Mode().Perm() == mode.Perm() {
 			return false, nil
+		}
+	}
+	if err == nil && f.Ledger != nil && f.Ledger.Has(KindFile, name) && !f.DryRun {
+		// The ledger has the file as it was before ocadm; a person may have edited it since.
+		if _, err := f.Ledger.keep(name+".replaced", old); err != nil {
+			return false, err
 		}
 	}
 	return true, f.WriteFrom(name, bytes.NewReader(data), mode)

@@ -44,7 +44,9 @@ const (
 	KindFirewall Kind = "firewall"
 	KindNode     Kind = "node"
 	KindLink     Kind = "link"
-	KindData     Kind = "data"
+	// KindContent is a file as ocadm wrote it last; its detail is the digest.
+	KindContent Kind = "content"
+	KindData    Kind = "data"
 )
 
 // Op is what happened to it.

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -28,13 +29,12 @@ var unitFiles embed.FS
 const UnitsPhase = "node-units"
 
 const (
-	unitDir          = "/etc/systemd/system"
-	containerdUnit   = "containerd.service"
-	kubeletUnit      = "kubelet.service"
-	containerdConfig = "/etc/containerd/config.toml"
-	registriesDir    = "/etc/containerd/certs.d"
-	servicePath      = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	unitMode         = 0o644
+	unitDir        = "/etc/systemd/system"
+	containerdUnit = "containerd.service"
+	kubeletUnit    = "kubelet.service"
+	registriesDir  = "/etc/containerd/certs.d"
+	servicePath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	unitMode       = 0o644
 )
 
 // Units installs and enables the systemd units of containerd and the kubelet, and starts containerd. The kubelet is started by
@@ -103,15 +103,23 @@ func units(ctx context.Context, h *host.Host) (unitSet, error) {
 			return u, err
 		}
 	}
-	if foreignConfig(h) {
+	if configOf(h) != configOurs {
 		return u, nil
 	}
+	config, err := renderConfig(h)
+	u.files[containerdConfig] = config
+	return u, err
+}
+
+func renderConfig(h *host.Host) ([]byte, error) {
 	pause, err := pauseImage(h)
 	if err != nil {
-		return u, err
+		return nil, err
 	}
-	return u, fill("config.toml", containerdConfig, "{pause}", pause, "{runc}", programPath(h, runc),
-		"{restrictOOM}", strconv.FormatBool(h.Config.Node.ContainerdRestrictOOM), "{unpacks}", strconv.Itoa(max(1, min(4, runtime.NumCPU()))))
+	raw, err := unitFiles.ReadFile("units/config.toml")
+	return []byte(strings.NewReplacer("{pause}", pause, "{runc}", programPath(h, runc),
+		"{restrictOOM}", strconv.FormatBool(h.Config.Node.ContainerdRestrictOOM), "{unpacks}", strconv.Itoa(max(1, min(4, runtime.NumCPU()))),
+	).Replace(string(raw))), err
 }
 
 // providedUnit tells whether a program that was there before came with a unit of its own.
@@ -121,12 +129,6 @@ func providedUnit(ctx context.Context, h *host.Host, name, unit string) bool {
 	}
 	res, err := systemctl(ctx, h, "cat", unit)
 	return err == nil && res.Stdout != ""
-}
-
-// foreignConfig tells whether somebody else configured the containerd that is used.
-func foreignConfig(h *host.Host) bool {
-	_, ok := theirs(h, containerd)
-	return ok && h.Files.Exists(containerdConfig) && !h.Ledger.Has(host.KindFile, containerdConfig)
 }
 
 // pauseImage is the image of every pod's sandbox, under the name that kubeadm has for it.
@@ -192,15 +194,23 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	if containerdRuns(h) {
-		if err := h.Files.Mkdir(registriesDir, 0o755); err != nil {
-			return err
+		for _, d := range []string{registriesDir, containerdExtras} {
+			if err := h.Files.Mkdir(d, 0o755); err != nil {
+				return err
+			}
 		}
+		tellEdits(h, r)
 	}
 	restart, reload := containerdRuns(h) && Outdated(ctx, h, containerdUnit), false
 	for _, n := range u.names() {
 		changed, err := h.Files.Write(n, u.files[n], unitMode)
 		if err != nil {
 			return err
+		}
+		if n == containerdConfig {
+			if err := noteConfig(h); err != nil {
+				return err
+			}
 		}
 		if changed {
 			r.Changed("wrote %s", n)
@@ -274,7 +284,8 @@ func runtimeAnswers(ctx context.Context, h *host.Host) error {
 		}
 		return runtimeDown(ctx, h, err)
 	}
-	if !foreignConfig(h) {
+	kind := configOf(h)
+	if kind == configOurs {
 		return nil
 	}
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, containerd), Args: []string{"config", "dump"}})
@@ -285,12 +296,17 @@ func runtimeAnswers(ctx context.Context, h *host.Host) error {
 		line = strings.TrimSpace(line)
 		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
 		if off || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
-			return finding.Finding{
+			f := finding.Finding{
 				Code: CodeRuntimeUnusable, Severity: finding.Error,
-				What:   "the containerd that was on this machine is not configured for Kubernetes",
-				Cause:  containerdConfig + " has " + line,
-				Remedy: fmt.Sprintf("enable the CRI plugin with SystemdCgroup = true, or let ocadm write the file: mv %s %s.old", containerdConfig, containerdConfig),
+				What:  "the containerd that was on this machine is not configured for Kubernetes",
+				Cause: containerdConfig + " has " + line,
+				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true in it, then systemctl restart containerd; take ocadm's: %s; then repeat the command",
+					takeOurs()),
 			}
+			if kind == configEdited {
+				f.What, f.Evidence = "the configuration of containerd was edited and does not fit Kubernetes", configDiff(h)
+			}
+			return f
 		}
 	}
 	return nil
@@ -329,6 +345,7 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	for _, n := range undone {
 		r.Changed("removed %s", n)
 	}
+	err = errors.Join(err, h.Ledger.Forget(host.KindContent, containerdConfig))
 	if err != nil || len(undone) == 0 {
 		return err
 	}
