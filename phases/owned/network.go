@@ -108,7 +108,7 @@ func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 	}
 	tables, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: []string{"list", "tables"}})
 	if err != nil {
-		problems = append(problems, cannotLook("packet rules", "nft list tables", "install nftables", err))
+		problems = append(problems, cannotLook("packet rules", "nft list tables", h.Facts.OS.Install("nft"), err))
 	}
 	for line := range strings.Lines(tables.Stdout) {
 		if t, ok := strings.CutPrefix(strings.TrimSpace(line), "table "); ok && slices.Contains(podTables(), t) {
@@ -153,7 +153,7 @@ func packetFilters(ctx context.Context, h *host.Host) (seen []packetFilter, unse
 			}
 			program, save, err := rulesOf(ctx, h, f.program, backend)
 			if err != nil {
-				unseen = append(unseen, cannotLook("packet rules", program+"-save", "install iptables", err))
+				unseen = append(unseen, cannotLook("packet rules", program+"-save", h.Facts.OS.Install("iptables"), err))
 				continue
 			}
 			seen = append(seen, packetFilter{program, save})

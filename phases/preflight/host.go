@@ -126,13 +126,13 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 		})
 	}
 	var out []finding.Finding
-	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe"); len(l) > 0 {
+	// nft and iptables are what reset looks at packet rules with: a node that it cannot check must not come into being.
+	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe", "nft", "iptables"); len(l) > 0 {
 		out = append(out, failure("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
 			m.h.Facts.OS.Install(l...)))
 	}
-	if l := lacks("iptables", "ethtool"); len(l) > 0 {
-		out = append(out, warning("OCA-1015", "Programs are missing", "host ports of pods need iptables; other things may need "+strings.Join(l, ", "),
-			m.h.Facts.OS.Install(l...)))
+	if l := lacks("ethtool"); len(l) > 0 {
+		out = append(out, warning("OCA-1015", "Programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func goodMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []string{"mount", "umount", "ip", "systemctl", "modprobe", "iptables", "ethtool"} {
+	for _, p := range []string{"mount", "umount", "ip", "systemctl", "modprobe", "iptables", "nft", "ethtool"} {
 		put(t, h, "/usr/sbin/"+p, "")
 	}
 	put(t, h, "/etc/resolv.conf", "nameserver 192.0.2.1\n")
@@ -164,6 +164,13 @@ func TestFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"OCA-1014"}, "calls ip"},
+		"what reset looks with is missing": {func(t *testing.T, m *machine) {
+			for _, p := range []string{"nft", "iptables"} {
+				if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/" + p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, []string{"OCA-1014"}, "calls nft, iptables"},
 		"program missing on Rocky": {func(t *testing.T, m *machine) {
 			m.h.Facts.OS = host.OS{ID: "rocky", Like: []string{"rhel"}, Managers: []string{"dnf"}}
 			if err := (host.Files{Root: m.h.Files.Root}).Remove("/usr/sbin/ip"); err != nil {
