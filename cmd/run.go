@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -124,7 +125,9 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		}
 	}
 	renderer := a.renderer(f)
-	note(renderer, p.name, journal, &opts)
+	if err := note(renderer, p.name, journal, &opts); err != nil {
+		return err
+	}
 	if err := spare(renderer, p.name, journal, h, &opts); err != nil {
 		return err
 	}
@@ -237,18 +240,23 @@ func closeBundle(h *host.Host) error {
 	return h.Bundle.Close()
 }
 
-// note tells of a run that was cut off, and remembers what it did.
-func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *workflow.Options) {
+// note tells of a run that was cut off, and remembers what it did. It refuses to go on without the database server of that run: the
+// embedded database would be installed in its place.
+func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *workflow.Options) error {
 	tell := func(format string, args ...any) {
 		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
 	}
 	in, err := journal.Resume(plan)
 	if err != nil {
 		tell("the journal cannot be read: %v", err)
-		return
+		return nil
 	}
 	if in == nil || in.Phase == "" {
-		return
+		return nil
+	}
+	const database = "--mysql-host"
+	if was := in.Inputs[database]; was != "" && opts.Inputs[database] == "" {
+		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the run that is gone on from, and is missing now", database, was)})
 	}
 	opts.Before = in.Did
 	what := "was cut off"
@@ -257,11 +265,12 @@ func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *work
 	}
 	tell("the last %s %s in phase %s, %s ago; going on from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
 	if len(opts.Only) > 0 {
-		return
+		return nil
 	}
 	for _, d := range in.Differences(opts.Inputs) {
 		tell("  what differs from then: %s", d)
 	}
+	return nil
 }
 
 // spare keeps a node that was complete before this run from being rolled back into nothing: what Kubernetes has on a machine is undone

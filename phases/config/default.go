@@ -96,6 +96,7 @@ func Complete(c *Config, m Machine) {
 		c.Cluster.ProxyMode = cmp.Or(m.ProxyMode, ProxyNFTables)
 	}
 	c.Cluster.ImageRepository = strings.TrimSuffix(c.Cluster.ImageRepository, "/")
+	c.Cluster.KubernetesImageRepository = strings.TrimSuffix(c.Cluster.KubernetesImageRepository, "/")
 	if host, port, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, c.Node.BindPort); err == nil && host != "" {
 		c.Cluster.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
 	} else if c.Cluster.ControlPlaneEndpoint == "" && address(c.Node.AdvertiseAddress) == nil {

@@ -93,7 +93,7 @@ func Settings() []Setting {
 
 		{Key: "cluster.controlPlaneEndpoint", Flag: "control-plane-endpoint", For: ForInit, Usage: "HOST[:PORT] by which nodes reach the control plane (default: this node)"},
 		{Key: "cluster.imageRepository", Flag: "image-repository", For: nodes, Usage: "registry and path that every image comes from"},
-		{Key: "cluster.kubernetesImageRepository", Flag: "kubernetes-image-repository", For: ForInit, Advanced: true,
+		{Key: "cluster.kubernetesImageRepository", Flag: "kubernetes-image-repository", For: nodes, Advanced: true,
 			Usage: "where Kubernetes' own images come from (default: --image-repository, or registry.k8s.io)"},
 		{Key: "cluster.podNetworkCIDR", Flag: "pod-network-cidr", For: ForInit, Usage: "addresses of pods"},
 		{Key: "cluster.serviceCIDR", Flag: "service-cidr", For: ForInit, Usage: "addresses of services"},

@@ -153,6 +153,9 @@ func (v *validation) node() {
 		v.add("cluster.kubernetesVersion", fmt.Sprintf("this ocadm installs %s; another version needs another ocadm", version.Kubernetes))
 	}
 	v.repository("cluster.imageRepository", v.c.Cluster.ImageRepository)
+	if r := v.c.Cluster.KubernetesImageRepository; r != v.c.Cluster.ImageRepository {
+		v.repository("cluster.kubernetesImageRepository", r)
+	}
 }
 
 func mirror(s string) error {
@@ -237,9 +240,6 @@ func (v *validation) cluster() {
 		if _, err := netip.ParseAddr(san); err != nil {
 			v.check("cluster.apiserverCertExtraSANs", Hostname(strings.TrimPrefix(san, "*.")))
 		}
-	}
-	if c.KubernetesImageRepository != c.ImageRepository {
-		v.repository("cluster.kubernetesImageRepository", c.KubernetesImageRepository)
 	}
 	v.choice("cluster.proxyMode", ProxyAuto, ProxyNFTables, ProxyIPTables)
 	if c.TokenTTL < 0 {

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -76,7 +78,26 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s", endpoint, token, hash, roles.flags()), nil
+	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), registries(ctx, h)), nil
+}
+
+// registries are the flags that make a worker take its images from where the cluster's come from: "" where they come from upstream, and
+// where the cluster does not answer.
+func registries(ctx context.Context, h *host.Host) string {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return ""
+	}
+	flags, all := "", ""
+	if s, err := cluster.LoadSettings(ctx, c, cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace)); err == nil && s.ImageRepository != "" {
+		all = s.ImageRepository
+		flags = " --image-repository " + all
+	}
+	k, err := liveClusterConfiguration(ctx, c)
+	if err != nil || k.ImageRepository == "" || k.ImageRepository == all || all == "" && k.ImageRepository == defaultRegistry {
+		return flags
+	}
+	return flags + " --kubernetes-image-repository " + k.ImageRepository
 }
 
 // CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -91,6 +92,26 @@ func TestJoinCommand(t *testing.T) {
 	if again, _ := JoinCommand(t.Context(), h, JoinRoles{Host: true, Controller: true}); again != got+" --enable-host-agent --as-onecloud-controller" {
 		t.Errorf("with roles: %s", again)
 	}
+	// A worker takes its images from where the cluster's come from.
+	for _, tt := range []struct{ kubernetes, all, want string }{
+		{"registry.k8s.io", "", ""},
+		{"10.0.0.9:5000/k8s", "", " --kubernetes-image-repository 10.0.0.9:5000/k8s"},
+		{"10.0.0.9:5000/m", "10.0.0.9:5000/m", " --image-repository 10.0.0.9:5000/m"},
+		{"registry.k8s.io", "10.0.0.9:5000/m", " --image-repository 10.0.0.9:5000/m --kubernetes-image-repository registry.k8s.io"},
+	} {
+		cm := cm.DeepCopy()
+		cm.ResourceVersion = ""
+		cm.Data["ClusterConfiguration"] += "imageRepository: " + tt.kubernetes + "\n"
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: cluster.SettingsName},
+			Data: map[string]string{"cloud.yaml": "imageRepository: " + tt.all + "\n"}}
+		c := fake.NewClientBuilder().WithObjects(cm, settings).Build()
+		h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
+		got, err := JoinCommandFor(t.Context(), h, "abcdef.0123456789abcdef", JoinRoles{})
+		if err != nil || !strings.HasSuffix(got, pubkeypin.Hash(ca.cert)+tt.want) {
+			t.Errorf("%+v: %s, %v", tt, got, err)
+		}
+	}
+	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	// Another cluster's kubeconfig: its authority counts, not that of this machine.
 	other := issue(t, nil, time.Now().Add(time.Hour))
 	h.Config.Run.Kubeconfig = "other.conf"

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
@@ -74,7 +75,7 @@ func put(t *testing.T, h *host.Host, name, data string) {
 
 // checksButJoin leaves out what asks a real control plane.
 func checksButJoin() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks())
+	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
 }
 
 // emptyBundle is a bundle for a machine that holds nothing but a word.
@@ -125,6 +126,11 @@ func TestFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"OCA-1027"}, "it was an earlier ocadm"},
+		"ours, and the API server does not answer": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, kubernetes.AdminKubeconfig, "x")
+			m.h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
+		}, []string{"w OCA-7014"}, "connection refused"},
 		"ours, other networks": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.50.0.0/16\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")

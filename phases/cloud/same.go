@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/workflow"
+)
+
+// CodeOtherSettings is the finding of a repeated init that means another database, region or zone.
+const CodeOtherSettings = "OCA-7012"
+
+// SameSettings is a finding when the cluster's cloud was made with another database, region or zone than this run means. A cluster that
+// cannot be asked is an error: what is not known is not the same.
+func SameSettings(ctx context.Context, h *host.Host) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return fmt.Errorf("comparing the settings of the cloud: %w", err)
+	}
+	was, err := cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
+	if err != nil {
+		return err
+	}
+	return OtherSettings(differences(was, Options(h.Config)))
+}
+
+// OtherSettings is the finding for these differences, nil for none.
+func OtherSettings(changed []string) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	return finding.Finding{Code: CodeOtherSettings, Severity: finding.Error,
+		What: "The cluster on this machine was made with other settings of the cloud", Cause: strings.Join(changed, "; "),
+		Remedy: "give the earlier values again, or begin anew: ocadm reset"}
+}
+
+// Guarded is a phase that changes nothing before it has compared the settings of the cloud with those that the cluster has.
+func Guarded(p host.Phase) host.Phase {
+	run := p.Run
+	p.Run = func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+		if err := SameSettings(ctx, h); err != nil {
+			return err
+		}
+		return run(ctx, h, r)
+	}
+	return p
+}
+
+// differences of what a cloud cannot change once it has been made.
+func differences(was, now cluster.Options) []string {
+	var out []string
+	if was.Database.Host == "" {
+		return nil // nothing has been stored yet
+	}
+	for _, s := range []struct{ what, was, now string }{
+		{"--mysql-host", was.Database.Host, now.Database.Host},
+		{"--mysql-port", fmt.Sprint(was.Database.Port), fmt.Sprint(now.Database.Port)},
+		{"--region", was.Region, now.Region},
+		{"--zone", was.Zone, now.Zone},
+	} {
+		if s.was != s.now {
+			out = append(out, fmt.Sprintf("%s was %s and is now %s", s.what, s.was, s.now))
+		}
+	}
+	return out
+}
