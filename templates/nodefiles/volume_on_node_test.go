@@ -168,3 +168,36 @@ func TestVolumeThatIsTheDirectoryItself(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// The container that mounts the volume shares a directory with its node. What it mounts there reaches the node and the containers that share the
+// directory too, and goes when it ends. What a container without propagation mounts at the same place stays its own.
+func TestVolumeReachesTheNodeAndItsAgents(t *testing.T) {
+	top := t.TempDir()
+	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "cloud", "glance")
+	put(t, filepath.Join(volume, "a"), "")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := volumeTest(t, volume, dir, `
+cloud=$(dirname "$D")
+mount --bind "$cloud" "$cloud"
+mount --make-shared "$cloud"
+until_file() { until [ -e "$1" ]; do sleep 0.02; done; }
+unshare -m --propagation unchanged sh -c 'until [ -e "$1/go" ]; do sleep 0.02; done; ls "$1" >"$2/seen"; : >"$2/done"' x "$D" "$V" & agent=$!
+unshare -m --propagation private sh -c 'mount --bind "$1" "$2"; : >"$1/mine"; until [ -e "$1/go" ]; do sleep 0.02; done' x "$V" "$D" & main=$!
+until_file "$V/mine"
+if mountpoint -q "$D"; then echo "the main container's mount is on the node"; fi
+unshare -m --propagation unchanged $SH -c "$SCRIPT" volume-on-node "$V" "$D" & pid=$!
+until mountpoint -q "$D"; do kill -0 $pid; sleep 0.02; done
+: >"$V/go"
+until_file "$V/done"
+wait $agent $main
+echo "agent: $(tr '\n' ' ' <"$V/seen")"
+end
+if mountpoint -q "$D"; then echo "still on the node"; fi
+umount "$cloud"
+`)
+	if !strings.Contains(out, "agent: a go mine ") || strings.Contains(out, "still on the node") || strings.Contains(out, "main container's mount") {
+		t.Error(out)
+	}
+}
