@@ -262,6 +262,34 @@ func Mounts(h *host.Host) ([]string, error) {
 		}
 		out = append(out, m...)
 	}
+	volumes, err := volumesOnNode(h)
+	return append(out, volumes...), err
+}
+
+// ImagesDir is where the image service's volume is mounted on its node while its pod runs.
+const ImagesDir = "/opt/cloud/workspace/data/glance"
+
+// volumesOnNode are the mounts at ImagesDir that a pod made, and left when it was killed: those of a directory that a provisioner named
+// after a volume. A disk that a person mounted there is none.
+func volumesOnNode(h *host.Host) ([]string, error) {
+	raw, err := h.Files.ReadFile("/proc/self/mountinfo")
+	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
+		return nil, nil // a directory that stands for a machine has no kernel
+	}
+	if err != nil {
+		return nil, cannotLook("mounts", "cat /proc/self/mountinfo", "mount -t proc proc /proc", err)
+	}
+	var out []string
+	for line := range strings.Lines(string(raw)) {
+		f := strings.Fields(line) // 36 35 98:0 /root /mount/point options: proc_pid_mountinfo(5)
+		switch {
+		case len(f) < 5 || f[4] != ImagesDir:
+		case strings.Contains(f[3], "/pvc-"):
+			out = append(out, f[4])
+		default:
+			out = nil // unmounting takes what is on top
+		}
+	}
 	return out, nil
 }
 

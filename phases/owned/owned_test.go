@@ -238,6 +238,27 @@ func TestMountsAreNeverEmptied(t *testing.T) {
 	}
 }
 
+// A pod that was killed leaves the volume of images mounted on its node. What a person mounted there stays.
+func TestVolumeOfImagesIsUnmounted(t *testing.T) {
+	const theirs = "61 1 8:17 / " + ImagesDir + " rw shared:9 - ext4 /dev/sdb1 rw\n"
+	const ours = "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance " + ImagesDir + " rw shared:1 - ext4 /dev/sda1 rw\n"
+	for name, c := range map[string]struct {
+		mounts string
+		want   []string
+	}{
+		"none": {"", nil}, "a person's": {theirs, nil}, "a volume": {ours, []string{ImagesDir}}, "both": {theirs + ours, []string{ImagesDir}},
+		"a person's over it": {ours + theirs, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := machine(t, controlPlane, true, "/proc/self/mounts=", "/proc/self/mountinfo="+c.mounts)
+			got, err := Mounts(h)
+			if d := cmp.Diff(c.want, got); d != "" || err != nil {
+				t.Errorf("%v\n%s", err, d)
+			}
+		})
+	}
+}
+
 func TestPodNamespacesOfOthersStay(t *testing.T) {
 	const a, b = "cni-0d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5", "cni-1d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5"
 	h, _ := machine(t, worker, true, "/run/netns/"+a+"=", "/run/netns/"+b+"=", "/run/netns/cni-mine=", "/run/netns/blue=",
