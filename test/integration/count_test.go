@@ -32,7 +32,7 @@ func (r *rig) count(do func()) work {
 func (w work) writes() []string {
 	var out []string
 	for _, q := range w.kubernetes {
-		tells := q.Resource == "events" || q.Resource == "onecloudclusters" && q.Subresource == "status"
+		tells := q.Resource == "events" || q.Resource == "selfsubjectaccessreviews" || q.Resource == "onecloudclusters" && q.Subresource == "status"
 		if !tells && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, q.Verb) {
 			out = append(out, fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name))
 		}
