@@ -5,6 +5,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 		a.warn("the command that joins a node cannot be told now: %v; later: ocadm token create --print-join-command", err)
 	}
 	if f.output.String() == "jsonl" {
-		return printResult(a, "init", map[string]string{"kubeconfig": h.Kubeconfig(), "joinCommand": join})
+		return printResult(a, "init", withNetworks(h, map[string]string{"kubeconfig": h.Kubeconfig(), "joinCommand": join}))
 	}
 	if !f.quiet {
 		fmt.Fprint(a.Err, afterInit(h))
@@ -82,6 +83,9 @@ func afterInit(h *host.Host) string {
 		text += "To create a cloud on it:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	} else {
 		text += "To see how the cloud is coming up, and to log in to it:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
+	}
+	if next := afterCompute(h); next != "" {
+		text += strings.TrimPrefix(next, "\n") + "\n"
 	}
 	if !runsHosts(h) {
 		return text + "To let another machine join, run there as root:\n\n"

@@ -5,12 +5,14 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -51,11 +53,30 @@ func (a *app) runJoin(c *cobra.Command, p plan, f runFlags) error {
 
 func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if f.output.String() == "jsonl" {
-		return printResult(a, "join", map[string]string{"node": h.Config.Node.Name})
+		return printResult(a, "join", withNetworks(h, map[string]string{"node": h.Config.Node.Name}))
 	}
 	if f.quiet {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.Err, "\nThis machine is node %s of the cluster at %s. On the control plane:\n\n  kubectl get nodes\n", h.Config.Node.Name, h.Config.Join.Endpoint)
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is node %s of the cluster at %s. On the control plane:\n\n  kubectl get nodes\n%s",
+		h.Config.Node.Name, h.Config.Join.Endpoint, afterCompute(h))
 	return err
+}
+
+// afterCompute is what is left to do before a compute node appears in the cloud: the installer has no login there.
+func afterCompute(h *host.Host) string {
+	commands := compute.NetworkCommands(h)
+	if len(commands) == 0 {
+		return ""
+	}
+	return "\nThe host appears in the cloud only if the cloud has a network of type baremetal for its subnet. Unless there is one, create it as\n" +
+		"administrator of the cloud:\n\n  " + strings.Join(commands, "\n  ") + "\n\nThen let the host take virtual machines: climc host-list, climc host-enable NAME\n"
+}
+
+// withNetworks adds the commands of afterCompute to the result of a run.
+func withNetworks(h *host.Host, data map[string]string) map[string]string {
+	if commands := compute.NetworkCommands(h); len(commands) > 0 {
+		data["networkCommands"] = strings.Join(commands, "\n")
+	}
+	return data
 }
