@@ -35,7 +35,7 @@ func (cl Client) Run(ctx context.Context, c exec.Command) (exec.Result, error) {
 	if err != nil {
 		return exec.Result{}, fmt.Errorf("connecting to the executor at %s: %w", cl.Socket, err)
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // the answers are there
 	started := time.Now()
 	r, status, err := run(ctx, apis.NewExecutorClient(conn), c)
 	r.Duration = time.Since(started)
@@ -58,15 +58,19 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 	if err != nil {
 		return r, 0, err
 	}
-	res, err := e.Start(ctx, &apis.StartInput{Sn: sn.GetSn(), HasStdin: c.Stdin != nil, HasStdout: true, HasStderr: true})
+	// From here on there may be a process: what follows is done even when ctx ends, so that it is not left behind. A server that does not
+	// answer holds it up for killDelay only.
+	rest, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	over := context.AfterFunc(ctx, func() { time.AfterFunc(killDelay, cancel) })
+	defer over()
+	res, err := e.Start(rest, &apis.StartInput{Sn: sn.GetSn(), HasStdin: c.Stdin != nil, HasStdout: true, HasStderr: true})
 	if err != nil {
 		return r, 0, err
 	}
 	if !res.GetSuccess() {
 		return r, 0, errors.New(string(res.GetError()))
 	}
-	// The program is there now: the rest is done even when ctx ends, so that it is not left behind.
-	rest := context.WithoutCancel(ctx)
 	stop := context.AfterFunc(ctx, func() {
 		// The connection may have ended, and the program with it.
 		_, _ = e.Kill(rest, sn)
@@ -110,6 +114,9 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 	}
 	return r, syscall.WaitStatus(end.GetExitStatus()), nil
 }
+
+// killDelay is how long a killed program may take to end.
+const killDelay = 5 * time.Second
 
 func byteSlices(in []string) [][]byte {
 	out := make([][]byte, len(in))

@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // listen makes the directory, removes the socket of a server that is gone, and refuses to take the place of one that is not.
-func listen(ctx context.Context, socket string) (*net.UnixListener, error) {
+func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), dirMode); err != nil {
 		return nil, unusable(socket, err)
 	}

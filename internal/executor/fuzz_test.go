@@ -104,7 +104,7 @@ func FuzzOrder(f *testing.F) {
 			}
 		}
 		<-ctx.Done()
-		conn.Close()
+		_ = conn.Close()
 		eventually(t, "an empty server", func() bool { return len(children(t)) == 0 })
 		if _, err := connect(t, socket).ExecCommand(t.Context(), spec("true")); err != nil {
 			t.Error(err)

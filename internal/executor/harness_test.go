@@ -44,7 +44,7 @@ func tempSocket(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "run", "exec.sock")
 }
 
@@ -92,7 +92,7 @@ func connectClosable(t testing.TB, socket string) (apis.ExecutorClient, *grpc.Cl
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	return apis.NewExecutorClient(conn), conn
 }
 

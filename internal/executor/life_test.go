@@ -5,6 +5,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,7 +67,7 @@ func TestNothingLeaks(t *testing.T) {
 	socket := serve(t, Options{AbandonAfter: 50 * time.Millisecond})
 	use := func(leave int) {
 		e, conn := connectClosable(t, socket)
-		defer conn.Close()
+		defer conn.Close() //nolint:errcheck // leaving is what is tried
 		// On a slow machine a number may be abandoned before its next call; that is one more way to leave it.
 		if err := leaveAt(t, e, leave); err != nil && status.Code(err) != codes.NotFound {
 			t.Fatal(err)
@@ -172,7 +173,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 		}
 	}
 	parent, daemon := pidIn(t, filepath.Join(dir, "parent")), pidIn(t, filepath.Join(dir, "daemon"))
-	conn.Close()
+	_ = conn.Close()
 	eventually(t, "the end of the process", func() bool { return !alive(parent) })
 	// The daemon writes on for a while; a broken pipe would end it.
 	time.Sleep(2 * soon)
@@ -255,7 +256,7 @@ func TestStopWaitsForRunningCommands(t *testing.T) {
 	if res, err := e.Wait(t.Context(), sn); err != nil || res.GetExitStatus() != 0 {
 		t.Error(res, err)
 	}
-	conn.Close()
+	_ = conn.Close()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -330,7 +331,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("a second server: %v", err)
 	}
 	// A server that was killed leaves its socket.
-	l.SetUnlinkOnClose(false)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if l, err = listen(t.Context(), socket); err != nil {
 		t.Fatal(err)

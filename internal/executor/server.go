@@ -172,7 +172,9 @@ func (s *server) ExecCommand(ctx context.Context, in *apis.Command) (*apis.Sn, e
 	if len(s.commands) >= s.options.MaxCommands {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d commands are registered, which is the limit", len(s.commands))
 	}
-	for s.last++; s.last == 0 || s.commands[s.last] != nil; s.last++ {
+	s.last++
+	for s.last == 0 || s.commands[s.last] != nil {
+		s.last++
 	}
 	c := newCommand(s.last, in)
 	s.commands[c.sn] = c

@@ -35,7 +35,7 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	out := judgeNetworks(conf, h.Facts)
 	if conf["disable_probe_kubelet"] != true && conf["disable_probe_kubelet"] != "true" {
 		out = append(out, finding.Finding{Code: "OCA-7111", Severity: finding.Error, What: "The host agent will look for Docker and end",
-			Cause: hostConf + " lacks disable_probe_kubelet: true, which a node with containerd needs", Remedy: "echo 'disable_probe_kubelet: true' >>" + hostConf})
+			Cause: hostConf + " lacks disable_probe_kubelet: true, which a node with containerd needs", Remedy: "set disable_probe_kubelet: true in " + hostConf})
 	}
 	var without []string
 	for _, key := range ineffective {
@@ -133,7 +133,7 @@ func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
 	paths := texts(conf["local_image_path"])
 	if len(paths) == 0 {
 		out = append(out, finding.Finding{Code: "OCA-7117", Severity: finding.Error, What: "The host agent has no place for disks",
-			Cause: "host.conf has no local_image_path", Remedy: "echo 'local_image_path: [/opt/cloud/workspace/disks]' >>" + hostConf})
+			Cause: "host.conf has no local_image_path", Remedy: "set local_image_path: [/opt/cloud/workspace/disks] in " + hostConf})
 	}
 	for _, p := range paths {
 		if n, ok := free(h.Files, p); ok && n < imageSpace {

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -88,7 +89,7 @@ func tail(files host.Files, name string) string {
 	at := max(0, size-logBytes)
 	raw := make([]byte, size-at)
 	n, err := f.ReadAt(raw, at)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return ""
 	}
 	text := string(raw[:n])
