@@ -211,7 +211,7 @@ func (p *pass) purgeClickHouse(ctx context.Context, clients effects.Clients) err
 		if !c.UsesClickHouse() || p.cr.Status.Effects["clickhouse/"+c.Name] == "" {
 			continue
 		}
-		if err := effects.DropClickHouse(ctx, clients, c.Renamed(p.names)); err != nil {
+		if err := effects.DropClickHouse(ctx, clients, c.Renamed(p.names), p.creds); err != nil {
 			return fmt.Errorf("dropping the databases of the cloud: %w", err)
 		}
 	}

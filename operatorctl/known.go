@@ -151,7 +151,7 @@ func (p *pass) renderedFrom() string {
 			fmt.Fprint(h, " absent ", n)
 		}
 		// What the plan looks up in the record: whether it was registered, whether its options were stored.
-		fmt.Fprintln(h, " ", p.cr.Status.Effects["endpoints/"+c.Name] != "", p.cr.Status.Effects["options/"+c.Name] != "")
+		fmt.Fprintln(h, " ", p.cr.Status.Effects["endpoints/"+c.Name] != "", p.cr.Status.Effects["options/"+c.Name] != "", p.cr.Status.Effects["clickhouse/"+c.Name] != "")
 	}
 	return string(h.Sum(nil))
 }

@@ -91,7 +91,8 @@ func (p *pass) invalidOptions(name string, problems []*options.Problem, running 
 func (p *pass) planEffects() {
 	in := effects.Input{
 		Cluster: p.cluster, Order: p.r.order, Credentials: p.creds, Salt: string(p.cr.UID), Recorded: p.cr.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: p.values, ClientCertificate: p.certs.etcdClient, ReplicaDown: map[string]bool{},
+		Options: map[string]map[string]any{}, Chosen: p.values, ClientCertificate: p.certs.etcdClient,
+		Adopt: effects.ParseAdoption(p.cr.Annotations[v1alpha1.AnnotationAdoptDatabases]), ReplicaDown: map[string]bool{},
 	}
 	for _, c := range p.parts {
 		values := map[string]any{}

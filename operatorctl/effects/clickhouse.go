@@ -5,8 +5,11 @@ package effects
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -15,6 +18,7 @@ import (
 func (in Input) clickHouse(c component.Resolved) Effect {
 	acc := clickhouse.Account{User: c.Database.Account(), Password: in.Credentials[component.ClickHousePassword(c.Name)], Database: c.Database.Name}
 	server := in.Cluster.Spec.Clickhouse
+	_, recorded := in.Recorded["clickhouse/"+c.Name]
 	return Effect{
 		Key: "clickhouse/" + c.Name, Component: c.Name, Target: ClickHouse, Stage: Before,
 		Hash: in.hash("clickhouse", acc, server.Host, server.Port),
@@ -23,20 +27,41 @@ func (in Input) clickHouse(c component.Resolved) Effect {
 			if err != nil {
 				return false, err
 			}
-			made, err := admin.EnsureDatabase(ctx, snap, acc.Database)
-			if err != nil {
-				return made, err
+			if !recorded {
+				if err := in.mayUse(ctx, admin, snap, acc); err != nil {
+					return false, err
+				}
 			}
+			// The account and its grant come first: they tell whose the database is, should we end in between.
 			granted, err := admin.EnsureAccount(ctx, snap, acc)
+			if err != nil {
+				return granted, err
+			}
+			made, err := admin.EnsureDatabase(ctx, snap, acc.Database)
 			return made || granted, err
 		},
 	}
 }
 
-// DropClickHouse removes a component's schema and account in ClickHouse.
-func DropClickHouse(ctx context.Context, cl Clients, c component.Component) error {
+// mayUse refuses what exists and is not this cloud's, unless a person lets it be adopted.
+func (in Input) mayUse(ctx context.Context, admin *clickhouse.Admin, snap *clickhouse.Snapshot, acc clickhouse.Account) error {
+	whose, err := admin.Belongs(ctx, snap, acc)
+	if err != nil || whose != clickhouse.Foreign || slices.Contains(in.Adopt.Names, acc.Database) {
+		return err
+	}
+	return fmt.Errorf("database or account %q exists on the ClickHouse server, and this cloud did not make it; "+
+		"to use what exists and give the account a new password: kubectl -n %s annotate --overwrite oc %s %s=%s",
+		acc.Database, in.Cluster.Namespace, in.Cluster.Name, v1alpha1.AnnotationAdoptDatabases, acc.Database)
+}
+
+// DropClickHouse removes a component's schema and account in ClickHouse, if they are this cloud's by its password.
+func DropClickHouse(ctx context.Context, cl Clients, c component.Component, creds component.Credentials) error {
 	admin, snap, err := cl.ClickHouse(ctx)
 	if err != nil {
+		return err
+	}
+	acc := clickhouse.Account{User: c.Database.Account(), Password: creds[component.ClickHousePassword(c.Name)], Database: c.Database.Name}
+	if whose, err := admin.Belongs(ctx, snap, acc); err != nil || whose != clickhouse.Ours {
 		return err
 	}
 	if err := admin.DropDatabase(ctx, snap, c.Database.Name); err != nil {

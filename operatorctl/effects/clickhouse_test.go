@@ -91,3 +91,61 @@ func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
 		t.Error("a password was sent in a statement")
 	}
 }
+
+// A database that exists on the server is neither used nor changed before a person says so; what is on record is put right.
+func TestForeignClickHouseDatabase(t *testing.T) {
+	s := standin.Start(t)
+	byHand := strings.Repeat("0", 64)
+	made := func(statements ...string) {
+		for _, q := range statements {
+			if _, x := s.Run(standin.AdminUser, q); x != nil {
+				t.Fatal(x)
+			}
+		}
+	}
+	made("CREATE DATABASE IF NOT EXISTS `glance`", "CREATE USER `glance` IDENTIFIED WITH sha256_hash BY '"+byHand+"'")
+	cluster, order := everything()
+	cluster.Namespace, cluster.Name, cluster.Spec = "onecloud", "default", &component.Spec{Clickhouse: v1alpha1.DatabaseServer{Host: "ch"}}
+	a := access(t, 30357)
+	a.ClickHouse = v1alpha1.DatabaseServer{Host: s.Addr().IP.String(), Port: int32(s.Addr().Port), Password: s.AdminPassword}
+	conns := NewConnections(Options{})
+	defer conns.Close()
+	do := func(recorded map[string]string, adopt string) error {
+		in := Input{Cluster: cluster, Order: order, Credentials: component.Credentials{component.ClickHousePassword("glance"): "ours"}, Recorded: recorded, Adopt: ParseAdoption(adopt)}
+		plan := Plan(in)
+		i := slices.IndexFunc(plan, func(e Effect) bool { return e.Key == "clickhouse/glance" })
+		_, err := plan[i].Do(t.Context(), conns.For(a))
+		return err
+	}
+	touched := func() bool {
+		return slices.ContainsFunc(s.Statements(), func(q string) bool {
+			return strings.HasPrefix(q, "ALTER USER") || strings.HasPrefix(q, "GRANT") || strings.HasPrefix(q, "DROP")
+		})
+	}
+	err := do(nil, "")
+	if err == nil || !strings.Contains(err.Error(), "kubectl -n onecloud annotate --overwrite oc default "+v1alpha1.AnnotationAdoptDatabases+"=glance") {
+		t.Fatalf("got %v", err)
+	}
+	if err := DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}); err != nil {
+		t.Fatal(err)
+	}
+	if touched() {
+		t.Fatalf("what is not ours was changed: %q", s.Statements())
+	}
+	if err := do(nil, "glance"); err != nil {
+		t.Fatalf("adopted: %v", err)
+	}
+	if err := do(nil, ""); err != nil {
+		t.Errorf("once it takes our password: %v", err)
+	}
+	made("ALTER USER `glance` IDENTIFIED WITH sha256_hash BY '" + byHand + "'")
+	if err := do(map[string]string{"clickhouse/glance": "x"}, ""); err != nil {
+		t.Errorf("on record: %v", err)
+	}
+	if err := DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}); err != nil {
+		t.Fatal(err)
+	}
+	if rows, _ := s.Run(standin.AdminUser, "SELECT name FROM system.databases"); slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "glance" }) {
+		t.Error("the database of the cloud was not dropped")
+	}
+}

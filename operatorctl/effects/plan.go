@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -34,6 +35,8 @@ type Input struct {
 	ReplicaDown map[string]bool
 	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
 	Recorded map[string]string
+	// Adopt is what a person lets the cloud take over.
+	Adopt mysql.Adoption
 }
 
 // identityName is the component that all identity effects need.
