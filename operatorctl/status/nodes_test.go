@@ -88,7 +88,7 @@ func TestNodesOfARole(t *testing.T) {
 			v1alpha1.Idle, "no node has labels disk=ssd and onecloud.yunion.io/host=enable"},
 		{"agents, nodes are not known", daemon(onHosts, 0, 0, 0), nil, v1alpha1.Idle, "no node has label onecloud.yunion.io/host=enable"},
 		{"the label is new", daemon(onHosts, 0, 0, 0), []status.Node{node("n1", "host")},
-			v1alpha1.Progressing, "a node has label onecloud.yunion.io/host=enable, and no pod is placed there yet"},
+			v1alpha1.Progressing, "a node has label onecloud.yunion.io/host=enable, and no pod is placed there yet; if that stays so, look at the taints of the node"},
 		{"one of two compute nodes is lost, and Kubernetes expects no pod there", daemon(onHosts, 1, 1, 1), []status.Node{node("n1", "host"), lost(node("n2", "host"))},
 			v1alpha1.Available, "not on n2: not Ready"},
 		{"one of two compute nodes is lost, and Kubernetes waits for its pod", daemon(onHosts, 2, 1, 1), []status.Node{node("n1", "host"), lost(node("n2", "host"))},

@@ -200,7 +200,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	case w.Kind == "DaemonSet" && w.Wanted <= w.Excused && len(w.Lost) > 0:
 		return v1alpha1.Degraded, ReasonNodesNotReady, "no node with " + w.Label + " is Ready: " + strings.Join(w.Lost, ", ")
 	case w.Kind == "DaemonSet" && w.Wanted == 0:
-		return v1alpha1.Progressing, ReasonRollout, "a node has " + w.Label + ", and no pod is placed there yet"
+		return v1alpha1.Progressing, ReasonRollout, "a node has " + w.Label + ", and no pod is placed there yet; if that stays so, look at the taints of the node"
 	case w.Wanted == 0:
 		return v1alpha1.Degraded, ReasonStalled, "it is scaled to zero"
 	case len(w.Pods) > 0:

@@ -46,7 +46,7 @@ func (f *fleet) seen(ctx context.Context) (*appsv1.DaemonSet, status.Seen) {
 	return ds, s
 }
 
-// ready sets whether a node is Ready; like the node controller, it calls its pods not ready when it is lost.
+// ready sets whether a node is Ready; like the node controller, it taints a node that is lost and calls its pods not ready.
 func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 	f.t.Helper()
 	report := func(o client.Object, kind string) {
@@ -55,7 +55,14 @@ func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 			f.t.Fatal(err)
 		}
 	}
-	report(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, "Ready")
+	node, taints := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `null`
+	report(node, "Ready")
+	if is != corev1.ConditionTrue {
+		taints = `[{"key":"node.kubernetes.io/unreachable","effect":"NoSchedule"},{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]`
+	}
+	if err := f.c.Patch(f.t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`))); err != nil {
+		f.t.Fatal(err)
+	}
 	if is == corev1.ConditionTrue {
 		return
 	}

@@ -319,5 +319,9 @@ func createNode(ctx context.Context, client kubernetes.Interface, n Node) error 
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("reporting on node %s: %w", n.Name, err)
 	}
+	// The API server gives a new node the taint not-ready, which the node controller takes away; there is none.
+	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("taking the taints off node %s: %w", n.Name, err)
+	}
 	return nil
 }
