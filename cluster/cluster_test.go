@@ -147,7 +147,7 @@ func TestOperatorImage(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	const components = "components: [{name: a, state: Available}, {name: b, state: Waiting, blockedBy: [a]}, {name: c, state: Disabled},\n" +
-		"  {name: d, state: Degraded, reason: X, message: no image}]"
+		"  {name: d, state: Degraded, reason: X, message: no image}, {name: e, state: Idle, message: no node}]"
 	for name, c := range map[string]struct {
 		text    string
 		ready   bool
@@ -170,6 +170,9 @@ func TestStatus(t *testing.T) {
 		}
 		if available, all := s.Counts(); available != 1 || all != 3 {
 			t.Errorf("Counts: %d, %d", available, all)
+		}
+		if s.Idle() != 1 {
+			t.Errorf("Idle: %d", s.Idle())
 		}
 		if got := s.Missing(); !slices.Equal(got, []string{"b: Waiting: waits for a", "d: Degraded: no image"}) {
 			t.Errorf("Missing: %q", got)

@@ -92,6 +92,16 @@ func (s Status) Counts() (available, all int) {
 	return available, all
 }
 
+// Idle returns how many components have no node to run on.
+func (s Status) Idle() (n int) {
+	for _, c := range s.Components {
+		if c.State == v1alpha1.Idle {
+			n++
+		}
+	}
+	return n
+}
+
 // Why says in one line why a component is in its state.
 func Why(c v1alpha1.ComponentStatus) string {
 	if len(c.BlockedBy) > 0 {

@@ -150,12 +150,15 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		state = "ready"
 	}
 	available, all := s.Counts()
-	nodes := ""
+	idle, nodes := "", ""
+	if n := s.Idle(); n > 0 {
+		idle = fmt.Sprintf(", %d idle", n)
+	}
 	if s.NodesNotReady != "" {
 		nodes = s.NodesNotReady + "\n"
 	}
-	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available\n%s%s\n",
-		s.Namespace, s.Name, orDash(s.Version), state, available, all, nodes, certificates(s.Certificates)); err != nil {
+	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available%s\n%s%s\n",
+		s.Namespace, s.Name, orDash(s.Version), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
 		return err
 	}
 	var rows [][]string

@@ -67,18 +67,22 @@ func TestStatusTable(t *testing.T) {
 		Components: []v1alpha1.ComponentStatus{
 			{Name: "keystone", State: v1alpha1.Available, Version: "v4.0.4", Message: "not shown", Since: metav1.NewTime(now.Add(-90 * time.Second))},
 			{Name: "region", State: v1alpha1.Waiting, BlockedBy: []string{"keystone"}},
+			{Name: "lbagent", State: v1alpha1.Idle, Message: "no node has label onecloud.yunion.io/lbagent=enable"},
 		},
+		NodesNotReady: "1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)",
 		Certificates: v1alpha1.CertificatesStatus{
 			NotAfter: metav1.NewTime(now.Add(48 * time.Hour)), CANotAfter: metav1.NewTime(now.Add(96 * time.Hour)), RenewAt: metav1.NewTime(now.Add(24 * time.Hour)),
 		},
 	}, now)
 	const want = `cloud onecloud/default, version v4.0.4: not ready: region waits
-1 of 2 components are available
+1 of 2 components are available, 1 idle
+1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)
 certificates end 2001-09-11, their CA 2001-09-13; renewed 2001-09-10
 
 COMPONENT   STATE       VERSION   SINCE   WHY
 keystone    Available   v4.0.4    1m30s   
 region      Waiting     -         -       waits for keystone
+lbagent     Idle        -         -       no node has label onecloud.yunion.io/lbagent=enable
 `
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s", err, out.String())

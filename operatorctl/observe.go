@@ -43,7 +43,8 @@ func (p *pass) serves(c *part) bool {
 		return c.workload.Serving() // as the person who paused it wants it
 	}
 	c.current = o.GetAnnotations()[engine.HashAnnotation] == w.hash
-	return c.current && c.workload.Serving()
+	// While a cloud is made, nothing of it serves anybody yet: what comes after does not wait for others to last.
+	return c.current && (c.workload.Serving() || p.cr.Status.Version == "" && c.workload.Started())
 }
 
 // twins are the further workloads of a component.

@@ -22,7 +22,7 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	total := 0
 	for _, c := range components {
 		by[c.State] = append(by[c.State], c.Name)
-		if c.State != v1alpha1.Disabled {
+		if c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle {
 			total++
 		}
 	}
@@ -47,7 +47,7 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	}
 	degraded := by[v1alpha1.Degraded]
 	switch {
-	case total > 0 && available+idle == total:
+	case total > 0 && available == total:
 		set(v1alpha1.ConditionReady, true, "AllAvailable", count)
 	case len(degraded) > 0:
 		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -142,5 +143,22 @@ func TestAnsweringReplicas(t *testing.T) {
 		if w.Answering != c.want {
 			t.Errorf("%s: %d", c.name, w.Answering)
 		}
+	}
+}
+
+// Pods that are ready have started at once, and serve when that has lasted.
+func TestStarted(t *testing.T) {
+	d := deployment(1, 1, 2, 2, 2, 0)
+	d.Status.ReadyReplicas = 2
+	agents := daemon(onHosts, 2, 2, 0)
+	agents.Status.NumberReady = 2
+	for _, o := range []client.Object{d, agents} {
+		if w := status.WorkloadOf(o, status.Seen{Now: t0}); !w.Started() || w.Serving() {
+			t.Errorf("%T: started %v, serving %v", o, w.Started(), w.Serving())
+		}
+	}
+	d.Status.ReadyReplicas = 1
+	if status.WorkloadOf(d, status.Seen{Now: t0}).Started() || (*status.Workload)(nil).Started() {
+		t.Error("not all pods are ready")
 	}
 }

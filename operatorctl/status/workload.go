@@ -23,6 +23,8 @@ type Workload struct {
 	// Generation is that of the object, ObservedGeneration the one its controller has seen.
 	Generation, ObservedGeneration int64
 	Wanted, Updated, Ready         int32
+	// Begun counts the pods that are ready, however short a time.
+	Begun int32
 	// Answering counts the pods that are ready and do not keep ending, whichever version they run.
 	Answering int32
 	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed.
@@ -63,15 +65,18 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Kind, w.Generation, w.ObservedGeneration = "Deployment", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
 		// Pods of an old revision may serve on; only when they are gone is everything new.
-		w.Ready = t.Status.AvailableReplicas - max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
+		old := max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
+		w.Ready, w.Begun = t.Status.AvailableReplicas-old, t.Status.ReadyReplicas-old
 		w.Answering = t.Status.AvailableReplicas
 		w.Stalled = stalled(t.Status.Conditions)
 	case *appsv1.StatefulSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
+		w.Begun = t.Status.ReadyReplicas
 	case *appsv1.DaemonSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable
+		w.Begun = t.Status.NumberReady
 		if t.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 			w.Updated = w.Wanted // people replace these pods when they like
 		}
@@ -118,11 +123,12 @@ func (w *Workload) place(o client.Object, p *place) {
 	d, everywhere := o.(*appsv1.DaemonSet)
 	switch {
 	case p != nil:
-		w.Nobody, w.Label, w.Lost = p.nobody, p.label, p.lost
+		w.Nobody, w.Label = p.nobody, p.label
 	case everywhere && w.ObservedGeneration >= w.Generation:
 		w.Nobody, w.Label = w.Wanted == 0, labelsWanted(d.Spec.Template.Spec)
 	}
 	if everywhere && p != nil {
+		w.Lost = p.lost
 		// Kubernetes counts pods on a node that is not Ready unless their tolerations say otherwise: then it expects fewer already.
 		w.Excused = max(0, min(int32(len(p.lost)), w.Wanted-int32(p.ready))) //nolint:gosec // nodes are counted, a cluster has thousands at most
 	}
@@ -220,9 +226,16 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 }
 
 // complete tells whether all pods run what was asked for and have been ready for long enough.
-func (w *Workload) complete() bool {
+func (w *Workload) complete() bool { return w.all(w.Ready) }
+
+func (w *Workload) all(ready int32) bool {
 	wanted := w.Wanted - w.Excused
-	return w.Updated >= wanted && w.Ready >= wanted && wanted > 0
+	return w.Updated >= wanted && ready >= wanted && wanted > 0
+}
+
+// Started tells whether all pods run what was asked for and are ready, however short a time.
+func (w *Workload) Started() bool {
+	return w != nil && w.ObservedGeneration >= w.Generation && w.all(w.Begun)
 }
 
 // Serving tells whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
