@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"runtime"
@@ -103,6 +104,7 @@ func units(ctx context.Context, h *host.Host) (unitSet, error) {
 			return u, err
 		}
 	}
+	maps.Copy(u.files, proxyFiles(h))
 	if configOf(h) != configOurs {
 		return u, nil
 	}
@@ -154,7 +156,7 @@ func unitsDone(ctx context.Context, h *host.Host) (bool, error) {
 		return false, err
 	}
 	for n, data := range u.files {
-		if describe(h, n, data, unitMode) != "" {
+		if describe(h, n, data, modeOf(n)) != "" {
 			return false, nil
 		}
 	}
@@ -173,7 +175,7 @@ func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
 	}
 	var lines []string
 	for _, n := range u.names() {
-		if line := describe(h, n, u.files[n], unitMode); line != "" {
+		if line := describe(h, n, u.files[n], modeOf(n)); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -203,7 +205,7 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	restart, reload := containerdRuns(h) && Outdated(ctx, h, containerdUnit), false
 	for _, n := range u.names() {
-		changed, err := h.Files.Write(n, u.files[n], unitMode)
+		changed, err := h.Files.Write(n, u.files[n], modeOf(n))
 		if err != nil {
 			return err
 		}
@@ -215,7 +217,7 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		if changed {
 			r.Changed("wrote %s", n)
 			reload = reload || strings.HasPrefix(n, unitDir)
-			restart = restart || n == containerdConfig || path.Base(n) == containerdUnit
+			restart = restart || slices.Contains([]string{containerdConfig, proxyFile, proxyDropIn}, n) || path.Base(n) == containerdUnit
 		}
 	}
 	if reload {
@@ -284,8 +286,14 @@ func runtimeAnswers(ctx context.Context, h *host.Host) error {
 		}
 		return runtimeDown(ctx, h, err)
 	}
+	return RuntimeConfig(ctx, h)
+}
+
+// RuntimeConfig is a finding when the configuration of a containerd that somebody else configured does not fit Kubernetes: its part for
+// Kubernetes is off, it does not leave cgroups to systemd, or it does not look for CNI plugins where they are installed.
+func RuntimeConfig(ctx context.Context, h *host.Host) error {
 	kind := configOf(h)
-	if kind == configOurs {
+	if kind == configOurs || !containerdRuns(h) {
 		return nil
 	}
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, containerd), Args: []string{"config", "dump"}})
@@ -295,12 +303,14 @@ func runtimeAnswers(ctx context.Context, h *host.Host) error {
 	for line := range strings.Lines(res.Stdout) {
 		line = strings.TrimSpace(line)
 		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
-		if off || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
+		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
+		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
+		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
 			f := finding.Finding{
 				Code: CodeRuntimeUnusable, Severity: finding.Error,
 				What:  "the containerd that was on this machine is not configured for Kubernetes",
 				Cause: containerdConfig + " has " + line,
-				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true in it, then systemctl restart containerd; take ocadm's: %s; then repeat the command",
+				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then systemctl restart containerd; take ocadm's: %s; then repeat the command",
 					takeOurs()),
 			}
 			if kind == configEdited {
@@ -341,7 +351,7 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		r.Changed("stopped and disabled %s", name)
 	}
-	undone, err := undo(h, path.Join(unitDir, containerdUnit), path.Join(unitDir, kubeletUnit), path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"), containerdConfig)
+	undone, err := undo(h, path.Join(unitDir, containerdUnit), path.Join(unitDir, kubeletUnit), path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"), containerdConfig, proxyDropIn, proxyFile)
 	for _, n := range undone {
 		r.Changed("removed %s", n)
 	}

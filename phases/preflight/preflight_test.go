@@ -281,6 +281,14 @@ func TestFindings(t *testing.T) {
 		"old containerd": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v1.6.20"}}
 		}, []string{"OCA-3001"}, "v1.6.20"},
+		"containerd 2.0": {func(_ *testing.T, m *machine) {
+			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v2.0.5"}}
+		}, []string{"OCA-3001"}, "2.1.0 or later"},
+		"containerd of docker-ce, whose CRI is off": {func(t *testing.T, m *machine) { foreignContainerd(t, m, `disabled_plugins = ["cri"]`) }, []string{"OCA-2408"}, "disabled_plugins"},
+		"containerd with CNI plugins elsewhere":     {func(t *testing.T, m *machine) { foreignContainerd(t, m, `bin_dirs = ['/usr/lib/cni']`) }, []string{"OCA-2408"}, "/usr/lib/cni"},
+		"containerd that fits": {func(t *testing.T, m *machine) {
+			foreignContainerd(t, m, "disabled_plugins = []\nbin_dirs = ['/opt/cni/bin']\nSystemdCgroup = true")
+		}, nil, ""},
 		"new containerd": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v2.4.2"}}
 		}, nil, ""},
@@ -314,6 +322,17 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// foreignContainerd puts a good containerd on the machine, with its shim and ctr, whose "config dump" prints the text.
+func foreignContainerd(t *testing.T, m *machine, dump string) {
+	t.Helper()
+	m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v2.2.1"}}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		put(t, m.h, "/usr/bin/"+name, "")
+	}
+	put(t, m.h, "/etc/containerd/config.toml", dump)
+	answer(m, "/usr/bin/containerd config dump", dump+"\n")
 }
 
 func own(t *testing.T, m *machine, text string) {

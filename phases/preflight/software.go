@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 // bundleTimeout bounds reading a whole bundle, gigabytes from a slow disk.
@@ -31,7 +32,7 @@ func softwareChecks() []Check {
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
 		{Name: "Registry", Short: "registries can be reached when no bundle is given", Codes: []string{"OCA-2101"},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkRegistry},
-		{Name: "Containerd", Short: "an installed containerd is new enough", Codes: []string{"OCA-3001"}, run: checkContainerd},
+		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes", Codes: []string{"OCA-3001", node.CodeRuntimeUnusable}, run: checkContainerd},
 	}
 }
 
@@ -127,19 +128,22 @@ func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
 		"give --bundle FILE, or a registry that this machine reaches: --image-repository HOST/PATH")}
 }
 
-// oldestContainerd is the first release that Kubernetes 1.36 supports.
-const oldestContainerd = "2.0.0"
+// oldestContainerd is the first release that ocadm uses as it finds it: the settings of 2.0 differ from those that it writes.
+const oldestContainerd = "2.1.0"
 
-func checkContainerd(_ context.Context, m *machine) []finding.Finding {
+func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 	p, installed := m.h.Facts.Programs["containerd"]
 	if !installed {
 		return nil // it will be
 	}
 	have, err := version.ParseGeneric(p.Version)
 	if err != nil || have.AtLeast(version.MustParseGeneric(oldestContainerd)) {
-		return nil // a version of an unknown form is given the benefit
+		if found := finding.Of(node.RuntimeConfig(ctx, m.h)); len(found) > 0 {
+			return found
+		}
+		return nil // a version of an unknown form is given the benefit; a configuration that cannot be read is looked at again by node-units
 	}
 	return []finding.Finding{failure("OCA-3001", "The installed containerd is too old",
-		fmt.Sprintf("%s is %s, and Kubernetes 1.36 needs %s", p.Path, p.Version, oldestContainerd),
+		fmt.Sprintf("%s is %s, and ocadm uses %s or later", p.Path, p.Version, oldestContainerd),
 		"remove it, and ocadm installs its own: "+m.h.Facts.OS.Uninstall("containerd"))}
 }
