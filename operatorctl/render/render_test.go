@@ -3,7 +3,6 @@
 package render_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -279,63 +278,6 @@ func TestServiceAccountsExist(t *testing.T) {
 	for _, c := range catalog.All() {
 		if a := c.Workload.ServiceAccount; a != "" && !strings.Contains(string(text), "kind: ServiceAccount\nmetadata:\n  name: "+a+"\n") {
 			t.Errorf("%s runs as %s, which the operator's manifest does not make", c.Name, a)
-		}
-	}
-}
-
-// A pod has a token of Kubernetes if, and only if, its component has an account of its own.
-func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
-	var with []string
-	cluster := resolved(t, "testdata/choices/cr.yaml")
-	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
-	for _, name := range slices.Sorted(maps.Keys(cluster.Components)) {
-		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod := podOf(o.Workload)
-		if pod == nil {
-			continue
-		}
-		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken != (pod.ServiceAccountName != "") {
-			t.Errorf("%s: account %q, mounts a token: %v", name, pod.ServiceAccountName, pod.AutomountServiceAccountToken)
-		}
-		if pod.ServiceAccountName != "" {
-			with = append(with, name)
-		}
-	}
-	want := []string{"autoupdate", "kubeserver", "onecloud-service-operator", "region", "telegraf", "yunionagent"}
-	if !slices.Equal(with, want) {
-		t.Errorf("%v have an account, want %v", with, want)
-	}
-}
-
-// The databases of OVN and VictoriaMetrics ask for no password. Without ports on the nodes the agents still reach them by their Services.
-func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
-	cr := cloudOf(t, "testdata/ce/cr.yaml")
-	cr.Spec.OvnNorth.NorthService.InternalOnly = true
-	cr.Spec.VictoriaMetrics.Service.InternalOnly = true
-	cluster := described(t, cr)
-	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
-	for name, ports := range map[string][]int32{"ovn-north": {32241, 32242}, "victoria-metrics": {30428}} {
-		o, err := render.Component(cluster.Components[name], in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := o.Services[0].(*corev1.Service)
-		for i, p := range s.Spec.Ports {
-			if s.Spec.Type != corev1.ServiceTypeClusterIP || p.NodePort != 0 || p.Port != ports[i] {
-				t.Errorf("%s: %s %+v", name, s.Spec.Type, p)
-			}
-		}
-	}
-	o, err := render.Component(cluster.Components["host"], in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range podOf(o.Workload).Containers[0].Env {
-		if e.Name == "HOST_OVN_SOUTH_DATABASE" && e.Value != "tcp:default-ovn-north:32242" {
-			t.Errorf("host asks %s", e.Value)
 		}
 	}
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/render"
+)
+
+// A pod has a token of Kubernetes if, and only if, its component has an account of its own.
+func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
+	var with []string
+	cluster := resolved(t, "testdata/choices/cr.yaml")
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for _, name := range slices.Sorted(maps.Keys(cluster.Components)) {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := podOf(o.Workload)
+		if pod == nil {
+			continue
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken != (pod.ServiceAccountName != "") {
+			t.Errorf("%s: account %q, mounts a token: %v", name, pod.ServiceAccountName, pod.AutomountServiceAccountToken)
+		}
+		if pod.ServiceAccountName != "" {
+			with = append(with, name)
+		}
+	}
+	want := []string{"autoupdate", "kubeserver", "onecloud-service-operator", "region", "telegraf", "yunionagent"}
+	if !slices.Equal(with, want) {
+		t.Errorf("%v have an account, want %v", with, want)
+	}
+}
+
+// The databases of OVN and VictoriaMetrics ask for no password. Without ports on the nodes the agents still reach them by their Services.
+func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
+	cr := cloudOf(t, "testdata/ce/cr.yaml")
+	cr.Spec.OvnNorth.NorthService.InternalOnly = true
+	cr.Spec.VictoriaMetrics.Service.InternalOnly = true
+	cluster := described(t, cr)
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
+	for name, ports := range map[string][]int32{"ovn-north": {32241, 32242}, "victoria-metrics": {30428}} {
+		o, err := render.Component(cluster.Components[name], in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := o.Services[0].(*corev1.Service)
+		for i, p := range s.Spec.Ports {
+			if s.Spec.Type != corev1.ServiceTypeClusterIP || p.NodePort != 0 || p.Port != ports[i] {
+				t.Errorf("%s: %s %+v", name, s.Spec.Type, p)
+			}
+		}
+	}
+	o, err := render.Component(cluster.Components["host"], in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range podOf(o.Workload).Containers[0].Env {
+		if e.Name == "HOST_OVN_SOUTH_DATABASE" && e.Value != "tcp:default-ovn-north:32242" {
+			t.Errorf("host asks %s", e.Value)
+		}
+	}
+}
