@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
@@ -101,6 +103,11 @@ func imageRoles() (map[string][]string, error) {
 				everywhere[name] = everywhere[name] || len(roles) == 0
 				out[name] = append(out[name], roles...)
 			}
+		}
+	}
+	for _, c := range catalog.All() { // those that are off by default or gone
+		if name := cmp.Or(c.Image.Name, c.Name); !everywhere[name] && out[name] == nil && c.Workload.NodeRole != "any" {
+			out[name] = strings.Split(cmp.Or(c.Workload.NodeRole, cluster.RoleController), ",")
 		}
 	}
 	for name := range out {

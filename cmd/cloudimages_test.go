@@ -61,7 +61,7 @@ func TestImageRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]string{
-		"keystone": {"controller"}, "region": {"controller"}, "web": {"controller"}, "mariadb": {"controller"},
+		"keystone": {"controller"}, "region": {"controller"}, "web": {"controller"}, "s3gateway": {"controller"}, "mariadb": {"controller"},
 		"host": {"host"}, "sdnagent": {"host"}, "host-deployer": {"controller", "host"}, "lbagent": {"lbagent"}, "baremetal-agent": {"baremetal"},
 		"glance": nil, "telegraf": nil, "busybox": nil, "flannel": nil,
 	} {
