@@ -140,11 +140,11 @@ func (p *pass) run(ctx context.Context) (ctrl.Result, error) {
 	more := p.advance(ctx)
 	p.settle(ctx)
 	p.prune(ctx)
-	onward := p.noteServed()
+	onward, taken := p.noteServed(), p.passwordTaken()
 	if err := p.report(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	if onward {
+	if onward || p.passwordTaken() != taken { // the identity service's configuration follows
 		return ctrl.Result{RequeueAfter: soon}, nil
 	}
 	return p.next(more), nil
