@@ -93,7 +93,7 @@ func newRoot(a *app) *cobra.Command {
 			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a),
 		}},
 		{groupCloud, []*cobra.Command{
-			newCluster(a), newNode(a), newExecutor(a), newOperatorCommand(),
+			newCluster(a), newComponent(a), newNode(a), newExecutor(a), newOperatorCommand(),
 		}},
 		{groupTools, []*cobra.Command{
 			newBundle(a), newConfig(a), newExplain(a), newVersion(a), newCompletion(),

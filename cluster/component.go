@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// ComponentRef names one component of a cloud.
+type ComponentRef struct {
+	Cloud client.ObjectKey
+	Name  string
+	// Block is the path of its block below spec: ["regionServer"], ["hostagent", "SdnAgent"].
+	Block []string
+}
+
+// ComponentChange is what to change in the block of a component. nil leaves a field as it is; a pointer to "" gives it back to the operator.
+type ComponentChange struct {
+	Tag, Repository, Image *string
+	Disable                *bool
+}
+
+// Follow gives the image of a component back to the operator, so that it follows the cloud's version and repository again.
+func Follow() ComponentChange {
+	return ComponentChange{Tag: new(""), Repository: new(""), Image: new("")}
+}
+
+// Apply changes the component's block in the cloud and returns what changed, one line each; nothing if it is so already.
+func (r ComponentRef) Apply(ctx context.Context, c client.Client, change ComponentChange) ([]string, error) {
+	live, err := get(ctx, c, r.Cloud)
+	if err != nil {
+		return nil, err
+	}
+	patch, lines := r.patch(live, change)
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	if err := merge(ctx, c, live, patch); err != nil {
+		return nil, fmt.Errorf("updating component %s of cloud %s: %w", r.Name, r.Cloud, err)
+	}
+	return lines, nil
+}
+
+// patch is pure. A tag or a repository takes away an image that was given as a whole, which would win over them.
+func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (map[string]any, []string) {
+	block := map[string]any{}
+	var lines []string
+	at := func(key string) []string { return append([]string{"spec"}, append(slices.Clone(r.Block), key)...) }
+	set := func(key string, want *string) {
+		if want == nil {
+			return
+		}
+		got, _, _ := unstructured.NestedString(live.Object, at(key)...)
+		if got == *want || *want == "" && !r.chosen(live, key) {
+			return
+		}
+		block[key] = any(*want)
+		if *want == "" {
+			block[key] = nil
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s → %s", strings.Join(at(key), "."), orNone(got), orNone(*want)))
+	}
+	if change.Image == nil && r.chosen(live, "image") && (change.Tag != nil || change.Repository != nil) {
+		change.Image = new("")
+	}
+	set("tag", change.Tag)
+	set("repository", change.Repository)
+	set("image", change.Image)
+	if want := change.Disable; want != nil {
+		got, there, _ := unstructured.NestedBool(live.Object, at("disable")...)
+		if !there || got != *want {
+			block["disable"] = *want
+			lines = append(lines, fmt.Sprintf("%s: %t → %t", strings.Join(at("disable"), "."), got, *want))
+		}
+	}
+	var patch any = block
+	for i := len(r.Block) - 1; i >= 0; i-- {
+		patch = map[string]any{r.Block[i]: patch}
+	}
+	return map[string]any{"spec": patch}, lines
+}
+
+// chosen reports whether a manager other than the operator's defaults owns a field of the block.
+func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
+	_, there, _ := unstructured.NestedFieldNoCopy(live.Object, append([]string{"spec"}, append(slices.Clone(r.Block), key)...)...)
+	if !there {
+		return false
+	}
+	path := fieldpath.MakePathOrDie("spec")
+	for _, name := range append(slices.Clone(r.Block), key) {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return slices.ContainsFunc(live.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		set := &fieldpath.Set{}
+		return m.Manager != v1alpha1.ManagerDefaults && m.Manager != v1alpha1.ManagerEarlier && m.FieldsV1 != nil &&
+			set.FromJSON(m.FieldsV1.GetRawReader()) == nil && set.Has(path)
+	})
+}
+
+// AnnotationRestartedAt is where "kubectl rollout restart" writes, too.
+const AnnotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
+
+// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads.
+func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) ([]string, error) {
+	workloads, err := r.Workloads(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{AnnotationRestartedAt: now.UTC().Format(time.RFC3339)},
+	}}}}
+	var lines []string
+	for _, w := range workloads {
+		name := kindOf(w) + "/" + w.GetName()
+		if err := merge(ctx, c, w, patch); err != nil {
+			return lines, fmt.Errorf("restarting %s: %w", name, err)
+		}
+		lines = append(lines, name+" restarted")
+	}
+	return lines, nil
+}
+
+// Workloads are the Deployments, StatefulSets and DaemonSets of the component.
+func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
+	selector := r.selector()
+	var out []client.Object
+	deployments, sets, daemons := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
+	for _, list := range []client.ObjectList{deployments, sets, daemons} {
+		if err := c.List(ctx, list, selector...); err != nil {
+			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
+		}
+	}
+	for i := range deployments.Items {
+		out = append(out, &deployments.Items[i])
+	}
+	for i := range sets.Items {
+		out = append(out, &sets.Items[i])
+	}
+	for i := range daemons.Items {
+		out = append(out, &daemons.Items[i])
+	}
+	if len(out) == 0 {
+		return nil, finding.Finding{
+			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("component %s runs no workload in cloud %s", r.Name, r.Cloud),
+			Cause: "it is disabled, is a CronJob, waits, or has none", Remedy: "ocadm cluster status",
+		}
+	}
+	return out, nil
+}
+
+// Pod returns a pod of the component, a ready one if there is one; on a node if one is named.
+func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := c.List(ctx, list, r.selector()...); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", r.Name, err)
+	}
+	var best *corev1.Pod
+	for i := range list.Items {
+		p := &list.Items[i]
+		if node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+			continue
+		}
+		if best == nil || podReady(p) && !podReady(best) {
+			best = p
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	where := ""
+	if node != "" {
+		where = " on node " + node
+	}
+	return nil, finding.Finding{
+		Code: "OCA-7015", Severity: finding.Error, What: fmt.Sprintf("component %s has no pod%s", r.Name, where),
+		Cause: "it is disabled, or waits, or no node has its label", Remedy: "ocadm cluster status",
+	}
+}
+
+func (r ComponentRef) selector() []client.ListOption {
+	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(labels.Set{
+		v1alpha1.LabelComponent: r.Name, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + r.Cloud.Name,
+	})}}
+}
+
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *appsv1.Deployment:
+		return "deployment"
+	case *appsv1.StatefulSet:
+		return "statefulset"
+	default:
+		return "daemonset"
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestComponentPatch(t *testing.T) {
+	// The image and the tag of keystone are a person's, region's image is the operator's default.
+	live := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"keystone":     map[string]any{"image": "r.io/keystone:hotfix", "tag": "v1"},
+		"regionServer": map[string]any{"image": "r.io/region:v4.0.3", "disable": false},
+		"hostagent":    map[string]any{"SdnAgent": map[string]any{"image": "r.io/sdnagent:v4.0.3"}},
+	}}}
+	live.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{Manager: "kubectl-edit", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:keystone":{"f:image":{},"f:tag":{}}}}`)},
+		{Manager: "ocadm-operator-defaults", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:regionServer":{"f:image":{}},"f:hostagent":{"f:SdnAgent":{"f:image":{}}}}}`)},
+	})
+	key := client.ObjectKey{Namespace: "onecloud", Name: "default"}
+	for name, c := range map[string]struct {
+		block  []string
+		change ComponentChange
+		patch  string
+		lines  []string
+	}{
+		"a version": {
+			[]string{"regionServer"}, ComponentChange{Tag: new("v4.0.2")}, `{"spec":{"regionServer":{"tag":"v4.0.2"}}}`,
+			[]string{"spec.regionServer.tag: (none) → v4.0.2"},
+		},
+		"a version where an image was pinned": {
+			[]string{"keystone"}, ComponentChange{Tag: new("v2")}, `{"spec":{"keystone":{"image":null,"tag":"v2"}}}`,
+			[]string{"spec.keystone.tag: v1 → v2", "spec.keystone.image: r.io/keystone:hotfix → (none)"},
+		},
+		"a nested block": {
+			[]string{"hostagent", "SdnAgent"}, ComponentChange{Repository: new("r.io/mine")}, `{"spec":{"hostagent":{"SdnAgent":{"repository":"r.io/mine"}}}}`,
+			[]string{"spec.hostagent.SdnAgent.repository: (none) → r.io/mine"},
+		},
+		"a component without a block of its own": {
+			[]string{"components", "cronjob-test"}, ComponentChange{Disable: new(true)}, `{"spec":{"components":{"cronjob-test":{"disable":true}}}}`,
+			[]string{"spec.components.cronjob-test.disable: false → true"},
+		},
+		"follow": {
+			[]string{"keystone"}, Follow(), `{"spec":{"keystone":{"image":null,"tag":null}}}`,
+			[]string{"spec.keystone.tag: v1 → (none)", "spec.keystone.image: r.io/keystone:hotfix → (none)"},
+		},
+		"follow what follows":     {[]string{"regionServer"}, Follow(), `{"spec":{"regionServer":{}}}`, nil},
+		"the same again":          {[]string{"keystone"}, ComponentChange{Image: new("r.io/keystone:hotfix")}, `{"spec":{"keystone":{}}}`, nil},
+		"enable what is enabled":  {[]string{"regionServer"}, ComponentChange{Disable: new(false)}, `{"spec":{"regionServer":{}}}`, nil},
+		"enable what is optional": {[]string{"backup"}, ComponentChange{Disable: new(false)}, `{"spec":{"backup":{"disable":false}}}`, []string{"spec.backup.disable: false → false"}},
+	} {
+		patch, lines := ComponentRef{Cloud: key, Name: "x", Block: c.block}.patch(live, c.change)
+		text, err := json.Marshal(patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(text) != c.patch || !slices.Equal(lines, c.lines) {
+			t.Errorf("%s: %s %q\nwant %s %q", name, text, lines, c.patch, c.lines)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// newComponent groups the verbs on one component of the cloud.
+func newComponent(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "component",
+		Short: "Update, restart, switch and look into one component of the cloud",
+		Long: "Works on one component, by the name that \"ocadm cluster status\" shows. Changes go into the component's block of the\n" +
+			"OnecloudCluster, so the operator carries them out and they last.",
+		Example: "  ocadm component update region --version v4.0.2\n  ocadm component logs region --follow",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRunE,
+	}
+	c.AddCommand(newComponentUpdate(a), newComponentRestart(a), newComponentSwitch(a, "enable", false), newComponentSwitch(a, "disable", true),
+		newComponentLogs(a), newComponentExec(a), newComponentDebug(a))
+	return c
+}
+
+// componentRef finds a component by name; a nested block ("hostagent.SdnAgent") has two elements.
+func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, component.Component, error) {
+	var known []string
+	for _, c := range catalog.All() {
+		known = append(known, c.Name)
+		if c.Name != name {
+			continue
+		}
+		block := []string{"components", c.Name}
+		if c.SpecKey != "" {
+			block = strings.Split(c.SpecKey, ".")
+		}
+		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: block}, c, nil
+	}
+	remedy := "list them: ocadm operator components"
+	if near, ok := nearest.To(name, known); ok {
+		remedy = "did you mean " + near + "?"
+	}
+	return cluster.ComponentRef{}, component.Component{}, finding.Finding{
+		Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood",
+		Cause: fmt.Sprintf("%q is not a component", name), Remedy: remedy,
+	}
+}
+
+// componentNames completes the first argument.
+func componentNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		for _, c := range catalog.All() {
+			names = append(names, c.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func newComponentUpdate(a *app) *cobra.Command {
+	var f cloudFlags
+	var version, repository, image string
+	var follow bool
+	c := &cobra.Command{
+		Use:   "update NAME",
+		Short: "Move one component to another version, repository or image, or back to the cloud's",
+		Long: "Sets the tag, the repository or the whole image of one component; the rest of the cloud stays as it is. Older versions are\n" +
+			"accepted: that is how one component goes back. --follow removes what was set, so that the component follows the cloud again.",
+		Example: "  ocadm component update region --version v4.0.2 --wait\n" +
+			"  ocadm component update region --repository 192.168.0.1:5000/yunionio --version lzx-dev\n" +
+			"  ocadm component update region --follow",
+		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, _, err := componentRef(&f, args[0])
+			if err != nil {
+				return err
+			}
+			var change cluster.ComponentChange
+			for to, from := range map[**string]*string{&change.Tag: &version, &change.Repository: &repository, &change.Image: &image} {
+				if *from != "" {
+					*to = from
+				}
+			}
+			switch {
+			case follow && change != (cluster.ComponentChange{}):
+				return misused("--follow removes what the other flags set", "give either --follow or the others")
+			case follow:
+				change = cluster.Follow()
+			case change == (cluster.ComponentChange{}):
+				return misused("there is nothing to update", "give --version, --repository, --image or --follow")
+			case change.Image != nil && (change.Tag != nil || change.Repository != nil):
+				return misused("--image is the whole reference", "give either --image, or --repository and --version")
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.changeComponent(ctx, k, &f, ref, change) })
+		},
+	}
+	f.add(c.Flags(), "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	c.Flags().StringVar(&version, "version", "", "tag of the component's image")
+	c.Flags().StringVar(&repository, "repository", "", "registry and path of the component's image")
+	c.Flags().StringVar(&image, "image", "", "the component's whole image, REPOSITORY/NAME:TAG")
+	c.Flags().BoolVar(&follow, "follow", false, "follow the cloud's version and repository again")
+	return c
+}
+
+func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, change cluster.ComponentChange) error {
+	lines, err := ref.Apply(ctx, k, change)
+	if err != nil {
+		return err
+	}
+	action := "unchanged"
+	if len(lines) > 0 {
+		action = "configured"
+	}
+	if !f.wait {
+		return a.printResult(f, action, lines...)
+	}
+	for _, line := range lines {
+		fmt.Fprintln(a.Err, line)
+	}
+	return a.waitForCloud(ctx, k, f)
+}
+
+func newComponentRestart(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use:   "restart NAME",
+		Short: "Restart the pods of a component, one after another",
+		Long: "Rolls the component's pods as an update would, so that a service with several replicas stays reachable. Restarting a host agent\n" +
+			"does not restart virtual machines.",
+		Example: "  ocadm component restart region --wait\n  ocadm component restart host",
+		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, _, err := componentRef(&f, args[0])
+			if err != nil {
+				return err
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				lines, err := ref.Restart(ctx, k, time.Now())
+				if err != nil {
+					return err
+				}
+				if !f.wait {
+					return a.printResult(&f, "restarted", lines...)
+				}
+				for _, line := range lines {
+					fmt.Fprintln(a.Err, line)
+				}
+				return a.waitForCloud(ctx, k, &f)
+			})
+		},
+	}
+	f.add(c.Flags(), "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	return c
+}
+
+func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
+	var f cloudFlags
+	short, long := "Let a component run", "Sets disable: false in the component's block. Its data, if it ran before, is used again."
+	if disable {
+		short, long = "Stop a component and keep its data", "Sets disable: true in the component's block. The operator removes its workload; databases, volumes and "+
+			"settings stay."
+	}
+	c := &cobra.Command{
+		Use: verb + " NAME", Short: short, Long: long,
+		Example: "  ocadm component " + verb + " glance\n  ocadm component " + verb + " notify --wait",
+		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			ref, _, err := componentRef(&f, args[0])
+			if err != nil {
+				return err
+			}
+			if len(ref.Block) > 1 && ref.Block[0] != "components" {
+				return finding.Finding{
+					Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood",
+					Cause:  fmt.Sprintf("%s has no switch of its own: it goes with spec.%s", args[0], ref.Block[0]),
+					Remedy: "kubectl -n " + f.namespace + " edit oc " + f.name,
+				}
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				return a.changeComponent(ctx, k, &f, ref, cluster.ComponentChange{Disable: &disable})
+			})
+		},
+	}
+	f.add(c.Flags(), "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
+	return c
+}
