@@ -262,6 +262,19 @@ func TestFindings(t *testing.T) {
 		"no registry": {func(_ *testing.T, m *machine) {
 			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
 		}, []string{"w OCA-2101"}, "registry.k8s.io:443"},
+		"no proxy": {func(_ *testing.T, m *machine) {
+			m.getenv = proxied
+			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
+		}, []string{"w OCA-2101"}, "The proxy p.example.org:3128 cannot be reached"},
+		"a registry behind a proxy that answers": {func(_ *testing.T, m *machine) {
+			m.getenv = proxied
+			m.dial = func(_ context.Context, a string) error {
+				if a == "p.example.org:3128" {
+					return nil
+				}
+				return errors.New("no route to " + a)
+			}
+		}, nil, ""},
 		"no bundle there": {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
 		"bundle of another architecture": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "arm64", m.h.Config.Cluster.KubernetesVersion)
@@ -322,6 +335,10 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+func proxied(name string) string {
+	return map[string]string{"HTTPS_PROXY": "http://u:canary@p.example.org:3128", "NO_PROXY": "192.0.2.0/24,10.96.0.0/12,10.40.0.0/16,.svc,.cluster.local"}[name]
 }
 
 // foreignContainerd puts a good containerd on the machine, with its shim and ctr, whose "config dump" prints the text.

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -120,12 +122,33 @@ func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
 	if !strings.Contains(host, ":") {
 		address = host + ":443"
 	}
+	if proxy := cmp.Or(m.getenv("HTTPS_PROXY"), m.getenv("https_proxy")); proxy != "" &&
+		!excluded(strings.Split(host, ":")[0], strings.Split(cmp.Or(m.getenv("NO_PROXY"), m.getenv("no_proxy")), ",")) {
+		return m.proxyAnswers(ctx, proxy)
+	}
 	err := m.dial(ctx, address)
-	if err == nil || m.getenv("HTTPS_PROXY") != "" || m.getenv("https_proxy") != "" {
+	if err == nil {
 		return nil
 	}
 	return []finding.Finding{warning("OCA-2101", fmt.Sprintf("The registry %s cannot be reached, and no bundle was given", host), err.Error(),
 		"give --bundle FILE, or a registry that this machine reaches: --image-repository HOST/PATH")}
+}
+
+// proxyAnswers looks whether the proxy through which the registry would be asked is there. The finding does not show its account.
+func (m *machine) proxyAnswers(ctx context.Context, proxy string) []finding.Finding {
+	if !strings.Contains(proxy, "://") {
+		proxy = "http://" + proxy
+	}
+	u, err := url.Parse(proxy)
+	if err != nil || u.Host == "" {
+		return []finding.Finding{warning("OCA-2101", "HTTPS_PROXY is no address", "images would be pulled through it", "export HTTPS_PROXY=http://HOST:PORT")}
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "socks5": "1080"}[u.Scheme])
+	if err = m.dial(ctx, net.JoinHostPort(u.Hostname(), port)); err == nil {
+		return nil
+	}
+	return []finding.Finding{warning("OCA-2101", fmt.Sprintf("The proxy %s cannot be reached, and no bundle was given", u.Host), err.Error(),
+		"correct HTTPS_PROXY, or give --bundle FILE")}
 }
 
 // oldestContainerd is the first release that ocadm uses as it finds it: the settings of 2.0 differ from those that it writes.
