@@ -66,7 +66,7 @@ func interruptible(t *testing.T) (dir string, c *exec.Cmd, out *lines) {
 	}
 	out = &lines{seen: make(chan string, 100)}
 	c = exec.CommandContext(t.Context(), program, dir)
-	c.Stdout, c.Stderr = out, os.Stderr
+	c.Stdout, c.Stderr = out, t.Output()
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

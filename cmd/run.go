@@ -89,21 +89,11 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	cfg.Run = f.run
 	cfg.Run.Output = f.output.String()
-	root, err := rootOf(f.rootfs)
+	h, unlock, err := lockedMachine(ctx, cfg, p.command, f.rootfs)
 	if err != nil {
 		return err
 	}
-	if !cfg.Run.DryRun { // before facts and ledger are read: what another run does meanwhile would be taken for what was there before
-		unlock, err := workflow.Lock(filepath.Join("/", root, lockFile))
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
-	h, err := machine(ctx, cfg, p.command, root)
-	if err != nil {
-		return err
-	}
+	defer unlock()
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
 	if p.command != config.ForReset && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
 		if err := kubernetes.OtherRelease(h); err != nil {
@@ -168,6 +158,26 @@ func explainDisk(err error) error {
 		return &workflow.PhaseError{Plan: phase.Plan, Phase: phase.Phase, Err: f}
 	}
 	return f
+}
+
+// lockedMachine is machine, with the lock of the machine unless the run is a dry one. The lock comes before facts and ledger are read: what
+// another run does meanwhile would be taken for what was there before.
+func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
+	root, err := rootOf(rootfs)
+	if err != nil {
+		return nil, nil, err
+	}
+	unlock = func() {}
+	if !cfg.Run.DryRun {
+		if unlock, err = workflow.Lock(filepath.Join("/", root, lockFile)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if h, err = machine(ctx, cfg, command, root); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return h, unlock, nil
 }
 
 // machine is this machine, or the directory that stands for it, with its completed and validated configuration.

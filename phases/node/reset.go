@@ -13,7 +13,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/workflow"
@@ -37,35 +36,7 @@ func ResetPhases() []host.Phase {
 		},
 		taken("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
 		taken("undo-units", "Stop containerd and the kubelet, remove their units", undoUnits, host.KindUnit),
-		{
-			Name: "pod-network", Short: "Remove the links, name spaces, packet rules and addresses of pods",
-			Check: func(ctx context.Context, h *host.Host) (bool, error) {
-				n, err := owned.NetworkOf(ctx, h)
-				return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be looked at
-			},
-			Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
-				n, err := owned.NetworkOf(ctx, h)
-				var out []string
-				for _, l := range append(n.Summary(), owned.CNIState(h)...) {
-					out = append(out, "remove "+l)
-				}
-				return out, err
-			},
-			Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-				if err := owned.RemoveNetwork(ctx, h, r); err != nil {
-					return err
-				}
-				return owned.RemoveCNIState(h, r)
-			},
-			Verify: func(ctx context.Context, h *host.Host) error {
-				n, err := owned.NetworkOf(ctx, h)
-				if left := n.List(); err == nil && len(left) > 0 {
-					return finding.Finding{Code: "OCA-9002", Severity: finding.Error, What: "The cluster left network state on this machine",
-						Cause: "it could not be removed", Remedy: "remove what uses it, or restart the machine, then: ocadm reset", Evidence: left}
-				}
-				return err
-			},
-		},
+		podNetworkPhase(),
 		{
 			Name: "runtime-data", Short: "Unmount and remove the data of containers",
 			Plan: func(_ context.Context, h *host.Host) ([]string, error) {
@@ -98,6 +69,38 @@ func ResetPhases() []host.Phase {
 			Run: func(_ context.Context, h *host.Host, _ workflow.Reporter) error {
 				return residueFound(Residue(h))
 			},
+		},
+	}
+}
+
+func podNetworkPhase() host.Phase {
+	return host.Phase{
+		Name: "pod-network", Short: "Remove the links, name spaces, packet rules and addresses of pods",
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			n, err := owned.NetworkOf(ctx, h)
+			return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be looked at
+		},
+		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
+			n, err := owned.NetworkOf(ctx, h)
+			var out []string
+			for _, l := range append(n.Summary(), owned.CNIState(h)...) {
+				out = append(out, "remove "+l)
+			}
+			return out, err
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			if err := owned.RemoveNetwork(ctx, h, r); err != nil {
+				return err
+			}
+			return owned.RemoveCNIState(h, r)
+		},
+		Verify: func(ctx context.Context, h *host.Host) error {
+			n, err := owned.NetworkOf(ctx, h)
+			if left := n.List(); err == nil && len(left) > 0 {
+				return finding.Finding{Code: "OCA-9002", Severity: finding.Error, What: "The cluster left network state on this machine",
+					Cause: "it could not be removed", Remedy: "remove what uses it, or restart the machine, then: ocadm reset", Evidence: left}
+			}
+			return err
 		},
 	}
 }
@@ -193,75 +196,6 @@ func otherNamespaces(ctx context.Context, h *host.Host) []string {
 		}
 		return len(ask("-n", ns, "containers", "ls", "-q"))+len(ask("-n", ns, "images", "ls", "-q")) == 0
 	})
-}
-
-func keepsImages(h *host.Host) bool { return slices.Contains(h.Config.Run.Keep, config.KeepImages) }
-
-const (
-	containerdData = "/var/lib/containerd"
-	// othersData is the name under which the ledger has that others keep something in containerd.
-	othersData = containerdData + " of others"
-)
-
-// ownContainerd reports whether containerd's data came with a containerd that ocadm installed where there was none, and is used by
-// nobody else. Ledgers of earlier releases prove it by the program.
-func ownContainerd(h *host.Host) bool {
-	if !containerdRuns(h) || othersContainerd(h) {
-		return false
-	}
-	if h.Ledger.Has(host.KindData, othersData) {
-		return false
-	}
-	if e, ok := h.Ledger.Get(host.KindData, containerdData); ok {
-		return e.Op == host.Created
-	}
-	return h.Ledger.Has(host.KindFile, path.Join(binDir, containerd))
-}
-
-// containerdDirs are the directories that a containerd makes, the one with its data last.
-func containerdDirs() []string {
-	return []string{"/run/containerd", "/run/nri", "/opt/containerd", containerdData}
-}
-
-// noteContainerdData notes, before a containerd of ocadm's is installed, which of its directories another one has made already.
-func noteContainerdData(h *host.Host) error {
-	if _, ok := theirs(h, containerd); ok || !containerdRuns(h) || h.Ledger.Has(host.KindFile, path.Join(binDir, containerd)) {
-		return nil
-	}
-	for _, d := range containerdDirs() {
-		op := host.Created
-		if d == containerdData && len(content(h, d)) > 0 || d != containerdData && h.Files.Exists(d) {
-			op = host.Found
-		}
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: d, Op: op}); err != nil {
-			return fmt.Errorf("noting whose %s is: %w", d, err)
-		}
-	}
-	return nil
-}
-
-// dataDirs are the directories that a containerd of ocadm's leaves. Shims of every containerd on the machine have their sockets in
-// /run/containerd/s, so what is in there stays while one of another containerd runs.
-func dataDirs(h *host.Host) []string {
-	if !ownContainerd(h) {
-		return nil
-	}
-	var dirs []string
-	_, others := shims(h)
-	for _, d := range containerdDirs() {
-		e, noted := h.Ledger.Get(host.KindData, d)
-		switch {
-		case noted && e.Op == host.Found && d != "/run/containerd", d == containerdData && keepsImages(h):
-		case d == "/run/containerd" && (len(others) > 0 || noted && e.Op == host.Found):
-			for _, name := range []string{"containerd.sock", "containerd.sock.ttrpc", "io.containerd.*"} {
-				found, _ := h.Files.Glob(path.Join(d, name)) // the pattern is valid
-				dirs = append(dirs, found...)
-			}
-		default:
-			dirs = append(dirs, d)
-		}
-	}
-	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(content(h, d)) == 0 && owned.Disk(h, d) })
 }
 
 // content is what lies in a directory.
@@ -402,30 +336,4 @@ func residueFound(left []string) error {
 		Remedy:   "run ocadm reset again; what stays then is gone after a reboot",
 		Evidence: left,
 	}
-}
-
-// shims are the processes that hold containers, in two groups: those of Kubernetes' containerd, and those of every other name space and
-// containerd. Each is its process and its program.
-func shims(h *host.Host) (pods, others []string) {
-	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return nil, nil
-	}
-	for _, f := range found {
-		raw, err := h.Files.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		args := strings.Split(string(raw), "\x00")
-		if path.Base(args[0]) != shim {
-			continue
-		}
-		p := path.Base(path.Dir(f)) + " " + shim
-		if slices.Contains(args, k8sNamespace) && slices.Contains(args, socket) {
-			pods = append(pods, p)
-		} else {
-			others = append(others, p)
-		}
-	}
-	return pods, others
 }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
+)
+
+func keepsImages(h *host.Host) bool { return slices.Contains(h.Config.Run.Keep, config.KeepImages) }
+
+const (
+	containerdData = "/var/lib/containerd"
+	// othersData is the name under which the ledger has that others keep something in containerd.
+	othersData = containerdData + " of others"
+)
+
+// ownContainerd reports whether containerd's data came with a containerd that ocadm installed where there was none, and is used by
+// nobody else. Ledgers of earlier releases prove it by the program.
+func ownContainerd(h *host.Host) bool {
+	if !containerdRuns(h) || othersContainerd(h) {
+		return false
+	}
+	if h.Ledger.Has(host.KindData, othersData) {
+		return false
+	}
+	if e, ok := h.Ledger.Get(host.KindData, containerdData); ok {
+		return e.Op == host.Created
+	}
+	return h.Ledger.Has(host.KindFile, path.Join(binDir, containerd))
+}
+
+// containerdDirs are the directories that a containerd makes, the one with its data last.
+func containerdDirs() []string {
+	return []string{"/run/containerd", "/run/nri", "/opt/containerd", containerdData}
+}
+
+// noteContainerdData notes, before a containerd of ocadm's is installed, which of its directories another one has made already.
+func noteContainerdData(h *host.Host) error {
+	if _, ok := theirs(h, containerd); ok || !containerdRuns(h) || h.Ledger.Has(host.KindFile, path.Join(binDir, containerd)) {
+		return nil
+	}
+	for _, d := range containerdDirs() {
+		op := host.Created
+		if d == containerdData && len(content(h, d)) > 0 || d != containerdData && h.Files.Exists(d) {
+			op = host.Found
+		}
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: d, Op: op}); err != nil {
+			return fmt.Errorf("noting whose %s is: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// dataDirs are the directories that a containerd of ocadm's leaves. Shims of every containerd on the machine have their sockets in
+// /run/containerd/s, so what is in there stays while one of another containerd runs.
+func dataDirs(h *host.Host) []string {
+	if !ownContainerd(h) {
+		return nil
+	}
+	var dirs []string
+	_, others := shims(h)
+	for _, d := range containerdDirs() {
+		e, noted := h.Ledger.Get(host.KindData, d)
+		switch {
+		case noted && e.Op == host.Found && d != "/run/containerd", d == containerdData && keepsImages(h):
+		case d == "/run/containerd" && (len(others) > 0 || noted && e.Op == host.Found):
+			for _, name := range []string{"containerd.sock", "containerd.sock.ttrpc", "io.containerd.*"} {
+				found, _ := h.Files.Glob(path.Join(d, name)) // the pattern is valid
+				dirs = append(dirs, found...)
+			}
+		default:
+			dirs = append(dirs, d)
+		}
+	}
+	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(content(h, d)) == 0 && owned.Disk(h, d) })
+}
+
+// shims are the processes that hold containers, in two groups: those of Kubernetes' containerd, and those of every other name space and
+// containerd. Each is its process and its program.
+func shims(h *host.Host) (pods, others []string) {
+	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, nil
+	}
+	for _, f := range found {
+		raw, err := h.Files.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		args := strings.Split(string(raw), "\x00")
+		if path.Base(args[0]) != shim {
+			continue
+		}
+		p := path.Base(path.Dir(f)) + " " + shim
+		if slices.Contains(args, k8sNamespace) && slices.Contains(args, socket) {
+			pods = append(pods, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return pods, others
+}
