@@ -30,7 +30,7 @@ var identityRules = []Rule{
 		Remedy: "set hostname: NAME in /etc/yunion/host.conf; or rename the machine with hostnamectl before it joins",
 	},
 	{
-		Code: "OCA-7143", Match: regexp.MustCompile(`dev addr (?P<addr>[^\s",]+) registed`),
+		Code: "OCA-7143", Match: regexp.MustCompile(`dev addr (?P<addr>[^\s",]+) regist(?:er)?ed`),
 		What:   "A device with the address ${addr} is registered already",
 		Cause:  "a USB device was plugged elsewhere, or two devices report one address",
 		Remedy: "climc isolated-device-list --details; climc isolated-device-delete ID; or set disable_usb: true in /etc/yunion/host_local.conf",

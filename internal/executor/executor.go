@@ -99,7 +99,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	// Only the listener closes: clients that are connected can still read output and wait.
 	l.Close()
-	<-served
+	o.Log.Debug("no new connections", "reason", <-served)
 	t := time.NewTimer(o.StopTimeout)
 	defer t.Stop()
 	select {
@@ -128,7 +128,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, unusable(socket, err)
 	}
 	if err := os.Chmod(socket, socketMode); err != nil {
-		l.Close()
+		_ = l.Close()
 		return nil, unusable(socket, err)
 	}
 	return l, nil
