@@ -6,7 +6,7 @@ volume=$1 dir=$2
 
 # Two paths show the same directory.
 same() { [ -d "$dir" ] && [ "$(stat -c %d:%i "$volume")" = "$(stat -c %d:%i "$dir")" ]; }
-mounted() { mountpoint -q "$dir"; }
+mounted() { grep -q " $dir " /proc/self/mountinfo; }
 
 # Each file gets its name only after its copy was compared. The originals stay in a directory beside, for a person to remove.
 copy_in() {
