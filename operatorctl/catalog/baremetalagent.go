@@ -15,7 +15,10 @@ func baremetalAgent() component.Component {
 			Mounts: []component.Mount{{Name: "opt", Path: "/opt/cloud/workspace", Storage: true}},
 		},
 		Config: &component.Config{Groups: noDatabase, StoredIn: "baremetal", Options: func(in component.Inputs) map[string]any {
-			return map[string]any{"port": 8879, "baremetals_path": "/opt/cloud/workspace/baremetals", "zone": in.Cluster.Zone, "auto_register_baremetal": false, "linux_default_root_user": true}
+			return map[string]any{
+				"port": 8879, "baremetals_path": "/opt/cloud/workspace/baremetals", "zone": in.Cluster.Zone,
+				"auto_register_baremetal": false, "linux_default_root_user": true,
+			}
 		}},
 		Account:  &component.Account{User: "baremetal"},
 		Register: []component.CatalogService{{Name: "baremetal", Type: "baremetal"}},

@@ -67,7 +67,7 @@ func systemctl(ctx context.Context, h *host.Host, args ...string) error {
 
 func executorDone(ctx context.Context, h *host.Host) (bool, error) {
 	if systemctl(ctx, h, "is-active", "--quiet", executor.UnitName) != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // not active: the work is not done
 	}
 	if foreignExecutor(h) {
 		return true, nil
@@ -168,7 +168,7 @@ func executorAnswers(ctx context.Context, h *host.Host) error {
 	err := wait.Until(ctx, "the executor", startInterval, func(ctx context.Context) (bool, string, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", executor.DefaultSocket)
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
 		}
 		return true, "", c.Close()
 	}, func(string) {})

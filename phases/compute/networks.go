@@ -132,7 +132,8 @@ func consequences(h *host.Host) []string {
 	var out []string
 	for _, n := range networks(h.Config) {
 		if nic, ok := find(h.Facts, n.NIC); ok && n.Wire == "" && len(globals(nic)) > 0 {
-			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; connections pause for some seconds",
+			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; "+
+				"connections pause for some seconds",
 				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))
 		}
 	}

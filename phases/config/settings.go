@@ -102,7 +102,8 @@ func Settings() []Setting {
 		{Key: "cluster.apiserverCertExtraSANs", Flag: "apiserver-cert-extra-sans", For: ForInit, Advanced: true, Usage: "more names and addresses for the API server's certificate"},
 		{Key: "cluster.kubernetesVersion", Flag: "kubernetes-version", For: nodes, Advanced: true, Usage: "version of Kubernetes; only the one this program was made for is accepted"},
 		{Key: "cluster.featureGates", Flag: "feature-gates", For: ForInit, Advanced: true, Usage: "kubeadm's feature gates, NAME=true with commas between"},
-		{Key: "cluster.proxyMode", Flag: "proxy-mode", For: ForInit, Advanced: true, Usage: "how kube-proxy works: nftables, iptables, or auto: nftables where the kernel is 5.13 or later"},
+		{Key: "cluster.proxyMode", Flag: "proxy-mode", For: ForInit, Advanced: true,
+			Usage: "how kube-proxy works: nftables, iptables, or auto: nftables where the kernel is 5.13 or later"},
 		{Key: "cluster.tokenTTL", Flag: "token-ttl", For: ForInit, Advanced: true, Usage: "how long the token of init lets nodes join"},
 		{Key: "cluster.token", Flag: "token", For: ForInit, Secret: true, Advanced: true, Usage: "token by which nodes join (default: a random one)"},
 

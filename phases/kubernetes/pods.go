@@ -36,7 +36,7 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the container runtime: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // nothing was written that could be lost
 	runtime := cri.NewRuntimeServiceClient(conn)
 	call, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()

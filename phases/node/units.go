@@ -310,7 +310,8 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 				Code: CodeRuntimeUnusable, Severity: finding.Error,
 				What:  "the containerd that was on this machine is not configured for Kubernetes",
 				Cause: containerdConfig + " has " + line,
-				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then systemctl restart containerd; take ocadm's: %s; then repeat the command",
+				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
+					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
 					takeOurs()),
 			}
 			if kind == configEdited {
@@ -351,7 +352,8 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		r.Changed("stopped and disabled %s", name)
 	}
-	undone, err := undo(h, path.Join(unitDir, containerdUnit), path.Join(unitDir, kubeletUnit), path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"), containerdConfig, proxyDropIn, proxyFile)
+	undone, err := undo(h, path.Join(unitDir, containerdUnit), path.Join(unitDir, kubeletUnit), path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"),
+		containerdConfig, proxyDropIn, proxyFile)
 	for _, n := range undone {
 		r.Changed("removed %s", n)
 	}

@@ -323,10 +323,10 @@ func TestWhereItCannotLookItSaysSo(t *testing.T) {
 func TestTablesOfTheNodeGo(t *testing.T) {
 	h, rec := machine(t, worker, true)
 	rec.Answer = func(c exec.Command) (exec.Result, error) {
-		switch {
-		case c.Path == "nft":
+		switch c.Path {
+		case "nft":
 			return exec.Result{Stdout: "table ip kube-proxy\ntable inet filter\ntable ip6 flannel-ipv6\ntable ip kube-proxy2\n"}, nil
-		case c.Path == "iptables-nft-save":
+		case "iptables-nft-save":
 			return exec.Result{Stdout: ourRules}, nil
 		}
 		return exec.Result{}, nil

@@ -186,7 +186,9 @@ func TestOneNodeAtATime(t *testing.T) {
 			return p.Spec.NodeName == node && p.DeletionTimestamp == nil && p.Spec.Containers[0].Image == image && isUp(p)
 		})
 	}
-	f.follow("n3 is lost", func(_ *appsv1.DaemonSet, s status.Seen) bool { return on(s, "n1", "agent:v2") && on(s, "n2", "agent:v2") })
+	f.follow("n3 is lost", func(_ *appsv1.DaemonSet, s status.Seen) bool {
+		return on(s, "n1", "agent:v2") && on(s, "n2", "agent:v2")
+	})
 	if _, s := f.seen(t.Context()); on(s, "n3", "agent:v2") || status.Absent(ds, s) != 1 {
 		t.Errorf("%d pods are said to be absent", status.Absent(ds, s))
 	}
