@@ -66,6 +66,7 @@ func TestCloud(t *testing.T) {
 		{"cloud", s.cloud},
 		{"malformed clouds are refused", s.malformed},
 		{"web and login", s.web},
+		{"images", s.images},
 		{"delete the cloud", s.deleteCloud},
 		{"reset", s.reset},
 		{"init after reset", s.initAfterReset},

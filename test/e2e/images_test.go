@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/test/journey"
+)
+
+// images: an uploaded image lies in the volume of glance's claim, host-deployer finds it on the node at the path that glance has for it, and
+// both hold for the next pod. While no pod runs nothing is mounted.
+func (s *suite) images(t *testing.T) {
+	ctx := t.Context()
+	cloud, err := s.Session(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte(strings.Repeat("an image ", 1<<17))
+	size := strconv.Itoa(len(content))
+	upload := func(name string) journey.Image {
+		image, err := cloud.Upload(ctx, name, content)
+		if err != nil || image.Status != "active" || image.Probe != "done" {
+			t.Fatalf("%+v, %v", image, err)
+		}
+		return image
+	}
+	first := upload("first")
+	name, volume, err := s.Volume(ctx, "default-glance")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := 1
+	if name == "node2" {
+		node = 2
+	}
+	bytes := func(file string) string {
+		out, err := s.On(ctx, node, "stat", "-c", "%s", file)
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(out)
+	}
+	in, on := path.Join(volume, "images", first.ID), strings.TrimPrefix(first.Location, "file://")
+	if bytes(in) != size || bytes(on) != size || in == on {
+		t.Errorf("image of %s bytes: %s has %s, %s has %s", size, in, bytes(in), on, bytes(on))
+	}
+	// The pod goes, and another comes.
+	for _, replicas := range []string{"0", "1"} {
+		if _, err := s.Kubectl(ctx, "-n", "onecloud", "annotate", "oc", "default", "--overwrite", "onecloud.yunion.io/paused=glance"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Kubectl(ctx, "-n", "onecloud", "scale", "deployment", "default-glance", "--replicas="+replicas); err != nil {
+			t.Fatal(err)
+		}
+		wait := []string{"-n", "onecloud", "wait", "pod", "-l", "app=glance", "--for=delete", "--timeout=120s"}
+		if replicas == "1" {
+			wait = []string{"-n", "onecloud", "rollout", "status", "deployment", "default-glance", "--timeout=120s"}
+		}
+		if _, err := s.Kubectl(ctx, wait...); err != nil {
+			t.Fatal(err)
+		}
+		mounted, _ := s.On(ctx, node, "findmnt", "--noheadings", "--output", "SOURCE", "/opt/cloud/workspace/data/glance") // it fails where nothing is mounted
+		if want := map[string]int{"0": 0, "1": 1}[replicas]; strings.Count(mounted, "\n") != want || bytes(in) != size {
+			t.Errorf("with %s pods %q is mounted, and the volume has %s bytes", replicas, mounted, bytes(in))
+		}
+	}
+	if _, err := s.Kubectl(ctx, "-n", "onecloud", "annotate", "oc", "default", "onecloud.yunion.io/paused-"); err != nil {
+		t.Fatal(err)
+	}
+	upload("second")
+	if bytes(on) != size {
+		t.Errorf("the first image has %s bytes for the next pod", bytes(on))
+	}
+}
