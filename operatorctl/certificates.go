@@ -227,7 +227,7 @@ func (p *pass) serviceNames() []string {
 			names = append(names, pki.ServiceNames(p.cr.Name+"-"+c.Name+"-slave", p.cr.Namespace)...)
 		}
 	}
-	names = append(names, "localhost", "127.0.0.1", "::1", p.cr.Spec.LoadBalancerEndpoint)
+	names = append(names, "localhost", "127.0.0.1", "::1", p.address)
 	names = append(names, p.cr.Spec.CertSANs...)
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
@@ -309,8 +309,8 @@ func (p *pass) etcdSecret(role string) string { return p.cr.Name + "-etcd-" + ro
 
 func (p *pass) etcdNames() []string {
 	names := pki.ServiceNames(p.cr.Name+"-etcd-client", p.cr.Namespace)
-	if lb := p.cr.Spec.LoadBalancerEndpoint; lb != "" {
-		names = append(names, lb)
+	if p.address != "" {
+		names = append(names, p.address)
 	}
 	return names
 }

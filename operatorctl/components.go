@@ -90,7 +90,7 @@ func (p *pass) resolveOnce() error {
 	}
 	facts := resolve.Facts{
 		Components: p.r.catalog, Owned: p.owned, LastImages: resolve.LastImages(&p.cr.Status), Images: p.r.images,
-		Names: p.names, Instance: p.live.instance,
+		Names: p.names, Instance: p.live.instance, Address: p.address,
 	}
 	if err := p.admit(facts); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package operatorctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,6 +55,7 @@ func (p *pass) gather(ctx context.Context) error {
 	if p.live, err = p.r.list(ctx, p.cr); err != nil {
 		return err
 	}
+	p.address = cmp.Or(p.cr.Spec.LoadBalancerEndpoint, status.PublicAddress(p.live.nodes))
 	if err := p.ensureCredentials(ctx); err != nil {
 		return err
 	}

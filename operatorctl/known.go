@@ -110,7 +110,7 @@ func (c *part) workloadWant() (w want, ok bool) {
 // was chosen before. Annotations of others change nothing.
 func (p *pass) resolvedFrom() string {
 	h := sha256.New()
-	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, resolve.LastImages(&p.cr.Status), p.names, p.live.instance)
+	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.address, resolve.LastImages(&p.cr.Status), p.names, p.live.instance)
 	for _, key := range slices.Sorted(maps.Keys(p.cr.Annotations)) {
 		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
 			fmt.Fprintf(h, "%s=%q\n", key, p.cr.Annotations[key])
@@ -180,7 +180,7 @@ func (p *pass) remember(from string) {
 // secretsFrom is a hash of the versions of the Secrets that certificates are read from, and of what they have to hold; "" where one is missing.
 func (p *pass) secretsFrom() string {
 	h := sha256.New()
-	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.m.served)
+	fmt.Fprintln(h, p.cr.UID, p.cr.Generation, p.address, p.m.served)
 	names := []string{p.cr.Name + "-" + v1alpha1.SecretCerts}
 	for _, role := range []string{"server", "peer", "client"} {
 		names = append(names, p.etcdSecret(role))

@@ -6,14 +6,18 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 func machine(ready corev1.ConditionStatus) *corev1.Node {
@@ -75,13 +79,78 @@ func TestNodesAreSmallAndQuiet(t *testing.T) {
 	}
 	labelled := machine(corev1.ConditionTrue)
 	labelled.Labels["onecloud.yunion.io/baremetal"] = "enable"
+	addressed := at(machine(corev1.ConditionTrue), "10.0.0.2")
 	for _, c := range []struct {
 		name string
 		now  *corev1.Node
 		want bool
-	}{{"heartbeat", machine(corev1.ConditionTrue), false}, {"lost", machine(corev1.ConditionUnknown), true}, {"a label", labelled, true}} {
+	}{{"heartbeat", machine(corev1.ConditionTrue), false}, {"lost", machine(corev1.ConditionUnknown), true}, {"a label", labelled, true}, {"an address", addressed, true}} {
 		if got := nodeTellsMore(event.UpdateEvent{ObjectOld: machine(corev1.ConditionTrue), ObjectNew: c.now}); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+func at(n *corev1.Node, address string) *corev1.Node {
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}, {Type: corev1.NodeInternalIP, Address: address}}
+	return n
+}
+
+// A cloud whose spec names no address has that of a controller node, which becomes a default in its spec and stays there whatever becomes
+// of the node; a person's choice wins.
+func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
+	controller := func(name, address string, age time.Duration) *corev1.Node {
+		n := at(machine(corev1.ConditionTrue), address)
+		n.Name, n.Labels, n.CreationTimestamp = name, map[string]string{"onecloud.yunion.io/controller": "enable"}, metav1.NewTime(b0.Add(-age))
+		return n
+	}
+	cr := newCloud()
+	cr.Spec.Version = ""
+	first := controller("n1", "10.0.0.11", time.Hour)
+	b := newBench(t, interceptor.Funcs{}, cr)
+	is := func(when, want string) {
+		t.Helper()
+		for range 3 {
+			b.reconcile()
+		}
+		if got := b.cloud().Spec.LoadBalancerEndpoint; got != want {
+			t.Errorf("%s: the spec says %q, want %q", when, got, want)
+		}
+		s := &corev1.Secret{}
+		b.get(s, "default-certs")
+		certs, err := pki.ParseCerts(s.Data[keyServiceCert])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want != "" && certs[0].VerifyHostname(want) != nil {
+			t.Errorf("%s: the certificate is not valid for %s", when, want)
+		}
+	}
+	is("without a node", "")
+	if v := b.cloud().Spec.Version; v != "latest" {
+		t.Errorf("the version is %q", v)
+	}
+	if err := b.api.Create(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	is("with a node", "10.0.0.11")
+	if err := b.api.Create(t.Context(), controller("n0", "10.0.0.10", 2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	is("with an older node", "10.0.0.11")
+	if err := b.api.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	is("without the node", "10.0.0.11")
+	b.r.drop(cloudKey) // another operator
+	is("with another operator", "10.0.0.11")
+	for _, c := range []struct{ patch, want string }{
+		{`[{"op":"remove","path":"/spec/loadBalancerEndpoint"}]`, "10.0.0.10"},
+		{`[{"op":"replace","path":"/spec/loadBalancerEndpoint","value":"cloud.example.com"}]`, "cloud.example.com"},
+	} {
+		if err := b.api.Patch(t.Context(), b.cloud(), client.RawPatch(types.JSONPatchType, []byte(c.patch)), client.FieldOwner("kubectl-edit")); err != nil {
+			t.Fatal(err)
+		}
+		is(c.patch, c.want)
 	}
 }

@@ -214,7 +214,7 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// stripNode keeps of a node its labels and whether it is Ready.
+// stripNode keeps of a node its labels, its addresses, its age and whether it is Ready.
 func stripNode(in any) (any, error) {
 	n, ok := in.(*corev1.Node)
 	if !ok {
@@ -227,8 +227,8 @@ func stripNode(in any) (any, error) {
 		}
 	}
 	return &corev1.Node{
-		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready, Addresses: n.Status.Addresses},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, CreationTimestamp: n.CreationTimestamp},
 	}, nil
 }
 

@@ -32,6 +32,8 @@ type pass struct {
 	log *slog.Logger
 	now time.Time
 
+	// address by which users and hosts reach the cloud: the spec's, or a node's that becomes the spec's default; "" if there is neither.
+	address string
 	cluster component.Cluster
 	// defaults are to be written into the spec, nil if they stand there.
 	defaults *unstructured.Unstructured

@@ -129,7 +129,7 @@ func nodeTellsMore(e event.UpdateEvent) bool {
 		return true
 	}
 	was, is := status.NodeOf(old), status.NodeOf(now)
-	return was.Ready != is.Ready || !maps.Equal(was.Labels, is.Labels)
+	return was.Ready != is.Ready || was.Address != is.Address || !maps.Equal(was.Labels, is.Labels)
 }
 
 // podTellsMore drops the many pod updates that change nothing we report.

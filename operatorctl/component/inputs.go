@@ -52,7 +52,8 @@ type Cluster struct {
 	Version      string
 	Edition      Edition
 	Product      Product
-	// LoadBalancer is the host part of public addresses; "" makes them use the component's Service, see PublicHost.
+	// LoadBalancer is the host part of public addresses: the spec's, or else a node's; "" (no node is known) makes them use the component's
+	// Service, see PublicHost.
 	LoadBalancer string
 	IPv6         bool
 	// Mysql is how components reach their database.

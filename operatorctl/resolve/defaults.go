@@ -26,6 +26,9 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	d.set(string(c.Product), "productVersion")
 	d.set(c.Region, "region")
 	d.set(c.Zone, "zone")
+	if c.LoadBalancer != "" { // written once: a later pass finds it in the spec, whatever has become of the node
+		d.set(c.LoadBalancer, "loadBalancerEndpoint")
+	}
 	d.set(string(v1alpha1.Retain), "deletionPolicy")
 	d.set(int64(DefaultMysqlPort), "mysql", "port")
 	d.set(DefaultMysqlUser, "mysql", "username")

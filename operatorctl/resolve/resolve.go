@@ -5,6 +5,7 @@
 package resolve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,6 +48,8 @@ type Facts struct {
 	Names map[string]string
 	// Instance is the label that the objects of this cloud carry already; "" makes it from the cloud's name.
 	Instance string
+	// Address is the cloud's public address where its spec names none; "" leaves it without one.
+	Address string
 	// Images are complete references of images that are not the cloud's own, by the names the catalogue uses for them.
 	Images map[string]string
 }
@@ -74,7 +77,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
-		LoadBalancer: cr.Spec.LoadBalancerEndpoint,
+		LoadBalancer: cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address),
 		IPv6:         cr.Spec.IPv6Cluster,
 		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,11 +29,21 @@ type Node struct {
 	Since time.Time
 	// Why it is not Ready, as its condition says.
 	Why string
+	// Address at which other machines reach it (its first InternalIP), "" while its kubelet has reported none.
+	Address string
+	// Created is when it joined the cluster.
+	Created time.Time
 }
 
 // NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
 func NodeOf(o *corev1.Node) Node {
-	n := Node{Name: o.Name, Labels: o.Labels, Why: "its kubelet has not reported yet"}
+	n := Node{Name: o.Name, Labels: o.Labels, Why: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
+	for _, a := range o.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			n.Address = a.Address
+			break
+		}
+	}
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.Ready, n.Since, n.Why = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
@@ -139,6 +150,30 @@ func labelsWanted(s corev1.PodSpec) string {
 		return "labels " + strings.Join(all, " and ")
 	}
 	return "label " + strings.Join(all, "")
+}
+
+// PublicAddress returns the address of a node for a cloud whose spec names none: of a node with the role controller, where the services
+// and the console's port run, or of a control-plane node if there is none. It prefers nodes that are Ready, then the oldest, then the
+// first by name. It returns "" if no such node has an address.
+func PublicAddress(nodes []Node) string {
+	for _, label := range []string{v1alpha1.NodeRolePrefix + "controller", "node-role.kubernetes.io/control-plane"} {
+		fit := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
+			value, has := n.Labels[label]
+			return n.Address == "" || !has || strings.HasPrefix(label, v1alpha1.NodeRolePrefix) && value != v1alpha1.Enable
+		})
+		if len(fit) > 0 {
+			return slices.MinFunc(fit, func(a, b Node) int {
+				switch {
+				case a.Ready && !b.Ready:
+					return -1
+				case b.Ready && !a.Ready:
+					return 1
+				}
+				return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+			}).Address
+		}
+	}
+	return ""
 }
 
 // nodesNamed is how many nodes a message names.

@@ -5,6 +5,7 @@ package status_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -155,5 +156,36 @@ func TestNodeOf(t *testing.T) {
 	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "Kubelet stopped posting node status."}}
 	if n := status.NodeOf(o); n.Ready || n.Why != "Kubelet stopped posting node status" {
 		t.Errorf("a lost node: %+v", n)
+	}
+}
+
+// A cloud without an address gets that of a node with the role controller, always the same one of several.
+func TestPublicAddress(t *testing.T) {
+	at := func(n status.Node, address string, age int) status.Node {
+		n.Address, n.Created = address, time.Unix(1_800_000_000, 0).AddDate(0, 0, -age)
+		return n
+	}
+	plane := node("plane")
+	plane.Labels["node-role.kubernetes.io/control-plane"] = ""
+	disabled := node("disabled")
+	disabled.Labels[prefix+"controller"] = "disable"
+	for _, c := range []struct {
+		name  string
+		nodes []status.Node
+		want  string
+	}{
+		{"no nodes", nil, ""},
+		{"only others", []status.Node{at(node("a", "host"), "10.0.0.1", 1), at(disabled, "10.0.0.2", 1)}, ""},
+		{"one without an address", []status.Node{node("a", "controller")}, ""},
+		{"a control-plane node", []status.Node{at(node("a", "host"), "10.0.0.1", 2), at(plane, "10.0.0.2", 1)}, "10.0.0.2"},
+		{"the role goes first", []status.Node{at(plane, "10.0.0.2", 2), at(node("a", "controller"), "10.0.0.1", 1)}, "10.0.0.1"},
+		{"the oldest", []status.Node{at(node("a", "controller"), "10.0.0.1", 1), at(node("b", "controller"), "10.0.0.2", 2)}, "10.0.0.2"},
+		{"by name", []status.Node{at(node("b", "controller"), "10.0.0.2", 1), at(node("a", "controller"), "10.0.0.1", 1)}, "10.0.0.1"},
+		{"Ready before old", []status.Node{lost(at(node("a", "controller"), "10.0.0.1", 9)), at(node("b", "controller"), "10.0.0.2", 1)}, "10.0.0.2"},
+		{"none is Ready", []status.Node{lost(at(node("a", "controller"), "fd00::1", 9))}, "fd00::1"},
+	} {
+		if got := status.PublicAddress(c.nodes); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -67,8 +67,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	portsFree(t, 30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443)
-	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, mariadb.Options{}), log: &harness.Log{}, namespaces: []string{namespace}}
+	return newRigWith(t, mariadb.Options{})
+}
+
+// newRigWith is newRig with a certain database server, and with further ports that must be free.
+func newRigWith(t *testing.T, db mariadb.Options, ports ...int) *rig {
+	t.Helper()
+	portsFree(t, append(ports, 30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443)...)
+	r := &rig{t: t, whole: t.Context(), db: mariadb.Require(t, db), log: &harness.Log{}, namespaces: []string{namespace}}
 	r.cluster = harness.Require(t, harness.Options{})
 	kubelet, err := r.cluster.StartKubeletFor(t.Context(), []string{"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// minimalResource has the four fields of the specification's first example and no other.
+const minimalResource = `
+apiVersion: onecloud.yunion.io/v1alpha1
+kind: OnecloudCluster
+metadata:
+  name: default
+  namespace: onecloud
+spec:
+  mysql:
+    host: 127.0.0.1
+    username: root
+    password: PASSWORD
+  region: region0
+`
+
+// TestMinimalResource makes a cloud of the smallest resource. Its public endpoints lead to a node, and stay there when the address of the
+// node changes.
+func TestMinimalResource(t *testing.T) {
+	r := newRigWith(t, mariadb.Options{Addr: "127.0.0.1:3306"}, 3306)
+	r.address("node1", "127.0.0.1")
+	r.startOperator()
+	cr := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(minimalResource, "PASSWORD", r.db.RootPassword)), &cr.Object); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
+		t.Fatal(err)
+	}
+	r.untilReady()
+	spec := r.cloud().Spec
+	if spec.LoadBalancerEndpoint != "127.0.0.1" || spec.Version != "latest" || spec.MySQL.Port != 3306 {
+		t.Errorf("the spec shows address %q, version %q, port %d", spec.LoadBalancerEndpoint, spec.Version, spec.MySQL.Port)
+	}
+	if have, want := r.endpoints("region2"), []string{"internal=https://default-region:30888", "public=https://127.0.0.1:30888"}; !slices.Equal(have, want) {
+		t.Errorf("endpoints of region: %q, want %q", have, want)
+	}
+	ended, _ := r.passes()
+	r.address("node1", "192.0.2.99")
+	r.untilQuiet(ended)
+	if now := r.cloud().Spec.LoadBalancerEndpoint; now != "127.0.0.1" {
+		t.Errorf("the address followed the node to %s", now)
+	}
+}
+
+// address gives a node its address, as its kubelet does.
+func (r *rig) address(node, address string) {
+	r.t.Helper()
+	o := &corev1.Node{}
+	o.Name = node
+	patch := `{"status":{"addresses":[{"type":"Hostname","address":"` + node + `"},{"type":"InternalIP","address":"` + address + `"}]}}`
+	if err := r.client.Status().Patch(r.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		r.t.Fatal(err)
+	}
+}
