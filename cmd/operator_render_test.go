@@ -5,6 +5,8 @@ package cmd
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +32,35 @@ func operator(t *testing.T, stdin string, args ...string) (string, error) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	err := c.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// As docs/cloud.md says: the cloud's repository moves every image, those with versions of their own included; its version does not move those.
+func TestRepositoryMovesEveryImage(t *testing.T) {
+	const repository = "registry.example.org:5000/cloud/"
+	cloud := smallCloud + "  imageRepository: " + strings.TrimSuffix(repository, "/") + "\n  backup: {disable: false}\n"
+	documents, err := operator(t, cloud, "render", "-f", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := regexp.MustCompile(`(?m)^ *(?:- )?image: (\S+)$`).FindAllStringSubmatch(documents, -1)
+	if len(images) < 30 {
+		t.Fatalf("only %d images are rendered", len(images))
+	}
+	var own []string
+	for _, m := range images {
+		rest, moved := strings.CutPrefix(m[1], repository)
+		if !moved || strings.Contains(rest, "/") {
+			t.Errorf("spec.imageRepository does not move %s", m[1])
+		}
+		if name, tag, _ := strings.Cut(rest, ":"); tag != "v4.0.4" {
+			own = append(own, name)
+		}
+	}
+	for _, name := range []string{"etcd", "host-health", "mariadb", "openvswitch", "telegraf"} {
+		if !slices.Contains(own, name) {
+			t.Errorf("spec.version moves the image of %s: %v do not move", name, own)
+		}
+	}
 }
 
 func TestOperatorRender(t *testing.T) {

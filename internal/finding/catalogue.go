@@ -75,7 +75,7 @@ func Area(code string) string {
 	case n < 80 && n >= 70:
 		return "operator, services"
 	case n < 90 && n >= 80:
-		return "upgrade, rollback"
+		return "upgrade"
 	case n < 100 && n >= 90:
 		return "reset residue"
 	}

@@ -28,7 +28,7 @@ func find(t *testing.T, name string) component.Component {
 	return all[i]
 }
 
-// The sections the earlier operator's record had (facts/operator.md 2.1).
+// The sections the earlier operator's record had (ConfigMap NAME-cluster-config).
 var sections = []string{
 	"keystone", "region", "glance", "webconsole", "logger", "yunionconf", "yunionagent", "kubeserver", "ansibleserver", "monitor", "suggestion", "cloudnet",
 	"cloudproxy", "cloudevent", "notify", "devtool", "meter", "billing", "autoupdate", "cloudid", "report", "bastionHost", "extdb", "llm", "aiproxy", "mcpServer",

@@ -30,7 +30,7 @@ type alert struct {
 	points            bool
 }
 
-// systemRules are those of a new cloud (facts/operator.md 3.7). They are people's from then on: what they change stays, what they delete
+// systemRules are those of a new cloud (those of the earlier operator). They are people's from then on: what they change stays, what they delete
 // stays away.
 func systemRules() []alert {
 	disks := []string{"/", "/opt"}

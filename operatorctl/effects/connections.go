@@ -225,7 +225,7 @@ func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string])
 	return db, nil
 }
 
-// adminUser is the account that every cloud's identity service makes itself (facts/services.md 5.1).
+// adminUser is the account that every cloud's identity service makes itself (cloudpods, pkg/apis/identity/consts.go).
 const adminUser = "sysadmin"
 
 // identityURL is where the identity service listens for administrators.

@@ -48,7 +48,7 @@ const telegrafConf = `# Made by the cloud's devtool.
 [[inputs.system]]
 `
 
-// telegrafPackage is where machines get the agent from (facts/operator.md 3.7).
+// telegrafPackage is where machines get the agent from, as with the earlier operator.
 const telegrafPackage = "https://iso.yunion.cn/yumrepo-2.13/rpms/packages/telegraf-1.5.18-1.x86_64.rpm"
 
 // templates that people find in devtool of a new cloud.

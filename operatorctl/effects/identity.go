@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// The records every identity service starts with, and those the operator's one policy adds (facts/services.md 5.2).
+// The records every identity service starts with, and those the operator's one policy adds (cloudpods, pkg/apis/identity/consts.go).
 const (
 	adminRole     = "admin"
 	systemProject = "system"
@@ -22,7 +22,7 @@ const (
 const replicaInterface = "slave"
 
 // grantVisible is how often it is asked whether the identity service sees its new policy yet: it reads policies every
-// rbac_policy_refresh_interval_seconds (facts/services.md 5.3), 1 in our configuration.
+// rbac_policy_refresh_interval_seconds (cloudpods, pkg/cloudcommon/options/options.go; 30 by default), 1 in our configuration.
 const grantVisible = 250 * time.Millisecond
 
 // ensureAdminPolicy gives the administrator the right to everything. It is all that a fresh identity service allows him to do, and

@@ -16,7 +16,7 @@ import (
 const commonService = "common"
 
 // options brings a component's options into the identity service's store, before its pods roll: what a service finds in its file at its
-// first start is stored there, and from then on the stored value wins (facts/services.md 3), so a changed file alone changes nothing.
+// first start is stored there, and from then on the stored value wins, so a changed file alone changes nothing.
 // Of a new component there is nothing stored yet, and nothing is asked. It is not repeated by the audit: what people set in the console
 // stays until the ConfigMap changes.
 func (in Input) options(c component.Resolved) []Effect {

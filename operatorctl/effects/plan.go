@@ -125,7 +125,7 @@ func (in Input) database(c component.Resolved) Effect {
 	}
 }
 
-// bootstrap are the effects that make a fresh identity service usable, in the order facts/services.md 5 measured: policy and role,
+// bootstrap are the effects that make a fresh identity service usable, in the only order that it accepts: policy and role,
 // which alone a fresh one allows; then, once it lets us, the region. Its own endpoints and common options follow.
 func (in Input) bootstrap() []Effect {
 	name := in.Cluster.Region
@@ -151,8 +151,8 @@ func (in Input) account(c component.Resolved) Effect {
 	}
 }
 
-// endpoints are registered before the workload: a service reads the catalogue when it starts (facts/services.md 3, Dependencies).
-// keystone's own come after, there is nobody to tell before.
+// endpoints are registered before the workload: a service reads the catalogue when it starts.
+// keystone's own come after it serves: before, there is no catalogue to register them in.
 func (in Input) endpoints(c component.Resolved) Effect {
 	records := in.records(c)
 	e := Effect{
@@ -226,7 +226,7 @@ type Record struct {
 	Certificate string
 }
 
-// records works out the addresses of a component's catalogue entries (facts/operator.md 3.6): the public one at the load balancer,
+// records works out the addresses of a component's catalogue entries: the public one at the load balancer,
 // the internal one at the Service; the admin interface of keystone is public too, as the earlier operator had it.
 func (in Input) records(c component.Resolved) []Record {
 	var out []Record

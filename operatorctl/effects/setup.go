@@ -67,7 +67,7 @@ func consoleLogin(ctx context.Context, cl Clients, _ Input) (bool, error) {
 	return id.AllowWebConsole(ctx, adminUser)
 }
 
-// regionTopology makes the first zone and its layer-2 domain, and the scheduler's two standard tags (facts/services.md 5.9).
+// regionTopology makes the first zone and its layer-2 domain, and the scheduler's two standard tags.
 func regionTopology(ctx context.Context, cl Clients, in Input) (bool, error) {
 	c := in.Cluster
 	id, snap, err := cl.identityAndCatalog(ctx)
@@ -105,7 +105,7 @@ func regionTopology(ctx context.Context, cl Clients, in Input) (bool, error) {
 	return changed || ruled, err
 }
 
-// consoleSettings switches on in the console what this product has, and leaves off what people switched off (facts/operator.md 3.7).
+// consoleSettings switches on in the console what this product has, and leaves off what people switched off.
 func consoleSettings(ctx context.Context, cl Clients, in Input) (bool, error) {
 	c := in.Cluster
 	id, snap, err := cl.identityAndCatalog(ctx)
@@ -171,7 +171,7 @@ func anyOf(in []string) []any {
 	return out
 }
 
-// SetupKeys are the parts of the console a product and an edition have (facts/operator.md 3.7).
+// SetupKeys are the parts of the console a product and an edition have, as in the earlier operator.
 func SetupKeys(p component.Product, e component.Edition) []string {
 	cmp := []string{"public", "private", "storage", "aliyun", "aws", "azure", "google", "huawei", "qcloud", "ctyun", "volcengine", "openstack", "dstack",
 		"apsara", "cloudpods", "hcs", "nutanix", "s3", "ceph", "xsky"}

@@ -25,7 +25,7 @@ import (
 // FieldManager owns what the operator applies.
 const FieldManager = "ocadm-operator"
 
-// workers is how many requests are under way at once. Measured on two cores: more than 8 gains nothing (facts/operators.md 3.3).
+// workers is how many requests are under way at once. Measured with an API server on the same two cores: more than 8 gains nothing.
 const workers = 8
 
 // Action says what an apply did to an object.

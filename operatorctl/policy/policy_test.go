@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -18,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 )
 
-// measured is what a cloud of the 2026-08 release has. The file is no part of the repository.
-const measured = "../../../shared/facts/policies.json"
+// measured is the variable that names a file with the policies and roles of a running cloud, as JSON. No such file is in the repository.
+const measured = "OCADM_TEST_POLICIES"
 
 // digest of the table as it was when it was last compared with the real one. Change it only together with such a comparison.
 const digest = "ea490dc8d1b2eccbdc600189aa193ea3d2ece01a537be7ea0728660db72292d8"
@@ -53,10 +51,11 @@ func TestTableHasNotMoved(t *testing.T) {
 }
 
 func TestTableIsThatOfARealCloud(t *testing.T) {
-	data, err := os.ReadFile(measured)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("the measured table is not here")
+	file := os.Getenv(measured)
+	if file == "" {
+		t.Skip(measured + " names no file")
 	}
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func TestProxyModeFits(t *testing.T) {
 	}
 }
 
-// The line is one that kube-proxy 1.36.3 printed on kernel 5.10, and a restart later the same.
+// The message is the one in kube-proxy's source (pkg/proxy/nftables/supported.go); the lines around it are written by hand in the form of a CRI log.
 func TestFailure(t *testing.T) {
 	h := fakeHost(t, nil)
 	dir := podLogsDir + "/kube-system_kube-proxy-x7k2p_0b1c/kube-proxy/"

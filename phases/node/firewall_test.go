@@ -178,7 +178,7 @@ func TestUFW(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// As ufw 0.36 prints it. A port that only some may reach is open; one that is denied is not.
+	// The form of "ufw status" that ufw(8) shows; written by hand, not recorded. A port that only some may reach is open; one that is denied is not.
 	status := `Status: active
 
 To                         Action      From

@@ -41,7 +41,7 @@ type Step struct {
 	Took time.Duration
 }
 
-// machineFlags are what a lab machine needs and a real host does not (facts/lab.md): cgroup v1, no CAP_SYS_RESOURCE, a conntrack limit
+// machineFlags are what a lab machine needs and a real host does not (test/lab/README.md): cgroup v1, no CAP_SYS_RESOURCE, a conntrack limit
 // that cannot be written, no ingress controller image; and for virtual machines no openvswitch module and not all programs.
 var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--conntrack-max-per-core", "0",
 	"--ignore-preflight-errors", "ComputePrograms,ComputeModules"}
