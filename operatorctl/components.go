@@ -85,7 +85,7 @@ func (p *pass) resolveOnce() error {
 		return nil
 	}
 	var err error
-	if p.owned, err = resolve.NewOwned(p.cr.ManagedFields); err != nil {
+	if p.owned, err = resolve.NewOwned(p.cr); err != nil {
 		return fmt.Errorf("reading who owns the fields of the spec: %w", err)
 	}
 	facts := resolve.Facts{

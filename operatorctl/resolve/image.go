@@ -208,7 +208,7 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 	if !slices.Contains(append(ownNames(container, image), def.name), r.name) {
 		return false
 	}
-	if im.ofEarlierFile(append(at[:len(at):len(at)], "image")) {
+	if im.ofEarlierFile(s, append(at[:len(at):len(at)], "image")) {
 		return r.sep == ":"
 	}
 	if im.saved == (ref{}) {
@@ -221,9 +221,9 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 
 // ofEarlierFile reports whether an image stands in a file saved from the earlier operator. That operator overwrote every image in every
 // reconcile, so none of them is a choice; a tag, a repository or a digest is.
-func (im images) ofEarlierFile(path []string) bool {
+func (im images) ofEarlierFile(image string, path []string) bool {
 	if im.spec.owned == nil {
 		return im.earlier && im.unrecorded
 	}
-	return im.spec.owned.ofEarlierFile(path...)
+	return im.spec.owned.ofEarlierFile(image, path...)
 }

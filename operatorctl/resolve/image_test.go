@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -294,6 +295,41 @@ func TestHyperImageByEdition(t *testing.T) {
 			if image := got.Components[k].FullImage; image != fmt.Sprintf("%s/%s:v1", resolve.DefaultRepository, name) {
 				t.Errorf("%s in %s runs %s", k, edition, image)
 			}
+		}
+	}
+}
+
+// "kubectl apply" owns only what the file changed, so the file itself says where it comes from. An image edited afterwards is a choice.
+func TestAppliedFileOfTheEarlierOperator(t *testing.T) {
+	const file = `{"spec":{"telegraf":{"initContainerImage":"r.io/old/telegraf-init:1"},"keystone":{"image":"r.io/old/keystone:v3"},"logger":{"image":"r.io/old/logger:v3"}}}`
+	recorded := strings.Replace(file, `{"spec"`, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationDefaultImages+`":"r.io/old:v4"}},"spec"`, 1)
+	for name, c := range map[string]struct {
+		applied  string
+		keystone string
+	}{
+		"of the earlier operator": {file, "r.io/old/keystone:v5"},
+		"of this one":             {recorded, "r.io/old/keystone:v3"},
+		"none":                    {"", "r.io/old/keystone:v3"},
+		"broken":                  {"{", "r.io/old/keystone:v3"},
+	} {
+		cr := settings{imageRepository: "r.io/old", version: "v5"}.cloud()
+		cr.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": c.applied}
+		cr.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl-client-side-apply", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:keystone":{"f:image":{}}}}`)},
+			{Manager: "kubectl-edit", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:logger":{"f:image":{}}}}`)},
+		}
+		cr.Spec.Keystone.Image, cr.Spec.Logger.Image = "r.io/old/keystone:v3", "r.io/old/logger:hotfix"
+		f := facts()
+		var err error
+		if f.Owned, err = resolve.NewOwned(cr); err != nil {
+			t.Fatal(err)
+		}
+		got := resolved(t, cr, f)
+		if image := got.Components["keystone"].FullImage; image != c.keystone {
+			t.Errorf("file %s: keystone runs %s, want %s", name, image, c.keystone)
+		}
+		if image := got.Components["logger"].FullImage; image != "r.io/old/logger:hotfix" {
+			t.Errorf("file %s: logger runs %s", name, image)
 		}
 	}
 }

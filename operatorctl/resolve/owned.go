@@ -3,10 +3,12 @@
 package resolve
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -19,7 +21,12 @@ type Owned struct {
 	// files are the managers that applied a file saved from the earlier operator, edits the other people.
 	files []*fieldpath.Set
 	edits *fieldpath.Set
+	// applied is the spec of such a file that "kubectl apply" applied last; nil if it was none.
+	applied map[string]any
 }
+
+// lastApplied is where "kubectl apply" keeps the whole file. Its managed fields are only those that the file changed.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // earlierMarks are fields that only the earlier operator wrote into a spec.
 func earlierMarks() [][]string {
@@ -27,8 +34,10 @@ func earlierMarks() [][]string {
 }
 
 // NewOwned reads who owns which field of a resource's spec.
-func NewOwned(entries []metav1.ManagedFieldsEntry) (*Owned, error) {
+func NewOwned(resource metav1.Object) (*Owned, error) {
+	entries := resource.GetManagedFields()
 	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), people: fieldpath.NewSet(), edits: fieldpath.NewSet()}
+	o.applied = earlierFile(resource.GetAnnotations()[lastApplied])
 	spec := "spec"
 	for _, e := range entries {
 		if e.Subresource != "" || e.FieldsV1 == nil {
@@ -70,8 +79,29 @@ func (o *Owned) personal(path ...string) bool {
 	return o.people.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)
 }
 
-// ofEarlierFile reports whether the field comes from a file saved from the earlier operator, and nobody edited it since.
-func (o *Owned) ofEarlierFile(path ...string) bool {
+// earlierFile returns the spec of an applied file if it was saved from the earlier operator, else nil.
+func earlierFile(text string) map[string]any {
+	file := unstructured.Unstructured{}
+	if json.Unmarshal([]byte(text), &file.Object) != nil {
+		return nil
+	}
+	_, recorded := file.GetAnnotations()[v1alpha1.AnnotationDefaultImages]
+	spec, _, err := unstructured.NestedMap(file.Object, "spec")
+	marked := slices.ContainsFunc(earlierMarks(), func(path []string) bool {
+		_, there, err := unstructured.NestedFieldNoCopy(spec, path...)
+		return there && err == nil
+	})
+	if recorded || !marked || err != nil {
+		return nil
+	}
+	return spec
+}
+
+// ofEarlierFile reports whether the value of a field comes from a file saved from the earlier operator, and nobody edited it since.
+func (o *Owned) ofEarlierFile(value string, path ...string) bool {
+	if applied, found, err := unstructured.NestedString(o.applied, path...); err == nil && found && applied == value {
+		return true
+	}
 	p := fieldPath(path)
 	return !o.edits.Has(p) && slices.ContainsFunc(o.files, func(s *fieldpath.Set) bool { return s.Has(p) })
 }

@@ -131,7 +131,7 @@ func owners(t *testing.T, by map[string][]string) *resolve.Owned {
 		}
 		entries = append(entries, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(string(raw))})
 	}
-	o, err := resolve.NewOwned(entries)
+	o, err := resolve.NewOwned(&metav1.ObjectMeta{ManagedFields: entries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -230,6 +230,10 @@ func (s *suite) badJoins(t *testing.T) {
 		}
 	})
 	t.Run("init on a node of a cluster", func(t *testing.T) {
+		// The pod network writes its files meanwhile.
+		if _, err := s.Kubectl(t.Context(), "wait", "node/node2", "--for=condition=Ready", "--timeout=120s"); err != nil {
+			t.Fatal(err)
+		}
 		s.refuse(t, 2, refused{running: true, argv: s.initArgs(2), want: []string{"OCA-1006", "ocadm reset"}})
 	})
 }

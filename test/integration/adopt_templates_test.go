@@ -26,7 +26,8 @@ var mayChange = []string{
 // mayChangeOf are those of one component: what the fixture left out of a big pod, and the console's second port.
 var mayChangeOf = map[string][]string{
 	"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"},
-	"region": {"spec.serviceAccount", "spec.serviceAccountName"}, // it reads nodes with rights of its own
+	"glance": {"spec.containers.volumeMounts", "spec.initContainers"}, // its images lie in its claim
+	"region": {"spec.serviceAccount", "spec.serviceAccountName"},      // it reads nodes with rights of its own
 }
 
 func (a *adoption) templates() {
