@@ -7,5 +7,5 @@ package version
 var Version = "v0.0.0-dev"
 
 // Kubernetes is the version of Kubernetes that this ocadm links and installs; it equals the k8s.io/kubernetes requirement of go.mod
-// (scripts/pin-k8s.sh keeps them in step, a test compares).
+// (scripts/pin-k8s.sh sets both, a test compares).
 const Kubernetes = "v1.36.3"

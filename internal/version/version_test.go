@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package version_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/version"
+)
+
+const root = "../.."
+
+// The files that scripts/pin-k8s.sh writes.
+var pinned = []string{"go.mod", "test/lab/modules/kubernetes/go.mod", "internal/version/version.go", "Makefile"}
+
+// The constant, go.mod, the lab's module and the linker flags are at one version. This does not rely on the script.
+func TestKubernetesIsPinnedOnce(t *testing.T) {
+	number := strings.TrimPrefix(version.Kubernetes, "v1.")
+	minor, _, _ := strings.Cut(number, ".")
+	for _, file := range pinned[:2] {
+		text := read(t, filepath.Join(root, file))
+		if !strings.Contains(text, "\tk8s.io/kubernetes "+version.Kubernetes+"\n") {
+			t.Errorf("%s does not require k8s.io/kubernetes %s", file, version.Kubernetes)
+		}
+		replaced := regexp.MustCompile(`(?m)^\tk8s\.io/\S+ => (\S+) v0\.(\S+)$`).FindAllStringSubmatch(text, -1)
+		if len(replaced) < 30 {
+			t.Errorf("%s replaces %d staging modules", file, len(replaced))
+		}
+		for _, m := range replaced {
+			if m[2] != number {
+				t.Errorf("%s has %s at v0.%s, want v0.%s", file, m[1], m[2], number)
+			}
+		}
+	}
+	for _, flag := range []string{"gitVersion=" + version.Kubernetes + " ", "gitMajor=1 ", "gitMinor=" + minor + "\n"} {
+		if !strings.Contains(read(t, filepath.Join(root, "Makefile")), "k8s.io/component-base/version."+flag) {
+			t.Errorf("the Makefile does not set %s", strings.TrimSpace(flag))
+		}
+	}
+}
+
+// The script finds nothing to do in this tree, names what is at another version, and sets it.
+func TestPinScript(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range append(pinned, "scripts/pin-k8s.sh") {
+		write(t, filepath.Join(dir, file), read(t, filepath.Join(root, file)))
+	}
+	if out, err := pin(t, dir, "--check"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	earlier := strings.NewReplacer(version.Kubernetes, "v1.35.9", "v0."+strings.TrimPrefix(version.Kubernetes, "v1."), "v0.35.9")
+	for _, file := range pinned {
+		whole := read(t, filepath.Join(dir, file))
+		other := earlier.Replace(whole)
+		if file == "go.mod" { // it says which version all others follow
+			other = strings.Replace(other, "\tk8s.io/kubernetes v1.35.9\n", "\tk8s.io/kubernetes "+version.Kubernetes+"\n", 1)
+		}
+		write(t, filepath.Join(dir, file), other)
+		if out, err := pin(t, dir, "--check"); err == nil || !strings.Contains(out, ": "+file+";") {
+			t.Errorf("%s at another version is not found: %v\n%s", file, err, out)
+		}
+		if got := read(t, filepath.Join(dir, file)); got != other {
+			t.Errorf("--check changed %s", file)
+		}
+		if out, err := pin(t, dir); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if got := read(t, filepath.Join(dir, file)); got != whole {
+			t.Errorf("%s is not as it was:\n%s", file, got)
+		}
+	}
+	for _, wrong := range []string{"1.36", "--chek", "v2.0.0"} {
+		if out, err := pin(t, dir, wrong); err == nil || !strings.Contains(out, "usage") {
+			t.Errorf("%q is accepted: %s", wrong, out)
+		}
+	}
+}
+
+// pin runs the script of a directory. The version that this test was built with is in the module cache, so nothing is downloaded.
+func pin(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "bash", append([]string{filepath.Join(dir, "scripts/pin-k8s.sh")}, args...)...)
+	c.Env = append(os.Environ(), "GOPROXY=off")
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
