@@ -209,7 +209,7 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 		return false
 	}
 	if im.ofEarlierFile(s, append(at[:len(at):len(at)], "image")) {
-		return r.sep == ":"
+		return r.sep == ":" && (r.repository == def.repository || r.repository == im.earlierRepository())
 	}
 	if im.saved == (ref{}) {
 		return false
@@ -226,4 +226,16 @@ func (im images) ofEarlierFile(image string, path []string) bool {
 		return im.earlier && im.unrecorded
 	}
 	return im.spec.owned.ofEarlierFile(image, path...)
+}
+
+// earlierRepository is where the images of a file saved from the earlier operator came from, as the fields say that only it wrote.
+func (im images) earlierRepository() string {
+	for _, path := range [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}} {
+		if value, _ := im.spec.get(path...); value != nil {
+			if image, ok := value.(string); ok && image != "" {
+				return parse(image).repository
+			}
+		}
+	}
+	return ""
 }

@@ -270,12 +270,13 @@ func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	cr.Spec.Keystone.Image = "r.io/old/keystone:hotfix" // as computed from a tag that is gone
 	cr.Spec.Logger.Tag, cr.Spec.Logger.Image = "hotfix", "r.io/old/logger:hotfix"
 	cr.Spec.Climc.Image = "r.io/old/climc@" + digest
+	cr.Spec.Notify.Image = "192.168.0.1:5000/mine/notify:hotfix"
 	cr.Spec.Glance.ImageName = "glance-of-mine"
 	got := resolved(t, cr, facts())
 	for k, want := range map[string]string{
 		"telegraf": "r.io/old/telegraf:release-1.36.4-6", "host-image": "r.io/old/host-image:v1.0.8", "ovn-north": "r.io/old/openvswitch:2.12.4-20260415",
 		"web": "r.io/old/web-ee:v4.0.4", "region": "r.io/old/region-ee:v4.0.4", "scheduler": "r.io/old/scheduler:v4.0.4",
-		"keystone": "r.io/old/keystone:v4.0.4", "logger": "r.io/old/logger:hotfix", "climc": "r.io/old/climc@" + digest, "glance": "r.io/old/glance-of-mine:v4.0.4",
+		"keystone": "r.io/old/keystone:v4.0.4", "logger": "r.io/old/logger:hotfix", "climc": "r.io/old/climc@" + digest, "notify": "192.168.0.1:5000/mine/notify:hotfix", "glance": "r.io/old/glance-of-mine:v4.0.4",
 	} {
 		if r := got.Components[k]; r.FullImage != want {
 			t.Errorf("%s runs %s, want %s", k, r.FullImage, want)

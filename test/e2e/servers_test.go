@@ -79,7 +79,10 @@ func (s *suite) servers(t *testing.T) {
 			t.Fatalf("%s: process %s was started at %s, now it is %s", c.what, pid, before, after)
 		}
 	}
-	// The new agent still commands it.
+	// The new agent still commands it, as soon as systemd has started the executor again.
+	if _, err := s.On(ctx, 2, "timeout", "60", "sh", "-c", "until systemctl is-active --quiet yunion-executor; do sleep 0.2; done"); err != nil {
+		t.Fatal(err)
+	}
 	if err := cloud.StopServer(ctx, 2, "survivor"); err != nil {
 		t.Fatal(err)
 	}
