@@ -127,7 +127,7 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 		if p.Labels[v1alpha1.LabelComponent] == componentDeployer && !p.Spec.HostNetwork {
 			out = append(out, finding.Finding{Code: CodeAgentNetwork, Severity: finding.Error, What: "host-deployer cannot reach the virtual machine that it works in",
 				Cause:  "pod " + p.Name + " has a network of its own (hostNetwork is not set)",
-				Remedy: "ocadm cluster update; a DaemonSet that somebody else made needs hostNetwork: true"})
+				Remedy: "ocadm cluster update; a DaemonSet that this operator did not make needs hostNetwork: true"})
 		}
 	}
 	return append(out, agentlog.Explain(logs)...)

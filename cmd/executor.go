@@ -35,7 +35,7 @@ func newExecutor(a *app) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Socket, "socket-path", executor.DefaultSocket, "unix socket to serve; its directory is made, a socket that nobody serves is replaced")
+	f.StringVar(&o.Socket, "socket-path", executor.DefaultSocket, "unix socket to serve; its directory is made, a stale socket is replaced")
 	f.IntVar(&o.MaxCommands, "max-commands", executor.DefaultMaxCommands, "how many commands may be registered at one time; more are refused")
 	f.DurationVar(&o.AbandonAfter, "abandon-after", executor.DefaultAbandonAfter, "when to end a command whose client is gone or never asks for its result")
 	return c

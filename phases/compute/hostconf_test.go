@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/templates/nodefiles"
+)
+
+func TestHostConf(t *testing.T) {
+	const edited = "# my file\nreport_interval: 30 # mine\nnetworks: [bond0/br0/192.0.2.10]\n"
+	tests := map[string]struct {
+		before string // "" is no file
+		set    func(*config.Node)
+		want   string // whole file, when not ""
+		lines  []string
+		says   string
+	}{
+		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, ""},
+		"no file, with settings": {"", func(n *config.Node) {
+			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
+		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
+			"report_interval: 60", "# Made by the cloud's operator"}, "makes the bridge br0"},
+		"the operator's": {nodefiles.Host, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, "", []string{"networks: [eth0/br0/192.0.2.10]"}, ""},
+		"edited": {edited, func(n *config.Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil,
+			"networks stays as it is"},
+		"edited to the same": {edited, func(n *config.Node) { n.HostNetworks = []string{"bond0/br0/192.0.2.10"} }, edited + "disable_probe_kubelet: true\n", nil, ""},
+		"empty":              {"\n", func(*config.Node) {}, "disable_probe_kubelet: true\n", nil, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			if tt.before != "" {
+				m.put(t, hostConf, tt.before, 0o644)
+			}
+			tt.set(&m.Config.Node)
+			m.must(t, hostConfPhase())
+			got := m.read(t, hostConf)
+			if tt.want != "" && got != tt.want {
+				t.Errorf("host.conf (-want +got):\n%s", cmp.Diff(tt.want, got))
+			}
+			for _, l := range tt.lines {
+				if !strings.Contains(got, l) {
+					t.Errorf("host.conf lacks %q:\n%s", l, got)
+				}
+			}
+			if !strings.Contains(strings.Join(m.said, "\n"), tt.says) {
+				t.Errorf("says %q", m.said)
+			}
+			m.boot(t)
+			m.must(t, ResetPhases()...)
+			if after, err := os.ReadFile(filepath.Join(m.root, hostConf)); tt.before != "" && string(after) != tt.before || tt.before == "" && err == nil {
+				t.Errorf("after reset host.conf is %q, was %q", after, tt.before)
+			}
+		})
+	}
+}
+
+func TestEditsOfHostConfSurvive(t *testing.T) {
+	m := newMachine(t, func(m *machine) { m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"} })
+	m.must(t, hostConfPhase())
+	// Other values than at first: ours follow.
+	m.boot(t)
+	m.Config.Node.HostNetworks, m.Config.Node.Hugepages = []string{"eth0/br1/192.0.2.10"}, "native"
+	m.must(t, hostConfPhase())
+	if got := m.read(t, hostConf); !strings.Contains(got, "eth0/br1/192.0.2.10") || !strings.Contains(got, "native") {
+		t.Errorf("host.conf did not follow:\n%s", got)
+	}
+	// Edited by someone: it stays, the rest follows.
+	edited := strings.ReplaceAll(m.read(t, hostConf), "eth0/br1/192.0.2.10", "eth0/br7/192.0.2.10") + "rack: r1\n"
+	m.put(t, hostConf, edited, 0o644)
+	m.boot(t)
+	m.Config.Node.HostNetworks, m.Config.Node.Hugepages = []string{"eth0/br2/192.0.2.10"}, "disable"
+	m.must(t, hostConfPhase())
+	if got := m.read(t, hostConf); !strings.Contains(got, "eth0/br7/192.0.2.10") || !strings.Contains(got, "rack: r1") || !strings.Contains(got, "hugepages_option: disable") {
+		t.Errorf("host.conf:\n%s", got)
+	}
+	m.put(t, hostConf, m.read(t, hostConf)+"slots: s1\n", 0o644)
+	m.boot(t)
+	m.must(t, ResetPhases()...)
+	if got := m.read(t, hostConf); !strings.Contains(got, "slots: s1") || m.Ledger.Has(host.KindFile, hostConf) {
+		t.Errorf("reset did not leave the edited file:\n%s", got)
+	}
+	if m.Files.Exists(appliedFile) {
+		t.Errorf("%s is left", appliedFile)
+	}
+}
+
+func TestHostConfThatIsNotYAML(t *testing.T) {
+	m := newMachine(t)
+	for _, text := range []string{"networks = ['eth0/br0/192.0.2.10']\n", "- a list\n", "a: [\n"} {
+		m.put(t, hostConf, text, 0o644)
+		if _, err := m.run(t, hostConfPhase()); code(err) != CodeHostConf {
+			t.Errorf("%q: %v", text, err)
+		}
+		if got := m.read(t, hostConf); got != text {
+			t.Errorf("changed to %q", got)
+		}
+	}
+}
+
+func TestHostNetworks(t *testing.T) {
+	own := nic("eth0", "192.0.2.10/24", "fe80::1/64")
+	tests := map[string]struct {
+		network string
+		change  func(*host.Interface)
+		more    []host.Interface
+		want    string // code
+		says    string
+	}{
+		"good":                     {network: "eth0/br0/192.0.2.10"},
+		"after the agent moved it": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Prefixes, i.Master, i.MasterKind = nil, "ovs-system", kindSwitch }, more: []host.Interface{{Name: "br0", Kind: kindSwitch, Prefixes: own.Prefixes}}},
+		"no such interface":        {network: "eth1/br0/192.0.2.10", want: CodeNetwork, says: "no interface eth1, only eth0"},
+		"no such address":          {network: "eth0/br0/192.0.2.11", want: CodeNetwork, says: "not the address 192.0.2.11 but 192.0.2.10"},
+		"a Linux bridge":           {network: "eth0/br0/192.0.2.10", more: []host.Interface{{Name: "br0", Kind: "bridge"}}, want: CodeNetwork, says: "not a bridge of Open vSwitch"},
+		"part of a bond":           {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Master, i.MasterKind = "bond0", "bond" }, want: CodeNetwork, says: "part of bond0"},
+		"loopback":                 {network: "lo/br0/192.0.2.10", more: []host.Interface{nic("lo", "192.0.2.10/32")}, want: CodeNetwork, says: "no interface to the outside"},
+		"a wire and an address":    {network: "eth0/br0/bcast0", want: CodeNetwork, says: "give eth0/br0/192.0.2.10"},
+		"a wire":                   {network: "eth1/br1/bcast0", more: []host.Interface{nic("eth1", "fe80::2/64")}},
+		"leased":                   {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")} }, want: CodeNetworkRisk, says: "DHCP"},
+		"wireless":                 {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Wireless = true }, want: CodeNetworkRisk, says: "wireless"},
+		"VLAN":                     {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Kind = "vlan" }, want: CodeNetworkRisk, says: "VLAN"},
+		"another address than the node's": {network: "eth0/br0/198.51.100.1", change: func(i *host.Interface) {
+			i.Prefixes = append(slices.Clone(i.Prefixes), netip.MustParsePrefix("198.51.100.1/24"))
+		}, want: CodeNetworkRisk, says: "by which the cluster knows this node"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			i := own
+			if tt.change != nil {
+				tt.change(&i)
+			}
+			m.Facts.Interfaces = append([]host.Interface{i}, tt.more...)
+			m.Config.Node.HostNetworks = []string{tt.network}
+			got := HostNetworks(m.Host)
+			if tt.want == "" {
+				if len(got) > 0 {
+					t.Errorf("%+v", got)
+				}
+				return
+			}
+			if len(got) != 1 || got[0].Code != tt.want || !strings.Contains(got[0].Cause, tt.says) {
+				t.Fatalf("%+v", got)
+			}
+			m.Config.Run.Force = true
+			if forced := HostNetworks(m.Host); (len(forced) == 0) != (tt.want == CodeNetworkRisk) {
+				t.Errorf("with --force: %+v", forced)
+			}
+		})
+	}
+}
+
+func TestListenInterface(t *testing.T) {
+	for name, want := range map[string]string{"br0": "", "eth1": "", "eth0": "give --listen-interface br0", "eth2": "no address", "eth9": "no interface eth9"} {
+		m := newMachine(t)
+		m.Facts.Interfaces = append(m.Facts.Interfaces, nic("eth1", "198.51.100.1/24"), nic("eth2"))
+		m.Config.Node.HostNetworks, m.Config.Node.ListenInterface = []string{"eth0/br0/192.0.2.10"}, name
+		got := HostNetworks(m.Host)
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || got[0].Code != CodeListenInterface || !strings.Contains(got[0].Cause, want)) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestHostName(t *testing.T) {
+	for _, tt := range []struct {
+		node, machine string
+		severity      finding.Severity
+	}{{"node2", "node2", ""}, {"node2", "NODE2.example.org", ""}, {"2node", "2node", finding.Error}, {"a.b", "a.b", finding.Error}, {"node2", "other", finding.Warning}} {
+		m := newMachine(t)
+		m.Config.Node.Name, m.Facts.Hostname = tt.node, tt.machine
+		got := HostName(m.Host)
+		if tt.severity == "" && len(got) > 0 || tt.severity != "" && (len(got) != 1 || got[0].Severity != tt.severity) {
+			t.Errorf("%+v: %+v", tt, got)
+		}
+	}
+}
+
+// merge keeps every key that it does not set, whatever the file holds.
+func FuzzMerge(f *testing.F) {
+	for _, s := range []string{nodefiles.Host, "", "a: b\n", "networks: [x]\n", "networks:\n  - y # c\n", "{a: 1}", "---\na: &x 1\nb: *x\n", "? [a]\n: b\n"} {
+		f.Add(s)
+	}
+	want := map[string]any{"disable_probe_kubelet": true, "networks": []any{"eth0/br0/192.0.2.10"}}
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := merge(text, nil, want)
+		if err != nil {
+			return
+		}
+		again, err := merge(m.text, nil, want)
+		if err != nil || len(again.set) > 0 {
+			t.Fatalf("merged once %q, then %v, %v", m.text, again.set, err)
+		}
+		if before, after := keysOf(t, text), keysOf(t, m.text); !isSubset(before, after) {
+			t.Errorf("lost keys: %v, then %v", before, after)
+		}
+	})
+}
+
+func isSubset(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(k string) bool { return !slices.Contains(b, k) })
+}
+
+func keysOf(t *testing.T, text string) []string {
+	t.Helper()
+	have := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &have); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return slices.Sorted(maps.Keys(have))
+}
