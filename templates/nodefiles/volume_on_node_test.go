@@ -19,7 +19,9 @@ func volumeTest(t *testing.T, volume, dir, step string) string {
 	}
 	const harness = `
 same() { [ -d "$2" ] && [ "$(stat -c %d:%i "$1")" = "$(stat -c %d:%i "$2")" ]; }
-run() { $SH -c "$SCRIPT" volume-on-node "$1" "$2" & pid=$!; until same "$1" "$2"; do kill -0 $pid; sleep 0.02; done; }
+# It has to have its trap, too: the volume may be mounted before it starts. SIGTERM is bit 14 of the caught signals.
+ready() { same "$1" "$2" && [ $((0x$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$pid/status) & 0x4000)) -ne 0 ]; }
+run() { $SH -c "$SCRIPT" volume-on-node "$1" "$2" & pid=$!; until ready "$1" "$2"; do kill -0 $pid; sleep 0.02; done; }
 end() { kill -TERM $pid; wait $pid; }
 V=$1 D=$2
 `
