@@ -92,6 +92,9 @@ func misquoted(top *cobra.Command, line string, whole bool) string {
 			if f = flagOf(c, one); f == nil {
 				return c.CommandPath() + " has no flag " + one
 			}
+			if f.Hidden {
+				return c.CommandPath() + " has " + one + " only for old scripts"
+			}
 		}
 		if f.NoOptDefVal == "" && !hasValue && len(words) > 0 {
 			words = words[1:]
@@ -174,7 +177,7 @@ func TestMisquoted(t *testing.T) {
 	if len(blocks) != 2 || len(prose) != 1 {
 		t.Fatalf("found %q and %q", blocks, prose)
 	}
-	for _, line := range append(blocks, append(prose, "cluster status extra", "cluster status -q")...) {
+	for _, line := range append(blocks, append(prose, "cluster status extra", "cluster status -q", "init --upload-certs")...) {
 		if misquoted(top, line, true) == "" {
 			t.Errorf("ocadm %s is accepted", line)
 		}
@@ -182,6 +185,25 @@ func TestMisquoted(t *testing.T) {
 	for _, line := range []string{"join 192.0.2.11:6443 --token … --enable-host-agent", "cluster status -n tenant-b -o json", "init phase certs apiserver", "explain OCA-6002"} {
 		if wrong := misquoted(top, line, true); wrong != "" {
 			t.Errorf("ocadm %s: %s", line, wrong)
+		}
+	}
+}
+
+// What docs/install.md calls a flag without a meaning is one.
+func TestFlagsWithoutMeaning(t *testing.T) {
+	_, list, _ := strings.Cut(read(t, "docs/install.md"), "that have lost their meaning (")
+	list, _, found := strings.Cut(list, ")")
+	flags := regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(list, -1)
+	if !found || len(flags) == 0 {
+		t.Fatal("docs/install.md lists no such flags")
+	}
+	start, _, err := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).Find([]string{"init"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range flags {
+		if f := flagOf(start, m[1]); f == nil || !f.Hidden {
+			t.Errorf("%s is no flag of an earlier release", m[1])
 		}
 	}
 }
