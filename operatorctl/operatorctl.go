@@ -92,6 +92,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	updateDefinition(ctx, cfg, o.Log)
 	var refused []string
 	var err error
 	if o.Namespaces, refused, err = watched(ctx, cfg, o.Namespaces, o.Log); err != nil {

@@ -28,7 +28,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "$gen" crd:crdVersions=v1,maxDescLen=0 paths=./api/... output:crd:dir="$tmp"
 mkdir -p "$(dirname "$crd")"
-go run ./scripts/crdpack <"$tmp/$(basename "$crd")" >"$tmp/packed"
+go run ./scripts/crdpack "$crd" <"$tmp/$(basename "$crd")" >"$tmp/packed"
 mv "$tmp/packed" "$crd"
 chmod 0644 "$crd"
 go run ./scripts/gendocs docs/cli

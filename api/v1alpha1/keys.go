@@ -26,6 +26,9 @@ const AnnotationDeleteBackups = "onecloud.yunion.io/delete-backups"
 // AnnotationSupplied "true" on Secret <cloud>-certs says that a person keeps the certificates in it; the operator only uses them.
 const AnnotationSupplied = "onecloud.yunion.io/supplied"
 
+// AnnotationRevision on the definition of OnecloudCluster counts its changes, in decimal: an operator replaces only an earlier revision.
+const AnnotationRevision = "onecloud.yunion.io/definition-revision"
+
 // Annotations of what the operator makes.
 const (
 	// AnnotationConfigHash on a pod template rolls the pods when their configuration changes.

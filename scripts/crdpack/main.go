@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Crdpack rewrites a CRD read from standard input so that every property of spec and status takes one line of flow YAML: a diff stays
-// readable, and the file is half as large. It adds the rules of package admission to spec.
+// readable, and the file is half as large. It adds the rules of package admission to spec, and the revision by which an operator knows
+// whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed.
 package main
 
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/admission"
 )
 
@@ -23,22 +30,36 @@ import (
 const depth = 8
 
 func main() {
-	if err := pack(os.Stdin, os.Stdout); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "crdpack:", err)
 		os.Exit(1)
 	}
 }
 
-func pack(r io.Reader, w io.Writer) error {
+func run(args []string) error {
+	if len(args) != 1 {
+		return errors.New("name the file that was generated before")
+	}
+	before, err := os.ReadFile(args[0])
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return pack(os.Stdin, os.Stdout, before)
+}
+
+func pack(r io.Reader, w io.Writer, before []byte) error {
 	in, err := io.ReadAll(r)
 	if err != nil {
 		return err
 	}
-	var v any
+	var v map[string]any
 	if err := yaml.Unmarshal(in, &v); err != nil {
 		return err
 	}
 	if err := addRules(v); err != nil {
+		return err
+	}
+	if err := number(v, before); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
@@ -47,6 +68,33 @@ func pack(r io.Reader, w io.Writer) error {
 		return err
 	}
 	return out.Flush()
+}
+
+// number gives the definition its revision.
+func number(crd map[string]any, before []byte) error {
+	var old map[string]any
+	if err := yaml.Unmarshal(before, &old); err != nil {
+		return fmt.Errorf("reading what was generated before: %w", err)
+	}
+	path := []string{"metadata", "annotations", v1alpha1.AnnotationRevision}
+	text, _, _ := unstructured.NestedString(old, path...)
+	last, _ := strconv.Atoi(text) // 0 where there is none
+	if err := unstructured.SetNestedField(crd, text, path...); err != nil {
+		return err
+	}
+	if last > 0 && reflect.DeepEqual(old, plain(crd)) {
+		return nil
+	}
+	return unstructured.SetNestedField(crd, strconv.Itoa(last+1), path...)
+}
+
+// plain is a value as it is when it has been written and read again.
+func plain(v map[string]any) (out map[string]any) {
+	data, err := yaml.Marshal(v)
+	if err != nil || yaml.Unmarshal(data, &out) != nil {
+		return nil
+	}
+	return out
 }
 
 // addRules puts the rules of package admission at spec.
