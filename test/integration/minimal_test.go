@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +34,7 @@ spec:
 `
 
 // TestMinimalResource makes a cloud of the smallest resource. Its public endpoints lead to a node, and stay there when the address of the
-// node changes.
+// node changes. At the end its backup runs on schedule.
 func TestMinimalResource(t *testing.T) {
 	r := newRigWith(t, mariadb.Options{Addr: "127.0.0.1:3306"}, 3306)
 	r.address("node1", "127.0.0.1")
@@ -57,6 +59,26 @@ func TestMinimalResource(t *testing.T) {
 	r.untilQuiet(ended)
 	if now := r.cloud().Spec.LoadBalancerEndpoint; now != "127.0.0.1" {
 		t.Errorf("the address followed the node to %s", now)
+	}
+	r.runsOnSchedule()
+}
+
+// runsOnSchedule gives the backup the shortest schedule: the CronJob controller of Kubernetes makes a Job of it, which ends.
+func (r *rig) runsOnSchedule() {
+	r.edit(r.cloud(), `{"spec":{"backup":{"disable":false,"schedule":"* * * * *"}}}`)
+	cron := &batchv1.CronJob{}
+	r.until(cron, "default-backup", func(o client.Object) (bool, string) {
+		c, ok := o.(*batchv1.CronJob)
+		return ok && c.Status.LastSuccessfulTime != nil, "no Job of it has succeeded"
+	})
+	r.get(cron, "default-backup")
+	jobs := &batchv1.JobList{}
+	if err := r.client.List(r.t.Context(), jobs, client.InNamespace(namespace)); err != nil {
+		r.t.Fatal(err)
+	}
+	of := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, cron) })
+	if len(of) == 0 || of[0].Spec.Template.Spec.Containers[0].Image != cron.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image {
+		r.t.Errorf("%d Jobs of the CronJob, want one with its image", len(of))
 	}
 }
 
