@@ -141,6 +141,15 @@ func (r *rig) apply(dirs ...string) {
 			}
 		}
 	}
+	if !slices.Contains(dirs, "operator/crds") {
+		return
+	}
+	// The API server accepts a definition some time before it serves and lists the kind.
+	var err error
+	r.eventually(func() bool {
+		err = r.client.List(r.t.Context(), &v1alpha1.OnecloudClusterList{})
+		return err == nil
+	}, func() string { return fmt.Sprintf("the API server does not serve clouds: %v", err) })
 }
 
 // startOperator runs the operator as its service account: a right it lacks is a failure.
