@@ -3,9 +3,13 @@
 package e2e
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // agents: every agent of a compute node has a pod on node 2 that is ready, and none of them on node 1.
@@ -79,11 +83,16 @@ func (s *suite) servers(t *testing.T) {
 			t.Fatalf("%s: process %s was started at %s, now it is %s", c.what, pid, before, after)
 		}
 	}
-	// The new agent still commands it, as soon as systemd has started the executor again.
-	if _, err := s.On(ctx, 2, "timeout", "60", "sh", "-c", "until systemctl is-active --quiet yunion-executor; do sleep 0.2; done"); err != nil {
-		t.Fatal(err)
-	}
-	if err := cloud.StopServer(ctx, 2, "survivor"); err != nil {
+	// The new agent still commands it. The agents' client dials for half a minute, in which systemd starts a killed executor again.
+	answers, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = wait.Until(answers, "the executor", time.Second, func(ctx context.Context) (bool, string, error) {
+		if err := cloud.StopServer(ctx, 2, "survivor"); err != nil {
+			return false, err.Error(), nil
+		}
+		return true, "", nil
+	}, func(string) {})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
