@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,11 +41,7 @@ func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, component.C
 		if c.Name != name {
 			continue
 		}
-		block := []string{"components", c.Name}
-		if c.SpecKey != "" {
-			block = strings.Split(c.SpecKey, ".")
-		}
-		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: block}, c, nil
+		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, c, nil
 	}
 	remedy := "list them: ocadm operator components"
 	if near, ok := nearest.To(name, known); ok {

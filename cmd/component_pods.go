@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
+	"path"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -176,16 +176,9 @@ func toolImage(pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	repository, _, _ := cutLast(images.Split(pod.Spec.Containers[0].Image).Repository, "/")
+	repository := path.Dir(images.Split(pod.Spec.Containers[0].Image).Repository)
 	if repository == images.DefaultRepository {
 		repository = ""
 	}
 	return table.Ref("busybox", repository)
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }

@@ -5,6 +5,8 @@
 package component
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -322,6 +324,14 @@ type Ingress struct {
 	Port        string
 	Path        string // "" = /
 	Annotations map[string]string
+}
+
+// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"].
+func (c Component) SpecPath() []string {
+	if c.SpecKey == "" {
+		return []string{"components", c.Name}
+	}
+	return strings.Split(c.SpecKey, ".")
 }
 
 // Kinds of the objects a component consists of.

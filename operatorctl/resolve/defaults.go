@@ -64,7 +64,7 @@ func (d defaults) force(value any, path ...string) {
 }
 
 func (d defaults) component(r component.Resolved) error {
-	at := place(r.Component)
+	at := r.SpecPath()
 	outer := at
 	nested := strings.Contains(r.SpecKey, ".")
 	if nested {

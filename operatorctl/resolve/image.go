@@ -23,15 +23,12 @@ type images struct {
 	saved ref
 	// earlier reports that the spec comes from the earlier operator, which wrote names of images into it.
 	earlier bool
-	// unrecorded reports that there is no record of default images.
-	unrecorded bool
 }
 
 func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f Facts) images {
 	im := images{spec: spec, cluster: c, facts: f}
 	record := cr.Annotations[v1alpha1.AnnotationDefaultImages]
 	im.earlier = im.wasEarlier()
-	im.unrecorded = record == ""
 	if record != "" {
 		r := parse(record)
 		if r.repository != "" {
@@ -223,18 +220,17 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 // reconcile, so none of them is a choice; a tag, a repository or a digest is.
 func (im images) ofEarlierFile(image string, path []string) bool {
 	if im.spec.owned == nil {
-		return im.earlier && im.unrecorded
+		return im.earlier && im.saved == (ref{})
 	}
 	return im.spec.owned.ofEarlierFile(image, path...)
 }
 
 // earlierRepository is where the images of a file saved from the earlier operator came from, as the fields say that only it wrote.
 func (im images) earlierRepository() string {
-	for _, path := range [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}} {
-		if value, _ := im.spec.get(path...); value != nil {
-			if image, ok := value.(string); ok && image != "" {
-				return parse(image).repository
-			}
+	for _, path := range earlierMarks() {
+		value, _ := im.spec.get(path...)
+		if image, ok := value.(string); ok && image != "" {
+			return parse(image).repository
 		}
 	}
 	return ""

@@ -97,7 +97,7 @@ func earlierFile(text string) map[string]any {
 	return spec
 }
 
-// ofEarlierFile reports whether the value of a field comes from a file saved from the earlier operator, and nobody edited it since.
+// ofEarlierFile reports whether the value of a field comes from a file saved from the earlier operator and was not edited since.
 func (o *Owned) ofEarlierFile(value string, path ...string) bool {
 	if applied, found, err := unstructured.NestedString(o.applied, path...); err == nil && found && applied == value {
 		return true

@@ -133,7 +133,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	r := component.Resolved{Component: k, Block: spec.block(k)}
 	r.Why, r.Visible = whyNot(k, c, spec)
 	r.Enabled = r.Why == ""
-	at := place(k)
+	at := k.SpecPath()
 	outer := at[:len(at):len(at)]
 	if strings.Contains(k.SpecKey, ".") {
 		outer = at[:1:1]
@@ -208,9 +208,9 @@ func whyNot(k component.Component, c *component.Cluster, spec view) (why string,
 			return why, false
 		}
 	}
-	at := place(k)[:1]
-	if place(k)[0] == "components" {
-		at = place(k)
+	at := k.SpecPath()[:1]
+	if k.SpecPath()[0] == "components" {
+		at = k.SpecPath()
 	}
 	if spec.flag(k.OffByDefault, append(at[:len(at):len(at)], "disable")...) {
 		if k.OffByDefault && !spec.chosen(append(at[:len(at):len(at)], "disable")...) {
@@ -219,14 +219,6 @@ func whyNot(k component.Component, c *component.Cluster, spec view) (why string,
 		return "disabled in spec", true
 	}
 	return "", true
-}
-
-// place is the path of a component's block below spec.
-func place(k component.Component) []string {
-	if k.SpecKey == "" {
-		return []string{"components", k.Name}
-	}
-	return strings.Split(k.SpecKey, ".")
 }
 
 func replicas(k component.Component, spec view, at []string) int32 {
