@@ -61,12 +61,16 @@ golden: ## Rewrite the golden files from what the code renders now; review the d
 
 .PHONY: unit
 unit: ## Unit, golden and command-line tests
-	go test ./api/... ./cluster/... ./cmd/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./scripts/... ./test/lab/... ./test/standin/...
+	go test ./api/... ./cluster/... ./cmd/... ./docs/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./scripts/... ./test/lab/... ./test/fakecloud/...
 	cd test/alerts && go test ./...
 
 .PHONY: integration
 integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
-	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 20m ./test/integration/...
+	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 40m ./test/integration/...
+
+.PHONY: test-mysql
+test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian unstable, instead of MariaDB
+	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql ./internal/identity ./operatorctl/effects ./test/integration
 
 .PHONY: sweep
 sweep: ## Kill the operator at every side effect, and the long faults (half an hour or more)
@@ -82,7 +86,7 @@ lint: ## golangci-lint with the import rules of docs/architecture.md
 
 .PHONY: verify
 verify: generate ## Generated files are up to date
-	git diff --exit-code -- api templates docs/cli
+	git diff --exit-code -- api templates docs/reference
 
 ##@ Lab
 

@@ -31,7 +31,7 @@ const (
 
 // agents are the components whose pods work on a node itself.
 var agents = []string{componentHost, componentDeployer, "host-image", "host-health", "host-sdnagent", "host-ovn-controller",
-	"host-ovs-vswitchd", "host-ovsdb-server", "telegraf", "lbagent", "glance"}
+	"host-ovs-vswitchd", "host-ovsdb-server", "host-ovs-image", "telegraf", "lbagent", "glance"}
 
 // LogLines is how much of the end of a container's log is read.
 const LogLines = 1000
@@ -39,7 +39,7 @@ const LogLines = 1000
 // ReadLog returns the log of one container of a pod.
 type ReadLog func(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) ([]byte, error)
 
-// Agents are the pods of agents on one node, and what Kubernetes has to say about them.
+// Agents are the pods of agents on one node and their events.
 type Agents struct {
 	Node   corev1.Node
 	Pods   []corev1.Pod
@@ -116,7 +116,7 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 	return out, nil
 }
 
-// Explain returns what is wrong with the pods themselves and with what they log. It is pure.
+// Explain returns the problems of the pods and of their logs. It is pure.
 func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	var out finding.List
 	has := func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == componentHost }
@@ -125,7 +125,7 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	}
 	for _, p := range a.Pods {
 		if p.Labels[v1alpha1.LabelComponent] == componentDeployer && !p.Spec.HostNetwork {
-			out = append(out, finding.Finding{Code: CodeAgentNetwork, Severity: finding.Error, What: "host-deployer cannot reach the virtual machine that it works in",
+			out = append(out, finding.Finding{Code: CodeAgentNetwork, Severity: finding.Error, What: "host-deployer cannot reach its virtual machine",
 				Cause:  "pod " + p.Name + " has a network of its own (hostNetwork is not set)",
 				Remedy: "ocadm cluster update; a DaemonSet that this operator did not make needs hostNetwork: true"})
 		}
@@ -136,10 +136,10 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 func noAgent(n corev1.Node) finding.Finding {
 	label := v1alpha1.NodeRolePrefix + RoleHost
 	if n.Labels[label] != v1alpha1.Enable {
-		return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " is no compute node",
+		return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " is not a compute node",
 			Cause:  "it lacks the label " + label + "=" + v1alpha1.Enable,
-			Remedy: "on the node: ocadm join phase compute --enable-host-agent; then here: ocadm node enable-host-agent --node " + n.Name}
+			Remedy: "on the node: ocadm join phase compute --enable-host-agent; then here: ocadm node enable-host-agent " + n.Name}
 	}
 	return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " has no pod of the host agent",
-		Cause: "no cloud runs component host, or the node does not take pods", Remedy: "ocadm cluster status; kubectl describe node " + n.Name}
+		Cause: "no cloud runs component host, or the node does not accept pods", Remedy: "ocadm cluster status; kubectl describe node " + n.Name}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster holds the verbs on a cloud for people: create, look, wait, update, delete, log in. It writes the custom resource and
-// leaves the work to the operator. It never carries a whole resource through Go types back to the API server: what it does not know, it
-// does not touch.
+// Package cluster holds the commands on a cloud: create, inspect, wait, update, delete, log in. It writes the custom resource and leaves the
+// work to the operator. It only sends patches, so that it never drops fields that its Go types do not have.
 package cluster
 
 import (
@@ -20,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The names that everybody knows.
+// Default names.
 const (
 	DefaultName      = "default"
 	DefaultNamespace = "onecloud"
@@ -28,10 +27,10 @@ const (
 	OperatorName = "onecloud-operator"
 )
 
-// NamespacesFlag is the argument by which the operator is told where clouds may lie.
+// NamespacesFlag is the argument of the operator that lists the namespaces it watches.
 const NamespacesFlag = "--namespaces="
 
-// WatchedBy are the namespaces whose clouds an operator looks after, by its Deployment.
+// WatchedBy are the namespaces in which an operator manages clouds, according to its Deployment.
 func WatchedBy(d *appsv1.Deployment) []string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, arg := range c.Args {
@@ -64,9 +63,9 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 	case err == nil:
 		return u, nil
 	case meta.IsNoMatchError(err):
-		return nil, finding.Errorf("OCA-7005", "this cluster does not know clouds", "install the operator: ocadm init phase operator", "%w", err)
+		return nil, finding.Errorf("OCA-7005", "The operator is not installed in this cluster", "install the operator: ocadm init phase operator", "%w", err)
 	case apierrors.IsNotFound(err):
-		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("there is no cloud %s", key), "create it: ocadm cluster create --version VERSION", "%w", err)
+		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s not found", key), "create it: ocadm cluster create --version VERSION", "%w", err)
 	}
 	return nil, fmt.Errorf("reading cloud %s: %w", key, err)
 }

@@ -153,7 +153,7 @@ func TestStatus(t *testing.T) {
 		ready   bool
 		message string
 	}{
-		"new":     {"}\nspec: {}", false, "the operator has not looked at it yet"},
+		"new":     {"}\nspec: {}", false, "the operator has not reconciled it yet"},
 		"ready":   {"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'True'}]}", true, ""},
 		"changed": {"}\nspec: {}\nstatus: {observedGeneration: 1, conditions: [{type: Ready, status: 'True'}]}", false, "the operator has not seen the latest change yet"},
 		"not ready": {

@@ -56,7 +56,7 @@ func (r ComponentRef) Apply(ctx context.Context, c client.Client, change Compone
 	return lines, nil
 }
 
-// patch is pure. A tag or a repository takes away an image that was given as a whole, which would win over them.
+// patch is pure. A tag or a repository removes a complete image, which would override them.
 func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (map[string]any, []string) {
 	block := map[string]any{}
 	var lines []string
@@ -95,7 +95,7 @@ func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentCha
 	return map[string]any{"spec": patch}, lines
 }
 
-// chosen reports whether a manager other than the operator's defaults owns a field of the block.
+// chosen reports whether a user set a field of the block, rather than the operator.
 func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 	_, there, _ := unstructured.NestedFieldNoCopy(live.Object, append([]string{"spec"}, append(slices.Clone(r.Block), key)...)...)
 	if !there {
@@ -156,8 +156,8 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	}
 	if len(out) == 0 {
 		return nil, finding.Finding{
-			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("component %s runs no workload in cloud %s", r.Name, r.Cloud),
-			Cause: "it is disabled, is a CronJob, waits, or has none", Remedy: "ocadm cluster status",
+			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
+			Cause: "it is disabled, is a CronJob, or waits for another component", Remedy: "ocadm cluster status",
 		}
 	}
 	return out, nil
@@ -187,8 +187,8 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 		where = " on node " + node
 	}
 	return nil, finding.Finding{
-		Code: "OCA-7015", Severity: finding.Error, What: fmt.Sprintf("component %s has no pod%s", r.Name, where),
-		Cause: "it is disabled, or waits, or no node has its label", Remedy: "ocadm cluster status",
+		Code: "OCA-7015", Severity: finding.Error, What: fmt.Sprintf("Component %s has no pod%s", r.Name, where),
+		Cause: "it is disabled, it waits for another component, or no node has its label", Remedy: "ocadm cluster status",
 	}
 }
 

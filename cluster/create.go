@@ -19,8 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Create creates a cloud. One that exists and agrees with the options is left as it is; one that does not, is refused with a finding
-// that names each difference.
+// Create creates a cloud. If it exists and matches the options, nothing changes. If it differs, the error lists the differences.
 func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error) {
 	want := Manifest(o)
 	live, err := get(ctx, c, o.Key())
@@ -41,12 +40,12 @@ func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error
 	case err == nil:
 		return kube.Created, nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "", finding.Errorf("OCA-7006", fmt.Sprintf("the API server refuses cloud %s", o.Key()), "correct the setting it names, and repeat the command", "%w", err)
+		return "", finding.Errorf("OCA-7006", fmt.Sprintf("The API server rejects cloud %s", o.Key()), "correct the setting in the message, then run the command again", "%w", err)
 	}
 	return "", fmt.Errorf("creating cloud %s: %w", o.Key(), err)
 }
 
-// Agrees tells whether the cloud exists, and, by the error, whether it contradicts the options.
+// Agrees reports whether the cloud exists. The error lists what differs from the options.
 func Agrees(ctx context.Context, c client.Client, o Options) (exists bool, err error) {
 	live, err := get(ctx, c, o.Key())
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -59,7 +58,7 @@ func Agrees(ctx context.Context, c client.Client, o Options) (exists bool, err e
 }
 
 func complete(o Options) error {
-	f := finding.Finding{Code: "OCA-7007", Severity: finding.Error, What: "a cloud cannot be created without more"}
+	f := finding.Finding{Code: "OCA-7007", Severity: finding.Error, What: "Required settings are missing"}
 	switch {
 	case o.Version == "":
 		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.4"
@@ -72,7 +71,7 @@ func complete(o Options) error {
 	return f
 }
 
-// alone refuses a second cloud in the namespace: both would want the same node ports and databases.
+// alone refuses a second cloud in the namespace: both would use the same node ports and databases.
 func alone(ctx context.Context, c client.Client, o Options) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk())
@@ -84,8 +83,8 @@ func alone(ctx context.Context, c client.Client, o Options) error {
 	}
 	other := list.Items[0].GetName()
 	return finding.Finding{
-		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("cloud %s cannot be created beside cloud %s", o.Name, other),
-		Cause: "both would use the same node ports and databases", Remedy: "look at it: ocadm cluster status --name " + other,
+		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cannot create cloud %s next to cloud %s", o.Name, other),
+		Cause: "both would use the same node ports and databases", Remedy: "ocadm cluster status --name " + other,
 	}
 }
 
@@ -93,7 +92,7 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 	var diffs []string
 	spec, _ := live.Object["spec"].(map[string]any)
 	if _, chosen, _ := unstructured.NestedMap(spec, "mysql", "tls"); !chosen && o.Database.TLS == defaultTLS {
-		// The cloud is older than the setting, and nothing else was asked for.
+		// The cloud is older than the setting.
 		want = want.DeepCopy()
 		unstructured.RemoveNestedField(want.Object, "spec", "mysql", "tls")
 	}
@@ -107,7 +106,7 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 		return nil
 	}
 	return finding.Finding{
-		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("cloud %s is there and differs from what was asked for", o.Key()),
+		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s exists and differs from the given settings", o.Key()),
 		Cause:  strings.Join(diffs, "\n"),
 		Remedy: "ocadm cluster update --version " + orPlaceholder(o.Version) + ", or kubectl -n " + o.Namespace + " edit oc " + o.Name,
 	}
@@ -125,7 +124,7 @@ func orPlaceholder(version string) string {
 	return version
 }
 
-// differences lists, one a line, where want is not held by live; what live has beyond want does not matter.
+// differences lists the values of want that live does not have. Other values of live do not matter.
 func differences(path string, want, live any, out []string) []string {
 	w, isMap := want.(map[string]any)
 	if !isMap {

@@ -17,8 +17,8 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Delete deletes a cloud; the operator then releases what belongs to it. Databases and volumes stay unless data is set.
-// It tells whether there was one.
+// Delete deletes a cloud and reports whether it existed. The operator then removes its objects. Databases and volumes stay unless data is
+// set.
 func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data bool) (bool, error) {
 	u, err := get(ctx, c, key)
 	if apierrors.IsNotFound(err) {
@@ -29,7 +29,7 @@ func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data boo
 	}
 	if data {
 		if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"deletionPolicy": string(v1alpha1.Delete)}}); err != nil {
-			return true, fmt.Errorf("asking for the data of cloud %s to be deleted: %w", key, err)
+			return true, fmt.Errorf("requesting deletion of the data of cloud %s: %w", key, err)
 		}
 	}
 	if err := c.Delete(ctx, u); err != nil && !apierrors.IsNotFound(err) {
@@ -38,7 +38,7 @@ func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data boo
 	return true, nil
 }
 
-// WaitGone watches until the operator has released everything.
+// WaitGone waits until the operator has removed everything.
 func WaitGone(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(why string)) error {
 	err := kube.WaitGone(ctx, c, empty(key), func(o client.Object) string {
 		if f := o.GetFinalizers(); len(f) > 0 {
@@ -50,7 +50,7 @@ func WaitGone(ctx context.Context, c client.WithWatch, key client.ObjectKey, rep
 		return err
 	}
 	return finding.Finding{
-		Code: "OCA-7009", Severity: finding.Error, What: fmt.Sprintf("cloud %s was not released in time", key), Cause: wait.Why(err),
+		Code: "OCA-7009", Severity: finding.Error, What: fmt.Sprintf("Cloud %s was not deleted in time", key), Cause: wait.Why(err),
 		Remedy: fmt.Sprintf("kubectl -n %s logs deployment/%s", DefaultNamespace, OperatorName), Err: err,
 	}
 }

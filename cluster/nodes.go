@@ -26,10 +26,10 @@ const (
 	RoleBaremetal  = "baremetal"
 )
 
-// disable is the value of a role's label that people took away.
+// disable is the value of the label of a role that was removed.
 const disable = "disable"
 
-// SetRole gives nodes a role or takes it away. All names are looked up before anything is changed; an unknown one is an error.
+// SetRole gives a role to nodes or removes it. If a name is unknown, no node changes.
 func SetRole(ctx context.Context, c client.Client, nodes []string, role string, on bool) ([]kube.Change, error) {
 	value := disable
 	if on {
@@ -67,7 +67,7 @@ func Label(ctx context.Context, c client.Client, nodes []string, labels map[stri
 func unknownNodes(unknown, known []string) finding.Finding {
 	slices.Sort(known)
 	f := finding.Finding{
-		Code: "OCA-7011", Severity: finding.Error, What: "there is no node " + strings.Join(unknown, ", "), Remedy: "kubectl get nodes", Evidence: known,
+		Code: "OCA-7011", Severity: finding.Error, What: "Node not found: " + strings.Join(unknown, ", "), Remedy: "kubectl get nodes", Evidence: known,
 	}
 	if n, ok := nearest.To(unknown[0], known); ok {
 		f.Remedy = fmt.Sprintf("did you mean %s?", n)
@@ -88,7 +88,7 @@ func label(ctx context.Context, c client.Client, n *corev1.Node, labels map[stri
 	}
 	err := merge(ctx, c, n, map[string]any{"metadata": map[string]any{"labels": set}})
 	if apierrors.IsNotFound(err) {
-		return change, fmt.Errorf("labelling node %s: it has just gone: %w", n.Name, err)
+		return change, fmt.Errorf("labelling node %s: it was just deleted: %w", n.Name, err)
 	}
 	if err != nil {
 		return change, fmt.Errorf("labelling node %s: %w", n.Name, err)

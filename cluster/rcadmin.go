@@ -82,8 +82,8 @@ func password(ctx context.Context, c client.Client, key client.ObjectKey, cr *un
 		return string(pw), nil
 	}
 	return "", finding.Finding{
-		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("the administrator's password of cloud %s is not known yet", key),
-		Cause: fmt.Sprintf("Secret %s has no key %s; the operator makes it when it first looks at the cloud", name, passwordKey), Remedy: "ocadm cluster status", Err: err,
+		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("The administrator password of cloud %s does not exist yet", key),
+		Cause: fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey), Remedy: "ocadm cluster status", Err: err,
 	}
 }
 
@@ -96,7 +96,7 @@ func Exports(vars []Variable) string {
 	return b.String()
 }
 
-// quote makes one word of a shell of any text.
+// quote quotes any text for a shell.
 func quote(s string) string {
 	safe := strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r))

@@ -3,8 +3,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,76 +18,203 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/options"
 )
 
 // ServiceOption is one option of a component.
 type ServiceOption struct {
 	Name string `json:"name"`
-	// Type as in the documentation, "" of an option that is not known; Choices are the values it takes, where they are few.
+	// Type as in the documentation; "" if the option is unknown. Choices are the accepted values if there are only a few.
 	Type    string   `json:"type,omitempty"`
 	Choices []string `json:"choices,omitempty"`
-	// Value in the ConfigMap, nil if it has none: then the service's own default counts. What may be a secret is not shown.
+	// Value that takes effect; nil if it is not known. A value that may be a secret is hidden.
 	Value *string `json:"value,omitempty"`
-	// Owner of the value: "operator", whose default it is, or "you".
-	Owner string `json:"owner,omitempty"`
-	// Problem is why the service would not take it.
+	// Source of the value.
+	Source string `json:"source"`
+	// Problem is why the service would not accept the value in the ConfigMap.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Owners of a value.
+// Sources of a value: the service itself, the operator or a user through the ConfigMap, or the identity service, where the console, climc
+// and the service itself store values.
 const (
-	OwnerOperator = "operator"
-	OwnerPeople   = "you"
+	SourceDefault  = "default"
+	SourceOperator = "operator"
+	SourceUser     = "you"
+	SourceStored   = "stored"
 )
 
 // hidden stands for a value that may be a secret.
 const hidden = "***"
 
-// ServiceOptions lists the options that a component knows, and those in its ConfigMap that it does not, by name.
-func ServiceOptions(ctx context.Context, c client.Reader, cloud client.ObjectKey, component string) ([]ServiceOption, error) {
-	cm := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: cloud.Namespace, Name: cloud.Name + "-" + component}
-	if err := c.Get(ctx, key, cm); err != nil && !apierrors.IsNotFound(err) {
+// ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored are the values in the
+// identity service.
+func ServiceOptions(ctx context.Context, c client.Reader, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
+	cm := configMap(cloud, component)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
 	}
-	return serviceOptions(component, cm), nil
+	return serviceOptions(component, cm, stored), nil
 }
 
-func serviceOptions(component string, cm *corev1.ConfigMap) []ServiceOption {
-	table, checked := options.Of(component)
-	accepted := strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ",")
-	for i := range accepted {
-		accepted[i] = strings.TrimSpace(accepted[i])
-	}
+func configMap(cloud client.ObjectKey, component string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-" + component}}
+}
+
+func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]any) []ServiceOption {
+	table, _ := options.Of(component)
 	ours := operatorKeys(cm)
 	names := slices.Collect(maps.Keys(table))
 	for name := range cm.Data {
-		if _, known := table[name]; !known && name != "config" { // a whole file that an earlier operator left
+		if _, known := table[name]; !known && name != "config" { // a whole file of the earlier operator
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	out := make([]ServiceOption, 0, len(names))
 	for _, name := range names {
-		o := ServiceOption{Name: name, Type: string(table[name].Type), Choices: table[name].Choices}
-		if value, set := cm.Data[name]; set {
-			_, known := table[name]
-			if _, err := table.Value(component, name, value); err != nil && checked && (known || !slices.Contains(accepted, name)) {
-				o.Problem = strings.TrimPrefix(err.Error(), fmt.Sprintf("option %q ", name))
-			}
-			o.Owner = OwnerPeople
+		known := table[name]
+		o := ServiceOption{Name: name, Type: string(known.Type), Choices: known.Choices, Source: SourceDefault}
+		if known.Default != "" {
+			o.Value = &known.Default
+		}
+		if text, set := cm.Data[name]; set {
+			o.Value, o.Source = &text, SourceUser
 			if ours[name] {
-				o.Owner = OwnerOperator
+				o.Source = SourceOperator
 			}
-			if options.Sensitive(name) {
-				value = hidden
+			if problem := check(component, cm, name, text); problem != nil {
+				o.Problem = problem.What
 			}
-			o.Value = &value
+		}
+		if value, is := stored[cmp.Or(known.Stored, name)]; is && o.Problem == "" && !sameValue(table, component, name, o.Value, value) {
+			o.Value, o.Source = new(text(value)), SourceStored
+		}
+		if o.Value != nil && options.Sensitive(name) {
+			o.Value = new(hidden)
 		}
 		out = append(out, o)
 	}
 	return out
+}
+
+// check returns what is wrong with an option, nil if the service accepts it or a user vouches for it.
+func check(component string, cm *corev1.ConfigMap, name, text string) *options.Problem {
+	table, checked := options.Of(component)
+	_, known := table[name]
+	if !checked || !known && slices.ContainsFunc(strings.Split(cm.Annotations[v1alpha1.AnnotationAcceptOptions], ","),
+		func(accepted string) bool { return strings.TrimSpace(accepted) == name }) {
+		return nil
+	}
+	_, err := table.Value(component, name, text)
+	problem, _ := errors.AsType[*options.Problem](err)
+	return problem
+}
+
+// sameValue reports whether an option's text means the value that is stored.
+func sameValue(table options.Table, component, name string, old *string, stored any) bool {
+	if old == nil {
+		return false
+	}
+	value, err := table.Value(component, name, *old)
+	return err == nil && text(value) == text(stored)
+}
+
+// text is a value as it stands in a ConfigMap.
+func text(value any) string {
+	if s, is := value.(string); is {
+		return s
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(raw)
+}
+
+// SetServiceOptions sets options in the ConfigMap of a component and returns what changed, one line each. If one of them is not valid, it
+// sets none.
+func SetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, values map[string]string) ([]string, error) {
+	cm, err := existingOptions(ctx, c, cloud, component)
+	if err != nil {
+		return nil, err
+	}
+	ours := operatorKeys(cm)
+	var lines []string
+	data := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if problem := check(component, cm, name, values[name]); problem != nil {
+			return nil, invalidOption(component, problem)
+		}
+		old, set := cm.Data[name]
+		if set && old == values[name] && !ours[name] {
+			continue
+		}
+		data[name] = values[name]
+		lines = append(lines, name+": "+display(name, old)+" → "+display(name, values[name]))
+	}
+	return lines, changeOptions(ctx, c, cm, data)
+}
+
+// UnsetServiceOptions removes options that users set from the ConfigMap of a component and returns what changed, one line each.
+func UnsetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, names []string) ([]string, error) {
+	cm, err := existingOptions(ctx, c, cloud, component)
+	if err != nil {
+		return nil, err
+	}
+	ours := operatorKeys(cm)
+	var lines []string
+	data := map[string]any{}
+	for _, name := range names {
+		old, set := cm.Data[name]
+		if !set {
+			if problem := check(component, cm, name, ""); problem != nil {
+				return nil, invalidOption(component, problem)
+			}
+		}
+		if !set || ours[name] {
+			continue
+		}
+		data[name] = nil
+		lines = append(lines, name+": "+display(name, old)+" → (default)")
+	}
+	return lines, changeOptions(ctx, c, cm, data)
+}
+
+func display(name, value string) string {
+	if value != "" && options.Sensitive(name) {
+		return hidden
+	}
+	return orNone(value)
+}
+
+func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string) (*corev1.ConfigMap, error) {
+	cm := configMap(cloud, component)
+	err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm)
+	if apierrors.IsNotFound(err) {
+		return nil, finding.Errorf("OCA-7018", fmt.Sprintf("Component %s has no options in cloud %s", component, cloud),
+			"ocadm cluster status shows whether the component runs", "%w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
+	}
+	return cm, nil
+}
+
+func changeOptions(ctx context.Context, c client.Client, cm *corev1.ConfigMap, data map[string]any) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
+		return fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+	}
+	return nil
+}
+
+func invalidOption(component string, problem *options.Problem) error {
+	return finding.Finding{Code: "OCA-0313", Severity: finding.Error, What: "Invalid option of " + component, Cause: problem.Error(),
+		Remedy: "ocadm component options list " + component}
 }
 
 // operatorKeys are the keys of a ConfigMap that the operator alone set.

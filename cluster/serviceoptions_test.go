@@ -29,30 +29,33 @@ func TestServiceOptions(t *testing.T) {
 		},
 	}
 	got := map[string]ServiceOption{}
-	for _, o := range serviceOptions("region", cm) {
+	stored := map[string]any{"default_mtu": 1400, "default_bandwidth": 1000, "port": 30888, "syslog_token": "hunter3", "log_level": "debug"}
+	for _, o := range serviceOptions("region", cm, stored) {
 		got[o.Name] = o
 	}
-	for _, want := range []struct{ name, kind, value, owner, problem string }{
-		{"region", "text", "region0", OwnerOperator, ""},
-		{"port", "int", "30888", OwnerPeople, ""},
-		{"default_bandwdth", "", "1", OwnerPeople, `is not known to region; did you mean "default_bandwidth"?`},
-		{"log_level", "text", "loud", OwnerPeople, `must be one of debug, info, warn, error, not "loud"`},
-		{"brand_new", "", "1", OwnerPeople, ""},
-		{"admin_password", "text", "***", OwnerPeople, ""},
-		{"default_mtu", "int", "", "", ""},
+	for _, want := range []struct{ name, kind, value, source, problem string }{
+		{"region", "text", "region0", SourceOperator, ""},
+		{"port", "int", "30888", SourceUser, ""},
+		{"default_bandwdth", "", "1", SourceUser, `is not known to region; did you mean "default_bandwidth"?`},
+		{"log_level", "text", "loud", SourceUser, `must be one of debug, info, warn, error, not "loud"`},
+		{"brand_new", "", "1", SourceUser, ""},
+		{"admin_password", "text", "***", SourceUser, ""},
+		{"default_mtu", "int", "1400", SourceStored, ""},
+		{"default_bandwidth", "int", "1000", SourceDefault, ""},
+		{"default_cpu_overcommit_bound", "number", "8.0", SourceDefault, ""},
 	} {
 		o, value := got[want.name], ""
 		if o.Value != nil {
 			value = *o.Value
 		}
-		if o.Type != want.kind || value != want.value || o.Owner != want.owner || o.Problem != want.problem {
+		if o.Type != want.kind || value != want.value || o.Source != want.source || o.Problem != want.problem {
 			t.Errorf("%s: %+v, value %q", want.name, o, value)
 		}
 	}
 	if _, file := got["config"]; file || len(got) < 200 {
 		t.Errorf("%d options, the old file among them: %v", len(got), file)
 	}
-	if list := serviceOptions("meter", cm); len(list) != len(cm.Data)-1 || list[0].Problem != "" {
+	if list := serviceOptions("meter", cm, nil); len(list) != len(cm.Data)-1 || list[0].Problem != "" {
 		t.Errorf("of a service whose options are not known: %+v", list)
 	}
 }

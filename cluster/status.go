@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Status is a cloud as people want to see it.
+// Status is the status of a cloud.
 type Status struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -22,14 +22,14 @@ type Status struct {
 	Version string `json:"version"`
 	Running string `json:"running,omitempty"`
 	Phase   string `json:"phase,omitempty"`
-	// Ready tells that the operator has seen the latest change and every component is Available, or Idle.
+	// Ready is true if the operator has seen the latest change and every component is Available or Idle.
 	Ready bool `json:"ready"`
-	// Message says why it is not.
+	// Message is why it is not.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
-	// NodesNotReady says which of its nodes are not Ready, and why; empty if all are, or if the operator may not read nodes.
+	// NodesNotReady are the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
 	NodesNotReady string `json:"nodesNotReady,omitempty"`
-	// Certificates of the services, as the operator sees them.
+	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 }
 
@@ -67,7 +67,7 @@ func statusOf(object map[string]any) (Status, error) {
 			s.Phase = string(v1alpha1.PhaseDeleting)
 		}
 	case ready == nil:
-		s.Message = "the operator has not looked at it yet"
+		s.Message = "the operator has not reconciled it yet"
 	case cr.Status.ObservedGeneration < cr.Generation:
 		s.Message = "the operator has not seen the latest change yet"
 	case ready.Status == "True":
@@ -78,7 +78,7 @@ func statusOf(object map[string]any) (Status, error) {
 	return s, nil
 }
 
-// Counts returns how many components are Available, and how many are to run at all; those that have no node to run on are neither.
+// Counts returns how many components are Available and how many should run. Components without a node count as neither.
 func (s Status) Counts() (available, all int) {
 	for _, c := range s.Components {
 		switch c.State {
@@ -102,7 +102,7 @@ func (s Status) Idle() (n int) {
 	return n
 }
 
-// Why says in one line why a component is in its state.
+// Why returns in one line why a component is in its state.
 func Why(c v1alpha1.ComponentStatus) string {
 	if len(c.BlockedBy) > 0 {
 		return "waits for " + strings.Join(c.BlockedBy, ", ")
@@ -113,7 +113,7 @@ func Why(c v1alpha1.ComponentStatus) string {
 	return c.Reason
 }
 
-// Missing lists the components that are to run and do not: "region: Waiting: waits for keystone".
+// Missing lists the components that should run but do not: "region: Waiting: waits for keystone".
 func (s Status) Missing() []string {
 	var out []string
 	for _, c := range s.Components {

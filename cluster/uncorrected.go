@@ -17,21 +17,21 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// patienceWithPeople is how long a wait goes on once a cloud only waits for somebody to correct an option: he may just have done it, and
-// the operator takes a moment to see that.
-const patienceWithPeople = 5 * time.Second
+// correctionDelay is how long a wait continues once only an invalid option blocks the cloud: the user may just have corrected it, and the
+// operator needs a moment to see that.
+const correctionDelay = 5 * time.Second
 
-var errUncorrected = errors.New("an option has to be corrected")
+var errUncorrected = errors.New("an option is not valid")
 
-// uncorrected watches for that. Its methods are called from one goroutine.
+// uncorrected detects that. Its methods are called from one goroutine.
 type uncorrected struct {
 	end   context.CancelCauseFunc
 	timer *time.Timer
 	names []string
 }
 
-// look is called with each state of a cloud. It ends the wait when the same components have waited for somebody for some time, and nothing
-// else is on its way.
+// look is called with each state of a cloud. It ends the wait once the same components have been blocked for correctionDelay and nothing else
+// is in progress.
 func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
 	seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	var names []string
@@ -45,7 +45,7 @@ func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
 	}
 	w.stop()
 	if w.names = names; len(names) > 0 {
-		w.timer = time.AfterFunc(patienceWithPeople, func() { w.end(errUncorrected) })
+		w.timer = time.AfterFunc(correctionDelay, func() { w.end(errUncorrected) })
 	}
 }
 
@@ -56,7 +56,7 @@ func (w *uncorrected) stop() {
 	}
 }
 
-// uncorrected are the components with an option that their service would not take, if everything else is there or waits for one of them.
+// uncorrected are the components with an invalid option, if all others are available or wait for one of these.
 func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 	var out []v1alpha1.ComponentStatus
 	stuck := map[string]bool{}
@@ -82,13 +82,13 @@ func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 	return out
 }
 
-// toCorrect tells of a cloud that will not become ready until somebody corrects an option.
+// toCorrect is the error of a cloud that cannot become ready until an option is corrected.
 func toCorrect(key client.ObjectKey, s Status) error {
-	f := finding.Finding{Code: "OCA-7013", Severity: finding.Error, What: fmt.Sprintf("cloud %s waits for an option to be corrected", key), Err: errUncorrected}
+	f := finding.Finding{Code: "OCA-7013", Severity: finding.Error, What: fmt.Sprintf("Cloud %s has an invalid option", key), Err: errUncorrected}
 	var remedies []string
 	for _, c := range s.uncorrected() {
 		f.Evidence = append(f.Evidence, c.Name+": "+c.Message)
-		remedies = append(remedies, fmt.Sprintf("kubectl -n %s edit configmap %s-%s   # known ones: ocadm cluster options %s%s",
+		remedies = append(remedies, fmt.Sprintf("kubectl -n %s edit configmap %s-%s   # list options: ocadm component options list %s%s",
 			key.Namespace, key.Name, c.Name, c.Name, elsewhere(key)))
 	}
 	if len(f.Evidence) > 0 {
@@ -98,7 +98,7 @@ func toCorrect(key client.ObjectKey, s Status) error {
 	return f
 }
 
-// elsewhere are the flags of a cloud that is not the usual one.
+// elsewhere are the flags of a cloud that does not have the default name and namespace.
 func elsewhere(key client.ObjectKey) string {
 	out := ""
 	if key.Name != DefaultName {

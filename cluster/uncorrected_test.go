@@ -77,8 +77,8 @@ func TestWhatToCorrect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[client.ObjectKey]string{
-		{Namespace: "onecloud", Name: "default"}: "kubectl -n onecloud edit configmap default-region   # known ones: ocadm cluster options region\nocadm cluster status --wait",
-		{Namespace: "tenant-b", Name: "b"}: "kubectl -n tenant-b edit configmap b-region   # known ones: ocadm cluster options region --name b --namespace tenant-b\n" +
+		{Namespace: "onecloud", Name: "default"}: "kubectl -n onecloud edit configmap default-region   # list options: ocadm component options list region\nocadm cluster status --wait",
+		{Namespace: "tenant-b", Name: "b"}: "kubectl -n tenant-b edit configmap b-region   # list options: ocadm component options list region --name b --namespace tenant-b\n" +
 			"ocadm cluster status --wait --name b --namespace tenant-b",
 	} {
 		f, ok := errors.AsType[finding.Finding](toCorrect(key, s))

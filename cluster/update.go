@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,28 +30,28 @@ type Update struct {
 	DisableResourceManagement *bool
 	// OperatorVersion is the tag of the operator's image; ImageRepository moves it too.
 	OperatorVersion string
-	// OperatorImage is the operator's whole image; it replaces OperatorVersion and ImageRepository for the operator.
+	// OperatorImage is the complete image of the operator; it overrides OperatorVersion and ImageRepository.
 	OperatorImage string
 	// OperatorOnly leaves the cloud as it is.
 	OperatorOnly bool
-	// Manifests of the operator for an image, applied instead of only setting the image: when this program is of the wanted version, it
-	// has the definition and the rights that belong to it. nil: only the image is set.
+	// Manifests of the operator for an image. If this program has the wanted version, it has the matching CRD and rights and applies them. nil:
+	// only the image is set.
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
-	// Report is told what is waited for, and why.
+	// Report is called with what the update waits for, and why.
 	Report func(what, why string)
 }
 
-// Updated tells what an update changed, one line each.
+// Updated is what an update changed, one line each.
 type Updated struct {
 	Changes []string `json:"changes"`
 }
 
-// Apply updates the operator first, waits until the new one runs and the old one has ended, and then changes the cloud: an old operator must
-// never see a new version. It does not wait for the cloud; Wait does.
+// Apply updates the operator first, waits until only the new one runs, and then changes the cloud, because an old operator must never see a
+// new version. It does not wait for the cloud; Wait does.
 func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) {
 	var done Updated
 	var live *unstructured.Unstructured
-	if u.ofCloud() { // looked at first: an operator is not updated for a cloud that is not there
+	if u.ofCloud() { // first, so that the operator is not updated for a cloud that does not exist
 		var err error
 		if live, err = get(ctx, c, u.Key); err != nil {
 			return done, err
@@ -74,7 +73,7 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	return done, nil
 }
 
-// ofCloud tells whether anything but the operator is to change.
+// ofCloud reports whether the update changes more than the operator.
 func (u Update) ofCloud() bool {
 	return !u.OperatorOnly && (u.Version != "" || u.ImageRepository != "" || u.Edition != "" || u.DisableResourceManagement != nil)
 }
@@ -86,7 +85,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	d := &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}
 	if err := c.Get(ctx, key, d); err != nil {
-		return nil, finding.Errorf("OCA-7008", "the operator cannot be updated", "install it: ocadm init phase operator", "reading Deployment %s: %w", key, err)
+		return nil, finding.Errorf("OCA-7008", "Cannot update the operator", "install it: ocadm init phase operator", "reading Deployment %s: %w", key, err)
 	}
 	if len(d.Spec.Template.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("updating the operator: Deployment %s has no container", key)
@@ -100,7 +99,7 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	err = kube.WaitReady(ctx, c, d, func(why string) { u.Report("operator", why) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return changes, finding.Finding{
-			Code: "OCA-7001", Severity: finding.Error, What: "the operator did not become ready in time; the cloud was not changed", Cause: wait.Why(err),
+			Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time; the cloud was not changed", Cause: wait.Why(err),
 			Remedy: fmt.Sprintf("kubectl -n %s describe pods -l app=%s; to go back: ocadm cluster update --operator-only --operator-version %s",
 				key.Namespace, OperatorName, images.Split(was.Image).Tag), Err: err,
 		}
@@ -184,7 +183,7 @@ func (u Update) patch(live *unstructured.Unstructured) (map[string]any, []string
 	return out, lines
 }
 
-// unpin takes away what the autoupdate service leaves: tags that would hold the host agents back at an older version.
+// unpin removes the tags that the autoupdate service leaves. They would keep the host agents at an older version.
 func unpin(live *unstructured.Unstructured, spec, annotations map[string]any) []string {
 	var lines []string
 	for _, block := range []string{"autoupdate", "hostagent"} {
@@ -213,12 +212,4 @@ func merge(ctx context.Context, c client.Client, o client.Object, patch map[stri
 		return err
 	}
 	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager))
-}
-
-// Editions are the editions a cloud can have.
-func Editions() []string { return []string{"ce", "ce/support", "ee"} }
-
-// ValidEdition tells whether there is such an edition.
-func ValidEdition(e string) bool {
-	return e == "" || strings.Contains(" "+strings.Join(Editions(), " ")+" ", " "+e+" ")
 }

@@ -17,7 +17,8 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Wait watches a cloud until it is Ready, or does not become so before somebody corrects an option. report gets its status after each change; it is called from one goroutine.
+// Wait waits until a cloud is Ready, or until only an invalid option keeps it from becoming Ready. It calls report from one goroutine with
+// the status after each change.
 func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
 	var last Status
 	gone := false
@@ -45,7 +46,7 @@ func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 	case err == nil:
 		return nil
 	case gone:
-		return finding.Errorf("OCA-7002", fmt.Sprintf("cloud %s is gone", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
+		return finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s was deleted", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
 	case errors.Is(context.Cause(watching), errUncorrected):
 		return toCorrect(key, last)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -56,14 +57,14 @@ func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 
 var errGone = errors.New("it was deleted, or never was there")
 
-// afterwards bounds what is asked once the time is up.
+// afterwards bounds the requests after the timeout.
 const afterwards = 10 * time.Second
 
-// notReady explains a cloud that did not become ready: by its components, or by the operator if that does not run.
+// notReady explains why a cloud is not ready: its components, or an operator that does not run.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
 	f := finding.Finding{
-		Code: "OCA-7004", Severity: finding.Error, What: fmt.Sprintf("cloud %s did not become ready in time", key), Cause: last.Message,
-		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # it goes on by itself; wait again: ocadm cluster status --wait", key.Namespace),
+		Code: "OCA-7004", Severity: finding.Error, What: fmt.Sprintf("Cloud %s did not become ready in time", key), Cause: last.Message,
+		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait", key.Namespace),
 		Err:    err, Evidence: last.Missing(),
 	}
 	if len(f.Evidence) > 0 {
@@ -86,7 +87,7 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	}
 	if watched := WatchedBy(d); !slices.Contains(watched, key.Namespace) && !slices.Contains(watched, "*") {
 		f.Cause = fmt.Sprintf("the operator does not look after namespace %s", key.Namespace)
-		f.Remedy = "ocadm operator watch " + key.Namespace
+		f.Remedy = "ocadm operator namespace add " + key.Namespace
 	}
 	return f
 }

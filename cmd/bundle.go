@@ -13,17 +13,17 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 func newBundle(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bundle", Short: "Look into a bundle of node software and images, or verify it",
-		Long: "A bundle is one file with all programs and images that a node needs; init and join take it with --bundle.",
-		Example: `  # what is in it?
+		Use: "bundle", Short: "List or verify a bundle of node software and images",
+		Long: "A bundle is one file with all programs and images that a node needs. Give it to init and join with --bundle.",
+		Example: `  # list the content
   ocadm bundle list ocadm.bundle
 
-  # is it whole?
+  # verify it
   ocadm bundle verify ocadm.bundle`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -34,7 +34,7 @@ func newBundle(a *app) *cobra.Command {
 func newBundleList(a *app) *cobra.Command {
 	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
-		Use: "list FILE", Short: "List what a bundle holds", Long: "Lists the files and images of a bundle. It reads only its index.",
+		Use: "list FILE", Short: "List the content of a bundle", Long: "Lists the files and images of a bundle. It reads only the index.",
 		Example: "  ocadm bundle list ocadm.bundle\n  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -44,7 +44,7 @@ func newBundleList(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how it is printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -62,7 +62,7 @@ func bundleTable(w io.Writer, c bundle.Contents) error {
 	return ui.Table(w, []string{"KIND", "NAME", "SIZE"}, rows)
 }
 
-// verified is what "bundle verify -o json" prints; a bundle that is not whole is an error.
+// verified is what "bundle verify -o json" prints. A damaged bundle is an error.
 type verified struct {
 	File   string `json:"file"`
 	Files  int    `json:"files"`
@@ -73,8 +73,8 @@ type verified struct {
 func newBundleVerify(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
-		Use: "verify FILE", Short: "Read a whole bundle and compare every checksum",
-		Long:    "Reads the whole bundle and compares every checksum. It fails if anything is missing or damaged.",
+		Use: "verify FILE", Short: "Verify the checksums of a bundle",
+		Long:    "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged.",
 		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,13 +85,13 @@ func newBundleVerify(a *app) *cobra.Command {
 				contents := b.Contents()
 				v := verified{File: args[0], Files: len(contents.Files), Images: len(contents.Images), Whole: true}
 				return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%s is whole: %d files, %d images\n", v.File, v.Files, v.Images)
+					_, err := fmt.Fprintf(w, "%s is complete: %d files, %d images\n", v.File, v.Files, v.Images)
 					return err
 				})
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how it is printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 

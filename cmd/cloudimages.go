@@ -15,13 +15,13 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/preflight"
 )
 
-// allImages are the images that init needs with a configuration, those of the cloud included.
+// allImages are the images that init needs with a configuration, including those of the cloud.
 func allImages(c *config.Config) ([]string, error) {
 	config.Complete(c, config.Machine{Hostname: "node", Address: "192.0.2.1"}) // no image depends on them
 	if err := config.Validate(c, config.ForInit); err != nil {
@@ -32,11 +32,11 @@ func allImages(c *config.Config) ([]string, error) {
 		return nil, err
 	}
 	c.Cloud.Images = of
-	return phases.Images(c)
+	return preflight.Images(c, preflight.Init)
 }
 
-// imagesOfCloud are the images that the cloud of a configuration will run, sorted: those of the objects that the operator would
-// render. Without a cloud there are none. The installer may not know the operator; this package knows both.
+// imagesOfCloud are the sorted images of the objects that the operator would render for the cloud of a configuration, if it has one. The
+// installer must not import the operator; this package may.
 func imagesOfCloud(c *config.Config) ([]string, error) {
 	if c.Cloud.Version == "" {
 		return nil, nil
@@ -61,7 +61,7 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// joinImages computes which images which nodes run, so that join leaves those of other nodes in the bundle.
+// joinImages computes which nodes run which images, so that join imports only what this node runs.
 func joinImages(_ context.Context, _ *app, h *host.Host) error {
 	if h.Bundle == nil {
 		return nil

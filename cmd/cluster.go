@@ -3,12 +3,13 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,17 +21,18 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/cloud"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/phases/config"
 )
 
-// newCluster groups the verbs on a cloud.
+// newCluster groups the commands that work on the cloud as a whole.
 func newCluster(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cluster",
-		Short: "Create, look at, update, delete and log in to the cloud",
-		Long: "The cloud is the resource OnecloudCluster onecloud/default; the operator builds what it describes.\n" +
-			"These commands write and read that resource. kubectl edit oc changes whatever they do not.",
+		Short: "Create, inspect, update and delete the cloud, and log in to it",
+		Long: "The cloud is the resource OnecloudCluster onecloud/default, which the operator reconciles. These commands read and write that\n" +
+			"resource; kubectl edit oc changes everything else in it.\n\n" + settingsHelp,
 		Example: "  ocadm cluster create --version v4.0.3\n  ocadm cluster status",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
@@ -39,27 +41,38 @@ func newCluster(a *app) *cobra.Command {
 	return c
 }
 
-// cloudFlags are what all commands on a cloud share.
+// settingsHelp is part of the help of commands that read settings.
+const settingsHelp = "Flags that are also settings of init, such as --kubeconfig, are read from OCADM_* variables and the file of --config if they are\n" +
+	"not given; see ocadm config."
+
+// cloudFlags are the flags of all commands that work on a cloud.
 type cloudFlags struct {
 	kubeconfig, name, namespace string
-	output                      *ui.Format
+	output                      *ui.Choice
 	wait                        bool
 	timeout                     time.Duration
 }
 
 const (
-	// waitTimeout is how long a command waits for a cloud unless told otherwise: dozens of images may have to be pulled.
+	// waitTimeout is the default of --timeout: dozens of images may have to be pulled.
 	waitTimeout = 30 * time.Minute
-	// requestTimeout bounds a command that waits for nothing.
+	// requestTimeout bounds a command that does not wait.
 	requestTimeout = time.Minute
 )
 
-func (f *cloudFlags) add(fs *pflag.FlagSet, formats ...string) {
+// add adds the flags to a command. Those that are settings have their keys in settings, besides the flags that all clouds have.
+func (f *cloudFlags) add(a *app, c *cobra.Command, settings map[string]string, formats ...string) {
+	fs := c.Flags()
 	addKubeconfig(fs, &f.kubeconfig)
 	fs.StringVar(&f.name, "name", cluster.DefaultName, "name of the cloud")
 	fs.StringVarP(&f.namespace, "namespace", "n", cluster.DefaultNamespace, "namespace of the cloud")
-	f.output = ui.NewFormat(formats...)
-	fs.VarP(f.output, "output", "o", "how the result is printed")
+	if len(formats) > 0 {
+		f.output = ui.NewFormat(formats...)
+		fs.VarP(f.output, "output", "o", "output format")
+	}
+	keys := map[string]string{"kubeconfig": "cluster.kubeconfig", "name": "cloud.name", "namespace": "cloud.namespace"}
+	maps.Copy(keys, settings)
+	a.readsSettings(c, keys)
 }
 
 func addKubeconfig(fs *pflag.FlagSet, to *string) {
@@ -86,8 +99,8 @@ func (f *cloudFlags) withCloud(c *cobra.Command, do func(context.Context, client
 
 func withKube(ctx context.Context, kubeconfig string, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
 	if timeout <= 0 {
-		return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood",
-			Cause: fmt.Sprintf("--timeout %s is no time to wait", timeout), Remedy: "for example --timeout 30m"}
+		return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage,
+			Cause: fmt.Sprintf("--timeout %s is not positive", timeout), Remedy: "for example --timeout 30m"}
 	}
 	k, err := kube.Open(kubeconfig, os.Getenv)
 	if err != nil {
@@ -98,34 +111,38 @@ func withKube(ctx context.Context, kubeconfig string, timeout time.Duration, do 
 	return kube.Explain(do(ctx, k))
 }
 
-// story tells on standard error what is waited for.
+// story reports progress on standard error.
 type story struct{ ui.Renderer }
 
 func (a *app) story() story {
 	return story{ui.New(a.redact.Writer(a.Err), ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""})}
 }
 
-func (s story) tell(e workflow.Event) {
+func (s story) report(e workflow.Event) {
 	e.Time, e.Phase = time.Now(), "cloud"
 	s.Event(e)
 }
 
 func (s story) Info(format string, args ...any) {
-	s.tell(workflow.Event{Type: workflow.PhaseInfo, Message: fmt.Sprintf(format, args...)})
+	s.report(workflow.Event{Type: workflow.PhaseInfo, Message: fmt.Sprintf(format, args...)})
 }
 
+func (story) Alive()                               {}
 func (s story) Changed(format string, args ...any) { s.Info(format, args...) }
 func (s story) Output(line string)                 { s.Info("%s", line) }
 
 func (s story) Waiting(what, why string) {
-	s.tell(workflow.Event{Type: workflow.PhaseWaiting, Message: what, Why: why})
+	if why == "" {
+		return
+	}
+	s.report(workflow.Event{Type: workflow.PhaseWaiting, Message: what, Why: why})
 }
 
 func (s story) Progress(done, total int64, unit string) {
-	s.tell(workflow.Event{Type: workflow.PhaseProgress, Done: done, Total: total, Unit: unit})
+	s.report(workflow.Event{Type: workflow.PhaseProgress, Done: done, Total: total, Unit: unit})
 }
 
-// waitForCloud waits until the cloud is ready, telling the story, and then prints its status.
+// waitForCloud waits until the cloud is ready, reporting progress, and then prints its status.
 func (a *app) waitForCloud(ctx context.Context, k client.WithWatch, f *cloudFlags) error {
 	s := a.story()
 	err := cluster.Wait(ctx, k, f.key(), cloud.Report(s))
@@ -158,7 +175,7 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		nodes = s.NodesNotReady + "\n"
 	}
 	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available%s\n%s%s\n",
-		s.Namespace, s.Name, orDash(s.Version), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
+		s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
 		return err
 	}
 	var rows [][]string
@@ -171,7 +188,7 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		if c.State == "Available" {
 			why = ""
 		}
-		rows = append(rows, []string{c.Name, string(c.State), orDash(c.Version), orDash(since), why})
+		rows = append(rows, []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why})
 	}
 	if len(rows) == 0 {
 		return nil
@@ -179,31 +196,24 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	return ui.Table(w, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
 }
 
-// certificates is a line about them, with its end; empty where the operator has not said anything.
+// certificates is a line about the certificates; empty if the operator has not reported any.
 func certificates(c v1alpha1.CertificatesStatus) string {
 	if c.NotAfter.IsZero() {
 		return ""
 	}
-	line := "certificates end " + c.NotAfter.UTC().Format(time.DateOnly) + ", their CA " + c.CANotAfter.UTC().Format(time.DateOnly)
+	line := "certificates expire " + c.NotAfter.UTC().Format(time.DateOnly) + ", their CA " + c.CANotAfter.UTC().Format(time.DateOnly)
 	switch {
 	case c.Message != "":
 		line += ": " + c.Message
 	case c.Supplied:
-		line += "; you supply them"
+		line += "; provided by you"
 	case !c.RenewAt.IsZero():
-		line += "; renewed " + c.RenewAt.UTC().Format(time.DateOnly)
+		line += "; renewal " + c.RenewAt.UTC().Format(time.DateOnly)
 	}
 	return line + "\n"
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// created is what create, update and delete print for scripts.
+// created is what commands that change a cloud print for scripts.
 type created struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace"`
@@ -224,29 +234,18 @@ func (a *app) printResult(f *cloudFlags, action string, changes ...string) error
 	})
 }
 
-// edition reads --edition and the flags of long ago.
-func edition(fs *pflag.FlagSet) (string, error) {
-	e, err := fs.GetString("edition")
-	if err != nil {
-		return "", err
+// addEdition adds --edition and its earlier names.
+func addEdition(fs *pflag.FlagSet, edition *string, usage string) {
+	fs.Var(ui.NewChoice(edition, config.Find("cloud.edition").Choices...), "edition", usage)
+	for name, value := range map[string]string{"use-ee": "ee", "use-ce": "ce"} {
+		fs.BoolFunc(name, "the former name of --edition "+value, func(string) error {
+			return fs.Set("edition", value)
+		})
+		hide(fs, name)
 	}
-	for flag, value := range map[string]string{"use-ee": "ee", "use-ce": "ce"} {
-		on, err := fs.GetBool(flag)
-		if err != nil || !on {
-			continue // create has no --use-ce
-		}
-		if e != "" && e != value {
-			return "", misused("the edition is given twice: "+e+" and --"+flag, "give --edition alone")
-		}
-		e = value
-	}
-	if !cluster.ValidEdition(e) {
-		return "", misused(fmt.Sprintf("there is no edition %q", e), "--edition is one of "+strings.Join(cluster.Editions(), ", "))
-	}
-	return e, nil
 }
 
 func misused(cause, remedy string) error {
-	return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood", Cause: cause, Remedy: remedy,
+	return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: cause, Remedy: remedy,
 		Err: errors.New(cause)}
 }

@@ -25,21 +25,19 @@ func TestClusterUsage(t *testing.T) {
 		"cluster nonsense":                                        {4, "no command"},
 		"cluster stauts":                                          {4, "ocadm cluster status"},
 		"cluster create extra":                                    {4, "unknown command"},
-		"cluster create --edition xx":                             {4, `there is no edition "xx"`},
+		"cluster create --edition xx":                             {4, "must be one of ce, ce/support, ee"},
 		"cluster create --vesion v1":                              {4, "did you mean --version?"},
-		"cluster create --use-ee --edition ce":                    {4, "given twice"},
 		"cluster update":                                          {4, "there is nothing to update"},
-		"cluster update --operator-only":                          {4, "nothing was given for it"},
-		"cluster update --operator-only --version v1":             {4, "nothing was given for it"},
-		"cluster update --use-ee --use-ce":                        {4, "given twice"},
+		"cluster update --operator-only":                          {4, "needs a change of the operator"},
+		"cluster update --operator-only --version v1":             {4, "needs a change of the operator"},
 		"cluster update --version v1 --timeout 0s":                {4, "--timeout"},
 		"cluster status -o xml":                                   {4, "table, json, yaml"},
 		"cluster status --timeout soon":                           {4, "--timeout"},
 		"cluster status --kubeconfig " + nowhere:                  {42, nowhere},
 		"cluster rcadmin --kubeconfig " + nowhere:                 {42, nowhere},
 		"cluster options":                                         {4, "accepts 1 arg"},
-		"cluster options regoin":                                  {4, "ocadm cluster options region"},
-		"cluster options web":                                     {4, "no component whose options can be set"},
+		"cluster options regoin":                                  {4, "did you mean region?"},
+		"cluster options web":                                     {4, "not a component with options"},
 		"cluster options region -o xml":                           {4, "table, json, yaml"},
 		"cluster options region --kubeconfig " + nowhere:          {42, nowhere},
 		"cluster delete":                                          {4, "--yes"},
@@ -77,7 +75,7 @@ func TestStatusTable(t *testing.T) {
 	const want = `cloud onecloud/default, version v4.0.4: not ready: region waits
 1 of 2 components are available, 1 idle
 1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)
-certificates end 2001-09-11, their CA 2001-09-13; renewed 2001-09-10
+certificates expire 2001-09-11, their CA 2001-09-13; renewal 2001-09-10
 
 COMPONENT   STATE       VERSION   SINCE   WHY
 keystone    Available   v4.0.4    1m30s   

@@ -14,51 +14,52 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
 func newClusterCreate(a *app) *cobra.Command {
 	var f cloudFlags
 	var o cluster.Options
+	former := []string{"upgrade-from-v2", "cluster-region-id", "cluster-zone-id"}
 	c := &cobra.Command{
 		Use:   "create --version VERSION",
 		Short: "Create the cloud",
-		Long: "Creates OnecloudCluster onecloud/default with the settings that init kept (ConfigMap onecloud/ocadm-cloud), and those given here.\n" +
-			"A cloud that is there and agrees is left alone; one that differs is not changed, and the differences are named. In a namespace of its\n" +
-			"own (--namespace) a cloud has its own settings, and the operator is given rights there.",
+		Long: "Creates the OnecloudCluster from the settings that init saved (ConfigMap onecloud/ocadm-cloud) and the flags.\n" +
+			"If the cloud exists, nothing changes; if it differs from the flags, the command lists the differences and fails. In another namespace\n" +
+			"(--namespace) a cloud has its own settings, and the operator gets rights there.",
 		Example: "  ocadm cluster create --version v4.0.3 --wait\n  ocadm cluster create --version v4.0.3 --edition ee",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			e, err := edition(c.Flags())
-			if err != nil {
-				return err
-			}
-			for _, old := range []string{"upgrade-from-v2", "cluster-region-id", "cluster-zone-id"} {
+			for _, old := range former {
 				if c.Flags().Changed(old) {
-					a.warn("--%s has no effect any more", old)
+					a.warn("--%s no longer has an effect", old)
 				}
 			}
-			o.Edition = e
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.createCloud(ctx, k, &f, o) })
 		},
 	}
+	f.add(a, c, map[string]string{
+		"version": "cloud.version", "image-repository": "cluster.imageRepository", "region": "cloud.region", "zone": "cloud.zone", "edition": "cloud.edition",
+		"product-version": "cloud.productVersion", "load-balancer-endpoint": "cloud.loadBalancerEndpoint",
+		"disable-resource-management": "cloud.disableResourceManagement", "use-hyper-image": "cloud.useHyperImage",
+	}, "table", "json", "yaml")
 	fs := c.Flags()
-	f.add(fs, "table", "json", "yaml")
 	f.addWait(fs, false, "wait until every component is available")
 	fs.StringVar(&o.Version, "version", "", "release of the cloud, for example v4.0.3")
-	fs.StringVar(&o.ImageRepository, "image-repository", "", "registry and path of the images, instead of what init was given")
-	fs.StringVar(&o.Region, "region", "", "name of the region, instead of what init was given")
-	fs.StringVar(&o.Zone, "zone", "", "name of the first zone, instead of what init was given")
-	fs.StringVar(&o.ProductVersion, "product-version", "", "set of components, instead of what init was given: FullStack, CMP, Edge, LightEdge or AI")
-	fs.StringVar(&o.LoadBalancerEndpoint, "load-balancer-endpoint", "", "address by which people and hosts reach the cloud, instead of what init was given")
-	fs.BoolVar(&o.DisableResourceManagement, "disable-resource-management", false, "give the components no resource requests and limits")
-	fs.BoolVar(&o.UseHyperImage, "use-hyper-image", false, "run most components from one image")
-	fs.String("edition", "", "ce, ce/support or ee, instead of what init was given")
-	fs.Bool("use-ee", false, "the same as --edition ee")
+	fs.StringVar(&o.ImageRepository, "image-repository", "", "registry and path of the images; overrides the value saved by init")
+	fs.StringVar(&o.Region, "region", "", "name of the region; overrides the value saved by init")
+	fs.StringVar(&o.Zone, "zone", "", "name of the first zone; overrides the value saved by init")
+	fs.Var(ui.NewChoice(&o.ProductVersion, config.Find("cloud.productVersion").Choices...), "product-version",
+		"set of components (FullStack, CMP, Edge, LightEdge or AI); overrides the value saved by init")
+	fs.StringVar(&o.LoadBalancerEndpoint, "load-balancer-endpoint", "", "address at which users and hosts reach the cloud; overrides the value saved by init")
+	fs.BoolVar(&o.DisableResourceManagement, "disable-resource-management", false, "set no resource requests and limits on the components")
+	fs.BoolVar(&o.UseHyperImage, "use-hyper-image", false, "run most components from one combined image")
+	addEdition(fs, &o.Edition, "edition; overrides the value saved by init")
 	fs.Bool("upgrade-from-v2", false, "")
 	fs.String("cluster-region-id", "", "")
 	fs.String("cluster-zone-id", "", "")
-	for _, old := range []string{"use-ee", "upgrade-from-v2", "cluster-region-id", "cluster-zone-id"} {
+	for _, old := range former {
 		hide(fs, old)
 	}
 	return c
@@ -89,7 +90,7 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	return a.waitForCloud(ctx, k, f)
 }
 
-// overlay puts what was given over what init kept.
+// overlay puts the flags over the settings that init saved.
 func overlay(o *cluster.Options, given cluster.Options) {
 	for to, from := range map[*string]string{
 		&o.Version: given.Version, &o.ImageRepository: given.ImageRepository, &o.Region: given.Region, &o.Zone: given.Zone,
@@ -107,8 +108,8 @@ func newClusterStatus(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show every component: state, version, what it waits for",
-		Long:  "Shows what the operator says of the cloud: each component's state and version, and of those that are not there yet what they wait for.",
+		Short: "Show the state and version of every component",
+		Long:  "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.",
 		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n" +
 			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
 		Args: arguments(cobra.NoArgs),
@@ -121,7 +122,7 @@ func newClusterStatus(a *app) *cobra.Command {
 			})
 		},
 	}
-	f.add(c.Flags(), "table", "json", "yaml")
+	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until every component is available")
 	return c
 }
@@ -132,52 +133,46 @@ func newClusterUpdate(a *app) *cobra.Command {
 	var noLimits bool
 	c := &cobra.Command{
 		Use:   "update [--version VERSION]",
-		Short: "Move cloud and operator to another version or registry",
-		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new one runs, and then changes the cloud.\n" +
-			"To go back, give the older version.",
+		Short: "Move the cloud and the operator to another version or registry",
+		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
+			"the cloud.",
 		Example: "  ocadm cluster update --version v4.0.3 --wait\n" +
-			"  ocadm cluster update --operator-version v1.2.0 --operator-only\n" +
+			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			e, err := edition(c.Flags())
-			if err != nil {
-				return err
-			}
-			u.Edition = e
 			if c.Flags().Changed("disable-resource-management") {
 				u.DisableResourceManagement = &noLimits
 			}
 			if err := somethingToUpdate(u); err != nil {
 				return err
 			}
-			// The operator must run before the cloud changes, so that much is always waited for.
+			// The operator must run before the cloud changes, so this wait is not optional.
 			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
 				return a.updateCloud(ctx, k, &f, u)
 			})
 		},
 	}
+	f.add(a, c, map[string]string{
+		"version": "cloud.version", "image-repository": "cluster.imageRepository", "edition": "cloud.edition", "operator-version": "cloud.operatorVersion",
+		"operator-image": "cloud.operatorImage", "disable-resource-management": "cloud.disableResourceManagement",
+	}, "table", "json", "yaml")
 	fs := c.Flags()
-	f.add(fs, "table", "json", "yaml")
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
-	fs.StringVar(&u.OperatorImage, "operator-image", "", "the operator's image, REPOSITORY:TAG, instead of one made of the two others")
-	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of cloud and operator")
-	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update the operator and leave the cloud as it is")
-	fs.BoolVar(&noLimits, "disable-resource-management", false, "give the components no resource requests and limits")
-	fs.String("edition", "", "ce, ce/support or ee")
-	fs.Bool("use-ee", false, "the same as --edition ee")
-	fs.Bool("use-ce", false, "the same as --edition ce")
-	hide(fs, "use-ee")
-	hide(fs, "use-ce")
+	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
+	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
+	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update only the operator")
+	fs.BoolVar(&noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
+	addEdition(fs, &u.Edition, "edition of the cloud")
 	return c
 }
 
 func somethingToUpdate(u cluster.Update) error {
 	if u.OperatorOnly {
 		if u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
-			return misused("--operator-only changes only the operator, and nothing was given for it", "give --operator-version, --operator-image or --image-repository")
+			return misused("--operator-only needs a change of the operator", "give --operator-version, --operator-image or --image-repository")
 		}
 		return nil
 	}
@@ -191,7 +186,7 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	s := a.story()
 	u.Key = f.key()
 	u.Report = s.Waiting
-	if u.OperatorVersion == version.Version { // then this program has the definition and the rights that belong to it
+	if u.OperatorVersion == version.Version { // this program has the matching CRD and rights
 		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
 			watched, err := operatorphase.Watched(ctx, k)
 			if err != nil {
@@ -222,9 +217,9 @@ func newClusterRCAdmin(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
 		Use:   "rcadmin",
-		Short: "Print the environment of the cloud's administrator",
-		Long: "Prints eight variables for the cloud's client, climc, and for whatever else logs in by them. The output holds the administrator's\n" +
-			"password; with it and the name sysadmin one also logs in at the web console.",
+		Short: "Print the administrator's login as environment variables",
+		Long: "Prints the environment variables with which climc and other clients log in as the administrator of the cloud. The output contains the\n" +
+			"password; the same password and the name sysadmin log in to the web console.",
 		Example: "  source <(ocadm cluster rcadmin)\n" +
 			"  (umask 077; ocadm cluster rcadmin > rc_admin)",
 		Args: arguments(cobra.NoArgs),
@@ -241,7 +236,7 @@ func newClusterRCAdmin(a *app) *cobra.Command {
 			})
 		},
 	}
-	f.add(c.Flags(), "shell", "json", "yaml")
+	f.add(a, c, nil, "shell", "json", "yaml")
 	return c
 }
 
@@ -250,17 +245,16 @@ func newClusterDelete(a *app) *cobra.Command {
 	var data, yes bool
 	c := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete the cloud; its data stays unless told otherwise",
-		Long: "Deletes the OnecloudCluster and waits until the operator has released everything that belongs to it.\n" +
-			"Kubernetes and the operator stay. Databases, volumes and the generated passwords stay, too, unless --delete-data is given: a cloud that is\n" +
-			"created again under the same name goes on with them.",
+		Short: "Delete the cloud and keep its data",
+		Long: "Deletes the OnecloudCluster and waits until the operator has removed its objects. Kubernetes and the operator stay.\n" +
+			"Databases, volumes and generated passwords stay, too, unless --delete-data is given. A new cloud of the same name uses them again.",
 		Example: "  ocadm cluster delete --yes\n  ocadm cluster delete --delete-data",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !yes {
-				question := fmt.Sprintf("Delete cloud %s and keep its data? Type its name to go on:", f.key())
+				question := fmt.Sprintf("Delete cloud %s and keep its data? Type its name to continue:", f.key())
 				if data {
-					question = fmt.Sprintf("Delete cloud %s with all its databases and volumes? Type its name to go on:", f.key())
+					question = fmt.Sprintf("Delete cloud %s with all its databases and volumes? Type its name to continue:", f.key())
 				}
 				sure, err := ui.Confirm(c.Context(), a.In, a.Err, question, f.name, "--yes")
 				if err != nil {
@@ -273,10 +267,10 @@ func newClusterDelete(a *app) *cobra.Command {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.deleteCloud(ctx, k, &f, data) })
 		},
 	}
-	f.add(c.Flags(), "table", "json", "yaml")
-	f.addWait(c.Flags(), true, "wait until everything is released")
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), true, "wait until all objects are gone")
 	c.Flags().BoolVar(&data, "delete-data", false, "delete databases, accounts and volumes, too")
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	addYes(c.Flags(), &yes)
 	return c
 }
 
@@ -290,7 +284,7 @@ func (a *app) deleteCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	if f.wait {
 		s := a.story()
-		err := cluster.WaitGone(ctx, k, f.key(), func(why string) { s.Waiting("the end of the cloud", why) })
+		err := cluster.WaitGone(ctx, k, f.key(), func(why string) { s.Waiting("the cloud to be deleted", why) })
 		s.Close()
 		if err != nil {
 			return err

@@ -11,25 +11,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// newComponent groups the verbs on one component of the cloud.
+// newComponent groups the commands that work on one component of the cloud.
 func newComponent(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "component",
-		Short: "Update, restart, switch and look into one component of the cloud",
-		Long: "Works on one component, by the name that \"ocadm cluster status\" shows. Changes go into the component's block of the\n" +
-			"OnecloudCluster, so the operator carries them out and they last.",
+		Short: "Update, configure, restart, enable and inspect one component",
+		Long: "Works on one component, by the name that \"ocadm cluster status\" shows. Changes go into the OnecloudCluster, or into the ConfigMap\n" +
+			"of the component, so they are permanent.\n\n" + settingsHelp,
 		Example: "  ocadm component update region --version v4.0.2\n  ocadm component logs region --follow",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newComponentUpdate(a), newComponentRestart(a), newComponentSwitch(a, "enable", false), newComponentSwitch(a, "disable", true),
-		newComponentLogs(a), newComponentExec(a), newComponentDebug(a))
+	c.AddCommand(newComponentUpdate(a), newComponentOptions(a), newComponentRestart(a), newComponentSwitch(a, "enable", false),
+		newComponentSwitch(a, "disable", true), newComponentLogs(a), newComponentExec(a), newComponentDebug(a))
 	return c
 }
 
@@ -43,14 +42,15 @@ func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, component.C
 		}
 		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, c, nil
 	}
-	remedy := "list them: ocadm operator components"
+	return cluster.ComponentRef{}, component.Component{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known, "ocadm operator components lists them")
+}
+
+// misspelt is the error of a name that is none of the known ones. Its remedy suggests the nearest name, if one is near.
+func misspelt(cause, name string, known []string, otherwise string) error {
 	if near, ok := nearest.To(name, known); ok {
-		remedy = "did you mean " + near + "?"
+		otherwise = "did you mean " + near + "?"
 	}
-	return cluster.ComponentRef{}, component.Component{}, finding.Finding{
-		Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood",
-		Cause: fmt.Sprintf("%q is not a component", name), Remedy: remedy,
-	}
+	return misused(cause, otherwise)
 }
 
 // componentNames completes the first argument.
@@ -70,9 +70,9 @@ func newComponentUpdate(a *app) *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use:   "update NAME",
-		Short: "Move one component to another version, repository or image, or back to the cloud's",
-		Long: "Sets the tag, the repository or the whole image of one component; the rest of the cloud stays as it is. Older versions are\n" +
-			"accepted: that is how one component goes back. --follow removes what was set, so that the component follows the cloud again.",
+		Short: "Move one component to another version, repository or image",
+		Long: "Sets the tag, the repository or the whole image of one component. The rest of the cloud does not change. The version may be older.\n" +
+			"--follow removes these values, so that the component uses the version and repository of the cloud again.",
 		Example: "  ocadm component update region --version v4.0.2 --wait\n" +
 			"  ocadm component update region --repository 192.168.0.1:5000/yunionio --version lzx-dev\n" +
 			"  ocadm component update region --follow",
@@ -90,23 +90,23 @@ func newComponentUpdate(a *app) *cobra.Command {
 			}
 			switch {
 			case follow && change != (cluster.ComponentChange{}):
-				return misused("--follow removes what the other flags set", "give either --follow or the others")
+				return misused("--follow removes what the other flags set", "give either --follow or the other flags")
 			case follow:
 				change = cluster.Follow()
 			case change == (cluster.ComponentChange{}):
 				return misused("there is nothing to update", "give --version, --repository, --image or --follow")
 			case change.Image != nil && (change.Tag != nil || change.Repository != nil):
-				return misused("--image is the whole reference", "give either --image, or --repository and --version")
+				return misused("--image is a complete reference", "give either --image, or --repository and --version")
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.changeComponent(ctx, k, &f, ref, change) })
 		},
 	}
-	f.add(c.Flags(), "table", "json", "yaml")
+	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
 	c.Flags().StringVar(&version, "version", "", "tag of the component's image")
 	c.Flags().StringVar(&repository, "repository", "", "registry and path of the component's image")
-	c.Flags().StringVar(&image, "image", "", "the component's whole image, REPOSITORY/NAME:TAG")
-	c.Flags().BoolVar(&follow, "follow", false, "follow the cloud's version and repository again")
+	c.Flags().StringVar(&image, "image", "", "complete image of the component, REPOSITORY/NAME:TAG")
+	c.Flags().BoolVar(&follow, "follow", false, "use the version and repository of the cloud again")
 	return c
 }
 
@@ -133,8 +133,8 @@ func newComponentRestart(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restart NAME",
 		Short: "Restart the pods of a component, one after another",
-		Long: "Rolls the component's pods as an update would, so that a service with several replicas stays reachable. Restarting a host agent\n" +
-			"does not restart virtual machines.",
+		Long: "Replaces the pods of the component one after another, so that a service with several replicas stays available. Restarting a host\n" +
+			"agent does not restart virtual machines.",
 		Example: "  ocadm component restart region --wait\n  ocadm component restart host",
 		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -157,17 +157,16 @@ func newComponentRestart(a *app) *cobra.Command {
 			})
 		},
 	}
-	f.add(c.Flags(), "table", "json", "yaml")
+	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
 	return c
 }
 
 func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 	var f cloudFlags
-	short, long := "Let a component run", "Sets disable: false in the component's block. Its data, if it ran before, is used again."
+	short, long := "Enable a component", "Sets disable: false in the spec of the component. If it ran before, it uses its old data."
 	if disable {
-		short, long = "Stop a component and keep its data", "Sets disable: true in the component's block. The operator removes its workload; databases, volumes and "+
-			"settings stay."
+		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay."
 	}
 	c := &cobra.Command{
 		Use: verb + " NAME", Short: short, Long: long,
@@ -179,18 +178,14 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				return err
 			}
 			if len(ref.Block) > 1 && ref.Block[0] != "components" {
-				return finding.Finding{
-					Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood",
-					Cause:  fmt.Sprintf("%s has no switch of its own: it goes with spec.%s", args[0], ref.Block[0]),
-					Remedy: "kubectl -n " + f.namespace + " edit oc " + f.name,
-				}
+				return misused(fmt.Sprintf("%s cannot be switched alone: it is part of spec.%s", args[0], ref.Block[0]), "kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.changeComponent(ctx, k, &f, ref, cluster.ComponentChange{Disable: &disable})
 			})
 		},
 	}
-	f.add(c.Flags(), "table", "json", "yaml")
+	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until every component of the cloud is available")
 	return c
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,40 +26,47 @@ type podFlags struct {
 	container, node string
 }
 
-func (f *podFlags) add(c *cobra.Command) {
-	addKubeconfig(c.Flags(), &f.kubeconfig)
-	c.Flags().StringVar(&f.name, "name", "default", "name of the cloud")
-	c.Flags().StringVarP(&f.namespace, "namespace", "n", "onecloud", "namespace of the cloud")
-	c.Flags().StringVarP(&f.container, "container", "c", "", "container (default: the component's own)")
-	c.Flags().StringVar(&f.node, "node", "", "take the pod on this node")
+// newPodCommand makes a command that runs kubectl on a pod of a component. argv returns the arguments of kubectl for the pod, the container
+// and the arguments after the name of the component.
+func newPodCommand(a *app, c *cobra.Command, argv func(pod *corev1.Pod, container string, args []string) ([]string, error)) *cobra.Command {
+	f := &podFlags{}
+	f.add(a, c, nil)
+	c.Flags().StringVarP(&f.container, "container", "c", "", "container (default: the main container of the component)")
+	c.Flags().StringVar(&f.node, "node", "", "use the pod on this node")
+	c.ValidArgsFunction = componentNames
+	c.RunE = func(c *cobra.Command, args []string) error {
+		pod, err := f.pod(c, args[0])
+		if err != nil {
+			return err
+		}
+		line, err := argv(pod, cmp.Or(f.container, pod.Spec.Containers[0].Name), args)
+		if err != nil {
+			return err
+		}
+		return a.kubectl(c.Context(), f, line...)
+	}
+	return c
 }
 
-// pod finds the pod, and the container's name.
-func (f *podFlags) pod(c *cobra.Command, name string) (pod *corev1.Pod, container string, err error) {
+func (f *podFlags) pod(c *cobra.Command, name string) (pod *corev1.Pod, err error) {
 	ref, _, err := componentRef(&f.cloudFlags, name)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	err = f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 		pod, err = ref.Pod(ctx, k, f.node)
 		return err
 	})
-	if err != nil {
-		return nil, "", err
-	}
-	if f.container != "" {
-		return pod, f.container, nil
-	}
-	return pod, pod.Spec.Containers[0].Name, nil
+	return pod, err
 }
 
-// kubectl runs kubectl with our streams and its exit status; it speaks the protocols of logs, exec and debug.
+// kubectl runs kubectl with the streams of this program. It implements the protocols of logs, exec and debug.
 func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 	program, err := exec.LookPath("kubectl")
 	if err != nil {
 		return finding.Finding{
-			Code: "OCA-4207", Severity: finding.Error, What: "kubectl was not found", Cause: err.Error(),
-			Remedy: "run on a control-plane node, where init has installed it, or install kubectl", Err: err,
+			Code: "OCA-4207", Severity: finding.Error, What: "kubectl not found", Cause: err.Error(),
+			Remedy: "run the command on a control-plane node, or install kubectl", Err: err,
 		}
 	}
 	file, err := kube.Kubeconfig(f.kubeconfig, os.Getenv)
@@ -80,97 +88,69 @@ func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 }
 
 func newComponentLogs(a *app) *cobra.Command {
-	var f podFlags
 	var follow, previous, everywhere bool
 	var tail int
-	c := &cobra.Command{
-		Use:   "logs NAME",
+	c := newPodCommand(a, &cobra.Command{
+		Use:   "logs COMPONENT",
 		Short: "Print the log of a component",
-		Long:  "Prints the log of a pod of the component. With --all-pods every line begins with the name of its pod.",
+		Long:  "Prints the log of one pod of the component. With --all-pods, each line starts with the name of its pod.",
 		Example: "  ocadm component logs region --follow\n  ocadm component logs host --node node2 --tail 100\n" +
 			"  ocadm component logs region --previous          # of the container that crashed",
-		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			pod, container, err := f.pod(c, args[0])
-			if err != nil {
-				return err
-			}
-			argv := []string{"logs", "pod/" + pod.Name, "-c", container}
-			if everywhere {
-				argv = []string{"logs", "-l", "app.kubernetes.io/component=" + args[0], "--prefix", "-c", container, "--max-log-requests=50"}
-			}
-			for flag, on := range map[string]bool{"--follow": follow, "--previous": previous} {
-				if on {
-					argv = append(argv, flag)
-				}
-			}
-			return a.kubectl(c.Context(), &f, append(argv, fmt.Sprintf("--tail=%d", tail))...)
-		},
-	}
-	f.add(c)
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing new lines")
-	c.Flags().BoolVarP(&previous, "previous", "p", false, "of the container's run before the present one")
-	c.Flags().BoolVar(&everywhere, "all-pods", false, "of every pod of the component")
-	c.Flags().IntVar(&tail, "tail", -1, "print only that many of the last lines; -1 is all")
+		Args: arguments(cobra.ExactArgs(1)),
+	}, func(pod *corev1.Pod, container string, args []string) ([]string, error) {
+		argv := []string{"logs", "pod/" + pod.Name, "-c", container}
+		if everywhere {
+			argv = []string{"logs", "-l", "app.kubernetes.io/component=" + args[0], "--prefix", "-c", container, "--max-log-requests=50"}
+		}
+		return append(argv, fmt.Sprintf("--follow=%t", follow), fmt.Sprintf("--previous=%t", previous), fmt.Sprintf("--tail=%d", tail)), nil
+	})
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines")
+	c.Flags().BoolVarP(&previous, "previous", "p", false, "print the log of the container before its last restart")
+	c.Flags().BoolVar(&everywhere, "all-pods", false, "print the logs of all pods of the component")
+	c.Flags().IntVar(&tail, "tail", -1, "number of lines from the end to print; -1 prints all")
 	return c
 }
 
 func newComponentExec(a *app) *cobra.Command {
-	var f podFlags
 	var terminal bool
-	c := &cobra.Command{
-		Use:     "exec NAME -- COMMAND [ARGUMENT...]",
+	c := newPodCommand(a, &cobra.Command{
+		Use:     "exec COMPONENT -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command in a pod of a component",
-		Long:    "Runs a command in the component's container, a ready pod's if there is one, with standard input passed on.",
+		Long:    "Runs a command in the main container of the component, in a ready pod if there is one. Standard input is passed on.",
 		Example: "  ocadm component exec climc -- climc server-list\n  ocadm component exec region -it -- sh",
-		Args:    arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: componentNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			pod, container, err := f.pod(c, args[0])
-			if err != nil {
-				return err
-			}
-			argv := []string{"exec", pod.Name, "-c", container, "-i"}
-			if terminal {
-				argv = append(argv, "-t")
-			}
-			return a.kubectl(c.Context(), &f, append(append(argv, "--"), args[1:]...)...)
-		},
-	}
-	f.add(c)
+		Args:    arguments(cobra.MinimumNArgs(2)),
+	}, func(pod *corev1.Pod, container string, args []string) ([]string, error) {
+		return append([]string{"exec", pod.Name, "-c", container, "-i", fmt.Sprintf("--tty=%t", terminal), "--"}, args[1:]...), nil
+	})
 	c.Flags().BoolP("stdin", "i", true, "pass standard input on")
-	c.Flags().BoolVarP(&terminal, "tty", "t", false, "with a terminal")
+	c.Flags().BoolVarP(&terminal, "tty", "t", false, "allocate a terminal")
 	return c
 }
 
 func newComponentDebug(a *app) *cobra.Command {
-	var f podFlags
 	var image string
-	c := &cobra.Command{
-		Use:   "debug NAME",
-		Short: "Open a shell beside a component's process, with tools its image may lack",
+	c := newPodCommand(a, &cobra.Command{
+		Use:   "debug COMPONENT",
+		Short: "Open a shell with debugging tools next to a component",
 		Long: "Adds an ephemeral container to a pod of the component. It shares the process and network namespaces of the component's container.\n" +
-			"The pod is not restarted. The container ends with the shell and goes away with the pod.",
+			"The pod does not restart. The container ends with the shell and disappears with the pod.",
 		Example: "  ocadm component debug keystone\n  ocadm component debug region --image 192.168.0.1:5000/tools/netshoot:v0.13",
-		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			pod, container, err := f.pod(c, args[0])
-			if err != nil {
-				return err
+		Args:    arguments(cobra.ExactArgs(1)),
+	}, func(pod *corev1.Pod, container string, _ []string) ([]string, error) {
+		tools := image
+		if tools == "" {
+			var err error
+			if tools, err = toolImage(pod); err != nil {
+				return nil, err
 			}
-			if image == "" {
-				if image, err = toolImage(pod); err != nil {
-					return err
-				}
-			}
-			return a.kubectl(c.Context(), &f, "debug", "-it", "pod/"+pod.Name, "--target="+container, "--image="+image, "--profile=general", "--", "sh")
-		},
-	}
-	f.add(c)
-	c.Flags().StringVar(&image, "image", "", "image of the tools (default: busybox, from the registry of the component's own image if that is private)")
+		}
+		return []string{"debug", "-it", "pod/" + pod.Name, "--target=" + container, "--image=" + tools, "--profile=general", "--", "sh"}, nil
+	})
+	c.Flags().StringVar(&image, "image", "", "image with the tools (default: busybox, from the registry of the component if that is private)")
 	return c
 }
 
-// toolImage is busybox from where the node can pull: a private registry holds every image under its last element.
+// toolImage is busybox from a registry that the node can reach. A private registry holds every image under the last element of its name.
 func toolImage(pod *corev1.Pod) (string, error) {
 	table, err := images.Load()
 	if err != nil {

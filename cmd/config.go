@@ -17,11 +17,11 @@ import (
 
 func newConfig(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "config", Short: "Print or validate a configuration file; list images",
-		Long: "Every setting of init and join can be given in a file. Flags win over variables of the environment (OCADM_ and the flag's name in\n" +
-			"capitals with _ for -: OCADM_MYSQL_HOST), those over the file, that over the defaults.",
+		Use: "config", Short: "Print or validate a configuration file, or list images",
+		Long: "Settings come from flags, environment variables, a configuration file and defaults, in this order of precedence. The variable of a flag\n" +
+			"is OCADM_ and its name in capitals with _ for -, for example OCADM_MYSQL_HOST. --config names the file.",
 		Example: `  ocadm config print > ocadm.yaml
-  ocadm config validate -f ocadm.yaml
+  ocadm config validate --config ocadm.yaml
   ocadm config images list --onecloud-version v4.0.3`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -32,7 +32,7 @@ func newConfig(a *app) *cobra.Command {
 func newConfigPrint(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "print", Short: "Print a file with every setting and its default",
-		Long:    "Prints a configuration file with every setting, what it is for, and its default. Secrets are left out.",
+		Long:    "Prints a configuration file with every setting, its description and its default. Secrets are left out.",
 		Example: "  ocadm config print\n  ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
@@ -48,26 +48,30 @@ func newConfigPrint(a *app) *cobra.Command {
 }
 
 func newConfigValidate(a *app) *cobra.Command {
-	var file, command string
+	var file string
+	command := "init"
 	c := &cobra.Command{
-		Use: "validate -f FILE", Short: "Check a configuration file",
-		Long: "Checks a configuration file as init, or with --for join as join, would: every unknown key and every bad value is told. The variables of\n" +
-			"the environment count. A bundle or password file that it names is opened.",
-		Example: "  ocadm config validate -f ocadm.yaml\n  ocadm config validate -f - --for join < ocadm.yaml",
+		Use: "validate --config FILE", Short: "Check a configuration file",
+		Long: "Checks a configuration file as init does, or as join does with --for join, and reports every unknown key and every invalid value.\n" +
+			"OCADM_* variables override the file. Files that it names, such as the password file, must be readable.",
+		Example: "  ocadm config validate --config ocadm.yaml\n  ocadm config validate --config - --for join < ocadm.yaml",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			which := config.ForInit
 			if command == "join" {
 				which = config.ForJoin
 			}
-			flags := &cobra.Command{Use: "validate"} // no flag is given: file, environment and defaults count
+			if file == "" {
+				return misused("--config is missing", c.UseLine())
+			}
+			flags := &cobra.Command{Use: "validate"} // without values: file, environment and defaults count
 			addSettings(flags.Flags(), which)
 			cfg, err := a.loadSettings(flags, which, file)
 			if err != nil {
 				return err
 			}
 			run := host.ReadOnly(exec.Machine{})
-			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run), "") // no root needed: nothing of ocadm's own is read
+			complete(cfg, host.Gather(c.Context(), host.Files{DryRun: true}, run), "") // reads nothing that needs root
 			if err := config.Validate(cfg, which); err != nil {
 				return err
 			}
@@ -75,16 +79,17 @@ func newConfigValidate(a *app) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVarP(&file, "filename", "f", "", "configuration file; - is standard input")
-	c.Flags().StringVar(&command, "for", "init", "the command it is for: init or join")
-	_ = c.MarkFlagRequired("filename") // fails only for a flag that does not exist
+	addConfig(c.Flags(), &file)
+	c.Flags().StringVarP(&file, "filename", "f", "", "the former name of --config")
+	hide(c.Flags(), "filename")
+	c.Flags().Var(ui.NewChoice(&command, "init", "join"), "for", "command that the file is for")
 	return c
 }
 
 func newConfigImages(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "images", Short: "List the images of a cluster and its cloud",
-		Long:    "Lists the images that init needs: of Kubernetes, addons, operator and, with --onecloud-version, the cloud.",
+		Long:    "Lists the images that init needs: those of Kubernetes, the addons, the operator and, with --onecloud-version, the cloud.",
 		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.3 -o json",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -92,10 +97,10 @@ func newConfigImages(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	list := &cobra.Command{
 		Use: "list", Short: "List the images",
-		Long: "Prints a reference per line, sorted, complete: what is listed is enough to work without any other registry.",
+		Long: "Prints one image reference per line, sorted. The list is complete: a registry with these images is enough for an installation.",
 		Example: `  ocadm config images list --onecloud-version v4.0.3
 
-  # copy them to a registry of your own
+  # copy them to a private registry
   ocadm config images list --onecloud-version v4.0.3 | while read i; do crane copy $i registry.example.org/yunionio/${i##*/}; done`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -120,8 +125,8 @@ func newConfigImages(a *app) *cobra.Command {
 	addSettings(list.Flags(), config.ForInit)
 	hideAllBut(list.Flags(), "image-repository", "kubernetes-image-repository", "onecloud-version", "operator-version", "cni", "storage", "ingress",
 		"mysql-host", "edition", "product-version", "feature-gates", "kubernetes-version")
-	list.Flags().StringVar(&file, "config", "", "configuration file; - is standard input")
-	list.Flags().VarP(output, "output", "o", "how they are printed")
+	addConfig(list.Flags(), &file)
+	list.Flags().VarP(output, "output", "o", "output format")
 	c.AddCommand(list)
 	return c
 }

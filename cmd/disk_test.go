@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 func TestExplainDisk(t *testing.T) {

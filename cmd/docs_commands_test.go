@@ -4,8 +4,6 @@ package cmd_test
 
 import (
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,22 +13,6 @@ import (
 
 	"yunion.io/x/ocadm/cmd"
 )
-
-// handWritten are the documents that are not generated from the commands, without the decisions: those describe what was at their time.
-func handWritten(t *testing.T) []string {
-	t.Helper()
-	files := []string{"README.md", "test/lab/README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/monitoring/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s finds nothing: %v", pattern, err)
-		}
-		for _, f := range found {
-			files = append(files, strings.TrimPrefix(f, root+string(os.PathSeparator)))
-		}
-	}
-	return files
-}
 
 var (
 	fence  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
@@ -189,13 +171,13 @@ func TestMisquoted(t *testing.T) {
 	}
 }
 
-// What docs/install.md calls a flag without a meaning is one.
-func TestFlagsWithoutMeaning(t *testing.T) {
-	_, list, _ := strings.Cut(read(t, "docs/install.md"), "that have lost their meaning (")
+// Flags that docs/reference/settings.md lists as having no effect are hidden flags of init.
+func TestFlagsWithoutEffect(t *testing.T) {
+	_, list, _ := strings.Cut(read(t, "docs/reference/settings.md"), "that no longer have an effect (")
 	list, _, found := strings.Cut(list, ")")
 	flags := regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(list, -1)
 	if !found || len(flags) == 0 {
-		t.Fatal("docs/install.md lists no such flags")
+		t.Fatal("docs/reference/settings.md lists no such flags")
 	}
 	start, _, err := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}).Find([]string{"init"})
 	if err != nil {
@@ -208,14 +190,14 @@ func TestFlagsWithoutMeaning(t *testing.T) {
 	}
 }
 
-// docs/adding-a-component.md quotes a real component.
+// docs/contributing/adding-a-component.md quotes a real component.
 func TestQuotedComponent(t *testing.T) {
 	_, source, _ := strings.Cut(read(t, "operatorctl/catalog/devtool.go"), "\nfunc devtool()")
 	var want strings.Builder
 	for line := range strings.Lines("func devtool()" + source) {
 		want.WriteString("   " + line)
 	}
-	if !strings.Contains(read(t, "docs/adding-a-component.md"), "   ```go\n"+want.String()+"   ```\n") {
-		t.Error("docs/adding-a-component.md does not quote operatorctl/catalog/devtool.go as it is")
+	if !strings.Contains(read(t, "docs/contributing/adding-a-component.md"), "   ```go\n"+want.String()+"   ```\n") {
+		t.Error("docs/contributing/adding-a-component.md does not quote operatorctl/catalog/devtool.go as it is")
 	}
 }

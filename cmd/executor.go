@@ -10,20 +10,20 @@ import (
 	"yunion.io/x/ocadm/internal/executor"
 )
 
-// newExecutor is the server that runs commands on a node for the agents of the cloud.
+// newExecutor serves commands of the cloud's agents on a node.
 func newExecutor(a *app) *cobra.Command {
 	o := executor.Options{}
 	c := &cobra.Command{
 		Use:   "executor",
 		Short: "Run commands on this node for the agents of the cloud",
-		Long: "Serves the executor's protocol on a unix socket. Host agents, glance and other services run in containers; through the socket they run\n" +
-			"programs on the node itself: qemu, lvm, mount. There is no authentication, so only root may open the socket.\n\n" +
-			"On a node it runs as the systemd unit " + executor.UnitName + ", which ocadm join installs with the host agent.\n\n" +
-			"Stopping the executor ends no program that it has started. Within ten seconds running commands may still end and report; then they go on\n" +
-			"without it, and their clients get an error. A command that no client attends to any more is ended after --abandon-after: that kills the\n" +
-			"program itself, never the daemons that it has started.",
-		Example: "  # As the node's unit does\n  ocadm executor\n\n" +
-			"  # Beside it, on a socket of its own\n  ocadm executor --socket-path /run/executor-test/exec.sock",
+		Long: "Serves the executor protocol on a unix socket. Host agents, glance and other services run in containers. Through the socket they run\n" +
+			"programs such as qemu, lvm and mount on the node itself. There is no authentication, so only root may open the socket.\n\n" +
+			"On a node the executor runs as the systemd unit " + executor.UnitName + ", which join installs with the host agent.\n\n" +
+			"Stopping the executor does not stop the programs that it started. For ten seconds it still reports the results of running commands.\n" +
+			"After that, the commands continue without it and their clients get an error. The executor kills a command whose client is gone after\n" +
+			"--abandon-after, but not the daemons that the command started.",
+		Example: "  # as the unit of the node does\n  ocadm executor\n\n" +
+			"  # on another socket\n  ocadm executor --socket-path /run/executor-test/exec.sock",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			level := slog.LevelInfo
@@ -35,8 +35,8 @@ func newExecutor(a *app) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Socket, "socket-path", executor.DefaultSocket, "unix socket to serve; its directory is made, a stale socket is replaced")
-	f.IntVar(&o.MaxCommands, "max-commands", executor.DefaultMaxCommands, "how many commands may be registered at one time; more are refused")
-	f.DurationVar(&o.AbandonAfter, "abandon-after", executor.DefaultAbandonAfter, "when to end a command whose client is gone or never asks for its result")
+	f.StringVar(&o.Socket, "socket-path", executor.DefaultSocket, "unix socket to serve; its directory is created, a stale socket is replaced")
+	f.IntVar(&o.MaxCommands, "max-commands", executor.DefaultMaxCommands, "maximum number of registered commands; more are refused")
+	f.DurationVar(&o.AbandonAfter, "abandon-after", executor.DefaultAbandonAfter, "when to kill a command whose client is gone or never fetches the result")
 	return c
 }

@@ -17,7 +17,7 @@ func newExplain(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "explain [CODE]", Short: "Explain the code of a finding",
-		Long:    "Explains what a code such as OCA-6002 means and what to do about it, without asking anybody. Without a code it lists all.",
+		Long:    "Explains what a code such as OCA-6002 means and what to do about it. It works offline. Without a code, it lists all codes.",
 		Example: "  ocadm explain OCA-6002\n  ocadm explain",
 		Args:    arguments(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -44,7 +44,7 @@ func newExplain(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how it is printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -56,7 +56,7 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 		}
 		codes = append(codes, e.Code)
 	}
-	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code), Remedy: "ocadm explain lists all"}
+	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code), Remedy: "ocadm explain lists all codes"}
 	if guess, ok := nearest.To(code, codes); ok {
 		f.Remedy = "ocadm explain " + guess
 	}

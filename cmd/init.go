@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 func newInit(a *app) *cobra.Command {
@@ -24,18 +24,19 @@ func newInit(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init",
 		Short: "Make this machine the first node of a cluster and its cloud",
-		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator, and with\n" +
-			"--onecloud-version creates a cloud. Repeating it after a failure goes on where it stopped; repeating it after success changes nothing.",
-		Example: `  # everything on one machine
+		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator. With\n" +
+			"--onecloud-version it also creates a cloud. After a failure, run init again: it continues where it stopped. Running it again after\n" +
+			"success changes nothing.",
+		Example: `  # install everything on one machine
   ocadm init --onecloud-version v4.0.3
 
-  # with a database server of your own; the password comes from a file
+  # use an existing database server; the password is in a file
   ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.3
 
-  # without access to the internet
+  # install without internet access
   ocadm init --bundle ocadm.bundle
 
-  # from a file with every setting
+  # use a configuration file
   ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
@@ -50,17 +51,17 @@ func newInit(a *app) *cobra.Command {
 	return c
 }
 
-// joinCommandTimeout bounds the last questions to the cluster; without their answer init has succeeded all the same.
+// joinCommandTimeout bounds the last requests to the cluster. Init has succeeded even if they fail.
 const joinCommandTimeout = 20 * time.Second
 
-// finishInit tells how to go on. The command that joins a node is the data that init produces: it goes to standard output, and, since
-// it holds a token, nowhere else.
+// finishInit prints the next steps. The join command is the data that init produces: it goes to standard output and, because it holds a
+// token, nowhere else.
 func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
 	defer cancel()
 	join, err := kubernetes.JoinCommand(ctx, h, kubernetes.JoinRoles{Host: runsHosts(h)})
 	if err != nil {
-		a.warn("the command that joins a node cannot be told now: %v; later: ocadm token create --print-join-command", err)
+		a.warn("cannot determine the join command: %v; run ocadm token create --print-join-command later", err)
 	}
 	if f.output.String() == "jsonl" {
 		return printResult(a, "init", withNetworks(h, map[string]string{"kubeconfig": h.Kubeconfig(), "joinCommand": join}))
@@ -77,26 +78,26 @@ func finishInit(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 
 func afterInit(h *host.Host) string {
 	text := "\nYour Kubernetes and Onecloud control-plane has initialized successfully!\n\n" +
-		"To use the cluster as root:\n\n  export KUBECONFIG=" + h.Kubeconfig() + "\n\nand as another user:\n\n" +
+		"To use the cluster as root, run:\n\n  export KUBECONFIG=" + h.Kubeconfig() + "\n\nAs another user, run:\n\n" +
 		"  mkdir -p $HOME/.kube && sudo install -o $(id -u) -g $(id -g) -m 0600 " + h.Kubeconfig() + " $HOME/.kube/config\n\n"
 	if h.Config.Cloud.Version == "" {
-		text += "To create a cloud on it:\n\n  ocadm cluster create --version VERSION --wait\n\n"
+		text += "To create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	} else {
-		text += "To see how the cloud is coming up, and to log in to it:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
+		text += "To follow the start of the cloud and to log in to it, run:\n\n  ocadm cluster status\n  ocadm cluster rcadmin\n\n"
 	}
 	if next := afterCompute(h); next != "" {
 		text += strings.TrimPrefix(next, "\n") + "\n"
 	}
 	if !runsHosts(h) {
-		return text + "To let another machine join, run there as root:\n\n"
+		return text + "To join another machine, run there as root:\n\n"
 	}
-	return text + "To add a compute node, run there as root (without --enable-host-agent it runs no virtual machines):\n\n"
+	return text + "To add a compute node, run there as root (without --enable-host-agent for a node without virtual machines):\n\n"
 }
 
-// runsHosts reports whether the product of the cloud has virtual machines on nodes of its own.
+// runsHosts reports whether the product of the cloud runs virtual machines on its own nodes.
 func runsHosts(h *host.Host) bool { return h.Config.Cloud.ProductVersion != "CMP" }
 
-// cloudImages computes what the cloud will need, so that preflight can look for it in the bundle.
+// cloudImages computes the images of the cloud, so that preflight can check that the bundle has them.
 func cloudImages(_ context.Context, _ *app, h *host.Host) error {
 	images, err := imagesOfCloud(h.Config)
 	if err != nil {
@@ -106,7 +107,7 @@ func cloudImages(_ context.Context, _ *app, h *host.Host) error {
 	return nil
 }
 
-// printResult writes the last line of a run with "-o jsonl": what the run produced.
+// printResult writes the last line of a run with "-o jsonl": the data that the run produced.
 func printResult(a *app, plan string, data map[string]string) error {
 	return writeJSONLine(a.Out, resultLine{Time: time.Now(), Type: "result", Plan: plan, Data: data})
 }

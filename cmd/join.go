@@ -22,13 +22,13 @@ func newJoin(a *app) *cobra.Command {
 	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), prepare: joinImages, finish: finishJoin}
 	c := &cobra.Command{
 		Use:   "join HOST[:PORT]",
-		Short: "Make this machine a node of a cluster that ocadm made",
-		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], port 6443 by default.\n" +
-			"The whole command is printed by \"ocadm token create --print-join-command\" on a control-plane node.",
+		Short: "Join this machine to a cluster",
+		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443.\n" +
+			"On a control-plane node, \"ocadm token create --print-join-command\" prints the complete command.",
 		Example: `  # as printed on the control plane
   ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
 
-  # a node that runs virtual machines, without access to the internet
+  # join a node that runs virtual machines, without internet access
   ocadm join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... --enable-host-agent --bundle ocadm.bundle`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runJoin(c, p, f) },
@@ -45,8 +45,8 @@ func newJoin(a *app) *cobra.Command {
 
 func (a *app) runJoin(c *cobra.Command, p plan, f runFlags) error {
 	if on, err := c.Flags().GetBool("control-plane"); err == nil && on {
-		return finding.Finding{Code: "OCA-0405", Severity: finding.Error, What: "More control-plane nodes are not supported yet",
-			Cause: "--control-plane was given", Remedy: "join this machine as a worker: leave out --control-plane"}
+		return finding.Finding{Code: "OCA-0405", Severity: finding.Error, What: "Additional control-plane nodes are not supported yet",
+			Cause: "--control-plane was given", Remedy: "join this machine as a worker, without --control-plane"}
 	}
 	return a.runPlan(c, p, f)
 }
@@ -63,14 +63,14 @@ func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	return err
 }
 
-// afterCompute is what is left to do before a compute node appears in the cloud: the installer has no login there.
+// afterCompute lists what users must do before a compute node appears in the cloud, because the installer cannot log in to it.
 func afterCompute(h *host.Host) string {
 	commands := compute.NetworkCommands(h)
 	if len(commands) == 0 {
 		return ""
 	}
-	return "\nThe host appears in the cloud only if the cloud has a network of type baremetal for its subnet. Unless there is one, create it as\n" +
-		"administrator of the cloud:\n\n  " + strings.Join(commands, "\n  ") + "\n\nThen let the host take virtual machines: climc host-list, climc host-enable NAME\n"
+	return "\nThe host appears in the cloud only if the cloud has a network of type baremetal for its subnet. If there is none, create it as\n" +
+		"administrator of the cloud:\n\n  " + strings.Join(commands, "\n  ") + "\n\nThen enable the host: climc host-list, climc host-enable NAME\n"
 }
 
 // withNetworks adds the commands of afterCompute to the result of a run.

@@ -11,13 +11,12 @@ import (
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 )
 
-// newKubeadm is kubeadm itself, whole and hidden: what the phases of package kubernetes run as a child, and what an expert may want.
-// It gets every argument as it is.
+// newKubeadm is kubeadm itself, hidden. The phases of package kubernetes run it as a child process. It gets every argument unchanged.
 func newKubeadm(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "kubeadm", Hidden: true, DisableFlagParsing: true,
 		Short:   "Run the linked kubeadm",
-		Long:    "Runs the kubeadm that this program links. Phases run it; people need it only to look deeper.",
+		Long:    "Runs the kubeadm that is linked into this program. Phases use it; you need it only for troubleshooting.",
 		Example: "  ocadm kubeadm certs check-expiration\n  ocadm kubeadm config images list",
 		RunE: func(c *cobra.Command, args []string) error {
 			k := kubeadm.NewKubeadmCommand(a.In, a.Out, a.Err)
@@ -34,11 +33,11 @@ func newKubeadm(a *app) *cobra.Command {
 	}
 }
 
-// kubeadmError shows an error as kubeadm does: its parent reads that, and kubeadm's own errors are many lines.
+// kubeadmError prints an error as kubeadm does, because the parent process reads it.
 func kubeadmError(a *app, err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	fmt.Fprintf(a.Err, "error: %v\n", err)
-	return &toldError{err}
+	return &shownError{err}
 }

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// legacyFlag is a flag of an earlier ocadm, or of kubeadm, that scripts give. It is parsed; what it did is told.
+// legacyFlag is a flag of an earlier ocadm, or of kubeadm, that scripts may still give. It is accepted with a warning.
 type legacyFlag struct {
 	name, advice string
 	boolean      bool
@@ -20,25 +20,25 @@ type legacyFlag struct {
 
 func legacyFlags() []legacyFlag {
 	const nodes = config.ForInit | config.ForJoin
-	const label = "it set a label that nothing reads; a service's nodes are chosen in the resource, see spec.COMPONENT.affinity"
-	const calico = "the pod network is flannel; install Calico yourself with --cni none"
-	const vip = "put a load balancer before the control plane and name it in --control-plane-endpoint"
+	const label = "it set a label that nothing reads; choose the nodes of a service with spec.COMPONENT.affinity"
+	const calico = "the pod network is flannel; to install Calico yourself, give --cni none"
+	const vip = "use a load balancer for the control plane and give its address with --control-plane-endpoint"
 	return []legacyFlag{
-		{name: "host-name", command: nodes, advice: "the host agent takes the node's name; set that with --node-name"},
+		{name: "host-name", command: nodes, advice: "the host agent uses the name of the node; set it with --node-name"},
 		{name: "glance-node", boolean: true, command: nodes, advice: label},
 		{name: "esxi-node", boolean: true, command: nodes, advice: label},
 		{name: "high-availability-vip", command: nodes, advice: vip},
 		{name: "keepalived-version-tag", command: nodes, advice: vip},
-		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "give the node's address with --node-ip"},
+		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "set the address of the node with --node-ip"},
 		{name: "addon-calico-felix-chaininsertmode", command: config.ForInit, advice: calico},
 		{name: "addon-calico-ipv4-block-size", command: config.ForInit, advice: calico + ", or set --node-cidr-mask-size"},
-		{name: "print-addon-yaml", boolean: true, command: config.ForInit, advice: "ocadm init --dry-run tells what would be applied"},
-		{name: "upgrade-from-v2", boolean: true, command: nodes, advice: "clouds of version 2 cannot be taken over"},
-		{name: "upload-certs", boolean: true, command: config.ForInit, advice: "only workers join; the keys of the control plane stay on the first node"},
-		{name: "certificate-key", command: nodes, advice: "only workers join; the keys of the control plane stay on the first node"},
+		{name: "print-addon-yaml", boolean: true, command: config.ForInit, advice: "ocadm init --dry-run shows what would be applied"},
+		{name: "upgrade-from-v2", boolean: true, command: nodes, advice: "clouds of version 2 cannot be upgraded"},
+		{name: "upload-certs", boolean: true, command: config.ForInit, advice: "only workers can join; the keys of the control plane stay on the first node"},
+		{name: "certificate-key", command: nodes, advice: "only workers can join; the keys of the control plane stay on the first node"},
 		{name: "cert-dir", command: config.ForInit | config.ForReset, advice: "certificates are always in /etc/kubernetes/pki"},
-		{name: "patches", command: nodes, advice: "ocadm writes kubeadm's patches itself, to /etc/ocadm/patches"},
-		{name: "skip-token-print", boolean: true, command: config.ForInit, advice: "send standard output elsewhere"},
+		{name: "patches", command: nodes, advice: "ocadm writes the kubeadm patches itself, to /etc/ocadm/patches"},
+		{name: "skip-token-print", boolean: true, command: config.ForInit, advice: "redirect standard output"},
 		{name: "skip-certificate-key-print", boolean: true, command: config.ForInit, advice: "there is no certificate key"},
 		{name: "cleanup-tmp-dir", boolean: true, command: config.ForReset, advice: "reset always cleans up"},
 	}
@@ -70,18 +70,18 @@ func addLegacy(fs *pflag.FlagSet, command config.For) {
 	}
 }
 
-// legacy tells what has become of the old flags that were given, and heeds those that still mean something.
+// legacy warns about flags without effect, and applies those that still have one.
 func (a *app) legacy(fs *pflag.FlagSet, cfg *config.Config, command config.For) {
 	for _, l := range legacyFlags() {
 		if l.command&command != 0 && fs.Changed(l.name) {
-			a.warn("--%s has no effect any more: %s", l.name, l.advice)
+			a.warn("--%s no longer has an effect: %s", l.name, l.advice)
 		}
 	}
 	if old, err := fs.GetBool("enable-hugepage"); err == nil && old {
 		cfg.Node.Hugepages = cmp.Or(cfg.Node.Hugepages, "native")
 	}
 	if names := config.HostAgentOnly(cfg); len(names) > 0 {
-		a.warn("%s: without --enable-host-agent this node runs no virtual machines, and this has no effect", strings.Join(names, ", "))
+		a.warn("%s: no effect without --enable-host-agent, because this node runs no virtual machines", strings.Join(names, ", "))
 	}
 	if command&config.ForJoin == 0 {
 		return
@@ -95,7 +95,7 @@ func (a *app) legacy(fs *pflag.FlagSet, cfg *config.Config, command config.For) 
 
 func hide(fs *pflag.FlagSet, name string) { fs.Lookup(name).Hidden = true }
 
-// annotationAdvanced marks a flag that the short help leaves out.
+// annotationAdvanced marks a flag that help lists last.
 const annotationAdvanced = "ocadm-advanced"
 
 func mark(fs *pflag.FlagSet, name, annotation string) {

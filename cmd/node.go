@@ -14,13 +14,14 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// newNode groups the commands that give nodes roles and take them away.
+// newNode groups the commands that work on nodes.
 func newNode(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "node",
-		Short:   "Give nodes roles in the cloud, and find out why one does not work",
-		Long:    "A node's roles say what it does for the cloud: run its services, run virtual machines. They are labels of the node.",
-		Example: "  ocadm node enable-host-agent --node node2\n  ocadm node disable-onecloud-controller --node node3\n  ocadm node doctor node2",
+		Use:   "node",
+		Short: "Change the roles of nodes, and diagnose a node",
+		Long: "The roles of a node decide what it does for the cloud: run its services, run virtual machines. They are labels of the Node.\n\n" +
+			settingsHelp,
+		Example: "  ocadm node enable-host-agent node2\n  ocadm node disable-onecloud-controller node3\n  ocadm node doctor node2",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
@@ -29,10 +30,10 @@ func newNode(a *app) *cobra.Command {
 		on         bool
 		short      string
 	}{
-		{"enable-host-agent", cluster.RoleHost, true, "Let nodes run virtual machines"},
-		{"disable-host-agent", cluster.RoleHost, false, "Let nodes run no virtual machines any more"},
-		{"enable-onecloud-controller", cluster.RoleController, true, "Let nodes run the services of the cloud"},
-		{"disable-onecloud-controller", cluster.RoleController, false, "Let nodes run no services of the cloud any more"},
+		{"enable-host-agent", cluster.RoleHost, true, "Run VMs on nodes"},
+		{"disable-host-agent", cluster.RoleHost, false, "Stop running VMs on nodes"},
+		{"enable-onecloud-controller", cluster.RoleController, true, "Run the cloud's services on nodes"},
+		{"disable-onecloud-controller", cluster.RoleController, false, "Stop running the cloud's services on nodes"},
 	} {
 		c.AddCommand(newNodeRole(a, r.name, r.role, r.on, r.short))
 	}
@@ -42,21 +43,22 @@ func newNode(a *app) *cobra.Command {
 
 func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Command {
 	var kubeconfig string
-	var nodes []string
+	var former []string
 	output := ui.NewFormat("table", "json", "yaml")
 	value := "enable"
 	if !on {
 		value = "disable"
 	}
 	c := &cobra.Command{
-		Use:     name + " --node NAME [--node NAME]",
+		Use:     name + " NODE...",
 		Short:   short,
-		Long:    "Sets the label onecloud.yunion.io/" + role + "=" + value + " of the nodes. All names are looked up before any node is changed.",
-		Example: "  ocadm node " + name + " --node node2\n  ocadm node " + name + " --node node2 --node node3",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Long:    "Sets the label onecloud.yunion.io/" + role + "=" + value + " on the nodes. If a name is unknown, no node changes.",
+		Example: "  ocadm node " + name + " node2\n  ocadm node " + name + " node2 node3",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, nodes []string) error {
+			nodes = append(nodes, former...)
 			if len(nodes) == 0 {
-				return misused("no node was named", "give --node NAME, as kubectl get nodes shows it")
+				return misused("no node was named", c.UseLine()+"; kubectl get nodes lists the names")
 			}
 			return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
 				changes, err := cluster.SetRole(ctx, k, nodes, role, on)
@@ -68,8 +70,10 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 		},
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)
-	c.Flags().StringSliceVar(&nodes, "node", nil, "name of a node; may be given more than once")
-	c.Flags().VarP(output, "output", "o", "how the result is printed")
+	c.Flags().StringSliceVar(&former, "node", nil, "the former way to name a node")
+	hide(c.Flags(), "node")
+	c.Flags().VarP(output, "output", "o", "output format")
+	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
 }
 

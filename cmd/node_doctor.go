@@ -32,12 +32,12 @@ func newNodeDoctor(a *app) *cobra.Command {
 	var kubeconfig, rootfs string
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
-		Use: "doctor [NODE]", Short: "Find out why a compute node does not work",
-		Long: "Without NODE it examines the machine it runs on, as root: the executor (its unit, its socket, a command), kubelet and containerd, programs,\n" +
-			"kernel modules, directories, host.conf, disks, the clock, and the logs of the agents' containers. It needs no access to the cluster.\n\n" +
-			"With NODE it asks the cluster: which agents run on that node, their events, and their logs.\n\n" +
-			"Each line of the logs that it knows becomes a finding with its cause and the next command. What the host agent logged before it last\n" +
-			"registered is left out. It changes nothing. It fails when it finds an error; warnings alone are printed and it succeeds.",
+		Use: "doctor [NODE]", Short: "Diagnose a compute node",
+		Long: "Without NODE, examines this machine, as root: the executor (unit, socket, a test command), kubelet and containerd, programs,\n" +
+			"kernel modules, directories, host.conf, disks, the clock, and the logs of the agent containers. It needs no access to the cluster.\n\n" +
+			"With NODE, asks the cluster which agents run on that node, and examines their events and logs.\n\n" +
+			"Every known log line becomes a finding with its cause and the next command. Messages that the host agent logged before its last\n" +
+			"successful registration are ignored. Doctor changes nothing. It fails if it finds an error, but not for warnings.",
 		Example: "  # on the compute node\n  ocadm node doctor\n\n  # from a control-plane node\n  ocadm node doctor node2\n\n" +
 			"  # for a script\n  ocadm node doctor node2 -o json | jq -r '.findings[].code'",
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -55,11 +55,12 @@ func newNodeDoctor(a *app) *cobra.Command {
 	addKubeconfig(c.Flags(), &kubeconfig)
 	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
 	hide(c.Flags(), "rootfs")
-	c.Flags().VarP(output, "output", "o", "how the findings are printed")
+	c.Flags().VarP(output, "output", "o", "output format")
+	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
 }
 
-// examineHere looks at this machine.
+// examineHere examines this machine.
 func examineHere(ctx context.Context, rootfs string) (examined, error) {
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
@@ -70,7 +71,7 @@ func examineHere(ctx context.Context, rootfs string) (examined, error) {
 	return examined{Node: h.Facts.Hostname, Findings: doctor.Gather(ctx, h)}, nil
 }
 
-// examineNode asks the cluster about a node.
+// examineNode examines a node through the cluster.
 func examineNode(ctx context.Context, k client.Client, kubeconfig, node string) (examined, error) {
 	agents, err := cluster.GatherAgents(ctx, k, node)
 	if err != nil {
@@ -87,7 +88,7 @@ func examineNode(ctx context.Context, k client.Client, kubeconfig, node string) 
 	return examined{Node: node, Findings: agents.Explain(logs)}, nil
 }
 
-// logReader reads logs of containers, which the client for objects cannot.
+// logReader reads container logs, which the controller-runtime client cannot.
 func logReader(kubeconfig string) (cluster.ReadLog, error) {
 	file, err := kube.Kubeconfig(kubeconfig, os.Getenv)
 	if err != nil {
@@ -118,7 +119,7 @@ func (a *app) printExamined(format string, e examined, err error) error {
 	err = ui.Print(a.Out, format, e, func(w io.Writer) error {
 		ui.Findings(a.redact.Writer(w), program, e.Findings)
 		if failed == nil {
-			_, err := fmt.Fprintf(w, "Nothing was found that keeps the agents of %s from working.\n", e.Node)
+			_, err := fmt.Fprintf(w, "No problems found on %s.\n", e.Node)
 			return err
 		}
 		return nil
@@ -127,7 +128,7 @@ func (a *app) printExamined(format string, e examined, err error) error {
 		return err
 	}
 	if failed != nil {
-		return &toldError{failed}
+		return &shownError{failed}
 	}
 	return nil
 }

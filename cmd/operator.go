@@ -4,18 +4,18 @@ package cmd
 
 import "github.com/spf13/cobra"
 
-// newOperatorCommand groups what concerns the operator: running it, and looking at what it would do.
-func newOperatorCommand() *cobra.Command {
+// newOperatorCommand groups the commands that run the operator, configure it, or print what it would do.
+func newOperatorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "operator",
-		Short: "Run the operator, or print what it would do",
-		Long: "The operator watches OnecloudCluster resources and brings each cloud to what its spec says.\n" +
-			"It runs in the cluster as \"ocadm operator run\"; render, components, policies and crd need no cluster.",
+		Short: "Run or configure the operator, or print what it would do",
+		Long: "The operator watches OnecloudCluster resources and makes each cloud match its spec. It runs in the cluster as \"ocadm operator run\".\n" +
+			"The commands render, components, policies and crd need no cluster.",
 		Example: "  ocadm operator render -f cloud.yaml\n  ocadm operator components",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newOperatorRunCommand(), newOperatorWatchCommand(), newOperatorRenderCommand(), newOperatorComponentsCommand(),
+	c.AddCommand(newOperatorRunCommand(a), newOperatorNamespace(a), newOperatorWatch(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
 		newOperatorPoliciesCommand(), newOperatorCRDCommand())
 	return c
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -31,7 +32,7 @@ func newOperatorPoliciesCommand() *cobra.Command {
 			return ui.Print(c.OutOrStdout(), output.String(), policyRows(table), func(w io.Writer) error { return printPolicies(w, table) })
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how the result is printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -69,7 +70,7 @@ func printPolicies(w io.Writer, t policy.Table) error {
 	roles := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(roles, "ROLE\tPOLICIES\tPROJECT\tABOUT")
 	for _, r := range t.Roles {
-		fmt.Fprintf(roles, "%s\t%s\t%s\t%s\n", r.Name, strings.Join(r.Policies, ","), nonEmpty(r.Project, "any"), r.About)
+		fmt.Fprintf(roles, "%s\t%s\t%s\t%s\n", r.Name, strings.Join(r.Policies, ","), cmp.Or(r.Project, "any"), r.About)
 	}
 	if err := roles.Flush(); err != nil {
 		return err

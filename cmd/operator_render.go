@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -26,18 +29,16 @@ import (
 )
 
 func newOperatorRenderCommand() *cobra.Command {
-	var file, output string
+	var file string
+	output := ui.NewFormat("yaml", "json")
 	c := &cobra.Command{
 		Use:   "render -f FILE",
-		Short: "Print every object a cloud would consist of",
-		Long: "Reads an OnecloudCluster from a file and prints every object the operator would apply for it. It asks nobody:\n" +
-			"secrets are placeholders such as <keystone.bootstrap-password>, and the output is the same every time.",
+		Short: "Print every object of a cloud",
+		Long: "Reads an OnecloudCluster from a file and prints every object that the operator would apply for it. It contacts nothing: secrets are\n" +
+			"placeholders such as <keystone.bootstrap-password>, and the output is always the same. Unknown fields are errors.",
 		Example: "  ocadm operator render -f cloud.yaml\n  kubectl get oc default -n onecloud -o yaml | ocadm operator render -f - -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "yaml" && output != "json" {
-				return badOutput(output, "yaml, json")
-			}
 			text, err := readInput(file, c.InOrStdin())
 			if err != nil {
 				return err
@@ -47,7 +48,7 @@ func newOperatorRenderCommand() *cobra.Command {
 				return err
 			}
 			print := render.YAML
-			if output == "json" {
+			if output.String() == "json" {
 				print = render.JSON
 			}
 			out, err := print(objs)
@@ -58,8 +59,8 @@ func newOperatorRenderCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVarP(&file, "filename", "f", "", "file that holds the OnecloudCluster, - for standard input")
-	c.Flags().StringVarP(&output, "output", "o", "yaml", "yaml: documents, json: one v1 List")
+	c.Flags().StringVarP(&file, "filename", "f", "", "file with an OnecloudCluster; - reads standard input")
+	c.Flags().VarP(output, "output", "o", "YAML documents, or one v1 List in JSON")
 	_ = c.MarkFlagRequired("filename") // fails only for a flag that does not exist
 	return c
 }
@@ -74,7 +75,7 @@ func readInput(file string, in io.Reader) ([]byte, error) {
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, finding.Errorf("OCA-0310", "the cloud's file cannot be read", "name a file that holds an OnecloudCluster, or - for standard input", "%w", err)
+		return nil, finding.Errorf("OCA-0310", "Cannot read the file of the cloud", "name a file with an OnecloudCluster, or - for standard input", "%w", err)
 	}
 	return b, nil
 }
@@ -91,7 +92,7 @@ func renderCloud(text []byte) ([]client.Object, error) {
 	}
 	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
 	if err != nil {
-		return nil, finding.Errorf("OCA-0312", "this cloud cannot be built", "correct the named fields", "%w", err)
+		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 	}
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	var objs []client.Object
@@ -106,62 +107,76 @@ func renderCloud(text []byte) ([]client.Object, error) {
 		objs = append(objs, render.List(o)...)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, finding.Errorf("OCA-0312", "this cloud cannot be built", "correct the named fields", "%w", err)
+		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 	}
 	return objs, nil
 }
 
 func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
-	const what, remedy = "the file holds no usable OnecloudCluster", "write one with apiVersion: " + v1alpha1.Group + "/" + v1alpha1.Version + " and kind: " + v1alpha1.Kind
-	cr := &v1alpha1.OnecloudCluster{}
-	if err := yaml.Unmarshal(text, cr); err != nil {
+	const what, remedy = "The file holds no valid OnecloudCluster", "write one with apiVersion: " + v1alpha1.Group + "/" + v1alpha1.Version + " and kind: " + v1alpha1.Kind
+	raw, err := yaml.YAMLToJSON(text)
+	if err != nil {
 		return nil, finding.Errorf("OCA-0311", what, remedy, "%w", err)
 	}
-	if cr.Kind != v1alpha1.Kind || cr.APIVersion != v1alpha1.GroupVersion.String() {
+	cr := &v1alpha1.OnecloudCluster{}
+	unknown, err := kjson.UnmarshalStrict(raw, cr)
+	switch {
+	case cr.Kind != v1alpha1.Kind || cr.APIVersion != v1alpha1.GroupVersion.String():
 		return nil, finding.Errorf("OCA-0311", what, remedy, "it is a %q of %q", cr.Kind, cr.APIVersion)
-	}
-	if cr.Name == "" {
+	case err != nil:
+		f := finding.Finding{Code: "OCA-0311", Severity: finding.Error, What: what, Cause: err.Error(), Remedy: remedy, Err: err}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			key := strings.TrimPrefix(wrong.Field, "spec.")
+			f.Cause = fmt.Sprintf("%s: must be a %s, not %s", wrong.Field, wrong.Type, wrong.Value)
+			if meant := resolve.Meant(key, catalog.All()); meant != "" && meant != key {
+				f.Remedy = fmt.Sprintf("did you mean spec.%s?", meant)
+			}
+		}
+		return nil, f
+	case cr.Name == "":
 		return nil, finding.Errorf("OCA-0311", what, remedy, "metadata.name is missing")
 	}
-	return cr, nil
+	return cr, unknownFields(unknown)
 }
 
-func badOutput(got, want string) error {
-	return finding.Errorf("OCA-0410", "--output "+got+" is unknown", "use one of "+want, "it is none of %s", want)
+// unknownFields is the error of fields below spec that do not exist.
+func unknownFields(strict []error) error {
+	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields", Remedy: "remove them, or correct their names"}
+	for _, err := range strict {
+		field, ok := errors.AsType[kjson.FieldError](err)
+		if !ok {
+			continue
+		}
+		path, below := strings.CutPrefix(field.FieldPath(), "spec.")
+		if !below {
+			continue // the status, and metadata of newer API servers
+		}
+		text := "spec." + path
+		if meant := resolve.Meant(path, catalog.All()); meant != "" {
+			text += fmt.Sprintf("; did you mean spec.%s?", meant)
+		}
+		f.Evidence = append(f.Evidence, text)
+	}
+	if len(f.Evidence) == 0 {
+		return nil
+	}
+	return f
 }
 
 func newOperatorComponentsCommand() *cobra.Command {
-	var output string
+	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
 		Use:     "components",
 		Short:   "Print the table of components",
-		Long:    "Prints what the operator can deploy: each component with its kind, image, ports, database, account, endpoints and order.",
+		Long:    "Prints the components that the operator can deploy: kinds, image, ports, database, account, endpoints and order of each.",
 		Example: "  ocadm operator components\n  ocadm operator components -o json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			rows := componentRows()
-			switch output {
-			case "table":
-				return printComponents(c.OutOrStdout(), rows)
-			case "json":
-				b, err := json.MarshalIndent(rows, "", "  ")
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintln(c.OutOrStdout(), string(b))
-				return err
-			case "yaml":
-				b, err := yaml.Marshal(rows)
-				if err != nil {
-					return err
-				}
-				_, err = c.OutOrStdout().Write(b)
-				return err
-			}
-			return badOutput(output, "table, json, yaml")
+			return ui.Print(c.OutOrStdout(), output.String(), rows, func(w io.Writer) error { return printComponents(w, rows) })
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -199,7 +214,7 @@ func row(c component.Component) componentRow {
 	if c.Workload.Kind != component.NoWorkload {
 		r.Image = c.Image.Reference
 		if r.Image == "" {
-			r.Image = strings.Join([]string{nonEmpty(c.Image.Name, c.Name), nonEmpty(c.Image.Tag, "{version}")}, ":")
+			r.Image = strings.Join([]string{cmp.Or(c.Image.Name, c.Name), cmp.Or(c.Image.Tag, "{version}")}, ":")
 		}
 	}
 	if c.Service != nil {
@@ -234,18 +249,11 @@ func printComponents(w io.Writer, rows []componentRow) error {
 		cells := []string{r.Name, strings.Join(r.Kinds, ","), r.Image, strings.Join(r.Ports, ","), r.Database, r.Account,
 			strings.Join(r.Endpoints, ","), strings.Join(r.After, ",")}
 		for i, c := range cells {
-			cells[i] = nonEmpty(c, "-")
+			cells[i] = cmp.Or(c, "-")
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
-}
-
-func nonEmpty(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func newOperatorCRDCommand() *cobra.Command {

@@ -3,8 +3,8 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -14,31 +14,33 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/phases/config"
 )
-
-// operatorNamespace is where the operator's lease lies when neither flag nor environment says otherwise.
-const operatorNamespace = "onecloud"
 
 // allNamespaces stands for every namespace.
 const allNamespaces = "*"
 
-func newOperatorRunCommand() *cobra.Command {
-	o := operatorctl.Options{}
+func newOperatorRunCommand(a *app) *cobra.Command {
+	defaults := config.Default().Operator
+	o := operatorctl.Options{
+		Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), cluster.DefaultNamespace), Audit: defaults.AuditInterval,
+		MetricsAddress: defaults.MetricsAddress, HealthAddress: defaults.HealthAddress, ProfileAddress: defaults.ProfileAddress,
+	}
+	namespaces := []string{o.Namespace}
 	var kubeconfig, reach string
-	var namespaces []string
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Run the operator until it is told to stop",
-		Long: "Watches OnecloudCluster resources in the namespaces it is told and brings each cloud to what its spec says. It needs rights there and\n" +
-			"nowhere else; a namespace without them is left out, and taken in once it has them.\n" +
-			"In a pod it uses the pod's service account. Outside the cluster, name a kubeconfig, and where the services' ports can be reached.",
-		Example: "  # In the cluster (the Deployment that ocadm init makes does this)\n  ocadm operator run --leader-elect\n\n" +
-			"  # On a developer's machine, against a cluster whose node is 10.0.0.11\n" +
-			"  ocadm operator run --kubeconfig ~/.kube/config --reach-services-at 10.0.0.11",
+		Short: "Run the operator",
+		Long: "Watches OnecloudCluster resources in the given namespaces and makes each cloud match its spec. The operator needs rights only in these\n" +
+			"namespaces. It skips a namespace without rights until it gets them. In a pod it uses the service account.\n\n" +
+			"Every flag is also a setting: it is read from an OCADM_* variable or the file of --config if it is not given.",
+		Example: "  # in the cluster, as the Deployment of init does\n  ocadm operator run --leader-elect\n\n" +
+			"  # on a developer's machine\n  ocadm operator run --kubeconfig ~/.kube/config --namespaces onecloud",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := operatorConfig(kubeconfig)
@@ -57,24 +59,21 @@ func newOperatorRunCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the pod's service account, then $KUBECONFIG")
-	f.StringVar(&o.Namespace, "namespace", envOr("POD_NAMESPACE", operatorNamespace), "namespace of the leader election lease")
-	f.StringSliceVar(&namespaces, "namespaces", []string{envOr("POD_NAMESPACE", operatorNamespace)},
-		"namespaces of the clouds; * for all, which takes rights in the whole cluster")
-	f.BoolVar(&o.LeaderElection, "leader-elect", false, "take turns with other operators")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "address of /metrics, 0 for none")
-	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address of /healthz and /readyz, 0 for none")
-	f.StringVar(&o.ProfileAddress, "profile-address", "0", "address of Go's profiler, 0 for none; it tells everything in memory, keep it on loopback")
-	f.DurationVar(&o.Audit, "audit-interval", operatorctl.DefaultAudit, "how often databases, accounts and endpoints are verified when nothing changed; negative for never")
-	f.StringVar(&reach, "reach-services-at", "", "address of a node where the services' ports can be reached from outside the cluster")
-	return c
-}
-
-func envOr(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the service account of the pod, then $KUBECONFIG")
+	f.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the leader election lease")
+	keys := map[string]string{"kubeconfig": "cluster.kubeconfig", "namespace": "cloud.namespace"}
+	for key, field := range map[string]any{
+		"namespaces": &namespaces, "leaderElect": &o.LeaderElection, "metricsAddress": &o.MetricsAddress, "healthAddress": &o.HealthAddress,
+		"profileAddress": &o.ProfileAddress, "auditInterval": &o.Audit,
+	} {
+		s := config.Find("operator." + key)
+		addFlag(f, s.Flag, s.Usage, field)
+		keys[s.Flag] = s.Key
 	}
-	return otherwise
+	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")
+	hide(f, "reach-services-at")
+	a.readsSettings(c, keys)
+	return c
 }
 
 func operatorConfig(path string) (*rest.Config, error) {
@@ -83,16 +82,14 @@ func operatorConfig(path string) (*rest.Config, error) {
 			return cfg, nil
 		}
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	file, err := kube.Kubeconfig(path, os.Getenv)
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
+		return nil, err
 	}
-	return cfg, nil
+	return kube.Config(file)
 }
 
-// reachAt dials the cluster's own names at a node instead: the ports of the services are the same there.
+// reachAt dials a node instead of the names of Services: the node publishes the same ports.
 func reachAt(node string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	const timeout = 10 * time.Second
 	d := &net.Dialer{Timeout: timeout}

@@ -9,18 +9,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
-// bindPhases gives a command "phase NAME" for every phase of its plan, and the table of phases in its help. args checks the arguments
-// of the command, which every phase takes, too.
+// bindPhases adds "phase NAME" for every phase of a plan to its command, and the table of phases to its help. A phase accepts the arguments
+// of the command.
 func bindPhases(c *cobra.Command, a *app, p plan, addFlags func(*pflag.FlagSet, *runFlags)) {
-	c.Long += "\n\nThe phases of " + p.name + ", in order. Each may be left out with --skip-phases, and run alone with \"ocadm " + p.name + " phase NAME\":\n\n" +
+	c.Long += "\n\nThe phases of " + p.name + ", in order. --skip-phases skips phases, and \"ocadm " + p.name + " phase NAME\" runs one alone:\n\n" +
 		phaseTable(p.phases)
 	phase := &cobra.Command{
-		Use: "phase", Short: "Run one phase of " + p.name, Long: "Runs one phase of " + p.name + ", with what it needs to know of the machine.\n\n" + phaseTable(p.phases),
-		Example: "  # once more, one phase\n  ocadm " + p.name + " phase " + p.phases[0].Name + "\n\n  # what would it do?\n  ocadm " + p.name +
+		Use: "phase", Short: "Run one phase of " + p.name, Long: "Runs one phase of " + p.name + ".\n\n" + phaseTable(p.phases),
+		Example: "  # run one phase again\n  ocadm " + p.name + " phase " + p.phases[0].Name + "\n\n  # show what it would do\n  ocadm " + p.name +
 			" phase " + p.phases[0].Name + " --dry-run",
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -67,7 +67,7 @@ func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host
 
 func (p plan) takesNoArguments() bool { return p.name != "join" }
 
-// phaseTable lists the phases as help shows them.
+// phaseTable lists the phases for help.
 func phaseTable(phases []host.Phase) string {
 	const column = 31
 	var b strings.Builder

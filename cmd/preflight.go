@@ -16,9 +16,9 @@ import (
 
 func newPreflight(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "preflight", Short: "Check this machine and change nothing",
-		Long: "Runs the checks that init or join run first, and changes nothing on the machine. It fails if they would. What the database account\n" +
-			"may do is read from its grants; init really tries it, in a database that it removes again.",
+		Use: "preflight", Short: "Check this machine without changing it",
+		Long: "Runs the checks with which init and join start, and changes nothing. It fails if init or join would fail. It reads the privileges of\n" +
+			"the database account from its grants; init also tests them in a temporary database.",
 		Example: `  ocadm preflight init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql
   ocadm preflight join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... -o json`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
@@ -42,7 +42,7 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 		args = cobra.MaximumNArgs(1)
 	}
 	c := &cobra.Command{
-		Use: use, Short: fmt.Sprintf("Check this machine as %s does", kind), Long: fmt.Sprintf("Checks this machine with the settings that %s would be given.", kind),
+		Use: use, Short: fmt.Sprintf("Run the checks of %s", kind), Long: fmt.Sprintf("Checks this machine with the settings of %s.", kind),
 		Example: fmt.Sprintf("  ocadm preflight %s\n  ocadm preflight %s -o json | jq '.findings[].code'", kind, kind),
 		Args:    arguments(args),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -69,11 +69,11 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 		},
 	}
 	addSettings(c.Flags(), command)
-	c.Flags().StringVar(&file, "config", "", "configuration file; - is standard input")
-	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors are only warnings; all names every check")
+	addConfig(c.Flags(), &file)
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
 	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
 	hide(c.Flags(), "rootfs")
-	c.Flags().VarP(output, "output", "o", "how the findings are printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -84,7 +84,7 @@ func (a *app) printChecked(format string, found finding.List) error {
 	err := ui.Print(a.Out, format, checked{Passed: found.Err() == nil, Findings: found}, func(w io.Writer) error {
 		ui.Findings(a.redact.Writer(w), program, found)
 		if found.Err() == nil {
-			_, err := fmt.Fprintln(w, "This machine will do.")
+			_, err := fmt.Fprintln(w, "All checks passed.")
 			return err
 		}
 		return nil
@@ -93,7 +93,7 @@ func (a *app) printChecked(format string, found finding.List) error {
 		return err
 	}
 	if failed := found.Err(); failed != nil {
-		return &toldError{failed}
+		return &shownError{failed}
 	}
 	return nil
 }

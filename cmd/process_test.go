@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/cmd"
 	runner "yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // twoPhases is a program of its own, for the tests of signals: its first phase runs a shell script, its second makes a file.

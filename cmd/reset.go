@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
@@ -33,22 +34,22 @@ func newReset(a *app) *cobra.Command {
 	p := plan{name: "reset", command: config.ForReset, phases: phases.Reset(), prepare: confirmReset, finish: finishReset}
 	c := &cobra.Command{
 		Use:   "reset",
-		Short: "Take this machine out of its cluster and clean it up",
-		Long: "Removes the node, its pods and its files, and undoes what the ledger records that ocadm made on the machine. Everything else stays:\n" +
-			"what was there before, and what other programs keep in the same directories and packet filter tables. Reset lists both and asks first.\n" +
-			"Each phase checks that nothing is left, and fails where it finds something or cannot look. You can repeat reset. The data of volumes\n" +
-			"stays. The Node object of a worker stays, too: on a control-plane node, run kubectl delete node NAME.\n\n" +
-			"The last control-plane node of a cluster that holds a cloud is only reset with --force, or after the cloud's name was typed.",
-		Example: `  # asks first
+		Short: "Remove this machine from its cluster and clean it up",
+		Long: "Removes this node from its cluster and undoes everything that the ledger records as made by ocadm: files, packages, networks, pods.\n" +
+			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
+			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data of volumes stays. The Node object of a worker\n" +
+			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
+			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes.",
+		Example: `  # ask first
   ocadm reset
 
   # in a script
-  ocadm reset --force
+  ocadm reset --yes
 
-  # and set it up again, without importing all images once more
-  ocadm reset --force --keep images && ocadm init --bundle ocadm.bundle
+  # reset and install again without importing all images again
+  ocadm reset --yes --keep images && ocadm init --bundle ocadm.bundle
 
-  # what would it do?
+  # show what reset would do
   ocadm reset --dry-run`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
@@ -58,25 +59,26 @@ func newReset(a *app) *cobra.Command {
 		addRunFlags(fs, f)
 		hide(fs, "on-failure")
 		hide(fs, "ignore-preflight-errors")
-		fs.BoolVarP(&f.run.Force, "force", "f", false, "do not ask, not even for the last control-plane node of a cloud")
-		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, for the next init")
-		fs.StringVar(&f.run.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+host.AdminKubeconfig+")")
+		addYes(fs, &f.run.Force)
+		fs.BoolVarP(&f.run.Force, "force", "f", false, "the former name of --yes")
+		hide(fs, "force")
+		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, which the next init then need not import")
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)
 	return c
 }
 
-// resetAskTimeout bounds what reset asks a cluster that may be dying.
+// resetAskTimeout bounds the requests to a cluster that may no longer answer.
 const resetAskTimeout = 8 * time.Second
 
-// confirmReset refuses a node that ocadm did not make, and asks, with a list of what goes and what stays, before anything of value is
-// removed. A machine without such things is not asked about.
+// confirmReset refuses a node that ocadm did not install. It lists what reset removes and what stays, and asks for confirmation unless
+// nothing of value would be removed.
 func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 	if foreign := owned.Foreign(h); len(foreign) > 0 && len(h.Ledger.Created()) == 0 {
-		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node, and nothing shows that ocadm made it one",
-			Cause:  "there is " + strings.Join(foreign, ", ") + ", and no ledger in " + host.LedgerFile,
-			Remedy: "remove it with the tool that made it, as with: kubeadm reset (ocadm has it built in: ocadm kubeadm reset)", Evidence: foreign}
+		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node that ocadm did not install",
+			Cause:  "found " + strings.Join(foreign, ", ") + ", but no ledger in " + host.LedgerFile,
+			Remedy: "use the tool that installed it, for example: ocadm kubeadm reset", Evidence: foreign}
 	}
 	if h.Config.Run.Force || h.Config.Run.DryRun {
 		return nil
@@ -85,40 +87,40 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 	if err != nil || !inv.Value {
 		return err
 	}
-	question, word := "This takes the machine out of its cluster and removes its containers. Go on? [y/N]", "yes"
-	if h.Files.Exists(host.AdminKubeconfig) {
+	question, word := "This removes the machine from its cluster and deletes its containers. Continue? [y/N]", "yes"
+	if h.Files.Exists(kube.AdminKubeconfig) {
 		clouds, last, err := lastControlPlane(ctx, h)
 		switch {
 		case err != nil:
-			a.warn("the cluster does not tell what would be lost: %v", err)
+			a.warn("cannot determine what would be lost: %v", err)
 		case last && len(clouds) > 0:
 			word = clouds[0]
-			question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s: the cloud ends with it.\nType the cloud's name to go on:",
+			question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s. Reset destroys the cloud.\nType the name of the cloud to continue:",
 				strings.Join(clouds, ", "))
 		case last:
-			question = "This is the last control-plane node: its cluster ends with it. Go on? [y/N]"
+			question = "This is the last control-plane node. Reset destroys the cluster. Continue? [y/N]"
 		}
 	}
 	for _, part := range []struct {
 		title string
 		lines []string
-	}{{"Reset removes:", inv.Removes}, {"It leaves:", inv.Keeps}} {
+	}{{"Reset removes:", inv.Removes}, {"These stay:", inv.Keeps}} {
 		if len(part.lines) > 0 {
 			fmt.Fprintf(a.Err, "%s\n  %s\n", part.title, strings.Join(part.lines, "\n  "))
 		}
 	}
-	ok, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--force")
+	ok, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--yes")
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "Nothing was reset", Cause: "it was not confirmed",
-			Remedy: "ocadm reset, and answer; or ocadm reset --force"}
+		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "Nothing was reset", Cause: "not confirmed",
+			Remedy: "ocadm reset --yes"}
 	}
 	return nil
 }
 
-// lastControlPlane tells which clouds the cluster holds and whether no other control-plane node is there.
+// lastControlPlane returns the clouds of the cluster and reports whether this is its only control-plane node.
 func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resetAskTimeout)
 	defer cancel()
@@ -143,10 +145,10 @@ func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last 
 	return clouds, last, nil
 }
 
-// finishReset removes what ocadm knew of the machine. The logs stay.
+// finishReset removes ocadm's own records. The logs stay.
 func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if left, err := h.Files.Glob("/etc/kubernetes/manifests/*"); err == nil && len(f.run.SkipPhases) > 0 && len(left) > 0 {
-		return nil // only a part was reset: what is known is still needed
+		return nil // a partial reset still needs the records
 	}
 	left := h.Ledger.Created()
 	kept := slices.ContainsFunc(left, func(e host.Entry) bool { return e.Kind == host.KindData })
@@ -154,12 +156,12 @@ func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 		return nil
 	}
 	known := []string{journalFile, host.StateDir + "/backup"}
-	if !kept { // whose the data is that --keep left, the next run must know
+	if !kept { // the next run must know who owns the data that --keep left
 		known = append(known, host.LedgerFile, host.StateDir)
 	}
 	for _, name := range known {
 		if err := removeOwn(h.Files.Path(name)); err != nil {
-			return fmt.Errorf("removing what ocadm knew of this machine: %w", err)
+			return fmt.Errorf("removing the records of this machine: %w", err)
 		}
 	}
 	if f.output.String() == "jsonl" {
@@ -168,11 +170,11 @@ func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if f.quiet {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.Err, "\nThis machine is no node any more. Its logs are in %s. The data of local volumes was left.\n", logDir)
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is no longer a node. The logs are in %s. Data of local volumes was kept.\n", logDir)
 	return err
 }
 
-// removeOwn removes a file, or a directory with the plain files in it; what holds more is left.
+// removeOwn removes a file, or a directory with the backups in it. A directory that holds anything else stays.
 func removeOwn(path string) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		entries, err := os.ReadDir(path)
@@ -186,7 +188,7 @@ func removeOwn(path string) error {
 				}
 			}
 		}
-		_ = os.Remove(path) // not empty: somebody else's things stay
+		_ = os.Remove(path) // not empty: files of others stay
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cmd is the command line: it parses, builds options, calls a package and prints. Settings become plain structs here; what
-// the work is, other packages know.
+// Package cmd is the command line: it parses flags, builds options, calls a package and prints the result. Settings become plain structs
+// here. Other packages do the work.
 package cmd
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const program = "ocadm"
 
-// Streams are where a command reads and writes: data goes to Out, the story to Err.
+// Streams are the streams of a command: data goes to Out, progress and errors to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -31,11 +31,11 @@ type Streams struct {
 // app is what the commands of one invocation share.
 type app struct {
 	Streams
-	// redact takes secrets out of logs, the journal and events.
+	// redact removes secrets from logs, the journal and events.
 	redact *ui.Redactor
-	// verbosity is -v: 0 story, 1 and more logs on standard error, too.
+	// verbosity is -v: 0 shows progress only, 1 and more also logs.
 	verbosity int
-	// logFile is where the log of this run is, for the message of a failure.
+	// logFile is the log of this run, for the message of a failure.
 	logFile string
 }
 
@@ -46,7 +46,7 @@ const (
 	groupTools   = "tools"
 )
 
-// New is the whole tree of commands. A new command is a file and a line in the list.
+// New returns the tree of commands. A new command is a file and a line in the list.
 func New(s Streams) *cobra.Command { return newRoot(newApp(s)) }
 
 func newApp(s Streams) *app { return &app{Streams: s, redact: &ui.Redactor{}} }
@@ -55,21 +55,21 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   program,
 		Short: "Install Kubernetes and a OneCloud cloud on it",
-		Long: "ocadm turns fresh Linux machines into a Kubernetes cluster and runs a OneCloud cloud on it.\n" +
-			"What it does is a list of phases; a command that was cut off goes on where it stopped when it is repeated.",
-		Example: `  # one machine with everything, database included
+		Long: "ocadm installs Kubernetes on Linux machines and runs a OneCloud cloud on it. Every command is a list of phases. If a command is\n" +
+			"interrupted, run it again: it continues where it stopped.",
+		Example: `  # install everything on one machine, including the database
   ocadm init --onecloud-version v4.0.3
 
-  # with a database server of your own
+  # use an existing database server
   ocadm init --mysql-host 10.0.0.5 --mysql-user root --mysql-password-file /root/mysql
 
-  # see what it would do
+  # show what init would do
   ocadm init --dry-run
 
-  # let another machine run virtual machines: run there what this prints
+  # print the command that joins another machine
   ocadm token create --print-join-command
 
-  # what does this code mean?
+  # explain the code of an error
   ocadm explain OCA-6002`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,
@@ -80,11 +80,11 @@ func newRoot(a *app) *cobra.Command {
 	root.SetErr(a.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(showUsage)
-	root.PersistentFlags().IntVarP(&a.verbosity, "v", "v", 0, "how much is told on standard error: 0 the story, 1 what changes, 4 everything")
-	root.AddGroup(&cobra.Group{ID: groupInstall, Title: "Install:"}, &cobra.Group{ID: groupCloud, Title: "The cloud:"},
+	root.PersistentFlags().IntVarP(&a.verbosity, "v", "v", 0, "log verbosity: 0 progress, 1 changes, 4 everything")
+	root.AddGroup(&cobra.Group{ID: groupInstall, Title: "Install:"}, &cobra.Group{ID: groupCloud, Title: "Cloud:"},
 		&cobra.Group{ID: groupTools, Title: "Tools:"})
 	root.SetHelpCommandGroupID(groupTools)
-	root.CompletionOptions.DisableDefaultCmd = true // newCompletion is ours
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletion replaces it
 	for _, group := range []struct {
 		id       string
 		commands []*cobra.Command
@@ -93,7 +93,7 @@ func newRoot(a *app) *cobra.Command {
 			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a),
 		}},
 		{groupCloud, []*cobra.Command{
-			newCluster(a), newComponent(a), newNode(a), newExecutor(a), newOperatorCommand(),
+			newCluster(a), newComponent(a), newNode(a), newExecutor(a), newOperatorCommand(a),
 		}},
 		{groupTools, []*cobra.Command{
 			newBundle(a), newConfig(a), newExplain(a), newVersion(a), newCompletion(),
@@ -105,10 +105,24 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	completeChoices(root)
 	return root
 }
 
-// groupRunE is for commands that only hold others: without an argument they help, an unknown one is an error.
+// completeChoices lets the shell complete the values of every flag that has a few.
+func completeChoices(c *cobra.Command) {
+	complete := func(f *pflag.Flag) {
+		if choice, ok := f.Value.(*ui.Choice); ok {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choice.Allowed(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+		}
+	}
+	c.LocalFlags().VisitAll(complete)
+	for _, sub := range c.Commands() {
+		completeChoices(sub)
+	}
+}
+
+// groupRunE is for commands that only group others. Without an argument it prints help; an unknown command is an error.
 func groupRunE(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -127,12 +141,14 @@ func groupRunE(c *cobra.Command, args []string) error {
 	return f
 }
 
+// wrongUsage is the headline of every error in a command line.
+const wrongUsage = "Invalid command line"
+
 func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
-	f := finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood", Cause: err.Error(),
-		Remedy: c.CommandPath() + " --help", Err: err}
+	f := finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: c.CommandPath() + " --help", Err: err}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		var names []string
@@ -143,32 +159,30 @@ func flagError(c *cobra.Command, err error) error {
 		})
 		f.Cause = fmt.Sprintf("%s has no flag --%s", c.CommandPath(), unknown.GetSpecifiedName())
 		if guess, ok := nearest.To(unknown.GetSpecifiedName(), names); ok {
-			f.Remedy = fmt.Sprintf("did you mean --%s? %s --help lists all", guess, c.CommandPath())
+			f.Remedy = fmt.Sprintf("did you mean --%s? All flags: %s --help", guess, c.CommandPath())
 		}
 	}
 	return f
 }
 
-// arguments makes an error about positional arguments one of usage.
+// arguments makes errors about positional arguments usage errors.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood", Cause: err.Error(),
-				Remedy: c.UseLine(), Err: err}
+			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: c.UseLine(), Err: err}
 		}
 		return nil
 	}
 }
 
-// usageError makes what cobra itself finds wrong with a command line a finding; it has no types for that.
+// usageError makes the errors of cobra itself findings. Cobra has no types for them.
 func usageError(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 {
 		return err
 	}
 	for _, prefix := range []string{"unknown command ", "required flag(s) ", "accepts ", "requires at least ", "if any flags in the group "} {
 		if strings.HasPrefix(err.Error(), prefix) {
-			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: "The command line is not understood", Cause: err.Error(),
-				Remedy: "--help after the command lists its flags", Err: err}
+			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: "the command with --help", Err: err}
 		}
 	}
 	return err
@@ -183,37 +197,37 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	if err == nil {
 		return finding.ExitOK
 	}
-	var told *toldError
-	if !errors.As(err, &told) {
+	var shown *shownError
+	if !errors.As(err, &shown) {
 		ui.Error(a.redact.Writer(s.Err), program, err)
 	}
 	if a.logFile != "" {
-		fmt.Fprintf(s.Err, "%s: the whole log is in %s\n", program, a.logFile)
+		fmt.Fprintf(s.Err, "%s: the full log is in %s\n", program, a.logFile)
 	}
 	return finding.ExitStatus(err)
 }
 
-// Fail shows an error that came before any command and returns the exit status.
+// Fail prints an error that occurred before any command ran, and returns the exit status.
 func Fail(w io.Writer, err error) int {
 	ui.Error(w, program, err)
 	return finding.ExitStatus(err)
 }
 
-// Interrupted is why a run ends that somebody interrupted.
+// Interrupted is the error of a run that a signal ended.
 func Interrupted(sig os.Signal) error { return interrupted{sig} }
 
 type interrupted struct{ sig os.Signal }
 
 func (i interrupted) Error() string {
-	return "stopped by a signal (" + i.sig.String() + "); repeat the command to go on"
+	return "stopped by signal " + i.sig.String() + "; run the command again to continue"
 }
 
 func (interrupted) Unwrap() error { return context.Canceled }
 
-// toldError is an error that has been shown already.
-type toldError struct{ error }
+// shownError is an error that has been printed already.
+type shownError struct{ error }
 
-func (e *toldError) Unwrap() error { return e.error }
+func (e *shownError) Unwrap() error { return e.error }
 
 // indent puts two spaces before each line.
 func indent(s string) string {

@@ -23,37 +23,37 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/preflight"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
-// Where a run leaves its traces on the machine.
+// The files of a run on the machine.
 const (
 	journalFile = host.StateDir + "/journal.jsonl"
 	lockFile    = "/run/ocadm.lock"
 	logDir      = "/var/log/ocadm"
 )
 
-// plan is a command that walks phases.
+// plan is a command that runs phases.
 type plan struct {
 	name    string
 	command config.For
 	phases  []host.Phase
-	// prepare runs once the machine is known and before the first phase; nil is allowed.
+	// prepare runs before the first phase, once the facts of the machine are known; nil is allowed.
 	prepare func(context.Context, *app, *host.Host) error
-	// finish tells what comes next; data goes to standard output. nil is allowed.
+	// finish prints data and the next steps; nil is allowed.
 	finish func(context.Context, *app, *host.Host, runFlags) error
 }
 
 // runFlags are how one run behaves.
 type runFlags struct {
 	config, rootfs string
-	output         *ui.Format
+	output         *ui.Choice
 	quiet          bool
 	run            config.Run
 	only           []string
@@ -61,23 +61,30 @@ type runFlags struct {
 
 func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
 	f.output = ui.NewFormat("text", "jsonl")
-	fs.StringVar(&f.config, "config", "", "configuration file; - is standard input")
-	fs.BoolVar(&f.run.DryRun, "dry-run", false, "tell what would be done and change nothing on machine, cluster or database")
-	fs.StringSliceVar(&f.run.SkipPhases, "skip-phases", nil, "phases to leave out; a parent's name covers its children")
-	fs.StringSliceVar(&f.run.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors are only warnings; all names every check")
-	fs.StringVar(&f.run.OnFailure, "on-failure", "keep", "keep what was done, for the next run to go on from, or rollback")
-	fs.VarP(f.output, "output", "o", "how the run is told: text, or an event per line of standard output")
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "tell only what goes wrong")
+	f.run.OnFailure = string(workflow.Keep)
+	addConfig(fs, &f.config)
+	fs.BoolVar(&f.run.DryRun, "dry-run", false, "show what would be done; change nothing on the machine, in the cluster or in the database")
+	fs.StringSliceVar(&f.run.SkipPhases, "skip-phases", nil, "phases to skip; the name of a parent covers its children")
+	fs.StringSliceVar(&f.run.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
+	fs.Var(ui.NewChoice(&f.run.OnFailure, string(workflow.Keep), string(workflow.Rollback)), "on-failure",
+		"after a failure, keep what was done so that the next run continues, or roll it back")
+	fs.VarP(f.output, "output", "o", "output format: text, or one event per line on standard output")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print errors only")
 	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine; programs are not run")
 	hide(fs, "rootfs")
 }
 
-// addForce adds the flag that accepts what may cut the machine off.
-func addForce(fs *pflag.FlagSet, f *runFlags) {
-	fs.BoolVar(&f.run.Force, "force", false, "accept --host-networks that may cut this machine off its network")
+// addYes adds the flag that confirms in advance.
+func addYes(fs *pflag.FlagSet, yes *bool) {
+	fs.BoolVarP(yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// runPlan walks a plan over this machine.
+// addForce adds the flag that accepts what may cut the machine off.
+func addForce(fs *pflag.FlagSet, f *runFlags) {
+	fs.BoolVar(&f.run.Force, "force", false, "accept --host-networks that may disconnect this machine from its network")
+}
+
+// runPlan runs a plan on this machine.
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
 	cfg, err := a.loadSettings(c, p.command, f.config)
@@ -87,6 +94,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	if p.command == config.ForJoin && c.Flags().NArg() > 0 {
 		cfg.Join.Endpoint = c.Flags().Arg(0)
 	}
+	f.run.Kubeconfig = cfg.Run.Kubeconfig
 	cfg.Run = f.run
 	cfg.Run.Output = f.output.String()
 	h, unlock, err := lockedMachine(ctx, cfg, p.command, f.rootfs)
@@ -118,12 +126,12 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	if err := note(renderer, p.name, journal, &opts); err != nil {
 		return err
 	}
-	if err := spare(renderer, p.name, journal, h, &opts); err != nil {
+	if err := keepCompletedNode(renderer, p.name, journal, h, &opts); err != nil {
 		return err
 	}
 	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
 	opts.Stop = ctx
-	ctx = Killed(ctx) // from here on the first interrupt only stops what has not begun
+	ctx = Killed(ctx) // from here on the first interrupt only prevents new phases
 	res, err := runner.Run(ctx, h, opts)
 	renderer.Close()
 	if err != nil {
@@ -137,21 +145,21 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	return nil
 }
 
-// explainDisk makes a finding of a run that ended because a file could not be written.
+// explainDisk returns a finding if a run failed because a file could not be written.
 func explainDisk(err error) error {
 	var what, code, remedy string
 	switch {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		what, code, remedy = "A disk is full", "OCA-1023", "make room where df -h shows none"
+		what, code, remedy = "A disk is full", "OCA-1023", "free space on the file system that df -h shows as full"
 	case errors.Is(err, syscall.EROFS):
-		what, code, remedy = "A file system is mounted read-only", "OCA-1024", "mount it writable, see findmnt -O ro"
+		what, code, remedy = "A file system is mounted read-only", "OCA-1024", "remount it writable; findmnt -O ro lists such file systems"
 	default:
 		return err
 	}
 	f := finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: err.Error(),
-		Remedy: remedy + "; then run the same command again, it goes on where it stopped", Err: err}
+		Remedy: remedy + "; then run the command again, it continues where it stopped", Err: err}
 	var phase *workflow.PhaseError
 	if errors.As(err, &phase) {
 		f.Cause = phase.Err.Error()
@@ -160,8 +168,8 @@ func explainDisk(err error) error {
 	return f
 }
 
-// lockedMachine is machine, with the lock of the machine unless the run is a dry one. The lock comes before facts and ledger are read: what
-// another run does meanwhile would be taken for what was there before.
+// lockedMachine is machine with the lock of the machine, except for a dry run. It takes the lock before it reads facts and ledger, because
+// another run may change both.
 func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
 	root, err := rootOf(rootfs)
 	if err != nil {
@@ -209,7 +217,7 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	config.Complete(cfg, m)
 }
 
-// asRegistered takes for reset what init or join was told, where reset is not told otherwise: a node need not have its machine's name.
+// asRegistered lets reset default to the settings of init or join: the name of a node need not be that of its machine.
 func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	cfg.Node.Name = cmp.Or(cfg.Node.Name, was.Name)
 	if was.CRISocket != "" && cfg.Node.CRISocket == config.Default().Node.CRISocket {
@@ -228,7 +236,7 @@ func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host
 	return host.New(ctx, cfg)
 }
 
-// rootOf is the directory that stands for the machine; empty is the machine itself, which only root may change.
+// rootOf is the directory that stands for the machine. Empty is the machine itself, which only root may change.
 func rootOf(rootfs string) (string, error) {
 	if rootfs == "" {
 		if uid := os.Geteuid(); uid != 0 {
@@ -250,15 +258,15 @@ func closeBundle(h *host.Host) error {
 	return h.Bundle.Close()
 }
 
-// note tells of a run that was cut off, and remembers what it did. It refuses to go on without the database server of that run: the
-// embedded database would be installed in its place.
+// note reports an interrupted run and takes over its result. It refuses to continue without the database server of that run, because the
+// embedded database would be installed instead.
 func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *workflow.Options) error {
-	tell := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
 	}
 	in, err := journal.Resume(plan)
 	if err != nil {
-		tell("the journal cannot be read: %v", err)
+		report("cannot read the journal: %v", err)
 		return nil
 	}
 	if in == nil || in.Phase == "" {
@@ -266,26 +274,25 @@ func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *work
 	}
 	const database = "--mysql-host"
 	if was := in.Inputs[database]; was != "" && opts.Inputs[database] == "" {
-		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the run that is gone on from, and is missing now", database, was)})
+		return cloud.OtherSettings([]string{fmt.Sprintf("%s was %s in the interrupted run, and is missing now", database, was)})
 	}
 	opts.Before = in.Did
-	what := "was cut off"
+	what := "was interrupted"
 	if in.Error != "" {
 		what = "failed"
 	}
-	tell("the last %s %s in phase %s, %s ago; going on from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
+	report("the last %s %s in phase %s, %s ago; continuing from there", plan, what, in.Phase, time.Since(in.Last).Round(time.Second))
 	if len(opts.Only) > 0 {
 		return nil
 	}
 	for _, d := range in.Differences(opts.Inputs) {
-		tell("  what differs from then: %s", d)
+		report("  changed since then: %s", d)
 	}
 	return nil
 }
 
-// spare keeps a node that was complete before this run from being rolled back into nothing: what Kubernetes has on a machine is undone
-// as a whole.
-func spare(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.Host, opts *workflow.Options) error {
+// keepCompletedNode disables the rollback of a node that was complete before this run, because a rollback removes Kubernetes entirely.
+func keepCompletedNode(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.Host, opts *workflow.Options) error {
 	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
 		return nil
 	}
@@ -295,11 +302,11 @@ func spare(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.H
 	}
 	opts.OnFailure = workflow.Keep
 	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan,
-		Message: "this machine was a node before: if this run fails, nothing is rolled back"})
+		Message: "this machine is a node already: if this run fails, nothing is rolled back"})
 	return nil
 }
 
-// renderer tells the run. A dry run's plan is data.
+// renderer returns where events go. The plan of a dry run is data.
 func (a *app) renderer(f runFlags) ui.Renderer {
 	o := ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""}
 	switch {
@@ -313,7 +320,7 @@ func (a *app) renderer(f runFlags) ui.Renderer {
 	return ui.New(a.Err, o)
 }
 
-// redacted takes secrets out of events.
+// redacted removes secrets from events.
 func (a *app) redacted(r ui.Renderer) workflow.Sink { return redactedSink{a.redact, r} }
 
 type redactedSink struct {
@@ -340,7 +347,7 @@ func (s redactedSink) Event(e workflow.Event) {
 	s.next.Event(e)
 }
 
-// openLog opens the log of this run and sends every logger there. Where it cannot be written the run goes on without.
+// openLog opens the log of this run and redirects every logger to it. If that fails, the run continues without a log.
 func (a *app) openLog(h *host.Host, name string, events *ui.Renderer) (closeLog func()) {
 	path := h.Files.Path(logDir + "/" + time.Now().UTC().Format("20060102T150405Z") + "-" + name + ".log")
 	if err := os.MkdirAll(h.Files.Path(logDir), 0o700); err != nil {
@@ -357,11 +364,11 @@ func (a *app) openLog(h *host.Host, name string, events *ui.Renderer) (closeLog 
 	*events = ui.Slog(logger)
 	return func() {
 		a.logger(io.Discard)
-		_ = f.Close() // nothing to be done about it
+		_ = f.Close() // every line has been written
 	}
 }
 
-// logger makes the logger that everything logs to: w gets all, standard error what -v asks for.
+// logger sets the logger of this process: w gets everything, standard error what -v asks for.
 func (a *app) logger(w io.Writer) *slog.Logger {
 	return ui.SetLogger(w, a.redact.Writer(a.Err), a.verbosity)
 }

@@ -19,13 +19,13 @@ import (
 
 const (
 	passwordFlag = "mysql-password"
-	// argumentsFD is the hidden flag by which this program, having replaced itself, finds its whole command line in an inherited file.
+	// argumentsFD is the hidden flag that names the inherited file with the complete command line, after this program has replaced itself.
 	argumentsFD = "--arguments-fd="
 )
 
-// secretFlags are the flags whose values no other user of the machine may read.
+// secretFlags are the flags with values that other users of the machine must not read.
 func secretFlags() []string {
-	out := []string{"discovery-token", "tls-bootstrap-token"} // of long ago, and kubeadm's
+	out := []string{"discovery-token", "tls-bootstrap-token"} // of earlier versions and of kubeadm
 	for _, s := range config.Settings() {
 		if s.Secret && s.Flag != "" && !slices.Contains(out, s.Flag) {
 			out = append(out, s.Flag)
@@ -34,9 +34,9 @@ func secretFlags() []string {
 	return out
 }
 
-// HideSecrets keeps secrets out of this process's arguments, where every user of the machine could read them for as long as it runs. If
-// argv holds one, it replaces this process by itself without them and does not return; the new process finds the whole command line in a
-// file that only it has open. It returns the command line to run.
+// HideSecrets removes secrets from the arguments of this process, which every user of the machine can read. If argv holds a secret,
+// HideSecrets replaces this process by itself without the secret and does not return. The new process reads the complete command line from a
+// file that only it has open. HideSecrets returns the command line to run.
 func HideSecrets(argv []string) ([]string, error) {
 	if i := slices.IndexFunc(argv, func(a string) bool { return strings.HasPrefix(a, argumentsFD) }); i > 0 && i == len(argv)-1 {
 		return readArguments(strings.TrimPrefix(argv[i], argumentsFD))
@@ -60,11 +60,12 @@ func HideSecrets(argv []string) ([]string, error) {
 	return nil, nil // not reached
 }
 
-// withoutSecrets is a command line without these flags and their values, and whether it had one. What follows "--" is not this program's.
+// withoutSecrets returns a command line without these flags and their values, and whether it had any. Arguments after "--" are for another
+// program.
 func withoutSecrets(argv, flags []string) (shown []string, hidden bool) {
 	for i := 0; i < len(argv); i++ {
 		if argv[i] == "--" {
-			break // the shown arguments are for people to read in ps, and are not parsed
+			break // the shown arguments are for ps only and are not parsed
 		}
 		name, isFlag := strings.CutPrefix(argv[i], "--")
 		name, _, withValue := strings.Cut(name, "=")
@@ -80,7 +81,7 @@ func withoutSecrets(argv, flags []string) (shown []string, hidden bool) {
 	return shown, hidden
 }
 
-// writeArguments puts a command line into memory that the next program of this process inherits.
+// writeArguments writes a command line to memory that the next program of this process inherits.
 func writeArguments(argv []string) (fd int, err error) {
 	raw, err := json.Marshal(argv)
 	if err != nil {
@@ -104,7 +105,7 @@ func writeArguments(argv []string) (fd int, err error) {
 func readArguments(number string) ([]string, error) {
 	fd, err := strconv.Atoi(number)
 	if err != nil || fd <= 2 {
-		return nil, fmt.Errorf("reading the arguments: %q is no descriptor of this program's", number)
+		return nil, fmt.Errorf("reading the arguments: %q is not a file descriptor of this program", number)
 	}
 	f := os.NewFile(uintptr(fd), "arguments")
 	defer f.Close()

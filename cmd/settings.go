@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -17,25 +18,45 @@ import (
 	"github.com/spf13/viper"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// addSettings gives a command the flags of the settings it takes, and those of long ago.
+// addSettings gives a command the flags of the settings it takes, and those of earlier versions.
 func addSettings(fs *pflag.FlagSet, command config.For) {
 	defaults := config.Default()
+	renamed := map[string]string{}
 	for _, s := range config.Settings() {
 		if s.For&command == 0 || s.Flag == "" {
 			continue
 		}
-		addFlag(fs, s.Flag, s.Usage, config.Field(&defaults, s.Key))
+		field := config.Field(&defaults, s.Key)
+		if text, ok := field.(*string); ok && len(s.Choices) > 0 {
+			fs.Var(ui.NewChoice(text, s.Choices...), s.Flag, s.Usage)
+		} else {
+			addFlag(fs, s.Flag, s.Usage, field)
+		}
 		if strings.Contains(s.Usage, "(default") {
-			fs.Lookup(s.Flag).DefValue = "" // help tells it already, and better
+			fs.Lookup(s.Flag).DefValue = "" // the text says it better
 		}
 		if s.Advanced {
 			mark(fs, s.Flag, annotationAdvanced)
 		}
+		if s.Was != "" {
+			renamed[s.Was] = s.Flag
+		}
+	}
+	if len(renamed) > 0 {
+		fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+			return pflag.NormalizedName(cmp.Or(renamed[name], name))
+		})
 	}
 	addLegacy(fs, command)
+}
+
+// addConfig adds the flag that names the configuration file.
+func addConfig(fs *pflag.FlagSet, file *string) {
+	fs.StringVar(file, "config", "", "configuration file; - reads standard input")
 }
 
 // addFlag adds a flag that writes to the field behind the pointer.
@@ -71,7 +92,7 @@ func (o optionalInt32) String() string {
 func (o optionalInt32) Set(s string) error {
 	var n int32
 	if _, err := fmt.Sscanf(s+"\n", "%d\n", &n); err != nil {
-		return fmt.Errorf("%q is no number", s)
+		return fmt.Errorf("%q is not a number", s)
 	}
 	*o.p = &n
 	return nil
@@ -79,35 +100,32 @@ func (o optionalInt32) Set(s string) error {
 
 func (o optionalInt32) Type() string { return "int32" }
 
-// loadSettings makes a configuration of flags, environment, file and defaults, the first that has a setting winning.
+// loadSettings returns the configuration of a command. Viper decides which value of a setting counts: flag, environment, file, default.
 func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*config.Config, error) {
-	v := viper.New()
-	values, err := a.readConfigFile(file)
+	v, err := a.openSettings(file)
 	if err != nil {
 		return nil, err
-	}
-	for key, value := range values {
-		v.SetDefault(key, value) // below environment and flags; what the file lacks is not set at all
 	}
 	cfg := config.Default()
 	sink := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	for _, s := range config.Settings() {
 		addFlag(sink, s.Key, "", config.Field(&cfg, s.Key))
 		if s.For&command != 0 && s.Flag != "" {
-			if err := v.BindEnv(s.Key, s.Env()); err != nil {
-				return nil, fmt.Errorf("binding %s: %w", s.Env(), err)
-			}
-			if err := v.BindPFlag(s.Key, c.Flags().Lookup(s.Flag)); err != nil {
-				return nil, fmt.Errorf("binding --%s: %w", s.Flag, err)
+			if err := bindSetting(v, s, c.Flags().Lookup(s.Flag)); err != nil {
+				return nil, err
 			}
 		}
-		if err := set(sink, s, settled(v, c.Flags(), s, values)); err != nil {
+		if !v.IsSet(s.Key) {
+			continue
+		}
+		if err := set(sink.Lookup(s.Key).Value, s, v.Get(s.Key)); err != nil {
 			return nil, err
 		}
 	}
 	if command&config.ForInit != 0 {
 		cfg.Node.AsController = true
 	}
+	cfg.Run.Kubeconfig = cfg.Cluster.Kubeconfig
 	if err := a.password(c.Flags(), &cfg); err != nil {
 		return nil, err
 	}
@@ -119,37 +137,83 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 	return &cfg, nil
 }
 
-// settled is the value of a setting that somebody gave, nil if nobody did.
-func settled(v *viper.Viper, fs *pflag.FlagSet, s config.Setting, file map[string]any) any {
-	_, env := os.LookupEnv(s.Env())
-	flag := fs.Lookup(s.Flag)
-	_, inFile := file[s.Key]
-	if inFile || env && os.Getenv(s.Env()) != "" || flag != nil && flag.Changed {
-		return v.Get(s.Key)
-	}
-	return nil
-}
-
-func set(sink *pflag.FlagSet, s config.Setting, value any) error {
-	if value == nil {
+// readsSettings lets a command take the values of flags from OCADM_* variables and a configuration file, too. keys are the keys of the
+// settings, by the names of the flags.
+func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
+	var file string
+	addConfig(c.Flags(), &file)
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		v, err := a.openSettings(file)
+		if err != nil {
+			return err
+		}
+		for name, key := range keys {
+			s, f := config.Find(key), c.Flags().Lookup(name)
+			if err := bindSetting(v, s, f); err != nil {
+				return err
+			}
+			if f.Changed || !v.IsSet(key) {
+				continue // viper would return what the flag has
+			}
+			if err := set(f.Value, s, v.Get(key)); err != nil {
+				return err
+			}
+			f.Changed = true
+		}
 		return nil
 	}
-	if err := sink.Set(s.Key, flagText(value)); err != nil {
-		return finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "A setting is not valid",
-			Cause:  fmt.Sprintf("--%s (%s, variable %s): %s", s.Flag, s.Key, s.Env(), problem(s, value, sink.Lookup(s.Key).Value.Type())),
-			Remedy: "ocadm config print shows every setting with its default"}
+}
+
+// openSettings returns the settings of a configuration file; "" is no file.
+func (a *app) openSettings(file string) (*viper.Viper, error) {
+	values, err := a.readConfigFile(file)
+	if err != nil {
+		return nil, err
+	}
+	tree := map[string]any{}
+	for key, value := range values {
+		section, name, _ := strings.Cut(key, ".")
+		branch, _ := tree[section].(map[string]any)
+		if branch == nil {
+			branch = map[string]any{}
+			tree[section] = branch
+		}
+		branch[name] = value
+	}
+	v := viper.New()
+	if err := v.MergeConfigMap(tree); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return v, nil
+}
+
+// bindSetting lets viper read a setting from its flag and its environment variables.
+func bindSetting(v *viper.Viper, s config.Setting, f *pflag.Flag) error {
+	if err := v.BindEnv(append([]string{s.Key}, s.Envs()...)...); err != nil {
+		return fmt.Errorf("binding %s: %w", s.Env(), err)
+	}
+	if err := v.BindPFlag(s.Key, f); err != nil {
+		return fmt.Errorf("binding --%s: %w", s.Flag, err)
 	}
 	return nil
 }
 
-func problem(s config.Setting, value any, kind string) string {
-	if s.Secret {
-		return "the value is not valid"
+// set stores a value of a setting in a flag.
+func set(to pflag.Value, s config.Setting, value any) error {
+	err := to.Set(flagText(value))
+	if err == nil {
+		return nil
 	}
-	return fmt.Sprintf("%q is not of type %s", fmt.Sprint(value), kind)
+	problem := fmt.Sprintf("%q: %v", fmt.Sprint(value), err)
+	if s.Secret {
+		problem = "the value is not valid"
+	}
+	return finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "A setting is not valid",
+		Cause:  fmt.Sprintf("--%s (%s, variable %s): %s", s.Flag, s.Key, s.Env(), problem),
+		Remedy: "ocadm config print shows every setting with its default"}
 }
 
-// flagText is a value as a flag takes it.
+// flagText returns a value in the form that its flag parses.
 func flagText(value any) string {
 	v := reflect.ValueOf(value)
 	if v.Kind() != reflect.Slice {
@@ -186,7 +250,7 @@ func (a *app) readConfigFile(name string) (map[string]any, error) {
 	return config.Parse(name, raw)
 }
 
-// databaseCA reads the certificates that the database server is verified with.
+// databaseCA reads the certificates that verify the database server.
 func databaseCA(cfg *config.Config) error {
 	name := cfg.Database.CAFile
 	if name == "" {
@@ -203,11 +267,11 @@ func databaseCA(cfg *config.Config) error {
 // maxPasswordFile is larger than any password.
 const maxPasswordFile = 64 << 10
 
-// password takes the database password from where it was put and keeps it from where it should not be.
+// password reads the database password.
 func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 	if fs.Changed(passwordFlag) {
-		a.warn("--%s shows the password to every user of this machine for a moment, and to your shell's history for ever; "+
-			"use --mysql-password-file FILE (- is standard input)", passwordFlag)
+		a.warn("--%s shows the password in the process list for a moment and leaves it in the history of your shell; "+
+			"use --mysql-password-file FILE (- reads standard input)", passwordFlag)
 	}
 	name := cfg.Database.PasswordFile
 	if name == "" || cfg.Database.Password != "" && fs.Changed(passwordFlag) {
@@ -221,7 +285,7 @@ func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 		}
 		defer f.Close()
 		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-			a.warn("other users may read %s; chmod 600 %s", name, name)
+			a.warn("other users may read %s; run chmod 600 %s", name, name)
 		}
 		in = f
 	}

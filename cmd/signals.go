@@ -13,8 +13,8 @@ import (
 
 type killKey struct{}
 
-// Signals returns a context that ends with the first SIGINT or SIGTERM. A run of phases then starts no more of them and lets those that
-// run come to an end. The second signal ends these, too, and the programs that they run. The third calls exit.
+// Signals returns a context that ends with the first SIGINT or SIGTERM. A run then starts no more phases and waits for the running ones. The
+// second signal ends these and their programs. The third calls exit.
 func Signals(parent context.Context, exit func(status int)) (ctx context.Context, release func()) {
 	stop, stopped := context.WithCancelCause(parent)
 	kill, killed := context.WithCancelCause(parent)
@@ -29,7 +29,7 @@ func Signals(parent context.Context, exit func(status int)) (ctx context.Context
 	return context.WithValue(stop, killKey{}, kill), func() { stopped(nil); killed(nil) }
 }
 
-// Killed is the context that ends with the second signal; without Signals it is ctx itself.
+// Killed returns the context that ends with the second signal; without Signals it is ctx itself.
 func Killed(ctx context.Context) context.Context {
 	if kill, ok := ctx.Value(killKey{}).(context.Context); ok {
 		return kill

@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 const (
-	// shownTime is the least time that makes a phase appear in the table of times.
+	// shownTime is the shortest duration that the table of times shows.
 	shownTime = 50 * time.Millisecond
-	// shownChanges is how many changes the summary lists.
+	// shownChanges is how many changes the summary lists at most.
 	shownChanges = 60
 )
 
-// summary tells at the end of a good run what changed and what took how long.
+// summary prints what a successful run changed, and how long each phase took.
 func (a *app) summary(f runFlags, res workflow.Result) {
 	if f.quiet || f.output.String() != "text" {
 		return
@@ -37,7 +37,7 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
 	if f.run.DryRun {
-		say("\nNothing was changed. %d phases would run, %d are done already, %d do not apply.",
+		say("\nNothing was changed. %d phases would run, %d are already done, %d do not apply.",
 			counts[workflow.Planned], counts[workflow.Unchanged], counts[workflow.Skipped])
 		return
 	}
@@ -53,8 +53,8 @@ func (a *app) summary(f runFlags, res workflow.Result) {
 	}
 	if len(times) > 0 {
 		say("\nTime of each phase (some overlap):")
-		_ = ui.Table(a.Err, nil, times) // nobody to tell
+		_ = ui.Table(a.Err, nil, times) // only the display failed
 	}
-	say("\nDone in %s: %d phases ran, %d were done already, %d did not apply.", ui.Seconds(res.Duration),
+	say("\nDone in %s: %d phases ran, %d were already done, %d did not apply.", ui.Seconds(res.Duration),
 		counts[workflow.Done], counts[workflow.Unchanged], counts[workflow.Skipped])
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -23,19 +24,19 @@ func newToken(a *app) *cobra.Command {
 	var kubeconfig string
 	c := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and delete the tokens by which nodes join",
-		Long:  "Tokens let machines join the cluster for a while. These commands run on a control-plane node.",
-		Example: `  # what another machine has to run to join
+		Short: "Create, list and delete join tokens",
+		Long:  "A join token lets machines join the cluster until it expires. Run these commands on a control-plane node.",
+		Example: `  # print the command that joins another machine
   ocadm token create --print-join-command
 
-  # for a node without virtual machines, which runs services of the cloud
+  # the same for a node that runs the cloud's services but no VMs
   ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
 
-  # which tokens are there?
+  # list the tokens
   ocadm token list`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+host.AdminKubeconfig+")")
+	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kube.AdminKubeconfig+")")
 	open := func(c *cobra.Command) (*host.Host, error) {
 		cfg := config.Default()
 		cfg.Run.Kubeconfig = kubeconfig
@@ -45,7 +46,7 @@ func newToken(a *app) *cobra.Command {
 	return c
 }
 
-// openHost gives the machine, and through it the cluster, that a command is about.
+// openHost returns the machine, which has the clients of the cluster.
 type openHost func(*cobra.Command) (*host.Host, error)
 
 func (open openHost) cluster(c *cobra.Command) (*host.Host, client.Client, error) {
@@ -60,7 +61,7 @@ func (open openHost) cluster(c *cobra.Command) (*host.Host, client.Client, error
 	return h, k, nil
 }
 
-// createdToken is what "token create -o json" prints: it holds the secret, that is its purpose.
+// createdToken is what "token create -o json" prints, with the secret.
 type createdToken struct {
 	Token       string    `json:"token"`
 	Expires     time.Time `json:"expires,omitzero"`
@@ -74,14 +75,14 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use:   "create [TOKEN]",
-		Short: "Make a token",
-		Long:  "Makes a token, a random one unless it is given, and prints it, or with --print-join-command the whole command for the machine that joins.",
+		Short: "Create a join token",
+		Long:  "Creates a join token, a random one by default, and prints it. With --print-join-command, it prints the complete join command instead.",
 		Example: `  ocadm token create --print-join-command
 
-  # for a node without virtual machines, which runs services of the cloud
+  # for a node that runs the cloud's services but no VMs
   ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
 
-  # for two hours, for a script
+  # a token for two hours, for a script
   ocadm token create --ttl 2h -o json`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -89,7 +90,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				o.Token = args[0]
 			}
 			if o.TTL < 0 {
-				return misused(fmt.Sprintf("--ttl %s is over already", o.TTL), "for example --ttl 2h; 0 is for ever")
+				return misused(fmt.Sprintf("--ttl %s is negative", o.TTL), "for example --ttl 2h; 0 never expires")
 			}
 			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
 			h, client, err := open.cluster(c)
@@ -97,7 +98,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				return err
 			}
 			if dryRun {
-				_, err := fmt.Fprintln(a.Out, "would make a token")
+				_, err := fmt.Fprintln(a.Out, "would create a token")
 				return err
 			}
 			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || output.String() != "text")
@@ -114,20 +115,19 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().DurationVar(&o.TTL, "ttl", 24*time.Hour, "how long it is good; 0 is for ever")
-	c.Flags().StringVar(&o.Description, "description", "", "what it is for")
-	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "what it may be used for: signing, authentication (default: both)")
-	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups that it is in (default: those of nodes that join)")
-	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the whole command for the machine that joins")
-	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "print a command for a node that runs virtual machines")
-	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "print a command for a node that runs the cloud's services")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "make nothing")
-	c.Flags().VarP(output, "output", "o", "how it is printed")
+	c.Flags().DurationVar(&o.TTL, "ttl", 24*time.Hour, "lifetime of the token; 0 never expires")
+	c.Flags().StringVar(&o.Description, "description", "", "description of the token")
+	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "usages of the token: signing, authentication (default: both)")
+	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups of the token (default: the group of joining nodes)")
+	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the complete join command")
+	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
+	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
-// makeToken makes a token, and the command that joins with it if that is wanted: before the token, so that none is left over when the
-// command cannot be told.
+// makeToken creates a token and, if wanted, the join command. The command comes first, so that no token is left over if it fails.
 func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, roles kubernetes.JoinRoles, join bool) (createdToken, error) {
 	var made createdToken
 	var err error
@@ -149,7 +149,7 @@ func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o ku
 func newTokenList(a *app, open openHost) *cobra.Command {
 	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
-		Use: "list", Short: "List the tokens", Long: "Lists the cluster's tokens, without their secrets.",
+		Use: "list", Short: "List the join tokens", Long: "Lists the join tokens of the cluster without their secrets.",
 		Example: "  ocadm token list\n  ocadm token list -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -170,7 +170,7 @@ func newTokenList(a *app, open openHost) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how they are printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -186,7 +186,7 @@ func expiry(t, now time.Time) string {
 
 func newTokenDelete(a *app, open openHost) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete TOKEN...", Short: "Delete tokens", Long: "Deletes tokens, given whole or by their ID. Nodes that have joined stay.",
+		Use: "delete TOKEN...", Short: "Delete join tokens", Long: "Deletes join tokens by their ID or in full. Nodes that have joined stay.",
 		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -208,7 +208,7 @@ func newTokenDelete(a *app, open openHost) *cobra.Command {
 
 func newTokenGenerate(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "generate", Short: "Print a random token", Long: "Prints a random token without telling any cluster, to be given to init or token create.",
+		Use: "generate", Short: "Print a random token", Long: "Prints a random token for init or token create. It contacts no cluster.",
 		Example: "  ocadm token generate\n  ocadm token create $(ocadm token generate)",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
@@ -223,5 +223,5 @@ func newTokenGenerate(a *app) *cobra.Command {
 }
 
 func noCluster(err error) error {
-	return finding.Errorf("OCA-4206", "No cluster can be asked from here", "run it on a control-plane node as root, or name a kubeconfig with --kubeconfig", "%w", err)
+	return finding.Errorf("OCA-4206", "No cluster is accessible", "run the command as root on a control-plane node, or give --kubeconfig FILE", "%w", err)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// showUsage writes the help below a command's description: the settings that few people need come last.
+// showUsage writes the help below the description of a command. Rarely used settings come last.
 func showUsage(c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")
@@ -35,7 +35,7 @@ func showUsage(c *cobra.Command) error {
 	for _, set := range []struct {
 		title string
 		flags *pflag.FlagSet
-	}{{"Flags", common}, {"More settings", advanced}, {"Everywhere", c.InheritedFlags()}} {
+	}{{"Flags", common}, {"More settings", advanced}, {"Global flags", c.InheritedFlags()}} {
 		if text := strings.TrimRight(set.flags.FlagUsages(), " \n"); text != "" {
 			fmt.Fprintf(&b, "\n%s:\n%s\n", set.title, text)
 		}
@@ -44,7 +44,7 @@ func showUsage(c *cobra.Command) error {
 	return err
 }
 
-// isGroup tells whether a command only holds others: every command has --help, those that do something have more.
+// isGroup reports whether a command only groups others: it has no flag but --help.
 func isGroup(c *cobra.Command) bool {
 	own := false
 	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { own = own || !f.Hidden && f.Name != "help" })

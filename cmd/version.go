@@ -38,14 +38,14 @@ func newVersion(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "how it is printed")
+	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
 func newCompletion() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Print the completion script of a shell", Long: "Prints the script that completes ocadm's commands and flags in a shell.",
+		Use: "completion bash|zsh|fish", Short: "Print a shell completion script", Long: "Prints the script that completes the commands, flags and values of ocadm in a shell.",
 		Example:   "  source <(ocadm completion bash)\n  ocadm completion zsh > \"${fpath[1]}/_ocadm\"",
 		ValidArgs: shells,
 		Args:      arguments(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),

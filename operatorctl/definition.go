@@ -20,13 +20,13 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// updateDefinition brings the cluster's definition of OnecloudCluster up to the one that is built in. It never stops the operator: clouds
-// run with an older definition, only the fields that it lacks are refused.
-func updateDefinition(ctx context.Context, cfg *rest.Config, log *slog.Logger) {
+// updateDefinition brings the cluster's definition of OnecloudCluster up to the one that is built in, and reports whether it is. It never
+// stops the operator: clouds run with an older definition, only the fields that it lacks are refused.
+func updateDefinition(ctx context.Context, cfg *rest.Config, log *slog.Logger) (current bool) {
 	built, err := builtDefinition()
 	if err != nil {
 		log.Warn("the definition of OnecloudCluster was not updated", "error", err)
-		return
+		return false
 	}
 	var live int
 	c, err := kube.New(cfg)
@@ -45,6 +45,7 @@ func updateDefinition(ctx context.Context, cfg *rest.Config, log *slog.Logger) {
 	case live > mine:
 		log.Info("the definition of OnecloudCluster is that of a later release and stays", "revision", live, "own", mine)
 	}
+	return err == nil
 }
 
 // applyDefinition applies the definition where the cluster has an earlier revision, and returns the revision it found there.

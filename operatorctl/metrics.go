@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
 // instruments are the operator's own metrics, beside controller-runtime's; docs/monitoring/README.md lists them, and a test compares.
@@ -62,13 +63,23 @@ func (i *instruments) all() []prometheus.Collector {
 // registry is controller-runtime's, served at /metrics.
 func registry() prometheus.Registerer { return metrics.Registry }
 
-func (i *instruments) effect(o effects.Outcome) {
+// Effect counts an effect that was tried.
+func (i *instruments) Effect(o effects.Outcome) {
 	switch {
 	case o.Changed:
 		i.effects.WithLabelValues(string(o.Effect.Target), "changed").Inc()
 	case o.State == effects.Failed:
 		i.effects.WithLabelValues(string(o.Effect.Target), "failed").Inc()
 	}
+}
+
+// Reconciled shows what a reconcile did and left undone.
+func (i *instruments) Reconciled(s reconcile.Summary) {
+	i.changes(s.Changes)
+	i.due(i.renewal, s.Cloud, s.RenewAt)
+	i.due(i.audit, s.Cloud, s.AuditAt)
+	i.ends(s.Cloud, s.Cloud.Status.Certificates)
+	i.openEffects(s.Cloud, s.Effects)
 }
 
 func (i *instruments) changes(list []engine.Change) {
@@ -107,8 +118,8 @@ func (i *instruments) due(g *prometheus.GaugeVec, cr *v1alpha1.OnecloudCluster, 
 	}
 }
 
-// cloud shows the status of a cloud.
-func (i *instruments) cloud(cr *v1alpha1.OnecloudCluster) {
+// Status shows the status of a cloud.
+func (i *instruments) Status(cr *v1alpha1.OnecloudCluster) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, c := range cr.Status.Conditions {
@@ -162,8 +173,8 @@ func (i *instruments) one(g *prometheus.GaugeVec, cr *v1alpha1.OnecloudCluster, 
 	}
 }
 
-// forget takes back everything about a cloud that is gone.
-func (i *instruments) forget(namespace, name string) {
+// Gone takes back everything about a cloud that is gone.
+func (i *instruments) Gone(namespace, name string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.shown, types.NamespacedName{Namespace: namespace, Name: name})

@@ -67,7 +67,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 		cr.Status.Phase = phase
 		cr.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: state, Replicas: 2, Ready: 1}}
 		cr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: ready}}
-		i.cloud(cr)
+		i.Status(cr)
 	}
 	shown := func() []string {
 		families, err := reg.Gather()
@@ -106,7 +106,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
-	i.forget("n", "c")
+	i.Gone("n", "c")
 	if s := shown(); len(s) > 0 {
 		t.Errorf("left of a cloud that is gone: %q", s)
 	}

@@ -31,7 +31,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -48,7 +47,7 @@ type Options struct {
 	LeaderElection bool
 	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
 	MetricsAddress, HealthAddress, ProfileAddress string
-	// Audit is how often what lies outside Kubernetes is verified again; 0 means DefaultAudit, negative never.
+	// Audit is how often what lies outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration
 	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -62,9 +61,6 @@ type Options struct {
 	UserAgent string
 	Log       *slog.Logger
 }
-
-// DefaultAudit is how often databases, accounts, services and endpoints are verified when nothing changed.
-const DefaultAudit = 10 * time.Minute
 
 // Leader election: a leader that was killed is replaced within 15 s (lease), one that stops in order at once.
 const (
@@ -92,7 +88,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	updateDefinition(ctx, cfg, o.Log)
+	current := updateDefinition(ctx, cfg, o.Log)
 	var refused []string
 	var err error
 	if o.Namespaces, refused, err = watched(ctx, cfg, o.Namespaces, o.Log); err != nil {
@@ -114,7 +110,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
 	}
-	if err := setup(mgr, o); err != nil {
+	if err := setup(mgr, o, current); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -231,8 +227,4 @@ func stripNode(in any) (any, error) {
 		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready, Addresses: n.Status.Addresses},
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, CreationTimestamp: n.CreationTimestamp},
 	}, nil
-}
-
-func (o Options) connections() effects.Options {
-	return effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement}
 }

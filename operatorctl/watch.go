@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strconv"
 	"time"
@@ -16,17 +17,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -35,8 +36,11 @@ import (
 const concurrent = 4
 
 // setup wires the reconciler into the manager.
-func setup(mgr ctrl.Manager, o Options) error {
-	r, err := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), o)
+func setup(mgr ctrl.Manager, o Options, current bool) error {
+	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
+		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: newInstruments(registry()),
+		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
+	})
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
@@ -49,14 +53,14 @@ func setup(mgr ctrl.Manager, o Options) error {
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}) // one after another may live in a process
 	for _, k := range render.Kinds() {
-		b = b.Watches(k, r.toCloud())
+		b = b.Watches(k, toCloud(r))
 	}
-	b = b.Watches(&corev1.Pod{}, r.toCloud(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podTellsMore}))
+	b = b.Watches(&corev1.Pod{}, toCloud(r), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	if !o.WithoutNodes {
-		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.everyCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeTellsMore}))
+		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
-	b = b.WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}))
-	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(r.giveBack)), mgr.Add(manager.RunnableFunc(r.keys.fill))); err != nil {
+	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
+	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) }))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil
@@ -69,60 +73,55 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-func retries() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry)
 }
 
 // toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
-func (r *Reconciler) toCloud() handler.EventHandler {
-	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if name := r.cloudOf(o); name != "" {
-			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+func toCloud(r *reconcile.Reconciler) handler.EventHandler {
+	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+		if name := r.CloudOf(o); name != "" {
+			q.Add(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}
-	seen := func(o client.Object) {
-		if gvk, err := apiutil.GVKForObject(o, r.scheme); err == nil {
-			r.applier.Seen(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()}, o.GetResourceVersion())
-		}
-	}
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			seen(e.Object)
+			r.Seen(e.Object)
 			add(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			seen(e.ObjectNew)
+			r.Seen(e.ObjectNew)
 			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
 				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
 				add(e.ObjectNew, q)
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			if gvk, err := apiutil.GVKForObject(e.Object, r.scheme); err == nil {
-				r.applier.Forget(engine.Key{GVK: gvk, Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()})
-			}
+			r.Deleted(e.Object)
 			add(e.Object, q)
 		},
 	}
 }
 
-// everyCloud is asked for by a node: any cloud may run there.
-func (r *Reconciler) everyCloud(ctx context.Context, _ client.Object) []reconcile.Request {
-	var all v1alpha1.OnecloudClusterList
-	if err := r.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		r.log.Warn("listing the clouds", "error", err)
-		return nil
+// everyCloud returns all clouds: any of them may run on a node.
+func everyCloud(c client.Reader, log *slog.Logger) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []ctrl.Request {
+		var all v1alpha1.OnecloudClusterList
+		if err := c.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+			log.Warn("listing the clouds", "error", err)
+			return nil
+		}
+		out := make([]ctrl.Request, 0, len(all.Items))
+		for i := range all.Items {
+			out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+		return out
 	}
-	out := make([]reconcile.Request, 0, len(all.Items))
-	for i := range all.Items {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
-	}
-	return out
 }
 
-// nodeTellsMore drops the heartbeats of nodes.
-func nodeTellsMore(e event.UpdateEvent) bool {
+// nodeChanged drops the heartbeats of nodes.
+func nodeChanged(e event.UpdateEvent) bool {
 	old, ok1 := e.ObjectOld.(*corev1.Node)
 	now, ok2 := e.ObjectNew.(*corev1.Node)
 	if !ok1 || !ok2 {
@@ -132,17 +131,17 @@ func nodeTellsMore(e event.UpdateEvent) bool {
 	return was.Ready != is.Ready || was.Address != is.Address || !maps.Equal(was.Labels, is.Labels)
 }
 
-// podTellsMore drops the many pod updates that change nothing we report.
-func podTellsMore(e event.UpdateEvent) bool {
+// podChanged drops the many pod updates that change nothing we report.
+func podChanged(e event.UpdateEvent) bool {
 	old, ok1 := e.ObjectOld.(*corev1.Pod)
 	now, ok2 := e.ObjectNew.(*corev1.Pod)
 	if !ok1 || !ok2 {
 		return true
 	}
-	return old.Status.Phase != now.Status.Phase || !maps.Equal(reasons(old), reasons(now))
+	return old.Status.Phase != now.Status.Phase || !maps.Equal(podReasons(old), podReasons(now))
 }
 
-func reasons(p *corev1.Pod) map[string]string {
+func podReasons(p *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
 		if c.RestartCount > 0 {

@@ -3,22 +3,35 @@
 package operatorctl
 
 import (
+	"log/slog"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
+var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
+
 // An object whose label is edited away still concerns the cloud it belonged to.
 func TestRelabelledObjectBringsAPass(t *testing.T) {
-	b := newBench(t, interceptor.Funcs{})
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	c := fake.NewClientBuilder().WithScheme(Scheme()).Build()
+	r, err := reconcile.New(c, c, events.NewFakeRecorder(1), reconcile.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 	defer q.ShutDown()
 	old := &appsv1.Deployment{}
 	old.SetNamespace(cloudKey.Namespace)
@@ -27,11 +40,64 @@ func TestRelabelledObjectBringsAPass(t *testing.T) {
 	now := old.DeepCopy()
 	now.SetResourceVersion("2")
 	now.Labels[v1alpha1.LabelInstance] = "mine"
-	b.r.toCloud().Update(t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: now}, q)
+	toCloud(r).Update(t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: now}, q)
 	if q.Len() != 1 {
-		t.Fatalf("%d passes are queued", q.Len())
+		t.Fatalf("%d requests are queued", q.Len())
 	}
 	if got, _ := q.Get(); got.NamespacedName != cloudKey {
 		t.Errorf("queued %s", got)
+	}
+}
+
+func machine(ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n2", Labels: map[string]string{"onecloud.yunion.io/host": "enable"}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Message: "Kubelet stopped posting node status."}}},
+	}
+}
+
+func at(n *corev1.Node, address string) *corev1.Node {
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}, {Type: corev1.NodeInternalIP, Address: address}}
+	return n
+}
+
+// Only what matters of a node is kept, and brings a pass.
+func TestNodesAreSmallAndQuiet(t *testing.T) {
+	big := machine(corev1.ConditionTrue)
+	big.Annotations, big.Status.Images = map[string]string{"a": "b"}, []corev1.ContainerImage{{Names: []string{"x"}}}
+	big.Status.Conditions = append(big.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure})
+	big.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+	kept, err := stripNode(big)
+	if n, ok := kept.(*corev1.Node); err != nil || !ok || n.Name != "n2" || len(n.Labels) != 1 || len(n.Status.Conditions) != 1 ||
+		!n.Status.Conditions[0].LastHeartbeatTime.IsZero() || n.Annotations != nil || n.Status.Images != nil {
+		t.Errorf("kept %+v, %v", kept, err)
+	}
+	labelled := machine(corev1.ConditionTrue)
+	labelled.Labels["onecloud.yunion.io/baremetal"] = "enable"
+	addressed := at(machine(corev1.ConditionTrue), "10.0.0.2")
+	for _, c := range []struct {
+		name string
+		now  *corev1.Node
+		want bool
+	}{{"heartbeat", machine(corev1.ConditionTrue), false}, {"lost", machine(corev1.ConditionUnknown), true}, {"a label", labelled, true}, {"an address", addressed, true}} {
+		if got := nodeChanged(event.UpdateEvent{ObjectOld: machine(corev1.ConditionTrue), ObjectNew: c.now}); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// What fails for a whole cloud is tried again within half a minute, however long it has failed.
+func TestRetriesComeSoon(t *testing.T) {
+	limiter, item := retries(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "onecloud", Name: "default"}}
+	var last time.Duration
+	for range 100 {
+		wait := limiter.When(item)
+		if wait > 30*time.Second || wait < last {
+			t.Fatalf("%s after %s", wait, last)
+		}
+		last = wait
+	}
+	if last != 30*time.Second {
+		t.Errorf("at last every %s", last)
 	}
 }

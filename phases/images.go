@@ -11,61 +11,54 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/preflight"
 )
 
-// Images are all images that init needs with a configuration, those of the cloud included where the caller has computed them.
-func Images(c *config.Config) ([]string, error) {
-	k8s, err := kubernetes.Images(c)
-	if err != nil {
-		return nil, err
-	}
-	more, err := addons.Images(c)
-	if err != nil {
-		return nil, err
-	}
-	all := slices.Concat(k8s, more, []string{c.OperatorImage()}, c.Cloud.Images)
-	slices.Sort(all)
-	return slices.Compact(all), nil
-}
-
 func imagesOfControlPlane() node.ImageGroup {
-	return node.ImageGroup{Name: "control-plane", Short: "Import the images of the control plane",
+	return node.ImageGroup{Name: "control-plane", Short: "Import or pull the images of the control plane",
 		Need: func(h *host.Host) ([]string, error) { return kubernetes.Images(h.Config) }}
 }
 
 func imagesOfAddons() node.ImageGroup {
-	return node.ImageGroup{Name: "addons", Short: "Import the images of pod network, storage, web access and database",
-		Need: func(h *host.Host) ([]string, error) { return addons.Images(h.Config) }}
+	return node.ImageGroup{Name: "addons", Short: "Import or pull the images of pod network, storage, web access and database",
+		Need: func(h *host.Host) ([]string, error) { return addons.Images(h.Config, addons.All()...) }}
 }
 
+// imagesOfTheCloud are those that the operator waits for. Registries take long over dozens of images, so without a bundle it starts as
+// soon as its own is there.
 func imagesOfTheCloud() node.ImageGroup {
-	return node.ImageGroup{Name: "cloud", Short: "Import the images of the operator and the cloud",
+	return node.ImageGroup{Name: "cloud", Short: "Import or pull the images of the operator and the cloud",
 		Need: func(h *host.Host) ([]string, error) {
-			return append([]string{h.Config.OperatorImage()}, h.Config.Cloud.Images...), nil
+			list := []string{h.Config.OperatorImage()}
+			if h.Bundle != nil {
+				list = append(list, h.Config.Cloud.Images...)
+			}
+			return list, nil
 		}}
 }
 
 func imagesOfWorker() node.ImageGroup {
-	return node.ImageGroup{Name: "worker", Short: "Import the images that every node runs",
-		Need: func(h *host.Host) ([]string, error) { return kubernetes.WorkerImages(h.Config) }}
+	return node.ImageGroup{Name: "worker", Short: "Import or pull the images that every node runs",
+		Need: func(h *host.Host) ([]string, error) { return preflight.NodeImages(h.Config) }}
 }
 
-// otherImages are all that the bundle has and this node may come to run: which cloud will be created later is not known yet. On join,
-// images that run only on nodes with other roles are left out.
+// otherImages are the other images of the bundle, or of the cloud, that this node may come to run. Which cloud will be created later is
+// not known yet. On join, images that run only on nodes with other roles are left out.
 func otherImages() node.ImageGroup {
-	return node.ImageGroup{Name: "others", Short: "Import the other images that this node may run",
+	return node.ImageGroup{Name: "others", Short: "Import or pull the other images that this node may run", Optional: true,
 		Need: func(h *host.Host) ([]string, error) {
 			control, err := kubernetes.Images(h.Config)
 			if err != nil {
 				return nil, err
 			}
-			var out []string
-			for _, i := range h.Bundle.Contents().Images {
-				if !slices.Contains(control, i.Name) && runsHere(h.Config, i.Name) {
-					out = append(out, i.Name)
+			all := slices.Clone(h.Config.Cloud.Images)
+			if h.Bundle != nil {
+				all = nil
+				for _, i := range h.Bundle.Contents().Images {
+					all = append(all, i.Name)
 				}
 			}
-			return out, nil
+			return slices.DeleteFunc(all, func(i string) bool { return slices.Contains(control, i) || !runsHere(h.Config, i) }), nil
 		}}
 }
 

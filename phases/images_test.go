@@ -1,16 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package phases_test
+package phases
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/preflight"
 )
+
+func TestRunsHere(t *testing.T) {
+	roles := map[string][]string{"keystone": {"controller"}, "host": {"host"}, "host-deployer": {"controller", "host"}, "lbagent": {"lbagent"}, "busybox": nil}
+	compute := config.Node{EnableHostAgent: true}
+	for _, tt := range []struct {
+		image string
+		node  config.Node
+		want  bool
+	}{
+		{"registry.example.org:5000/cloud/keystone:v4", compute, false},
+		{"registry.example.org/host@sha256:abc", compute, true},
+		{"registry.example.org/host-deployer:v4", compute, true},
+		{"registry.example.org/host-deployer:v4", config.Node{}, false},
+		{"registry.example.org/keystone:v4", config.Node{AsController: true}, true},
+		{"registry.example.org/lbagent:v4", config.Node{Labels: []string{"onecloud.yunion.io/lbagent=enable"}}, true},
+		{"registry.example.org/lbagent:v4", compute, false},
+		{"registry.example.org/busybox:1", config.Node{}, true},
+		{"registry.example.org/new-in-a-later-release:v5", config.Node{}, true},
+	} {
+		c := &config.Config{Node: tt.node, Cloud: config.Cloud{ImageRoles: roles}}
+		if got := runsHere(c, tt.image); got != tt.want {
+			t.Errorf("%s on %+v: %v", tt.image, tt.node, got)
+		}
+	}
+	// init knows no roles: all that the bundle has is imported.
+	if !runsHere(&config.Config{}, "registry.example.org/host:v4") {
+		t.Error("init leaves an image out")
+	}
+}
 
 // A bundle is refused before anything is changed if it lacks an image that a later phase imports.
 func TestPreflightAsksForEveryImage(t *testing.T) {
@@ -26,16 +57,27 @@ func TestPreflightAsksForEveryImage(t *testing.T) {
 			change(&c)
 			config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.7"})
 			c.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}
-			want, err := phases.Images(&c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := preflight.Images(&c, preflight.Init)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
+			h := &host.Host{Config: &c}
+			for kind, groups := range map[preflight.Kind][]node.ImageGroup{
+				preflight.Init: {imagesOfControlPlane(), imagesOfAddons(), imagesOfTheCloud(), otherImages()},
+				preflight.Join: {imagesOfWorker(), otherImages()},
+			} {
+				got, err := preflight.Images(&c, kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want []string
+				for _, g := range groups {
+					need, err := g.Need(h)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = append(want, need...)
+				}
+				slices.Sort(want)
+				if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", kind, diff)
+				}
 			}
 		})
 	}

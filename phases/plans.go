@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package phases holds the plans of the installer: what init, join and reset do, each a list on one screen. What a phase does is its
-// own package's business; which phases there are, and which may overlap, is told here.
+// own package's business; this file says which phases there are and which may overlap.
 package phases
 
 import (

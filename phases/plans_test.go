@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 func TestPlansAreSound(t *testing.T) {

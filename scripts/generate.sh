@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the deepcopy code and the CRD from the types in api/, the executor's protocol from its .proto file, and docs/cli from the commands.
+# Writes the deepcopy code and the CRD from the types in api/, the executor's protocol from its .proto file, and docs/reference from the commands and types.
 # The generators are pinned in scripts/tools/gen/go.mod and built once into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,4 +31,4 @@ mkdir -p "$(dirname "$crd")"
 go run ./scripts/crdpack "$crd" <"$tmp/$(basename "$crd")" >"$tmp/packed"
 mv "$tmp/packed" "$crd"
 chmod 0644 "$crd"
-go run ./scripts/gendocs docs/cli
+go run ./scripts/gendocs docs

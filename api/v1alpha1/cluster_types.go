@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -35,61 +36,71 @@ type OnecloudClusterList struct {
 	Items           []OnecloudCluster `json:"items"`
 }
 
-// DatabaseServer is how the operator reaches a database server as its administrator.
+// DatabaseServer is a database server and the account that the operator administers it with.
 type DatabaseServer struct {
+	// Name or address of the server. It cannot change while the cloud exists.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9.:_-]*$`
 	Host string `json:"host,omitempty"`
+	// Port of the server; 3306 for MySQL and 9000 for ClickHouse when absent. It cannot change either.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
+	// Account that creates databases and accounts; root for MySQL and default for ClickHouse when absent.
 	// +kubebuilder:validation:MaxLength=80
 	Username string `json:"username,omitempty"`
+	// Password of that account, in clear text. Prefer passwordSecretRef.
 	// +kubebuilder:validation:MaxLength=256
 	Password string `json:"password,omitempty"`
-	// A key of a Secret beside the cloud, instead of password.
+	// Key of a Secret in the namespace of the cloud that holds the password. Set either this or password.
 	// +nullable
 	PasswordSecretRef *SecretKeyRef `json:"passwordSecretRef,omitempty"`
-	// How connections are encrypted. Of mysql only.
+	// Encryption of the connections; for spec.mysql only.
 	TLS DatabaseTLS `json:"tls,omitzero"`
 }
 
-// DatabaseTLS is how connections to a database server are encrypted.
+// DatabaseTLS is the encryption of connections to a database server.
 type DatabaseTLS struct {
-	// As in MySQL's own clients; empty is preferred for the operator, and leaves the services' connections in clear.
+	// Mode, as in MySQL's own clients. When empty, the operator prefers TLS and the services do not use it.
 	// +kubebuilder:validation:Enum="";disabled;preferred;required;verify-ca;verify-identity
 	Mode string `json:"mode,omitempty"`
-	// Certificates of authorities in PEM, for verify-ca and verify-identity; empty is those of the system.
+	// CA certificates in PEM, for verify-ca and verify-identity. When empty, the CAs of the system are trusted.
 	// +kubebuilder:validation:MaxLength=65536
 	CA string `json:"ca,omitempty"`
 }
 
-// SecretKeyRef is a key of a Secret in the cloud's namespace.
+// SecretKeyRef names a key of a Secret in the namespace of the cloud.
 type SecretKeyRef struct {
+	// Name of the Secret.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// Key in the Secret. Its value is used as is, including a newline at its end.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// MinioSpec is the object store for images.
+// MinioSpec is an object store that kubeserver installs for images.
 type MinioSpec struct {
+	// Install the object store.
 	Enable bool `json:"enable,omitempty"`
+	// Number of servers; standalone when empty.
 	// +kubebuilder:validation:Enum="";standalone;distributed
 	Mode string `json:"mode,omitempty"`
 }
 
-// NamedService is read from existing YAML and not used.
+// NamedService is accepted from existing files and ignored.
 type NamedService struct {
+	// Ignored.
 	Name string `json:"name,omitempty"`
+	// Ignored.
 	Type string `json:"type,omitempty"`
 }
 
-// DeletionPolicy says what becomes of a cloud's data when the cloud is deleted.
+// DeletionPolicy decides what becomes of a cloud's data when the cloud is deleted.
 type DeletionPolicy string
 
 // The deletion policies; absent means Retain.
@@ -98,64 +109,81 @@ const (
 	Delete DeletionPolicy = "Delete"
 )
 
-// OnecloudClusterSpec describes a cloud. A minimal one names its database server; everything else has a default. What it may hold
-// beyond these markers is in package admission, whose rules are written into the CRD.
+// OnecloudClusterSpec describes a cloud. Only the database server and its password are required; everything else has a default.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type OnecloudClusterSpec struct {
+	// The MySQL or MariaDB server that holds the databases of the services.
 	// +required
-	MySQL      DatabaseServer `json:"mysql"`
+	MySQL DatabaseServer `json:"mysql"`
+	// A ClickHouse server for records of operations.
 	Clickhouse DatabaseServer `json:"clickhouse,omitzero"`
-	Dameng     DatabaseServer `json:"dameng,omitzero"`
+	// Ignored; Dameng is not supported.
+	Dameng DatabaseServer `json:"dameng,omitzero"`
+	// Only mysql is accepted.
 	// +kubebuilder:validation:MaxLength=16
 	DBEngine string `json:"db_engine,omitempty"`
 
-	// The release of the cloud: the tag of every image that has none of its own.
+	// Release of the cloud: the tag of every image that has no version of its own. The tag latest when absent.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$`
 	Version string `json:"version,omitempty"`
-	// Registry and path in front of every image name that has none of its own.
+	// Registry and path of every image, without a scheme or a tag. Default registry.cn-beijing.aliyuncs.com/yunionio.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^\S*$`
 	ImageRepository string `json:"imageRepository,omitempty"`
-	// Which set of components the cloud has.
+	// Secrets of type kubernetes.io/dockerconfigjson for pulling the images of all components. A component may have its own.
+	// +nullable
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// Set of components: FullStack (default), CMP, Edge, LightEdge or AI.
 	// +kubebuilder:validation:MaxLength=32
 	ProductVersion string `json:"productVersion,omitempty"`
-	UseHyperImage  bool   `json:"useHyperImage,omitempty"`
+	// Run most components from one combined image, cloudpods.
+	UseHyperImage bool `json:"useHyperImage,omitempty"`
 
+	// Name of the region; region0 when absent. It cannot change.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
 	Region string `json:"region,omitempty"`
+	// Name of the first zone; zone0 when absent. It cannot change.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
 	Zone string `json:"zone,omitempty"`
+	// Further zones, for components that run once per zone.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	CustomZones []string `json:"customZones,omitempty"`
-	// Address or name by which people and hosts reach the cloud.
+	// Address or name at which users and hosts reach the cloud, without a port. By default the address of a controller node.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9.:-]*$`
 	LoadBalancerEndpoint string `json:"loadBalancerEndpoint,omitempty"`
-	// Further names in the certificate of the services.
+	// Additional names and addresses in the certificate of the services.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=253
 	CertSANs []string `json:"certSANs,omitempty"`
 
+	// Give the components no resource requests and limits.
 	DisableResourceManagement bool `json:"disableResourceManagement,omitempty"`
-	DisableLocalVpc           bool `json:"disableLocalVpc,omitempty"`
-	EnableCloudNet            bool `json:"enableCloudNet,omitempty"`
-	EnableS3Gateway           bool `json:"enableS3Gateway,omitempty"`
-	IPv6Cluster               bool `json:"ipv6Cluster,omitempty"`
+	// Run no local VPC: no OVN and no VPC agent.
+	DisableLocalVpc bool `json:"disableLocalVpc,omitempty"`
+	// Run component cloudnet.
+	EnableCloudNet bool `json:"enableCloudNet,omitempty"`
+	// Run component s3gateway.
+	EnableS3Gateway bool `json:"enableS3Gateway,omitempty"`
+	// Let etcd and VictoriaMetrics listen on IPv6 as well.
+	IPv6Cluster bool `json:"ipv6Cluster,omitempty"`
 
-	// Retain keeps databases and volumes when the cloud is deleted, Delete removes them.
+	// What happens to the data when the cloud is deleted: Retain (default) keeps databases and volumes, Delete removes them.
 	// +kubebuilder:validation:Enum="";Retain;Delete
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
+	// Ignored.
 	// +nullable
 	Services []NamedService `json:"services,omitempty"`
-	Minio    MinioSpec      `json:"minio,omitzero"`
+	// An object store for images.
+	Minio MinioSpec `json:"minio,omitzero"`
 
 	Etcd                    EtcdSpec            `json:"etcd,omitzero"`
 	Keystone                KeystoneSpec        `json:"keystone,omitzero"`
@@ -211,7 +239,7 @@ type OnecloudClusterSpec struct {
 	Aiproxy                 ComponentSpec       `json:"aiproxy,omitzero"`
 	Backup                  BackupSpec          `json:"backup,omitzero"`
 
-	// Blocks of components that have no field of their own, by component name.
+	// Blocks of the components that have no field of their own, by component name.
 	// +nullable
 	// +kubebuilder:validation:MaxProperties=100
 	Components map[string]ComponentSpec `json:"components,omitempty"`

@@ -8,108 +8,124 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ContainerSpec says which image a container runs.
+// ContainerSpec is the image and the resources of a container.
 type ContainerSpec struct {
-	// A complete image reference. Set by a person it is kept; otherwise it shows what runs.
+	// Complete image reference. A value that you set pins the image; otherwise it shows the image that runs.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^\S*$`
 	Image string `json:"image,omitempty"`
-	// Registry and path in front of the image name, instead of spec.imageRepository.
+	// Registry and path of the image, in place of spec.imageRepository.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^([^\s:]|:[^/:\s])*$`
 	Repository string `json:"repository,omitempty"`
+	// Name of the image, in place of the name of the component.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]*([._/-]+[a-z0-9]+)*$`
 	ImageName string `json:"imageName,omitempty"`
-	// A tag, or sha256:..., instead of spec.version.
+	// Tag, or a digest sha256:..., in place of spec.version.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$|^@?sha256:[a-f0-9]{64}$`
 	Tag string `json:"tag,omitempty"`
+	// Pull policy. By default Always for tags that move, such as latest, and IfNotPresent for others.
 	// +kubebuilder:validation:Enum="";Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	// Resource requests; requests.storage is the size of the volume.
 	// +nullable
 	Requests *ResourceList `json:"requests,omitempty"`
+	// Resource limits; none by default.
 	// +nullable
 	Limits *ResourceList `json:"limits,omitempty"`
 }
 
-// ResourceList is what a container asks for; storage is the size of the component's volume.
+// ResourceList is an amount of resources.
 type ResourceList struct {
+	// Processors, for example 500m.
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|e[0-9]+)?$`
 	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// Memory, for example 256Mi.
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|e[0-9]+)?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
+	// Size of the volume, in requests only, for example 100Gi.
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?)?$`
 	Storage string `json:"storage,omitempty"`
 }
 
-// ServiceSpec says how a component's port is published.
+// ServiceSpec is how a port of a component is published.
 type ServiceSpec struct {
-	// ClusterIP instead of NodePort.
+	// Publish the port in the cluster only, not on the nodes.
 	InternalOnly bool `json:"internalOnly,omitempty"`
+	// The port of the Service, of the nodes, and of the listener.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort,omitempty"`
 }
 
-// ComponentSpec is the block of one component. Not every field means something for every kind of component.
+// ComponentSpec is the block of one component. A field that does not apply to the component is reported in condition FieldsIgnored.
 type ComponentSpec struct {
 	ContainerSpec `json:",inline"`
 
-	// Stop the component and release its workload; its data stays.
+	// Stop the component. Its database, account and volume are kept.
 	// +nullable
 	Disable *bool `json:"disable,omitempty"`
-	// 0 and absent mean one; to stop a component set disable.
+	// Number of pods of a Deployment or StatefulSet. 0 and absent mean one; to stop a component, set disable.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Read-only twins, for the components that have them.
+	// Number of read-only replicas; for keystone, regionServer and glance.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	SlaveReplicas int32 `json:"slave_replicas,omitempty"`
-	// As in a pod.
+	// Affinity of the pods. A node affinity replaces the default one for controller nodes.
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Affinity *runtime.RawExtension `json:"affinity,omitempty"`
+	// Node selector of the pods.
 	// +nullable
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Tolerations of the pods.
 	// +nullable
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// Annotations of the pods.
 	// +nullable
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// Secrets with registry credentials, in the namespace of the cloud.
 	// +nullable
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// As in a pod.
+	// DNS settings of the pods, as in a pod.
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	DNSConfig *runtime.RawExtension `json:"dnsConfig,omitempty"`
 
+	// The port of the component.
 	Service ServiceSpec `json:"service,omitzero"`
+	// Only mysql is accepted.
 	// +kubebuilder:validation:Enum="";mysql
-	DBEngine         string `json:"db_engine,omitempty"`
+	DBEngine string `json:"db_engine,omitempty"`
+	// Storage class of the volume; local-path by default. Another class means a new volume.
 	StorageClassName string `json:"storageClassName,omitempty"`
-	// Zones that get a copy of their own, out of spec.customZones.
+	// Zones of spec.customZones in which the component runs a copy of its own; for baremetalagent and esxiagent.
 	// +nullable
 	Zones []string `json:"zones,omitempty"`
 
-	// Of a DaemonSet.
+	// Update strategy of a DaemonSet.
 	// +kubebuilder:validation:Enum="";RollingUpdate;OnDelete
 	UpdateStrategy string `json:"updateStrategy,omitempty"`
+	// How many pods of a DaemonSet may be replaced at a time; 1 by default.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+	// The same as maxUnavailable.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxUnavailableCount *int32 `json:"maxUnavailableCount,omitempty"`
-	// Of a CronJob: minute hour day month weekday.
+	// Schedule of a CronJob: minute, hour, day, month, weekday.
 	// +kubebuilder:validation:MaxLength=100
 	Schedule string `json:"schedule,omitempty"`
 }
@@ -118,10 +134,13 @@ type ComponentSpec struct {
 type KeystoneSpec struct {
 	ComponentSpec `json:",inline"`
 
-	DisableTLS    bool        `json:"disableTLS,omitempty"`
+	// Ignored; the identity service always uses TLS.
+	DisableTLS bool `json:"disableTLS,omitempty"`
+	// Public port, 30500.
 	PublicService ServiceSpec `json:"publicService,omitzero"`
-	AdminService  ServiceSpec `json:"adminService,omitzero"`
-	// The password of sysadmin. Left out it is generated into Secret <cloud>-credentials.
+	// Administration port, 30357.
+	AdminService ServiceSpec `json:"adminService,omitzero"`
+	// Password of sysadmin, in clear text. When absent, it is generated into Secret CLOUD-credentials.
 	// +kubebuilder:validation:MaxLength=256
 	BootstrapPassword string `json:"bootstrapPassword,omitempty"`
 }
@@ -130,8 +149,10 @@ type KeystoneSpec struct {
 type RegionSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Name servers of virtual machines, separated by commas. By default spec.loadBalancerEndpoint.
 	// +kubebuilder:validation:MaxLength=255
 	DNSServer string `json:"dnsServer,omitempty"`
+	// DNS domain of virtual machines.
 	// +kubebuilder:validation:MaxLength=253
 	DNSDomain string `json:"dnsDomain,omitempty"`
 }
@@ -140,18 +161,23 @@ type RegionSpec struct {
 type RegionDNSSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Seconds that answers are cached; 300 by default.
 	// +kubebuilder:validation:Minimum=0
 	CacheTTL int32 `json:"cache_ttl,omitempty"`
+	// Name servers for names outside the cloud. By default 114.114.114.114 and 223.5.5.5.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
-	Proxies     []DNSProxy `json:"proxies,omitempty"`
-	InCloudOnly bool       `json:"in_cloud_only,omitempty"`
+	Proxies []DNSProxy `json:"proxies,omitempty"`
+	// Answer only machines of the cloud.
+	InCloudOnly bool `json:"in_cloud_only,omitempty"`
 }
 
-// DNSProxy forwards the names below From.
+// DNSProxy forwards queries for one domain.
 type DNSProxy struct {
+	// Domain whose names are forwarded.
 	// +kubebuilder:validation:MaxLength=253
 	From string `json:"from,omitempty"`
+	// Addresses of the name servers.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
@@ -162,6 +188,7 @@ type DNSProxy struct {
 type GlanceSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Keep the images in the object store of spec.minio.
 	SwitchToS3 bool `json:"switchToS3,omitempty"`
 }
 
@@ -169,17 +196,21 @@ type GlanceSpec struct {
 type WebSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Serve plain HTTP on port 80, for a proxy that ends TLS.
 	UseHTTP bool `json:"useHTTP,omitempty"`
-	// Answer on ports 80 and 443 of the nodes that run the console.
-	HostPorts bool          `json:"hostPorts,omitempty"`
-	Overview  ContainerSpec `json:"Overview,omitzero"`
-	Docs      ContainerSpec `json:"Docs,omitzero"`
+	// Listen on ports 80 and 443 of the nodes that run the console. init sets it with --ingress none.
+	HostPorts bool `json:"hostPorts,omitempty"`
+	// Container with the overview pages.
+	Overview ContainerSpec `json:"Overview,omitzero"`
+	// Container with the documentation.
+	Docs ContainerSpec `json:"Docs,omitzero"`
 }
 
 // WebconsoleSpec serves remote consoles.
 type WebconsoleSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Container of the RDP and VNC proxy.
 	Guacd ContainerSpec `json:"Guacd,omitzero"`
 }
 
@@ -187,6 +218,7 @@ type WebconsoleSpec struct {
 type NotifySpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Ignored.
 	Plugins ContainerSpec `json:"plugins,omitzero"`
 }
 
@@ -194,6 +226,7 @@ type NotifySpec struct {
 type CloudmonSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Ignored.
 	// +kubebuilder:validation:Minimum=0
 	CloudmonPingDuration int64 `json:"CloudmonPingDuration,omitempty"`
 }
@@ -202,24 +235,33 @@ type CloudmonSpec struct {
 type HostAgentSpec struct {
 	ComponentSpec `json:",inline"`
 
-	SdnAgent                  ContainerSpec `json:"SdnAgent,omitzero"`
-	OvnController             ContainerSpec `json:"OvnController,omitzero"`
-	HostHealth                ContainerSpec `json:"HostHealth,omitzero"`
-	OvnEncapIPDetectionMethod string        `json:"OvnEncapIpDetectionMethod,omitempty"`
-	DisableSecurityGroup      bool          `json:"disableSecurityGroup,omitempty"`
-	ManageNtpConfiguration    bool          `json:"manageNtpConfiguration,omitempty"`
+	// Component host-sdnagent.
+	SdnAgent ContainerSpec `json:"SdnAgent,omitzero"`
+	// Components host-ovsdb-server, host-ovs-vswitchd and host-ovn-controller.
+	OvnController ContainerSpec `json:"OvnController,omitzero"`
+	// Component host-health.
+	HostHealth ContainerSpec `json:"HostHealth,omitzero"`
+	// How a node finds the address of its OVN tunnels, for example can-reach:192.0.2.1.
+	OvnEncapIPDetectionMethod string `json:"OvnEncapIpDetectionMethod,omitempty"`
+	// Do not apply security groups to virtual machines.
+	DisableSecurityGroup bool `json:"disableSecurityGroup,omitempty"`
+	// Let the host agent configure NTP on the node.
+	ManageNtpConfiguration bool `json:"manageNtpConfiguration,omitempty"`
+	// Show the processor of the node to virtual machines; true by default.
 	// +nullable
 	HostCPUPassthrough *bool `json:"hostCpuPassthrough,omitempty"`
+	// Version of QEMU that the agents use; 10.0.7 by default, 4.2.0 before v4.0.0.
 	// +kubebuilder:validation:MaxLength=32
 	DefaultQemuVersion string `json:"defaultQemuVersion,omitempty"`
 }
 
-// OvnNorthSpec holds the networks of servers, as a whole.
+// OvnNorthSpec is the OVN databases and ovn-northd.
 type OvnNorthSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// The ports of its two databases, 32241 and 32242 by default.
+	// Port of the northbound database, 32241.
 	NorthService ServiceSpec `json:"northService,omitzero"`
+	// Port of the southbound database, 32242.
 	SouthService ServiceSpec `json:"southService,omitzero"`
 }
 
@@ -227,6 +269,7 @@ type OvnNorthSpec struct {
 type LbagentSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Ignored; the controller is that of spec.hostagent.OvnController.
 	OvnController ContainerSpec `json:"OvnController,omitzero"`
 }
 
@@ -234,28 +277,35 @@ type LbagentSpec struct {
 type TelegrafSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Ignored.
 	InitContainerImage string `json:"initContainerImage,omitempty"`
-	EnableRaidPlugin   bool   `json:"enableRaidPlugin,omitempty"`
+	// Run the container that reads RAID controllers.
+	EnableRaidPlugin bool `json:"enableRaidPlugin,omitempty"`
+	// Directory of the node with the configuration of telegraf; /etc/telegraf by default.
 	// +kubebuilder:validation:MaxLength=255
-	TelegrafConfigDir string        `json:"telegrafConfigDir,omitempty"`
-	TelegrafRaid      ContainerSpec `json:"TelegrafRaid,omitzero"`
+	TelegrafConfigDir string `json:"telegrafConfigDir,omitempty"`
+	// Container that reads RAID controllers.
+	TelegrafRaid ContainerSpec `json:"TelegrafRaid,omitzero"`
 }
 
 // VictoriaMetricsSpec stores metrics.
 type VictoriaMetricsSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// The name is misspelt for the sake of existing YAML.
+	// Days that metrics are kept; 93 by default. The key is misspelt, as in existing files.
 	// +kubebuilder:validation:Minimum=0
 	RetentionPeriodDays int32 `json:"rententionPeriodDays,omitempty"`
 }
 
-// APIGatewaySpec is the entrance of the API.
+// APIGatewaySpec is the API gateway of the web console.
 type APIGatewaySpec struct {
 	ComponentSpec `json:",inline"`
 
+	// API port, 30300.
 	APIService ServiceSpec `json:"apiService,omitzero"`
-	WSService  ServiceSpec `json:"wsService,omitzero"`
+	// Websocket port, 30443.
+	WSService ServiceSpec `json:"wsService,omitzero"`
+	// Hosts whose pages may call the API from a browser.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=253
@@ -266,7 +316,7 @@ type APIGatewaySpec struct {
 type BackupSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// How many dumps are kept; 7 when absent.
+	// Number of dumps that are kept; 7 by default.
 	// +nullable
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000

@@ -10,51 +10,60 @@ import (
 type EtcdSpec struct {
 	ComponentSpec `json:",inline"`
 
+	// Number of members: 1, 3 or 5. It cannot change while etcd runs.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9
 	Size int32 `json:"size,omitempty"`
-	// The tag of the image.
+	// Tag of the image, which spec.version does not change.
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$`
 	Version string `json:"version,omitempty"`
-	// Read from existing YAML and not used: pause the cloud by its annotation.
+	// Ignored; pause etcd with the annotation of the cloud.
 	Paused bool `json:"paused,omitempty"`
-	// Read from existing YAML and not used.
+	// Ignored.
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Pod *runtime.RawExtension `json:"pod,omitempty"`
-	// Read from existing YAML and not used.
+	// Ignored; the operator issues the certificates.
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	TLS *runtime.RawExtension `json:"TLS,omitempty"`
-	// Read from existing YAML and not used.
+	// Ignored.
 	// +nullable
 	CreatedSecrets *bool `json:"createdSecrets,omitempty"`
+	// Ignored; etcd always uses TLS.
 	// +nullable
 	EnableTLS *bool `json:"enableTls,omitempty"`
+	// Client port on the nodes; 30379 by default.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	ClientNodePort int32 `json:"clientNodePort,omitempty"`
-	// In MB; values above 128 take effect.
+	// Size limit of the database in MB, from 128 (default) to 8192.
 	// +kubebuilder:validation:Minimum=0
 	EtcdBackendQuotaSize int64 `json:"etcdBackendQuotaSize,omitempty"`
 }
 
-// MonitorStackSpec is the stack of grafana, loki, prometheus and thanos.
+// MonitorStackSpec is Grafana, Loki, Prometheus and Thanos, installed by kubeserver.
 type MonitorStackSpec struct {
+	// Set to false to install the stack.
 	// +nullable
 	Disable *bool `json:"disable,omitempty"`
+	// Settings of its object store.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +nullable
 	Minio *runtime.RawExtension `json:"minio,omitempty"`
+	// Settings of Grafana.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +nullable
 	Grafana *runtime.RawExtension `json:"grafana,omitempty"`
+	// Settings of Loki.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +nullable
 	Loki *runtime.RawExtension `json:"loki,omitempty"`
+	// Settings of Prometheus; disable is true by default.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +nullable
 	Prometheus *runtime.RawExtension `json:"prometheus,omitempty"`
+	// Settings of Thanos.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +nullable
 	Thanos *runtime.RawExtension `json:"thanos,omitempty"`

@@ -57,39 +57,49 @@ func (s State) Settled() bool { return s == Available || s == Disabled || s == I
 // ReasonInvalidOption is the reason of a component that keeps what it has until somebody corrects an option in its ConfigMap.
 const ReasonInvalidOption = "InvalidOption"
 
-// ComponentStatus is the state of one component.
+// ComponentStatus is the status of one component.
 type ComponentStatus struct {
+	// Name of the component.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
+	// State of the component.
 	// +required
 	State State `json:"state"`
-	// The release it runs, as far as its tag tells.
+	// Release that it runs, read from the tag of its image.
 	Version string `json:"version,omitempty"`
-	// The image of its first container.
+	// Image of its first container.
 	Image string `json:"image,omitempty"`
-	// A person has chosen the image.
+	// True if the image was set by a user and updates do not change it.
 	Pinned bool `json:"pinned,omitempty"`
-	// One word: why it is in this state.
+	// Reason for the state, in one word.
 	Reason string `json:"reason,omitempty"`
-	// A sentence for people.
+	// Reason for the state, as a sentence.
 	Message string `json:"message,omitempty"`
-	// When it entered this state.
+	// Time at which it entered the state.
 	Since metav1.Time `json:"since,omitzero"`
-	// Components that must be Available first.
+	// Components that must become Available first.
 	// +listType=set
-	BlockedBy          []string `json:"blockedBy,omitempty"`
-	Replicas           int32    `json:"replicas,omitempty"`
-	Ready              int32    `json:"ready,omitempty"`
-	ObservedGeneration int64    `json:"observedGeneration,omitempty"`
+	BlockedBy []string `json:"blockedBy,omitempty"`
+	// Number of pods that it should have.
+	Replicas int32 `json:"replicas,omitempty"`
+	// Number of pods that are ready.
+	Ready int32 `json:"ready,omitempty"`
+	// Generation of the resource that the state was determined for.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// ImageStatus is an image, taken apart, for tools that read it from there.
+// ImageStatus is an image and its parts.
 type ImageStatus struct {
-	Image           string            `json:"image,omitempty"`
-	Repository      string            `json:"repository,omitempty"`
-	ImageName       string            `json:"imageName,omitempty"`
-	Tag             string            `json:"tag,omitempty"`
+	// Complete reference.
+	Image string `json:"image,omitempty"`
+	// Registry and path.
+	Repository string `json:"repository,omitempty"`
+	// Name of the image.
+	ImageName string `json:"imageName,omitempty"`
+	// Tag of the image.
+	Tag string `json:"tag,omitempty"`
+	// Pull policy.
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 }
 
@@ -108,41 +118,44 @@ type WorkloadStatus struct {
 	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
 }
 
-// CertificatesStatus is how the certificates of a cloud stand.
+// CertificatesStatus is the status of the certificates of a cloud.
 type CertificatesStatus struct {
-	// When the certificate of the services ends.
+	// Expiry of the certificate of the services.
 	NotAfter metav1.Time `json:"notAfter,omitzero"`
-	// When the CA that signed it ends.
+	// Expiry of the CA that signed it.
 	CANotAfter metav1.Time `json:"caNotAfter,omitzero"`
-	// When the operator does something about one of them next.
+	// Time at which the operator next renews one of them.
 	RenewAt metav1.Time `json:"renewAt,omitzero"`
-	// A person keeps them.
+	// True if a user provides the certificates.
 	Supplied bool `json:"supplied,omitempty"`
-	// What is under way, or wrong.
+	// The renewal in progress, or a problem.
 	Message string `json:"message,omitempty"`
 }
 
-// OnecloudClusterStatus is what the operator knows of a cloud.
+// OnecloudClusterStatus is the observed state of a cloud.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type OnecloudClusterStatus struct {
+	// Generation of the resource that the status was determined for.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	Phase              Phase `json:"phase,omitempty"`
-	// The release that every component runs; it moves when the last one has moved.
+	// The cloud in one word.
+	Phase Phase `json:"phase,omitempty"`
+	// Release of the cloud. It changes when the last component has been updated.
 	Version string `json:"version,omitempty"`
+	// Conditions of the cloud.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Atomic, as the effects: one owner writes it as a whole, and who owns which field of fifty components is 9 KB in every object and work
-	// for the API server with every write.
+	// Status of each component.
 	// +listType=atomic
-	Components   []ComponentStatus  `json:"components,omitempty"`
+	Components []ComponentStatus `json:"components,omitempty"` // atomic: field ownership of fifty components would be 9 KB in every object
+	// Status of the certificates.
 	Certificates CertificatesStatus `json:"certificates,omitzero"`
-	// What was done outside Kubernetes: the hash of each effect by its key.
+	// What was done outside Kubernetes: the hash of each effect, by its key.
 	// +mapType=atomic
 	Effects map[string]string `json:"effects,omitempty"`
 
-	// What must not change in the spec, as it was when it was last carried out, by field.
+	// Values of the fields that cannot change, as last applied.
 	Fixed map[string]string `json:"fixed,omitempty"`
 
 	// What older tools read, by the JSON key of the component.

@@ -756,6 +756,11 @@ func (in *OnecloudClusterSpec) DeepCopyInto(out *OnecloudClusterSpec) {
 	in.MySQL.DeepCopyInto(&out.MySQL)
 	in.Clickhouse.DeepCopyInto(&out.Clickhouse)
 	in.Dameng.DeepCopyInto(&out.Dameng)
+	if in.ImagePullSecrets != nil {
+		in, out := &in.ImagePullSecrets, &out.ImagePullSecrets
+		*out = make([]v1.LocalObjectReference, len(*in))
+		copy(*out, *in)
+	}
 	if in.CustomZones != nil {
 		in, out := &in.CustomZones, &out.CustomZones
 		*out = make([]string, len(*in))

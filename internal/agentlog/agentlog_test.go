@@ -40,7 +40,7 @@ var excerpts = []struct{ line, code, what string }{
 	{`[fatal 2026-11-20 08:14:02 main.main(main.go:30)] Storage manager init error: Not enough storage space!`, "OCA-7117", "no place for disks"},
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: Prepare environment: hugepage 1024 nr 0, wait 3 minutes to retry`, "OCA-7118", "1024 MB"},
 	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).probeSyncIsolatedDevices(hostinfo.go:2400)] Sync device 0001:1d6b error: {"error":{"code":400,"details":"dev addr 001:002 registed"}}`, "OCA-7143", "001:002 is registered already"}, //nolint:misspell // as the cloud writes it
-	{`2026-11-20T08:14:02Z E! stat /etc/telegraf/telegraf.conf: no such file or directory`, "OCA-7123", "telegraf waits"},
+	{`2026-11-20T08:14:02Z E! stat /etc/telegraf/telegraf.conf: no such file or directory`, "OCA-7123", "Telegraf waits"},
 	{`sh: line 1: virtlogd: command not found`, "OCA-7123", "virtlogd"},
 	{`Startup probe failed: Get "https://localhost:8885/ping": dial tcp 127.0.0.1:8885: connect: connection refused`, "OCA-7120", "took too long to start"},
 	{`[fatal 2026-11-20 08:14:02 host.(*SHostService).InitService(host_services.go:90)] NewHostInfo: New kubelet config by dir: /var/lib/kubelet: Get docker info: Run command 'docker info --format {{json .}}': executable file not found`, "OCA-7111", "Docker"},

@@ -126,7 +126,7 @@ var nodeRules = []Rule{
 	},
 	{
 		Code: "OCA-7123", Match: regexp.MustCompile(`telegraf\.conf: no such file`), Severity: finding.Warning,
-		What:   "telegraf waits for the host agent",
+		What:   "Telegraf waits for the host agent",
 		Cause:  "the host agent writes /etc/telegraf/telegraf.conf once it has registered; this line is only a consequence",
 		Remedy: "look for the cause in the log of the host agent: kubectl logs POD -c host",
 	},

@@ -145,7 +145,7 @@ func imageDescriptor(name string, mediaType types.MediaType, digest v1.Hash, siz
 	}
 }
 
-// Contents tells what the bundle holds.
+// Contents returns what the bundle holds.
 func (b *Bundle) Contents() Contents {
 	c := b.contents
 	c.Info.Versions = maps.Clone(c.Info.Versions)

@@ -24,7 +24,7 @@ const (
 const againRemedy = "copy or download the bundle again, then run: ocadm bundle verify %s"
 
 func unreadable(name string, err error) error {
-	return finding.Errorf(CodeUnreadable, fmt.Sprintf("the bundle %s cannot be read", name),
+	return finding.Errorf(CodeUnreadable, fmt.Sprintf("Bundle %s cannot be read", name),
 		"give --bundle the path of a readable bundle file", "%w", err)
 }
 
@@ -34,17 +34,17 @@ func notABundle(name, format string, args ...any) error {
 }
 
 func truncated(name, format string, args ...any) error {
-	return finding.Errorf(CodeTruncated, fmt.Sprintf("the bundle %s is cut off", name), fmt.Sprintf(againRemedy, name), format, args...)
+	return finding.Errorf(CodeTruncated, fmt.Sprintf("Bundle %s is cut off", name), fmt.Sprintf(againRemedy, name), format, args...)
 }
 
 func corrupt(name, format string, args ...any) error {
-	return finding.Errorf(CodeCorrupt, fmt.Sprintf("the bundle %s is damaged", name), fmt.Sprintf(againRemedy, name), format, args...)
+	return finding.Errorf(CodeCorrupt, fmt.Sprintf("Bundle %s is damaged", name), fmt.Sprintf(againRemedy, name), format, args...)
 }
 
 func wrongPlatform(name string, info Info, arch string) error {
 	return finding.Finding{
 		Code: CodeWrongPlatform, Severity: finding.Error,
-		What:   fmt.Sprintf("the bundle %s is for %s/%s and this machine is linux/%s", name, info.OS, info.Arch, arch),
+		What:   fmt.Sprintf("Bundle %s is for %s/%s and this machine is linux/%s", name, info.OS, info.Arch, arch),
 		Remedy: fmt.Sprintf("use the bundle for linux/%s", arch),
 	}
 }
@@ -52,8 +52,8 @@ func wrongPlatform(name string, info Info, arch string) error {
 func wrongVersion(name string, info Info, version string) error {
 	return finding.Finding{
 		Code: CodeWrongVersion, Severity: finding.Error,
-		What:   fmt.Sprintf("the bundle %s is for Kubernetes %s and this ocadm installs %s", name, info.KubernetesVersion, version),
-		Remedy: "use the bundle that was made for this ocadm; ocadm version tells which that is",
+		What:   fmt.Sprintf("Bundle %s is for Kubernetes %s and this ocadm installs %s", name, info.KubernetesVersion, version),
+		Remedy: "use the bundle that was made for this ocadm; ocadm version shows which that is",
 	}
 }
 
@@ -64,7 +64,7 @@ func missingImages(name string, missing []string) error {
 	}
 	return finding.Finding{
 		Code: CodeMissingImages, Severity: finding.Error,
-		What:     fmt.Sprintf("the bundle %s lacks %s", name, noun),
+		What:     fmt.Sprintf("Bundle %s lacks %s", name, noun),
 		Cause:    strings.Join(missing, ", "),
 		Remedy:   fmt.Sprintf("use a bundle that holds them; see what is in this one with: ocadm bundle list %s", name),
 		Evidence: missing,
@@ -74,7 +74,7 @@ func missingImages(name string, missing []string) error {
 func missingFile(name, path string) error {
 	return finding.Finding{
 		Code: CodeMissingFile, Severity: finding.Error,
-		What:   fmt.Sprintf("the bundle %s lacks the file %s", name, path),
+		What:   fmt.Sprintf("Bundle %s lacks the file %s", name, path),
 		Remedy: fmt.Sprintf("use a bundle that holds it; see what is in this one with: ocadm bundle list %s", name),
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Verify reads the whole bundle and checks every blob. progress, which may be nil, is told the bytes read so far.
+// Verify reads the whole bundle and checks every blob. progress, which may be nil, gets the number of bytes read so far.
 func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
 	digests := slices.SortedFunc(maps.Keys(b.blobs), func(x, y v1.Hash) int { return cmp.Compare(b.blobs[x].offset, b.blobs[y].offset) })
 	var done, total int64

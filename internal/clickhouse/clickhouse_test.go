@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
 const canary = "C4nary-Pa55word"
 
-func open(t *testing.T, s *standin.Server) (*Admin, map[string]int) {
+func open(t *testing.T, s *fakeclickhouse.Server) (*Admin, map[string]int) {
 	t.Helper()
 	verbs := map[string]int{}
 	a := Open(Config{
@@ -35,17 +35,17 @@ func snapshot(t *testing.T, a *Admin) *Snapshot {
 	return s
 }
 
-func by(t *testing.T, s *standin.Server, statements ...string) {
+func by(t *testing.T, s *fakeclickhouse.Server, statements ...string) {
 	t.Helper()
 	for _, q := range statements {
-		if _, x := s.Run(standin.AdminUser, q); x != nil {
+		if _, x := s.Run(fakeclickhouse.AdminUser, q); x != nil {
 			t.Fatalf("%s: %s", q, x.Message)
 		}
 	}
 }
 
 func TestDatabase(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	a, verbs := open(t, s)
 	for _, name := range []string{"plain", "we`ird-näme_%", `back\slash`, "qu'ote"} {
 		for _, want := range []bool{true, false} {
@@ -76,7 +76,7 @@ func TestDatabase(t *testing.T) {
 }
 
 func TestAccount(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	a, verbs := open(t, s)
 	acc := Account{User: "svc", Password: `p'a\s"s` + canary, Database: "svc"}
 	other := Account{User: "svc", Password: acc.Password + "2", Database: "svc"}
@@ -130,7 +130,7 @@ func TestAccount(t *testing.T) {
 }
 
 func TestAccountRefuses(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	a, verbs := open(t, s)
 	snap := snapshot(t, a)
 	clear(verbs)
@@ -155,7 +155,7 @@ func TestAccountRefuses(t *testing.T) {
 
 // What cannot be done says what, where, as whom and why, and no secret.
 func TestFailuresAreClassified(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	a, _ := open(t, s)
 	by(t, s, "CREATE USER `limited` IDENTIFIED WITH sha256_hash BY '"+hash(canary)+"'")
 	try := func(what string, class Class, c Config, says ...string) *Admin {
@@ -228,10 +228,10 @@ func TestFailuresAreClassified(t *testing.T) {
 
 // The administrator of a file, which the server cannot change, is told as such.
 func TestAccountOfAFile(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	by(t, s, "CREATE USER `operator` IDENTIFIED WITH sha256_hash BY '"+hash(canary)+"'")
 	a, _ := open(t, s)
-	a.cfg.User, a.cfg.Password = standin.AdminUser, s.AdminPassword
+	a.cfg.User, a.cfg.Password = fakeclickhouse.AdminUser, s.AdminPassword
 	err := a.exec(t.Context(), "setting a password", "ALTER USER `default` IDENTIFIED WITH sha256_hash BY '"+hash("x")+"'")
 	if ClassOf(err) != NotWritable || !strings.Contains(err.Error(), "access_control_path") {
 		t.Errorf("%v", err)

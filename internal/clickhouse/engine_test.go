@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
 // ask runs queries in ClickHouse's engine and prints the answers, or what it said instead, as a list in JSON.
@@ -60,7 +60,7 @@ func engine(t *testing.T, queries []string) (rows [][][]string, refusals []strin
 func TestEngine(t *testing.T) {
 	strange := []string{"plain", "a`b", `a\`, `\n`, "'; DROP DATABASE x; --", "\\'", "`\\`", "näme", "new\nline", "tab\t", "{param:Identifier}", "%_", `\x41`, "--", "/*", "😀"}
 	// Every statement that the administrator sends when it makes, mends and drops.
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	a, _ := open(t, s)
 	for _, name := range []string{"glance", "a`b", `c\d'e`} {
 		acc := Account{User: name, Password: "p", Database: name}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
 func TestBelongs(t *testing.T) {
@@ -26,7 +26,7 @@ func TestBelongs(t *testing.T) {
 		{"ours", []string{own, "GRANT SELECT ON `glance`.*, MYSQL ON *.* TO `glance`", "CREATE DATABASE IF NOT EXISTS `glance`"}, Ours},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := standin.Start(t)
+			s := fakeclickhouse.Start(t)
 			a, _ := open(t, s)
 			by(t, s, c.made...)
 			if got, err := a.Belongs(t.Context(), snapshot(t, a), acc); err != nil || got != c.want {

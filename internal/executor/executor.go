@@ -150,7 +150,7 @@ func removeDead(ctx context.Context, socket string) error {
 	switch {
 	case err == nil:
 		c.Close()
-		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "another server listens on " + socket,
+		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "Another server listens on " + socket,
 			Cause: "an executor runs already", Remedy: "ss -xlp src " + socket + " shows the process; stop it, for instance: systemctl stop yunion-executor"}
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return unusable(socket, err)
@@ -162,6 +162,6 @@ func removeDead(ctx context.Context, socket string) error {
 }
 
 func unusable(socket string, err error) error {
-	return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "the socket " + socket + " cannot be served", Cause: err.Error(),
+	return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "Cannot serve socket " + socket, Cause: err.Error(),
 		Remedy: "run as root, or name another socket with --socket-path", Err: err}
 }

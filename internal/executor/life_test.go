@@ -327,7 +327,7 @@ func TestListen(t *testing.T) {
 	if info, err := os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm() != 0o755&^os.FileMode(umask()) {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, err := listen(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "another server listens") {
+	if _, err := listen(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "Another server listens") {
 		t.Errorf("a second server: %v", err)
 	}
 	// A server that was killed leaves its socket.

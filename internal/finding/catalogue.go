@@ -23,7 +23,7 @@ var catalogue string
 
 var heading = regexp.MustCompile(`^## (OCA-[0-9]{4}) (.+)$`)
 
-// Catalogue is every code there is, in the order of their numbers. It is the text of docs/findings.md.
+// Catalogue is every code there is, in the order of their numbers. It is the text of docs/reference/findings.md.
 func Catalogue() ([]Explanation, error) {
 	var out []Explanation
 	for line := range strings.Lines(catalogue) {

@@ -77,15 +77,15 @@ func codesInSource(t *testing.T) map[string]string {
 	return used
 }
 
-// docs/findings.md is the catalogue with a head; UPDATE=1 writes it.
+// docs/reference/findings.md is the catalogue with a head; UPDATE=1 writes it.
 func TestDocs(t *testing.T) {
 	all, err := finding.Catalogue()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("# Findings\n\nWhat ocadm finds wrong has a code that never changes its meaning. `ocadm explain CODE` prints these texts offline.\n" +
-		"The first two digits are the exit status, see [exit-codes.md](exit-codes.md). This file is generated from `internal/finding/catalogue.md`\n" +
+	b.WriteString("# Findings\n\nEvery problem that ocadm reports has a code. The meaning of a code never changes. `ocadm explain CODE` prints these texts offline.\n" +
+		"The first two digits are the [exit status](exit-codes.md). This page is generated from `internal/finding/catalogue.md`\n" +
 		"(`UPDATE=1 go test ./internal/finding`): a new code goes there, in the next free number of its area.\n")
 	area := ""
 	for _, e := range all {
@@ -95,7 +95,7 @@ func TestDocs(t *testing.T) {
 		}
 		b.WriteString("\n### " + e.Code + " " + e.Title + "\n\n" + e.Text + "\n")
 	}
-	file := filepath.Join(root, "docs", "findings.md")
+	file := filepath.Join(root, "docs", "reference", "findings.md")
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -103,6 +103,6 @@ func TestDocs(t *testing.T) {
 	}
 	got, err := os.ReadFile(file)
 	if err != nil || string(got) != b.String() {
-		t.Errorf("docs/findings.md is not up to date: UPDATE=1 go test ./internal/finding (%v)", err)
+		t.Errorf("docs/reference/findings.md is not up to date: UPDATE=1 go test ./internal/finding (%v)", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Exit codes that are not derived from a finding's code. The table is docs/exit-codes.md.
+// Exit codes that are not derived from a finding's code. The table is docs/reference/exit-codes.md.
 const (
 	ExitOK          = 0
 	ExitOther       = 1

@@ -22,7 +22,7 @@ const (
 
 // Finding is one thing a check or a failed step has to say.
 type Finding struct {
-	// Code is stable for ever and documented in docs/findings.md: "OCA-6012".
+	// Code is stable for ever and documented in docs/reference/findings.md: "OCA-6012".
 	Code string `json:"code"`
 	// Check is the CamelCase name that --ignore-preflight-errors takes: "MySQL". Empty for failures that cannot be ignored.
 	Check    string   `json:"check,omitempty"`

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -73,7 +74,7 @@ func existing[T any](ctx context.Context, c *Client, op, plural, singular, name 
 // that URL and enabled or not. Further ones for the same three are removed.
 func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint) (changed bool, err error) {
 	svc, ok := s.Service(want.ServiceID)
-	op := fmt.Sprintf("registering the %s endpoint of %q", want.Interface, or(svc.Name, want.ServiceID))
+	op := fmt.Sprintf("registering the %s endpoint of %q", want.Interface, cmp.Or(svc.Name, want.ServiceID))
 	if !ok {
 		return false, &Error{Status: http.StatusNotFound, Class: ClassMismatch, Op: op, Title: "the service is not registered"}
 	}
@@ -150,9 +151,12 @@ func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e E
 	return nil
 }
 
-// DisableEndpoints takes every endpoint of a service (id or name) out of the catalogue.
-func (c *Client) DisableEndpoints(ctx context.Context, s *Snapshot, service string) (changed bool, err error) {
+// DisableEndpoints takes the endpoints that a service (id or name) has in a region out of the catalogue: all, or those of some interfaces.
+func (c *Client) DisableEndpoints(ctx context.Context, s *Snapshot, service, region string, interfaces ...string) (changed bool, err error) {
 	for _, e := range s.Endpoints(service) {
+		if e.RegionID != region || len(interfaces) > 0 && !slices.Contains(interfaces, e.Interface) {
+			continue
+		}
 		did, err := c.updateEndpoint(ctx, s, fmt.Sprintf("disabling the %s endpoint of %q", e.Interface, service), e, e.URL, false, e.CertificateID)
 		changed = changed || did
 		if err != nil {

@@ -7,6 +7,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -77,9 +78,9 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("identity: %q is no URL of an identity service", o.AuthURL)
 	}
 	o.AuthURL = strings.TrimSuffix(o.AuthURL, "/")
-	o.Domain = or(o.Domain, "Default")
-	o.Project = or(o.Project, "system")
-	o.UserAgent = or(o.UserAgent, defaultUserAgent)
+	o.Domain = cmp.Or(o.Domain, "Default")
+	o.Project = cmp.Or(o.Project, "system")
+	o.UserAgent = cmp.Or(o.UserAgent, defaultUserAgent)
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
@@ -116,13 +117,6 @@ func newTransport(o Options) (http.RoundTripper, error) {
 
 // Close gives idle connections back.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-func or(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
-}
 
 // request is one call of an API.
 type request struct {

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -118,13 +119,13 @@ func statusError(r request, status int, body []byte, secrets []string) *Error {
 		text = string(d.Details)
 	}
 	for _, s := range []string{d.Message, d.Title, http.StatusText(status)} {
-		text = or(text, s)
+		text = cmp.Or(text, s)
 	}
 	text = redact(strings.Join(strings.Fields(text), " "), secrets)
 	if len(text) > maxTitle {
 		text = strings.ToValidUTF8(text[:maxTitle], "") + "..."
 	}
-	return &Error{Status: status, Class: redact(or(d.Class, d.Title), secrets), Title: text, Op: r.op, URL: r.url}
+	return &Error{Status: status, Class: redact(cmp.Or(d.Class, d.Title), secrets), Title: text, Op: r.op, URL: r.url}
 }
 
 func transportError(r request, err error, secrets []string) *Error {

@@ -353,12 +353,16 @@ func (f *fake) config(w http.ResponseWriter, method string, service record, body
 	id := service["id"].(string)
 	if method == http.MethodPost {
 		in, _ := body["service"].(record)
-		if f.configs[id] == nil || in["action"] != "update" {
+		if f.configs[id] == nil || in["action"] != "update" && in["action"] != "remove" {
 			f.configs[id] = map[string]map[string]any{}
 		}
 		for section, values := range in["config"].(record) {
 			if f.configs[id][section] == nil {
 				f.configs[id][section] = map[string]any{}
+			}
+			if in["action"] == "remove" {
+				maps.DeleteFunc(f.configs[id][section], func(k string, _ any) bool { _, drop := values.(record)[k]; return drop })
+				continue
 			}
 			maps.Copy(f.configs[id][section], values.(record))
 		}

@@ -152,8 +152,11 @@ func TestEnsureEndpoint(t *testing.T) {
 		{"a duplicate with an old URL", duplicate("dup1", "https://old"), want("https://b", true), []string{"PUT /endpoints/dup1", "DELETE /endpoints/dup1"}},
 		{"the duplicate has the right URL", duplicate("dup2", "https://c"), want("https://c", true),
 			[]string{"PUT /endpoints/endpoints-1", "DELETE /endpoints/endpoints-1"}},
-		{"disable all", nil, func(c *Client, s *Snapshot) (bool, error) { return c.DisableEndpoints(t.Context(), s, "glance") },
-			[]string{"PUT /endpoints/other-region", "PUT /endpoints/dup2"}},
+		{"disable an interface that it has not", nil, func(c *Client, s *Snapshot) (bool, error) {
+			return c.DisableEndpoints(t.Context(), s, "glance", "r1", "slave")
+		}, nil},
+		{"disable those of the region", nil, func(c *Client, s *Snapshot) (bool, error) { return c.DisableEndpoints(t.Context(), s, "glance", "r1") },
+			[]string{"PUT /endpoints/dup2"}},
 	})
 	c := f.client()
 	if _, err := c.EnsureEndpoint(t.Context(), f.snapshot(c), Endpoint{ServiceID: "nobody", Interface: "public"}); !IsNotFound(err) {
@@ -240,6 +243,11 @@ func TestEnsureServiceConfig(t *testing.T) {
 			return c.EnsureServiceConfig(t.Context(), "common", "default", values, force)
 		}
 	}
+	remove := func(names ...string) func(*Client, *Snapshot) (bool, error) {
+		return func(c *Client, _ *Snapshot) (bool, error) {
+			return c.RemoveServiceConfig(t.Context(), "common", "default", names...)
+		}
+	}
 	post := []string{"POST /services/common/config"}
 	runSteps(t, f, []step{
 		{"absent", nil, ensure(false, "api_server", "https://a"), post},
@@ -249,9 +257,11 @@ func TestEnsureServiceConfig(t *testing.T) {
 		{"forced", nil, ensure(true, "api_server", "https://b"), post},
 		{"forced, same", nil, ensure(true, "api_server", "https://b", "n", 1), post},
 		{"numbers compare", nil, ensure(true, "n", 1), nil},
+		{"two to remove", nil, remove("n", "gone"), post},
+		{"removed", nil, remove("n", "gone"), nil},
 	})
 	got, err := f.client().GetServiceConfig(t.Context(), "common")
-	want := ServiceConfig{"default": {"api_server": "https://b", "time_zone": "Asia/Shanghai", "n": 1.0}}
+	want := ServiceConfig{"default": {"api_server": "https://b", "time_zone": "Asia/Shanghai"}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}

@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 )
 
@@ -32,29 +31,45 @@ func (c *Client) GetServiceConfig(ctx context.Context, service string) (ServiceC
 	return answer.Service.Config, nil
 }
 
-// EnsureServiceConfig stores options of a service (id or name). Those that are stored already are left to whoever set them, unless
-// force is given.
+// EnsureServiceConfig stores options of a service (id or name). It leaves options that are already stored to whoever set them, unless
+// force is true.
 func (c *Client) EnsureServiceConfig(ctx context.Context, service, section string, values map[string]any, force bool) (changed bool, err error) {
 	stored, err := c.GetServiceConfig(ctx, service)
 	if err != nil {
 		return false, err
 	}
-	merged := map[string]any{}
-	maps.Copy(merged, stored[section])
+	missing := map[string]any{}
 	for k, v := range values {
-		old, there := merged[k]
-		if there && (!force || sameJSON(old, v)) {
-			continue
+		if old, there := stored[section][k]; !there || force && !sameJSON(old, v) {
+			missing[k] = v
 		}
-		merged[k] = v
-		changed = true
 	}
-	if !changed {
+	return c.changeServiceConfig(ctx, service, section, "update", missing)
+}
+
+// RemoveServiceConfig removes stored options of a service (id or name). The service then uses its file, or its own defaults, from its
+// next start.
+func (c *Client) RemoveServiceConfig(ctx context.Context, service, section string, names ...string) (changed bool, err error) {
+	stored, err := c.GetServiceConfig(ctx, service)
+	if err != nil {
+		return false, err
+	}
+	surplus := map[string]any{}
+	for _, name := range names {
+		if old, there := stored[section][name]; there {
+			surplus[name] = old
+		}
+	}
+	return c.changeServiceConfig(ctx, service, section, "remove", surplus)
+}
+
+// changeServiceConfig sends only what changes, so that two changes at the same time do not undo each other.
+func (c *Client) changeServiceConfig(ctx context.Context, service, section, action string, values map[string]any) (changed bool, err error) {
+	if len(values) == 0 {
 		return false, nil
 	}
-	// The whole section is sent: a service that replaces instead of updating keeps the rest of it.
 	_, err = write[map[string]any](ctx, c, http.MethodPost, fmt.Sprintf("configuring service %q", service),
 		join(c.o.AuthURL, "services", service, "config"), "service",
-		map[string]any{"action": "update", "config": ServiceConfig{section: merged}})
+		map[string]any{"action": action, "config": ServiceConfig{section: values}})
 	return err == nil, err
 }

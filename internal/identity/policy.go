@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,7 +28,7 @@ type Policy struct {
 // fields of a new policy on the wire.
 func (p Policy) fields() map[string]any {
 	return map[string]any{
-		"name": p.Name, "type": p.Name, "description": or(p.Description, p.Name), "scope": p.Scope,
+		"name": p.Name, "type": p.Name, "description": cmp.Or(p.Description, p.Name), "scope": p.Scope,
 		"enabled": true, "is_system": true, "is_public": true, "blob": p.Blob,
 	}
 }

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -120,7 +121,7 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 		return err
 	}
 	return each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), func(ctx context.Context, r Role) error {
-		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": or(r.Description, r.Name), "is_public": r.Public}, m.roles)
+		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": cmp.Or(r.Description, r.Name), "is_public": r.Public}, m.roles)
 	})
 }
 

@@ -28,6 +28,7 @@ const (
 	Created    Action = "created"
 	Configured Action = "configured"
 	Unchanged  Action = "unchanged"
+	Deleted    Action = "deleted"
 )
 
 // Change is what happened to one object.
@@ -49,7 +50,7 @@ func (c Change) String() string {
 
 // Planned is "create Deployment onecloud/onecloud-operator".
 func (c Change) Planned() string {
-	verb := map[Action]string{Created: "create", Configured: "configure", Unchanged: "keep"}[c.Action]
+	verb := map[Action]string{Created: "create", Configured: "configure", Unchanged: "keep", Deleted: "delete"}[c.Action]
 	return strings.Replace(c.String(), string(c.Action), verb, 1)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the installer's way to the API server: a client, manifests, server-side apply, and waits by watch that can say why
-// they still wait. It knows nothing of what is applied. The operator has an apply of its own that works from a cache.
+// Package kube is the client of the installer and the commands for the API server: manifests, server-side apply, and waits by watch that
+// report why they still wait. The operator has its own apply, which works from a cache.
 package kube
 
 import (
@@ -25,7 +25,7 @@ import (
 // FieldManager owns what the installer and the commands apply.
 const FieldManager = "ocadm"
 
-// AdminKubeconfig is what kubeadm leaves on a control-plane node.
+// AdminKubeconfig is the kubeconfig that kubeadm creates on a control-plane node.
 const AdminKubeconfig = "/etc/kubernetes/admin.conf"
 
 // Scheme knows the kinds of Kubernetes, custom resource definitions, and clouds.
@@ -62,9 +62,9 @@ func Kubeconfig(named string, getenv func(string) string) (string, error) {
 		}
 	}
 	return "", finding.Finding{
-		Code: "OCA-4201", Severity: finding.Error, What: "no kubeconfig was found",
-		Cause:  "there is neither " + tried[0] + " nor $HOME/.kube/config, and KUBECONFIG is not set",
-		Remedy: "run on a control-plane node, or give --kubeconfig FILE", Evidence: tried,
+		Code: "OCA-4201", Severity: finding.Error, What: "No kubeconfig found",
+		Cause:  tried[0] + " and $HOME/.kube/config do not exist, and KUBECONFIG is not set",
+		Remedy: "run the command on a control-plane node, or give --kubeconfig FILE", Evidence: tried,
 	}
 }
 
@@ -73,7 +73,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, finding.Errorf("OCA-4202", "kubeconfig "+kubeconfig+" cannot be used", "check the file, or give --kubeconfig FILE", "%w", err)
+		return nil, finding.Errorf("OCA-4202", "Invalid kubeconfig "+kubeconfig, "check the file, or give --kubeconfig FILE", "%w", err)
 	}
 	return Unlimited(cfg), nil
 }
@@ -88,12 +88,17 @@ func Unlimited(cfg *rest.Config) *rest.Config {
 }
 
 // New makes a client. It asks the API server nothing yet.
-func New(cfg *rest.Config) (client.WithWatch, error) {
+func New(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, false) }
+
+// NewDryRun makes a client whose writes the API server checks and does not keep.
+func NewDryRun(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, true) }
+
+func create(cfg *rest.Config, dryRun bool) (client.WithWatch, error) {
 	s, err := Scheme()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewWithWatch(Unlimited(cfg), client.Options{Scheme: s})
+	c, err := client.NewWithWatch(Unlimited(cfg), client.Options{Scheme: s, DryRun: &dryRun})
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}

@@ -122,7 +122,7 @@ func (e *Error) Remedy() string {
 	case HostNotAllowed:
 		return run(create, grant)
 	case HostBlocked:
-		return run("FLUSH HOSTS;")
+		return run("FLUSH HOSTS;  -- MariaDB", "TRUNCATE TABLE performance_schema.host_cache;  -- MySQL")
 	case AccountLocked:
 		return run("ALTER USER " + account + " ACCOUNT UNLOCK;")
 	case PasswordExpired:

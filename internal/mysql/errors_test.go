@@ -31,7 +31,7 @@ func TestServerErrors(t *testing.T) {
 			"CREATE USER IF NOT EXISTS 'root'@'10.0.0.9' IDENTIFIED BY '<password>';"},
 		{1130, "Host '10.0.0.9' is not allowed to connect to this MariaDB server", "", HostNotAllowed, "'root'@'10.0.0.9'",
 			"GRANT ALL PRIVILEGES ON *.* TO 'root'@'10.0.0.9' WITH GRANT OPTION;"},
-		{1129, "Host '10.0.0.9' is blocked because of many connection errors", "", HostBlocked, "'root'@'10.0.0.9'", "FLUSH HOSTS;"},
+		{1129, "Host '10.0.0.9' is blocked because of many connection errors", "", HostBlocked, "'root'@'10.0.0.9'", "FLUSH HOSTS;  -- MariaDB"},
 		{1044, "Access denied for user 'root'@'%' to database 'glance'", NoCreate, NoCreate, "'root'@'%'", "GRANT ALL PRIVILEGES ON *.* TO 'root'@'%'"},
 		{1044, "Access denied for user 'root'@'%' to database 'glance'", NoGrantOption, NoGrantOption, "'root'@'%'", "WITH GRANT OPTION"},
 		{1227, "Access denied; you need (at least one of) the CREATE USER privilege(s) for this operation", NoCreateUser, NoCreateUser, "", "WITH GRANT OPTION"},

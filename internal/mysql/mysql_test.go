@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+func flavour() Flavour {
+	if server.MySQL {
+		return MySQL
+	}
+	return MariaDB
+}
+
 func root(t *testing.T) Config {
 	t.Helper()
 	if server == nil {
@@ -78,7 +85,7 @@ func writes(verbs map[string]int) []string {
 
 func TestOpenTellsAboutTheServer(t *testing.T) {
 	i := open(t, root(t)).ServerInfo()
-	if i.Flavour != MariaDB || i.Major < 10 || i.Account != "'root'@'%'" || i.MaxConnections != 500 || i.MaxAllowedPacket == 0 ||
+	if i.Flavour != flavour() || i.Major < 8 || i.Account != "'root'@'%'" || i.MaxConnections != 500 || i.MaxAllowedPacket == 0 ||
 		i.CharacterSet == "" || i.ReadOnly || !i.SkipNameResolve {
 		t.Errorf("%+v", i)
 	}
@@ -156,8 +163,10 @@ func TestAccount(t *testing.T) {
 	}
 	run(t, a, "DROP USER svc_a@`::1`")
 	ensure("a host is missing", other, "CREATE USER 1", "GRANT 1")
-	run(t, a, "ALTER USER svc_a@`::1` IDENTIFIED BY 'stale'")
-	ensure("a host that this client does not come from has another password", other, "ALTER USER 1")
+	if !server.MySQL { // whose hashes have a salt: only logging in shows a password to be right
+		run(t, a, "ALTER USER svc_a@`::1` IDENTIFIED BY 'stale'")
+		ensure("a host that this client does not come from has another password", other, "ALTER USER 1")
+	}
 	run(t, a, "REVOKE ALL ON `svc\\_a\\_db`.* FROM svc_a@`%`")
 	ensure("grants revoked", other, "GRANT 1")
 	run(t, a, "GRANT SELECT ON `svc\\_a\\_db`.* TO svc_a@`%`", "REVOKE INSERT ON `svc\\_a\\_db`.* FROM svc_a@`%`")
@@ -345,7 +354,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(r.Removed, []string{"ocadm_probe_dead"}) || r.Server.Flavour != MariaDB || !slices.Contains(r.Steps, "logging in as the new user") {
+	if !slices.Equal(r.Removed, []string{"ocadm_probe_dead"}) || r.Server.Flavour != flavour() || !slices.Contains(r.Steps, "logging in as the new user") {
 		t.Errorf("%+v", r)
 	}
 	if got := leftovers(t, a); !slices.Equal(got, []string{"ocadm_probe_live"}) {
@@ -405,7 +414,7 @@ func TestInspectWritesNothing(t *testing.T) {
 	cfg := root(t)
 	before := statements(t)
 	r, err := Inspect(t.Context(), cfg)
-	if err != nil || r.Server.Flavour != MariaDB {
+	if err != nil || r.Server.Flavour != flavour() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	seen := 0

@@ -26,7 +26,12 @@ const (
 	TLSVerifyIdentity TLSMode = "verify-identity"
 )
 
-// CheckTLS tells what is wrong with a mode and its authorities.
+// TLSModes are the names of the modes.
+func TLSModes() []string {
+	return []string{string(TLSDisabled), string(TLSPreferred), string(TLSRequired), string(TLSVerifyCA), string(TLSVerifyIdentity)}
+}
+
+// CheckTLS returns what is wrong with a mode and its CA certificates.
 func CheckTLS(mode TLSMode, ca string) error {
 	_, _, err := Config{TLS: mode, CA: ca}.tls()
 	return err

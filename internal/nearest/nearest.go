@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nearest guesses which of the known words a misspelt one means. It is for suggestions, never for decisions.
+// Package nearest finds the known word that a misspelt word most likely means. Use it for suggestions, never for decisions.
 package nearest
 
 import "strings"
 
-// To returns the known word nearest to word, if one is near enough to be meant. Case does not count.
+// To returns the known word that is nearest to word, if one is near enough. It ignores case.
 func To(word string, known []string) (string, bool) {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, k := range known {
@@ -16,7 +16,7 @@ func To(word string, known []string) (string, bool) {
 	if best != "" {
 		return best, true
 	}
-	for _, k := range known { // a word cut short, or the last part of a path
+	for _, k := range known { // the beginning of a word, or the last part of a path
 		if len(word) >= 3 && (strings.HasPrefix(k, word) || strings.HasSuffix(k, "/"+word)) {
 			return k, true
 		}

@@ -32,7 +32,7 @@ func (t Table) Value(component, key, text string) (any, error) {
 	node, err := parse(text)
 	if err != nil {
 		if o.Type != Text {
-			return nil, o.wrong(key, "something that is no YAML")
+			return nil, o.wrong(key, "invalid YAML")
 		}
 		return o.choose(key, strings.TrimSpace(text))
 	}
@@ -55,7 +55,7 @@ func (t Table) Value(component, key, text string) (any, error) {
 	return value, nil
 }
 
-// unknown says what could be meant.
+// unknown returns the problem of an unknown option, with a suggestion.
 func (t Table) unknown(component, key string) string {
 	what := "is not known to " + component
 	if flat := strings.ToLower(strings.ReplaceAll(key, "-", "_")); flat != key {
@@ -180,12 +180,12 @@ func (o Option) choose(key, value string) (any, error) {
 
 func (o Option) wrong(key, given string) error {
 	if given == "" {
-		return &Problem{key, "must be " + o.Expected() + "; what it is is not shown"}
+		return &Problem{key, "must be " + o.Expected() + "; the value is not shown"}
 	}
 	return &Problem{key, "must be " + o.Expected() + ", not " + given}
 }
 
-// Expected says what values an option takes, after "must be".
+// Expected describes the values of an option; it completes "must be".
 func (o Option) Expected() string {
 	if len(o.Choices) > 0 {
 		return "one of " + strings.Join(o.Choices, ", ")
@@ -232,7 +232,7 @@ func shown(key, value string) string {
 	return strconv.Quote(value)
 }
 
-// Sensitive tells whether an option may hold a secret, by its name: its value is not shown anywhere.
+// Sensitive reports whether an option may hold a secret, by its name. Its value is never shown.
 func Sensitive(key string) bool {
 	key = strings.ToLower(key)
 	return slices.ContainsFunc([]string{"password", "passwd", "pwd", "secret", "token", "credential", "access_key", "connection", "clickhouse"},

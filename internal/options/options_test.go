@@ -46,7 +46,7 @@ func TestTables(t *testing.T) {
 		component, key string
 		option         options.Option
 	}{
-		{"region", "default_bandwidth", options.Option{Type: options.Int}},
+		{"region", "default_bandwidth", options.Option{Type: options.Int, Default: "1000"}},
 		{"region", "request_worker_count", options.Option{Type: options.Int}},
 		{"scheduler", "default_bandwidth", options.Option{Type: options.Int}},
 		{"scheduler", "openstack_scheduler_cpu_filter", options.Option{Type: options.Bool}},
@@ -60,7 +60,11 @@ func TestTables(t *testing.T) {
 		{"region", "platform_names", options.Option{Type: options.Map}},
 		{"region", "default_cpu_overcommit_bound", options.Option{Type: options.Number}},
 	} {
-		if diff := cmp.Diff(want.option, table(t, want.component)[want.key]); diff != "" {
+		got := table(t, want.component)[want.key]
+		if want.option.Default == "" {
+			got.Default = "" // changes with releases
+		}
+		if diff := cmp.Diff(want.option, got); diff != "" {
 			t.Errorf("%s %s: %s", want.component, want.key, diff)
 		}
 	}
@@ -85,7 +89,7 @@ func TestValue(t *testing.T) {
 		{"region", "default_bandwidth", "many", nil, `must be a whole number, not "many"`},
 		{"region", "default_bandwidth", "1.5", nil, `must be a whole number, not "1.5"`},
 		{"region", "default_bandwidth", "[1]", nil, "must be a whole number, not a list"},
-		{"region", "default_bandwidth", "a: b: c", nil, "must be a whole number, not something that is no YAML"},
+		{"region", "default_bandwidth", "a: b: c", nil, "must be a whole number, not invalid YAML"},
 		{"region", "default_bandwidth", "", nil, ""},
 		{"region", "default_bandwidth", "~", nil, ""},
 		{"region", "default_cpu_overcommit_bound", "1.5", 1.5, ""},
@@ -118,7 +122,7 @@ func TestValue(t *testing.T) {
 		{"region", "flux_compensator", "1", nil, "is not known to region"},
 		{"keystone", "token_expiration_seconds", "1", nil, `is not known to keystone; it is called "expiration" there`},
 		{"region", "admin_password", "[hunter2]", nil, "must be a text, not a list"},
-		{"keystone", "password_char_complexity", "hunter2", nil, "must be a whole number; what it is is not shown"},
+		{"keystone", "password_char_complexity", "hunter2", nil, "must be a whole number; the value is not shown"},
 	} {
 		got, err := table(t, c.component).Value(c.component, c.key, c.text)
 		what := ""

@@ -4,10 +4,10 @@ package options
 
 import "slices"
 
-// Stored tells whether the identity service stores an option, by the name that it has there. What is stored wins over a service's file.
+// Stored reports whether the identity service stores an option, by its name there. A stored value overrides the file of the service.
 func Stored(name string) bool { return !slices.Contains(fileOnly, name) }
 
-// Shared tells whether an option is stored once for all services, in the record of the service "common".
+// Shared reports whether an option is stored once for all services, in the record of the service "common".
 func Shared(name string) bool { return slices.Contains(shared, name) }
 
 // shared and fileOnly are the lists in pkg/apis/identity/consts.go of the cloud (2024): what the record "common" takes, and what no

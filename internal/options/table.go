@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options knows which options the services of the cloud take, and of which type. A service itself says nothing about an option
-// that it does not know, and something misleading about a value of the wrong type: the check has to come before it. The tables come
-// from the sources of the services, see scripts/options; a service without a table is not checked.
+// Package options has the tables of the options that the services of the cloud accept, with their types. A service itself ignores an unknown
+// option, and crashes with a misleading error on a wrongly typed value, so the operator checks options first. scripts/options makes the
+// tables from the sources of the services. Options of a service without a table are not checked.
 package options
 
 import (
@@ -40,11 +40,13 @@ type Option struct {
 	Type Type `json:"type"`
 	// Choices are the values that the service takes; empty means any.
 	Choices []string `json:"choices,omitempty"`
+	// Default is the value that is built into the service, as text; empty if it is the zero value.
+	Default string `json:"default,omitempty"`
 	// Alias is another name that the service takes in its file.
 	Alias string `json:"alias,omitempty"`
 	// Stored is the name under which the identity service keeps it, if that is another than the one in the file.
 	Stored string `json:"stored,omitempty"`
-	// From says where an option is known from that is not in the sources.
+	// From is the origin of an option that is not in the sources.
 	From string `json:"from,omitempty"`
 }
 

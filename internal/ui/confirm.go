@@ -13,15 +13,15 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Confirm asks for a word and tells whether it was given. An answer of "y" or "yes" to the word "yes" is one. Where nobody can be
-// asked (in ends at once) it fails and names the flag that answers beforehand. The end of ctx is an answer, too: nothing is confirmed.
+// Confirm asks for a word and reports whether the user typed it. If the word is "yes", "y" is enough. If in is at its end, Confirm fails
+// and names the flag that confirms in advance. It also fails when ctx ends.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, flag string) (bool, error) {
 	fmt.Fprint(out, question+" ")
 	answer, err := readLine(ctx, in)
 	if errors.Is(err, io.EOF) && strings.TrimSpace(answer) == "" {
 		fmt.Fprintln(out)
-		return false, finding.Finding{Code: "OCA-0404", Severity: finding.Error, What: "This needs a confirmation and nobody is there to give it",
-			Cause: "standard input has ended", Remedy: "repeat the command with " + flag}
+		return false, finding.Finding{Code: "OCA-0404", Severity: finding.Error, What: "Confirmation required",
+			Cause: "standard input has ended", Remedy: "add " + flag + " to the command"}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("reading the answer: %w", err)
@@ -30,7 +30,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, f
 	return answer == word || word == "yes" && strings.EqualFold(answer, "y") || word == "yes" && strings.EqualFold(answer, word), nil
 }
 
-// readLine reads a line. A read from a terminal cannot be cut off: when ctx ends first, it is left behind.
+// readLine reads a line. A read from a terminal cannot be canceled: if ctx ends first, the goroutine stays behind.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type result struct {
 		line string

@@ -10,13 +10,13 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// outputLines is how much of a failed program's output is shown.
+// outputLines is how many lines of the output of a failed program are shown.
 const outputLines = 12
 
-// Findings shows findings: what, why, what was seen, what to do next.
+// Findings prints findings with cause, evidence and remedy.
 func Findings(w io.Writer, program string, list finding.List) {
 	for _, f := range list {
 		head := program + ": " + f.Code + ": "
@@ -30,7 +30,7 @@ func Findings(w io.Writer, program string, list finding.List) {
 		}
 		labelled(w, "next", f.Remedy)
 		if f.Severity == finding.Error && f.Check != "" {
-			labelled(w, "or", "--ignore-preflight-errors="+f.Check+" to go on all the same")
+			labelled(w, "or", "--ignore-preflight-errors="+f.Check+" to ignore it")
 		}
 	}
 }
@@ -49,7 +49,7 @@ func labelled(w io.Writer, label, text string) {
 	}
 }
 
-// Error shows an error that ends the program: its findings if it has any, else its text and the end of what a failed program printed.
+// Error prints an error that ends the program: its findings if it has any, otherwise its text and the end of the output of a failed program.
 func Error(w io.Writer, program string, err error) {
 	if l := finding.Of(err); len(l) > 0 {
 		Findings(w, program, l)

@@ -7,21 +7,23 @@ import (
 	"io"
 	"time"
 
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Where every telling is a line: how often the same is told again, and how soon another reason for the same wait.
+// How often the same progress is repeated, and how soon another reason for the same wait is reported, if every report is a line.
 const (
 	sameInterval   = 5 * time.Second
 	reasonInterval = 2 * time.Second
+	// notableWait is the age from which a wait is shown with it.
+	notableWait = 20 * time.Second
 )
 
-// lines writes a line for each event that somebody reading a log wants to see.
+// lines writes a line for each event that matters in a log.
 type lines struct {
-	w    io.Writer
-	o    Options
-	told map[string]time.Time // when a phase's progress, or one of its waits, was last told
-	last map[string]string    // and how
+	w        io.Writer
+	o        Options
+	reported map[string]time.Time // when the progress of a phase, or one of its waits, was last reported
+	last     map[string]string    // the last line
 }
 
 // Lines writes plain lines to w, whatever w is.
@@ -38,10 +40,14 @@ func (l *lines) Event(e workflow.Event) {
 func (l *lines) text(e workflow.Event) string {
 	switch e.Type {
 	case workflow.PhaseWaiting:
-		if line := waiting(e); l.due(e, e.Message, line) {
-			return prefix(e) + line
+		line := waiting(e)
+		if !l.due(e, e.Message, line) {
+			return ""
 		}
-		return ""
+		if age := seconds(e.Duration); age >= notableWait {
+			line += " (for " + Seconds(age) + ")"
+		}
+		return prefix(e) + line
 	case workflow.PhaseProgress:
 		if over := e.Total > 0 && e.Done >= e.Total; over || l.due(e, "", "progress") {
 			return prefix(e) + amount(e)
@@ -51,24 +57,24 @@ func (l *lines) text(e workflow.Event) string {
 	return story(e, l.o.Verbose)
 }
 
-// due tells whether nothing was told of this matter of the phase yet, or long enough ago.
+// due reports whether a matter of the phase was last reported long enough ago.
 func (l *lines) due(e workflow.Event, matter, line string) bool {
-	if l.told == nil {
-		l.told, l.last = map[string]time.Time{}, map[string]string{}
+	if l.reported == nil {
+		l.reported, l.last = map[string]time.Time{}, map[string]string{}
 	}
 	key := e.Phase + " " + matter
 	interval := reasonInterval
 	if l.last[key] == line {
 		interval = sameInterval
 	}
-	if e.Time.Sub(l.told[key]) < interval {
+	if e.Time.Sub(l.reported[key]) < interval {
 		return false
 	}
-	l.told[key], l.last[key] = e.Time, line
+	l.reported[key], l.last[key] = e.Time, line
 	return true
 }
 
-// story is what an event says in a line of its own, "" if nothing.
+// story is the line of an event, "" if it has none.
 func story(e workflow.Event, verbose bool) string {
 	switch e.Type {
 	case workflow.RunStarted:
@@ -79,7 +85,7 @@ func story(e workflow.Event, verbose bool) string {
 		return prefix(e) + "skipped: " + e.Message
 	case workflow.PhaseDone:
 		if e.Unchanged {
-			return prefix(e) + "done already"
+			return prefix(e) + "already done"
 		}
 		return prefix(e) + "done in " + Seconds(seconds(e.Duration))
 	case workflow.PhaseFailed:
@@ -131,7 +137,7 @@ func firstLine(s string) string {
 	return s
 }
 
-// amount is progress in words.
+// amount formats progress.
 func amount(e workflow.Event) string {
 	unit := " " + e.Unit
 	if e.Unit == "" {
@@ -149,7 +155,7 @@ func amount(e workflow.Event) string {
 	return fmt.Sprintf("%d%s", e.Done, unit)
 }
 
-// Bytes writes a size for people: "512 B", "3.4 MiB".
+// Bytes formats a size: "512 B", "3.4 MiB".
 func Bytes(n int64) string {
 	const unit = 1024
 	if n < unit {

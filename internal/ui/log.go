@@ -10,11 +10,11 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// SetLogger makes the logger of this process and sends klog's lines to it: w gets everything, story (standard error) warnings, and
-// more with a higher verbosity.
+// SetLogger sets the logger of this process and of klog: w gets everything; story, which is standard error, gets errors, and more with a
+// higher verbosity.
 func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 	level := slog.LevelError
 	switch {

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Redactor knows secrets and takes them out of what is written.
+// Redactor removes known secrets from output.
 type Redactor struct {
 	mu   sync.RWMutex
 	list []string
 }
 
-// minSecret is the length below which a secret is not looked for: taking every "a" out of a log hides more than it protects.
+// minSecret is the shortest secret that is removed: removing every "a" from a log hides more than it protects.
 const minSecret = 4
 
-// Add makes secrets known. Their forms inside JSON are taken out, too.
+// Add adds secrets. Their forms inside JSON are removed, too.
 func (r *Redactor) Add(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *Redactor) Text(s string) string {
 	return s
 }
 
-// Writer passes on what is written without the secrets. A secret that two writes share is not found: give it whole lines.
+// Writer removes the secrets from everything written to w. It misses a secret that is split between two writes, so write whole lines.
 func (r *Redactor) Writer(w io.Writer) io.Writer { return redacting{r, w} }
 
 type redacting struct {

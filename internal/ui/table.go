@@ -13,29 +13,48 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Format is how a command prints its data. It is a flag whose allowed values are checked when it is parsed.
-type Format struct {
-	value   string
+// Choice is a flag that accepts a few values only.
+type Choice struct {
+	value   *string
 	allowed []string
 }
 
-// NewFormat is a format flag; the first of the allowed values is the default.
-func NewFormat(allowed ...string) *Format { return &Format{value: allowed[0], allowed: allowed} }
+// NewChoice returns a flag that writes to value, which holds the default.
+func NewChoice(value *string, allowed ...string) *Choice { return &Choice{value, allowed} }
+
+// NewFormat returns a flag for the output format. The first of the allowed formats is the default.
+func NewFormat(allowed ...string) *Choice { return NewChoice(new(allowed[0]), allowed...) }
 
 // String is the value.
-func (f *Format) String() string { return f.value }
-
-// Set takes a value if it is allowed.
-func (f *Format) Set(s string) error {
-	if !slices.Contains(f.allowed, s) {
-		return fmt.Errorf("it is one of %s", strings.Join(f.allowed, ", "))
+func (c *Choice) String() string {
+	if c.value == nil {
+		return "" // pflag compares with the zero value
 	}
-	f.value = s
+	return *c.value
+}
+
+// Set refuses values that are not allowed.
+func (c *Choice) Set(s string) error {
+	if !slices.Contains(c.allowed, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.allowed, ", "))
+	}
+	*c.value = s
 	return nil
 }
 
-// Type is what help shows.
-func (f *Format) Type() string { return strings.Join(f.allowed, "|") }
+// typeWidth is how many characters of values help shows in place of the type. Longer lists belong into the flag's description.
+const typeWidth = 24
+
+// Type is what help shows: the values.
+func (c *Choice) Type() string {
+	if all := strings.Join(c.allowed, "|"); len(all) <= typeWidth {
+		return all
+	}
+	return "string"
+}
+
+// Allowed are the values that Set accepts.
+func (c *Choice) Allowed() []string { return c.allowed }
 
 // Print writes v as JSON or YAML, or calls table for every other format.
 func Print(w io.Writer, format string, v any, table func(io.Writer) error) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 	clearLine      = "\r\x1b[K"
 )
 
-// terminal keeps one status line below the story: how far the run is, what the oldest running phase does or waits for, and for how
+// terminal keeps one status line below the other lines: how far the run is, what the oldest running phase does or waits for, and for how
 // long.
 type terminal struct {
 	w     io.Writer
@@ -130,17 +130,17 @@ func (a *activity) progress(e workflow.Event) {
 			progressbar.OptionShowBytes(e.Unit == "B"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionSetElapsedTime(false), progressbar.OptionThrottle(0))
 	}
-	_ = a.bar.Set64(e.Done) // a bar that cannot be drawn is no failure
+	_ = a.bar.Set64(e.Done) // only the display failed
 }
 
-// line is what an event leaves above the status line.
+// line is the line of an event above the status line.
 func (t *terminal) line(e workflow.Event) string {
 	switch e.Type {
 	case workflow.PhaseStarted:
-		return "" // the status line tells
+		return "" // the status line shows it
 	case workflow.PhaseDone:
 		if e.Unchanged {
-			return t.mark("=", "2") + " " + e.Phase + ": done already"
+			return t.mark("=", "2") + " " + e.Phase + ": already done"
 		}
 		return t.mark("✓", "32") + " " + e.Phase + " (" + Seconds(seconds(e.Duration)) + ")"
 	case workflow.PhaseFailed:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui is how ocadm speaks to people and to scripts: it draws the events of a run on a terminal, writes them as lines or as JSON,
-// shows findings and tables, and asks for confirmation. It decides nothing and ends nothing.
+// Package ui is the output of ocadm: it draws the events of a run on a terminal, writes them as lines or as JSON, prints findings and tables,
+// and asks for confirmation. It makes no decisions.
 package ui
 
 import (
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/term"
 
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // Renderer draws the events of a run until it is closed.
@@ -37,7 +37,7 @@ func New(w io.Writer, o Options) Renderer {
 	return &lines{w: w, o: o}
 }
 
-// IsTerminal tells whether w is a terminal that can move its cursor.
+// IsTerminal reports whether w is a terminal that can move its cursor.
 func IsTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
@@ -68,7 +68,7 @@ func (t tee) Close() {
 	}
 }
 
-// Seconds writes a duration for people: "0.4s", "12.3s", "3m5s".
+// Seconds formats a duration: "0.4s", "12.3s", "3m5s".
 func Seconds(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%.1fs", d.Seconds())

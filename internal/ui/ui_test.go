@@ -15,7 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/phases/workflow"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 func aStory(start time.Time) []workflow.Event {
@@ -55,7 +55,7 @@ func TestLines(t *testing.T) {
 [b] waiting for the API server: connection refused
 [c] skipped: --skip-phases
 [b] failed: no
-[d] done already
+[d] already done
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
@@ -104,12 +104,12 @@ func TestTerminalKeepsAStatusLine(t *testing.T) {
 	for _, e := range events[9:] {
 		term.Event(e)
 	}
-	for _, want := range []string{"✓ a (2.0s)\n", "- c: skipped, --skip-phases\n", "✗ b: no\n", "= d: done already\n"} {
+	for _, want := range []string{"✓ a (2.0s)\n", "- c: skipped, --skip-phases\n", "✗ b: no\n", "= d: already done\n"} {
 		if !strings.Contains(b.String(), clearLine+want) && !strings.Contains(b.String(), "\n"+want) {
 			t.Errorf("%q is missing in %q", want, b.String())
 		}
 	}
-	if !strings.HasSuffix(b.String(), "= d: done already\n") {
+	if !strings.HasSuffix(b.String(), "= d: already done\n") {
 		t.Errorf("the status line is left: %q", b.String())
 	}
 	if strings.Contains(b.String(), "\x1b[3") {
@@ -130,7 +130,7 @@ func TestFindings(t *testing.T) {
   seen: two
   next: a
         b
-  or:   --ignore-preflight-errors=MySQL to go on all the same
+  or:   --ignore-preflight-errors=MySQL to ignore it
 warning OCA-1008: Few processors
 ocadm: init stopped in phase preflight
 `

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ func (e *Error) Error() string {
 		s += ": " + e.Why
 	}
 	switch {
+	case expired(cause):
+		return s + " (" + cause.Error() + ")"
 	case errors.Is(cause, context.DeadlineExceeded):
 		return s + " (time is up)"
 	case errors.Is(cause, context.Canceled):
@@ -37,22 +40,30 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Why returns why the wait in err had not ended, "" if it tells nothing.
-func Why(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Why
-	}
-	return ""
+// expired reports whether the cause of a context says how long the wait was allowed to take.
+func expired(cause error) bool {
+	return errors.Is(cause, context.DeadlineExceeded) && cause != context.DeadlineExceeded //nolint:errorlint // a cause that wraps it says more
 }
 
-// Wait is something to wait for. Run returns when it is there, and tells report each new reason why it is not.
+// Why returns why the wait in err had not ended, and how long it took if its context says so.
+func Why(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	if expired(e.Err) {
+		return strings.TrimPrefix(e.Why+" ("+e.Err.Error()+")", " ")
+	}
+	return e.Why
+}
+
+// Wait is something to wait for. Run returns when it is there, and calls report with each new reason why it is not.
 type Wait struct {
 	What string
 	Run  func(ctx context.Context, report func(why string)) error
 }
 
-// All waits for everything at once and returns every error. report is told, one call at a time, what is waited for and why;
+// All waits for everything at once and returns every error. report gets, one call at a time, what is waited for and why;
 // an empty why means that it is there.
 func All(ctx context.Context, report func(what, why string), waits ...Wait) error {
 	var mu sync.Mutex

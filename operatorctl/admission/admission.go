@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission says what a spec may hold. Most of it stands in the CRD, as schema and as CEL rules, and the API server refuses what
-// breaks it; the operator asks the same again of what it reads, because the CRD in a cluster may be an older one, or somebody else's.
-// The CEL rules of the CRD are generated from the table here (scripts/generate.sh), the schema is read from the CRD: nothing is said
-// twice. A test compares the verdicts of both sides. It is pure.
+// Package admission says what a spec may hold. The API server checks it by the schema and the CEL rules of the CRD; the operator checks the
+// same again with the CRD that is built in, because the CRD in a cluster may be an older one, or another program's. The CEL rules are
+// generated into the CRD from the table here (scripts/generate.sh).
 package admission
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/templates"
 )
 
 // Spec is what is judged.
@@ -25,12 +36,10 @@ type Spec = v1alpha1.OnecloudClusterSpec
 type Rule struct {
 	// Field is the path below spec that breaks it, for messages: "mysql.host".
 	Field string
-	// CEL is the rule as the API server checks it; oldSelf makes it one about changes.
+	// CEL is the rule; oldSelf makes it one about changes.
 	CEL string
 	// Message says what is wrong and what to do instead.
 	Message string
-	// Broken tells the same of s; old is what it was before, nil if that is not known or it is new.
-	Broken func(s, old *Spec) bool
 }
 
 // Violation is what is wrong with a spec. Block is the key below spec, or below spec.components, that it lies in.
@@ -38,27 +47,85 @@ type Violation struct{ Block, Field, Message string }
 
 func (v Violation) Error() string { return "spec." + v.Field + ": " + v.Message }
 
-// Check judges a spec by the schema of the CRD and by the rules. old is what it was before, nil if that is not known.
-func Check(s, old *Spec) ([]Violation, error) {
+// checker judges as an API server does.
+type checker struct {
+	structural *schema.Structural
+	schema     validation.SchemaValidator
+	cel        *cel.Validator
+}
+
+// compiled is the checker of the CRD that is built in, nil while there is none: it takes megabytes, and a spec changes seldom.
+var compiled struct {
+	sync.Mutex
+	*checker
+}
+
+// Release frees the memory of the compiled rules. They are compiled again when the next spec changes.
+func Release() {
+	compiled.Lock()
+	defer compiled.Unlock()
+	compiled.checker = nil
+}
+
+func compile() (*checker, error) {
+	data, err := templates.ReadDir("operator/crds")
+	if err != nil {
+		return nil, err
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		return nil, err
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	props := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&spec, props, nil); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	if c.structural, err = schema.NewStructural(props); err != nil {
+		return nil, err
+	}
+	if c.schema, _, err = validation.NewSchemaValidator(props); err != nil {
+		return nil, err
+	}
+	c.cel = cel.NewValidator(c.structural, false, celconfig.PerCallLimit)
+	return c, nil
+}
+
+// Check judges a spec. old is what it was before, nil if that is not known. Messages quote no value: it may be a password.
+func Check(ctx context.Context, s, old *Spec) ([]Violation, error) {
+	compiled.Lock()
+	defer compiled.Unlock()
+	if compiled.checker == nil {
+		c, err := compile()
+		if err != nil {
+			return nil, fmt.Errorf("reading the CRD that is built in: %w", err)
+		}
+		compiled.checker = c
+	}
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
 	if err != nil {
 		return nil, fmt.Errorf("reading spec: %w", err)
 	}
-	schema, err := specSchema()
-	if err != nil {
-		return nil, err
-	}
-	out := schema.check("", tree)
-	for _, r := range Rules() {
-		if r.Broken(s, old) {
-			out = append(out, Violation{Field: r.Field, Message: r.Message})
+	var before any
+	if old != nil {
+		if before, err = runtime.DefaultUnstructuredConverter.ToUnstructured(old); err != nil {
+			return nil, fmt.Errorf("reading spec: %w", err)
 		}
 	}
-	for i, v := range out {
+	errs := validation.ValidateCustomResource(nil, tree, compiled.schema)
+	broken, _ := compiled.cel.Validate(ctx, nil, compiled.structural, tree, before, celconfig.RuntimeCELCostBudget)
+	var out []Violation
+	for i, e := range slices.Concat(errs, broken) {
+		v := Violation{Field: strings.TrimPrefix(e.Field, "."), Message: e.Detail}
+		if i < len(errs) {
+			v.Message = strings.TrimSuffix(strings.ToLower(e.Type.String())+": "+e.Detail, ": ")
+		}
 		parts := strings.SplitN(v.Field, ".", 3)
-		if out[i].Block, _, _ = strings.Cut(parts[0], "["); parts[0] == "components" && len(parts) > 1 {
-			out[i].Block = parts[1]
+		if v.Block, _, _ = strings.Cut(parts[0], "["); parts[0] == "components" && len(parts) > 1 {
+			v.Block = parts[1]
 		}
+		out = append(out, v)
 	}
 	slices.SortStableFunc(out, func(a, b Violation) int { return strings.Compare(a.Field, b.Field) })
 	return out, nil
@@ -72,9 +139,9 @@ func Fixed(s *Spec) map[string]string {
 		out["mysql.port"] = strconv.Itoa(int(s.MySQL.Port))
 	}
 	if s.Clickhouse.Host != "" {
-		out["clickhouse.host"], out["clickhouse.port"] = s.Clickhouse.Host, strconv.Itoa(int(clickHousePort(s)))
+		out["clickhouse.host"], out["clickhouse.port"] = s.Clickhouse.Host, strconv.Itoa(int(cmp.Or(s.Clickhouse.Port, component.DefaultClickHousePort)))
 	}
-	if s.Etcd.Size != 0 && !off(s.Etcd.Disable) {
+	if s.Etcd.Size != 0 && (s.Etcd.Disable == nil || !*s.Etcd.Disable) {
 		out["etcd.size"] = strconv.Itoa(int(s.Etcd.Size))
 	}
 	maps.DeleteFunc(out, func(_, v string) bool { return v == "" })

@@ -24,16 +24,15 @@ var blockKeys = sync.OnceValue(func() []string {
 	return out
 })
 
-// port is a place in the spec where a number of a port may be chosen that is opened on every node.
+// port is a place in the spec where the number of a port may be chosen that is opened on every node.
 type port struct {
 	// field is the path of the number, internal that of the flag that keeps it off the nodes, "" for none.
 	field, internal string
-	get             func(*Spec) int32
 }
 
 // ports are all of them: the services that blocks have by their type, and etcd's.
-var ports = sync.OnceValue(func() []port {
-	out := []port{{field: "etcd.clientNodePort", get: func(s *Spec) int32 { return s.Etcd.ClientNodePort }}}
+func ports() []port {
+	out := []port{{field: "etcd.clientNodePort"}}
 	for _, block := range reflect.VisibleFields(reflect.TypeFor[Spec]()) {
 		key, _, _ := strings.Cut(block.Tag.Get("json"), ",")
 		if !slices.Contains(blockKeys(), key) || unserved[key] {
@@ -41,21 +40,11 @@ var ports = sync.OnceValue(func() []port {
 		}
 		for _, f := range services(block.Type) {
 			inner, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			index := append(slices.Clone(block.Index), f.Index...)
-			out = append(out, port{
-				field: key + "." + inner + ".nodePort", internal: key + "." + inner + ".internalOnly",
-				get: func(s *Spec) int32 {
-					v, _ := reflect.ValueOf(s).Elem().FieldByIndex(index).Interface().(v1alpha1.ServiceSpec)
-					if v.InternalOnly {
-						return 0
-					}
-					return v.NodePort
-				},
-			})
+			out = append(out, port{field: key + "." + inner + ".nodePort", internal: key + "." + inner + ".internalOnly"})
 		}
 	}
 	return out
-})
+}
 
 // services are the fields of a block that say how its ports are published: those of its own, or else the one that all blocks have.
 func services(block reflect.Type) []reflect.StructField {
@@ -80,16 +69,6 @@ var unserved = map[string]bool{
 	"backup": true, "baremetalagent": true, "climc": true, "cloudmux": true, "echartsSSR": true, "esxiagent": true, "etcd": true,
 	"hostagent": true, "hostdeployer": true, "hostimage": true, "influxdb": true, "lbagent": true, "regionDNS": true,
 	"telegraf": true, "web": true,
-}
-
-func chosenPorts(s *Spec) []int32 {
-	var out []int32
-	for _, p := range ports() {
-		if n := p.get(s); n > 0 {
-			out = append(out, n)
-		}
-	}
-	return out
 }
 
 // portsRule makes the list of the chosen ports, and asks whether each stands there once.

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Rules is the table.
@@ -33,39 +30,29 @@ const (
 	origin    = `^[^\s,]+$`
 )
 
-// text is a rule about a string: it matches an expression, or does not where not is set.
-func text(field, expression string, not bool, get func(*Spec) string, message string) Rule {
-	e := regexp.MustCompile(expression)
+// text is a rule about a string: it matches an expression, or does not if not is set.
+func text(field, expression string, not bool, message string) Rule {
 	cel := "self." + field + ".matches(" + quote(expression) + ")"
 	if not {
 		cel = "!" + cel
 	}
-	if e.MatchString("") == not { // it has to be there
+	if regexp.MustCompile(expression).MatchString("") == not { // it has to be there
 		cel = has(field) + " && " + cel
 	} else {
 		cel = absent(field) + " || " + cel
 	}
-	return Rule{Field: field, CEL: cel, Message: message, Broken: func(s, _ *Spec) bool { return e.MatchString(get(s)) == not }}
+	return Rule{Field: field, CEL: cel, Message: message}
 }
 
 // each is a rule about every string of a list.
-func each(field, expression string, get func(*Spec) []string, message string) Rule {
-	e := regexp.MustCompile(expression)
-	return Rule{
-		Field: field, CEL: absent(field) + " || self." + field + ".all(x, x.matches(" + quote(expression) + "))", Message: message,
-		Broken: func(s, _ *Spec) bool {
-			return slices.ContainsFunc(get(s), func(x string) bool { return !e.MatchString(x) })
-		},
-	}
+func each(field, expression, message string) Rule {
+	return Rule{Field: field, CEL: absent(field) + " || self." + field + ".all(x, x.matches(" + quote(expression) + "))", Message: message}
 }
 
 // fixed is a rule about a text that does not change once it is there.
-func fixed(field string, get func(*Spec) string, message string) Rule {
+func fixed(field, message string) Rule {
 	before := strings.ReplaceAll(absent(field), "self.", "oldSelf.")
-	return Rule{
-		Field: field, CEL: fmt.Sprintf("%s || oldSelf.%[2]s == '' || %s && self.%[2]s == oldSelf.%[2]s", before, field, has(field)), Message: message,
-		Broken: func(s, old *Spec) bool { return old != nil && get(old) != "" && get(s) != get(old) },
-	}
+	return Rule{Field: field, CEL: fmt.Sprintf("%s || oldSelf.%[2]s == '' || %s && self.%[2]s == oldSelf.%[2]s", before, field, has(field)), Message: message}
 }
 
 // optional writes a path in CEL whose parts may be absent. The API server then knows no limit of a text's length: it is for what is
@@ -91,28 +78,20 @@ func steps(field string) []string {
 func quote(s string) string { return "r'" + s + "'" }
 
 func database() []Rule {
-	host := func(s *Spec) string { return s.MySQL.Host }
 	return []Rule{
-		text("mysql.host", `^$`, true, host, "name the database server"),
-		text("mysql.host", withPort, true, host, "give the port in mysql.port"),
+		text("mysql.host", `^$`, true, "name the database server"),
+		text("mysql.host", withPort, true, "give the port in mysql.port"),
 		{
 			Field: "mysql.password", CEL: optional("mysql.password", "''") + " != '' || " + optional("mysql.passwordSecretRef.name", "''") + " != ''",
 			Message: "give password, or passwordSecretRef",
-			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password == "" && s.MySQL.PasswordSecretRef == nil },
 		},
 		{
 			Field: "mysql.password", CEL: optional("mysql.password", "''") + " == '' || " + optional("mysql.passwordSecretRef.name", "''") + " == ''",
 			Message: "give either password or passwordSecretRef: with both, a change of one would have no effect",
-			Broken:  func(s, _ *Spec) bool { return s.MySQL.Password != "" && s.MySQL.PasswordSecretRef != nil },
 		},
-		text("mysql.password", lineEnd, true, func(s *Spec) string { return s.MySQL.Password }, "it has a line break in it: take that out"),
-		text("mysql.passwordSecretRef.name", `^$|`+name, false, func(s *Spec) string {
-			if s.MySQL.PasswordSecretRef == nil {
-				return ""
-			}
-			return s.MySQL.PasswordSecretRef.Name
-		}, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
-		text("db_engine", `^(mysql)?$`, false, func(s *Spec) string { return s.DBEngine }, "only mysql is supported: move the data to MySQL or MariaDB and leave db_engine out"),
+		text("mysql.password", lineEnd, true, "it has a line break in it: take that out"),
+		text("mysql.passwordSecretRef.name", `^$|`+name, false, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
+		text("db_engine", `^(mysql)?$`, false, "only mysql is supported: move the data to MySQL or MariaDB and leave db_engine out"),
 	}
 }
 
@@ -121,89 +100,60 @@ func clickHouse() []Rule {
 	const message = "%s cannot change while services keep records there: let the old address lead to the new server, or take host out first and let the " +
 		"services go on without; what was recorded stays on the old server"
 	server := "self.?clickhouse.?host.orValue('') == '' || oldSelf.?clickhouse.?host.orValue('') == ''"
-	both := func(s, old *Spec) bool { return old != nil && s.Clickhouse.Host != "" && old.Clickhouse.Host != "" }
 	return []Rule{
-		text("clickhouse.host", withPort, true, func(s *Spec) string { return s.Clickhouse.Host }, "give the port in clickhouse.port"),
+		text("clickhouse.host", withPort, true, "give the port in clickhouse.port"),
 		{
 			Field: "clickhouse.password", CEL: optional("clickhouse.password", "''") + " == '' || " + optional("clickhouse.passwordSecretRef.name", "''") + " == ''",
 			Message: "give either password or passwordSecretRef: with both, a change of one would have no effect",
-			Broken:  func(s, _ *Spec) bool { return s.Clickhouse.Password != "" && s.Clickhouse.PasswordSecretRef != nil },
 		},
-		text("clickhouse.password", lineEnd, true, func(s *Spec) string { return s.Clickhouse.Password }, "it has a line break in it: take that out"),
-		text("clickhouse.passwordSecretRef.name", `^$|`+name, false, func(s *Spec) string {
-			if s.Clickhouse.PasswordSecretRef == nil {
-				return ""
-			}
-			return s.Clickhouse.PasswordSecretRef.Name
-		}, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
+		text("clickhouse.password", lineEnd, true, "it has a line break in it: take that out"),
+		text("clickhouse.passwordSecretRef.name", `^$|`+name, false, "it is the name of a Secret beside the cloud: lower-case letters, digits, '-' and '.'"),
 		{
 			Field: "clickhouse.host", CEL: server + " || self.clickhouse.host == oldSelf.clickhouse.host", Message: fmt.Sprintf(message, "clickhouse.host"),
-			Broken: func(s, old *Spec) bool { return both(s, old) && s.Clickhouse.Host != old.Clickhouse.Host },
 		},
 		{
 			Field: "clickhouse.port",
 			CEL: server + " || (self.clickhouse.?port.orValue(0) == 0 ? 9000 : self.clickhouse.port) == " +
 				"(oldSelf.clickhouse.?port.orValue(0) == 0 ? 9000 : oldSelf.clickhouse.port)",
 			Message: fmt.Sprintf(message, "clickhouse.port"),
-			Broken:  func(s, old *Spec) bool { return both(s, old) && clickHousePort(s) != clickHousePort(old) },
 		},
 	}
-}
-
-func clickHousePort(s *Spec) int32 {
-	if s.Clickhouse.Port == 0 {
-		return component.DefaultClickHousePort
-	}
-	return s.Clickhouse.Port
 }
 
 func whole() []Rule {
-	repository := func(s *Spec) string { return s.ImageRepository }
-	endpoint := func(s *Spec) string { return s.LoadBalancerEndpoint }
-	zones := func(s *Spec) []string { return s.CustomZones }
 	return []Rule{
-		text("imageRepository", `://`, true, repository, "leave the scheme out: registry.example.com/path"),
-		text("imageRepository", `@|/[^/]*:[^/]*$`, true, repository, "leave the tag out: it is spec.version"),
-		text("productVersion", `^(FullStack|CMP|Edge|LightEdge|AI)?$`, false, func(s *Spec) string { return s.ProductVersion },
-			"productVersion is one of FullStack, CMP, Edge, LightEdge, AI"),
-		text("loadBalancerEndpoint", withPort, true, endpoint, "give an address or a name without a port: each service has its own"),
-		each("customZones", `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`, zones, "a zone's name begins with a letter or digit and has letters, digits, '-', '_' and '.'"),
+		text("imageRepository", `://`, true, "leave the scheme out: registry.example.com/path"),
+		text("imageRepository", `@|/[^/]*:[^/]*$`, true, "leave the tag out: it is spec.version"),
+		text("productVersion", `^(FullStack|CMP|Edge|LightEdge|AI)?$`, false, "productVersion is one of FullStack, CMP, Edge, LightEdge, AI"),
+		text("loadBalancerEndpoint", withPort, true, "give an address or a name without a port: each service has its own"),
+		each("customZones", `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`, "a zone's name begins with a letter or digit and has letters, digits, '-', '_' and '.'"),
 		{
 			Field: "customZones", CEL: absent("customZones") + " || self.customZones.all(x, self.customZones.exists_one(y, x == y))",
 			Message: "name each zone once",
-			Broken:  func(s, _ *Spec) bool { return twice(s.CustomZones) },
 		},
-		each("certSANs", altName, func(s *Spec) []string { return s.CertSANs }, "each entry is an IP address or a DNS name"),
+		each("certSANs", altName, "each entry is an IP address or a DNS name"),
 		{
 			Field: "components", CEL: absent("components") + " || self.components.all(k, k.matches(" + quote(newName) + "))",
 			Message: "a component's name has lower-case letters, digits and '-', and begins with a letter",
-			Broken: func(s, _ *Spec) bool {
-				return anyKey(s, func(k string) bool { return !regexp.MustCompile(newName).MatchString(k) })
-			},
 		},
 		{
 			Field: "components", CEL: absent("components") + " || self.components.all(k, !(k in " + quoteList(blockKeys()) + "))",
 			Message: "this component has a block of its own: write spec.<name> instead of spec.components.<name>",
-			Broken: func(s, _ *Spec) bool {
-				return anyKey(s, func(k string) bool { return slices.Contains(blockKeys(), k) })
-			},
 		},
 	}
 }
 
 func changes() []Rule {
 	return []Rule{
-		fixed("region", func(s *Spec) string { return s.Region },
-			"region cannot change: every service has recorded it; make another cloud for another region"),
-		fixed("zone", func(s *Spec) string { return s.Zone }, "zone cannot change: hosts have recorded it; add zones in customZones"),
-		fixed("mysql.host", func(s *Spec) string { return s.MySQL.Host },
-			"mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again"),
+		fixed("region", "region cannot change: every service has recorded it; make another cloud for another region"),
+		fixed("zone", "zone cannot change: hosts have recorded it; add zones in customZones"),
+		fixed("mysql.host", "mysql.host cannot change while the cloud lives: let the old name lead to the new server, "+
+			"or delete the cloud with deletionPolicy Retain and create it again"),
 		{
 			Field: "mysql.port",
 			CEL:   "(self.?mysql.?port.orValue(0) == 0 ? 3306 : self.mysql.port) == (oldSelf.?mysql.?port.orValue(0) == 0 ? 3306 : oldSelf.mysql.port)",
 			Message: "mysql.port cannot change while the cloud lives: let the old port lead to the new server, " +
 				"or delete the cloud with deletionPolicy Retain and create it again",
-			Broken: func(s, old *Spec) bool { return old != nil && databasePort(s) != databasePort(old) },
 		},
 		{
 			Field: "etcd.size",
@@ -211,9 +161,6 @@ func changes() []Rule {
 				"self.?etcd.?size.orValue(0) == 0 || self.etcd.size == oldSelf.etcd.size",
 			Message: "etcd.size cannot change while etcd runs: its members learn of each other at their first start; set etcd.disable, delete the claims " +
 				"of etcd (they hold leases and caches only), and set disable and size again",
-			Broken: func(s, old *Spec) bool {
-				return old != nil && !off(old.Etcd.Disable) && !off(s.Etcd.Disable) && old.Etcd.Size != 0 && s.Etcd.Size != 0 && old.Etcd.Size != s.Etcd.Size
-			},
 		},
 	}
 }
@@ -223,64 +170,27 @@ func blocks() []Rule {
 		{
 			Field: "etcd.size", CEL: "self.?etcd.?size.orValue(0) == 0 || self.etcd.size % 2 != 0",
 			Message: "an even number of members survives no more failures than one less: give 1, 3 or 5",
-			Broken:  func(s, _ *Spec) bool { return s.Etcd.Size != 0 && s.Etcd.Size%2 == 0 },
 		},
 		{
 			Field: "etcd.etcdBackendQuotaSize", CEL: "self.?etcd.?etcdBackendQuotaSize.orValue(0) <= 8192",
 			Message: "it is in MB, and etcd does not work well with more than 8192",
-			Broken:  func(s, _ *Spec) bool { return s.Etcd.EtcdBackendQuotaSize > 8192 },
 		},
-		text("keystone.bootstrapPassword", lineEnd, true, func(s *Spec) string { return s.Keystone.BootstrapPassword }, "it has a line break in it: take that out"),
-		text("regionServer.dnsServer", hostList, false, func(s *Spec) string { return s.RegionServer.DNSServer }, "give addresses, with commas between them"),
-		text("regionServer.dnsDomain", dnsName, false, func(s *Spec) string { return s.RegionServer.DNSDomain }, "it is a DNS name: cloud.example.com"),
+		text("keystone.bootstrapPassword", lineEnd, true, "it has a line break in it: take that out"),
+		text("regionServer.dnsServer", hostList, false, "give addresses, with commas between them"),
+		text("regionServer.dnsDomain", dnsName, false, "it is a DNS name: cloud.example.com"),
 		{
 			Field:   "regionDNS.proxies",
 			CEL:     absent("regionDNS.proxies") + " || self.regionDNS.proxies.all(p, has(p.from) && p.from.matches(" + quote(`^[^\s]+$`) + ") && has(p.to) && size(p.to) > 0)",
 			Message: "each entry has a domain in from, and at least one address in to",
-			Broken: func(s, _ *Spec) bool {
-				e := regexp.MustCompile(`^[^\s]+$`)
-				return slices.ContainsFunc(s.RegionDNS.Proxies, func(p v1alpha1.DNSProxy) bool { return !e.MatchString(p.From) || len(p.To) == 0 })
-			},
 		},
-		text("hostagent.defaultQemuVersion", qemu, false, func(s *Spec) string { return s.Hostagent.DefaultQemuVersion }, "it is a version of three numbers: 10.0.7"),
-		text("telegraf.telegrafConfigDir", directory, false, func(s *Spec) string { return s.Telegraf.TelegrafConfigDir },
-			"it is a directory of the node: /etc/telegraf"),
-		each("apiGateway.corsHosts", origin, func(s *Spec) []string { return s.APIGateway.CorsHosts }, "each entry is one host, without spaces or commas"),
-		text("backup.schedule", cron, false, func(s *Spec) string { return s.Backup.Schedule }, "give minute, hour, day, month and weekday: 0 2 * * *"),
+		text("hostagent.defaultQemuVersion", qemu, false, "it is a version of three numbers: 10.0.7"),
+		text("telegraf.telegrafConfigDir", directory, false, "it is a directory of the node: /etc/telegraf"),
+		each("apiGateway.corsHosts", origin, "each entry is one host, without spaces or commas"),
+		text("backup.schedule", cron, false, "give minute, hour, day, month and weekday: 0 2 * * *"),
 		{
 			Field: "keystone.publicService.nodePort", CEL: portsRule(), Message: "two services are to have the same port: give each its own",
-			Broken: func(s, _ *Spec) bool { return twice(chosenPorts(s)) },
 		},
 	}
-}
-
-func databasePort(s *Spec) int32 {
-	if s.MySQL.Port == 0 {
-		return 3306
-	}
-	return s.MySQL.Port
-}
-
-func off(disable *bool) bool { return disable != nil && *disable }
-
-func anyKey(s *Spec, is func(string) bool) bool {
-	for k := range s.Components {
-		if is(k) {
-			return true
-		}
-	}
-	return false
-}
-
-func twice[T comparable](list []T) bool {
-	seen := map[T]bool{}
-	for _, x := range list {
-		if seen[x] {
-			return true
-		}
-		seen[x] = true
-	}
-	return false
 }
 
 func quoteList(list []string) string { return "['" + strings.Join(list, "','") + "']" }

@@ -5,8 +5,10 @@
 package adopt
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -23,9 +25,6 @@ const (
 	// LastApplied is the annotation that held what it had written last: of a ConfigMap the data, secrets included.
 	LastApplied = "onecloud.yunion.io/last-applied-configuration"
 )
-
-// MinioSecretKey is the key of the object store for images in every cloud of the earlier operator, which had it in its source.
-const MinioSecretKey = "yunionminio@admin"
 
 // Record is the earlier operator's list of ports, names and passwords (kind OnecloudClusterConfig), by section.
 type Record map[string]section
@@ -64,16 +63,45 @@ func ParseRecord(data map[string]string) (Record, error) {
 	return record, nil
 }
 
-// sections are the names in the record that differ from the component's key in the spec.
-var sections = map[string]string{
-	"region": "region", "vpcagent": "vpcagent", "host": "host", "baremetal-agent": "baremetal", "monitor-stack": "grafana",
+func sectionOf(c component.Component) string {
+	return cmp.Or(c.EarlierSection, c.SpecKey)
 }
 
-func sectionOf(c component.Component) string {
-	if s := sections[c.Name]; s != "" {
-		return s
+// Known returns what the earlier operator used for components that lack a credential: from its record, else from the component's own file.
+func (r Record) Known(all []component.Component, missing []string, spec *component.Spec, file func(component string) string) map[string]string {
+	known := map[string]string{}
+	for _, c := range all {
+		keys := slices.DeleteFunc(component.CredentialKeys(c), func(k string) bool { return !slices.Contains(missing, k) })
+		if len(keys) == 0 {
+			continue
+		}
+		have := r.Credentials(c)
+		if c.EarlierCredentials != nil && r != nil {
+			have = c.EarlierCredentials(*spec)
+		}
+		if slices.ContainsFunc(keys, func(k string) bool { return have[k] == "" }) {
+			have = merged(have, FileCredentials(c, file(c.Name)))
+		}
+		for k, v := range have {
+			if component.IsName(k) || slices.Contains(keys, k) {
+				known[k] = v
+			}
+		}
 	}
-	return c.SpecKey
+	return known
+}
+
+// merged is a with what only b has.
+func merged(a, b map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range []map[string]string{b, a} {
+		for k, v := range m {
+			if v != "" {
+				out[k] = v
+			}
+		}
+	}
+	return out
 }
 
 // Credentials are what the record knows of a component, by the keys of Secret <cluster>-credentials: passwords, and the names of its
@@ -122,7 +150,7 @@ func FileCredentials(c component.Component, file string) map[string]string {
 			out[component.AccountUser(c.Name)] = user
 		}
 	}
-	if pw := text("bootstrap_admin_user_password"); pw != "" && c.Name == "keystone" {
+	if pw := text("bootstrap_admin_user_password"); pw != "" && slices.Contains(c.Credentials, component.BootstrapPassword) {
 		out[component.BootstrapPassword] = pw
 	}
 	return out

@@ -3,6 +3,7 @@
 package adopt
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,18 +13,85 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // Options are what people had changed in a component's file, as they go into its ConfigMap.
 type Options struct {
 	// Kept by option name: YAML.
 	Kept map[string]string
-	// Unclear tells that somebody changed the file and nothing tells which options: those that differ from ours are kept, others not.
+	// Unclear is true if the file was changed and nothing shows which options were: those that differ from ours are kept, others not.
 	Unclear bool
+	// Editor is who wrote the file last, if not the earlier operator.
+	Editor string
+}
+
+// IsEarlier is true if a ConfigMap is a component's file as the earlier operator left it. controlled is true if the cloud owns it.
+func IsEarlier(cm *corev1.ConfigMap, controlled bool) bool {
+	_, file := cm.Data[ConfigKey]
+	return file && (controlled || cm.Annotations[LastApplied] != "" ||
+		slices.ContainsFunc(cm.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == v1alpha1.ManagerEarlier }))
+}
+
+// PlanConfig returns what users had changed in a component's file. here is the address of the database server; ours returns the options we
+// give the component, and which of them are secret.
+func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours func() (map[string]string, []string, error)) (Options, error) {
+	editor := editorOf(cm)
+	if c.Config.Plain != "" {
+		if Edited(cm) && editor == "" {
+			return Options{Kept: map[string]string{ConfigKey: cm.Data[ConfigKey]}}, nil
+		}
+		return Options{}, nil
+	}
+	if other := OtherServer(c, cm.Data[ConfigKey], here); other != "" {
+		return Options{}, fmt.Errorf("its sql_connection leads to %s and spec.mysql to %s: write into the ConfigMap which of the two holds the data", other, here)
+	}
+	public, secret, err := ours()
+	if err != nil {
+		return Options{}, err
+	}
+	options, err := PeoplesOptions(c, cm, public, secret, editor != "")
+	options.Editor = editor
+	return options, err
+}
+
+// editorOf is who wrote the earlier operator's file last, if not that; "somebody" if that is not known.
+func editorOf(cm *corev1.ConfigMap) string {
+	for _, m := range cm.ManagedFields {
+		if slices.Contains(engine.DataKeys(m), ConfigKey) {
+			if m.Manager == v1alpha1.ManagerEarlier {
+				return ""
+			}
+			return m.Manager
+		}
+	}
+	return "somebody"
+}
+
+// Patch changes an object.
+type Patch struct {
+	Object client.Object
+	Patch  client.Patch
+}
+
+// HasFile is true if a ConfigMap that was taken over still holds the earlier operator's file, or its record of it.
+func HasFile(cm *corev1.ConfigMap) bool {
+	_, file := cm.Data[ConfigKey]
+	return file || cm.Annotations[LastApplied] != ""
+}
+
+// DropFile removes the earlier operator's file, which holds passwords, from a ConfigMap, and its record of it.
+func DropFile(cm *corev1.ConfigMap) Patch {
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"annotations":{%q:null}},"data":{%q:null}}`, cm.ResourceVersion, LastApplied, ConfigKey)
+	return Patch{cm.DeepCopy(), client.RawPatch(types.MergePatchType, patch)}
 }
 
 // PeoplesOptions tells which options of an earlier file are people's: those whose value is another one than the earlier operator wrote
@@ -146,5 +214,7 @@ func OtherServer(c component.Component, file, address string) string {
 	return ""
 }
 
-// Names of the options, sorted.
-func (o Options) Names() []string { return slices.Sorted(maps.Keys(o.Kept)) }
+// List names the options.
+func (o Options) List() string {
+	return cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Kept)), ", "), "none")
+}

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func aiproxy() component.Component {
 	return component.Component{
-		Name: "aiproxy", SpecKey: "aiproxy", StatusKey: "aiproxy", Summary: "one entrance to many language models",
+		Name: "aiproxy", SpecKey: "aiproxy", StatusKey: "aiproxy", Summary: "gateway to language models",
 		Releases: component.Releases{First: "v4.0.4"},
 		Products: withAI,
 		After:    []string{"keystone"},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func ansibleserver() component.Component {
 	return component.Component{
-		Name: "ansibleserver", SpecKey: "ansibleserver", StatusKey: "ansibleserver", Summary: "runs ansible playbooks",
+		Name: "ansibleserver", SpecKey: "ansibleserver", StatusKey: "ansibleserver", Summary: "runs Ansible playbooks",
 		Products:  withAI,
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func apigateway() component.Component {
 	return component.Component{
-		Name: "apigateway", SpecKey: "apiGateway", StatusKey: "apiGateway", Summary: "the entrance of the API for browsers",
+		Name: "apigateway", SpecKey: "apiGateway", StatusKey: "apiGateway", Summary: "API gateway of the web console",
 		After: []string{"keystone"},
 		Image: component.Image{EE: "apigateway-ee", EEFor: eeSupport, Hyper: true},
 		Workload: component.Workload{

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // apimap reads region's database with region's account. The earlier operator never let it run; disable: false does.
 func apimap() component.Component {
 	return component.Component{
-		Name: "apimap", SpecKey: "apiMap", StatusKey: "apiMap", Summary: "which service answers which request",
+		Name: "apimap", SpecKey: "apiMap", StatusKey: "apiMap", Summary: "API routing map",
 		Releases:     component.Releases{First: "v3.10.2"},
 		Products:     []component.Product{component.FullStack, component.Edge},
 		OffByDefault: true,

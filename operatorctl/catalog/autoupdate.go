@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func autoupdate() component.Component {
 	return component.Component{
-		Name: "autoupdate", SpecKey: "autoupdate", StatusKey: "autoupdate", Summary: "asks for new releases",
+		Name: "autoupdate", SpecKey: "autoupdate", StatusKey: "autoupdate", Summary: "checks for new releases",
 		Editions:  eeOnly,
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // baremetalAgent runs on the network of the machines it installs, one per zone.
 func baremetalAgent() component.Component {
 	return component.Component{
-		Name: "baremetal-agent", SpecKey: "baremetalagent", StatusKey: "baremetalagent", Summary: "installs physical machines",
+		Name: "baremetal-agent", SpecKey: "baremetalagent", StatusKey: "baremetalagent", EarlierSection: "baremetal", Summary: "installs bare-metal machines",
 		Products: []component.Product{component.FullStack, component.Edge},
 		After:    []string{"keystone", "region"},
 		Workload: component.Workload{

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func bastionhost() component.Component {
 	return component.Component{
-		Name: "bastionhost", SpecKey: "bastionHost", StatusKey: "bastionHost", Summary: "recorded access to machines",
+		Name: "bastionhost", SpecKey: "bastionHost", StatusKey: "bastionHost", Summary: "bastion host with session recording",
 		Releases:  component.Releases{First: "v3.10.5"},
 		Editions:  eeOnly,
 		Products:  withoutAI,

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func billing() component.Component {
 	return component.Component{
-		Name: "billing", SpecKey: "billing", StatusKey: "billing", Summary: "bills of projects",
+		Name: "billing", SpecKey: "billing", StatusKey: "billing", Summary: "bills for projects",
 		Releases:  component.Releases{First: "v3.11.0"},
 		Editions:  eeOnly,
 		Products:  withoutAI,

@@ -61,6 +61,7 @@ func All() []component.Component {
 		sdnAgent(),
 		ovnNorth(),
 		vpcagent(),
+		ovsImage(),
 		ovsdbServer(),
 		ovsVswitchd(),
 		ovnController(),

@@ -11,8 +11,8 @@ import (
 
 func climc() component.Component {
 	return component.Component{
-		Name: "climc", SpecKey: "climc", Summary: "the command line of the cloud, in a pod",
-		After:    []string{"keystone"},
+		Name: "climc", SpecKey: "climc", Summary: "command line of the cloud",
+		After:    []string{"keystone", "region"}, // its entry point asks region for an SSH key, and ends without an answer
 		Image:    component.Image{EE: "climc-ee", EEFor: eeSupport},
 		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv},
 		Config:   &component.Config{Plain: "rcadmin.tmpl", File: "rcadmin"},

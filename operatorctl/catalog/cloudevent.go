@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func cloudevent() component.Component {
 	return component.Component{
-		Name: "cloudevent", SpecKey: "cloudevent", StatusKey: "cloudevent", Summary: "the records of other clouds",
+		Name: "cloudevent", SpecKey: "cloudevent", StatusKey: "cloudevent", Summary: "operation logs of other clouds",
 		Products:  notOnSite,
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func cloudid() component.Component {
 	return component.Component{
-		Name: "cloudid", SpecKey: "cloudid", StatusKey: "cloudid", Summary: "users and rights in other clouds",
+		Name: "cloudid", SpecKey: "cloudid", StatusKey: "cloudid", Summary: "users and permissions in other clouds",
 		Releases:  component.Releases{First: "v3.3.0"},
 		Products:  notOnSite,
 		After:     []string{"keystone"},

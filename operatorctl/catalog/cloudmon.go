@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func cloudmon() component.Component {
 	return component.Component{
-		Name: "cloudmon", SpecKey: "cloudmon", StatusKey: "cloudmon", Summary: "metrics of other clouds",
+		Name: "cloudmon", SpecKey: "cloudmon", StatusKey: "cloudmon", Summary: "collects metrics of other clouds",
 		Releases:  component.Releases{First: "v3.3.0"},
 		Products:  withoutAI,
 		After:     append(timeSeries(), "keystone"),

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // cloudmux is a pod with the command lines of other clouds; it waits for somebody to come in.
 func cloudmux() component.Component {
 	return component.Component{
-		Name: "cloudmux", SpecKey: "cloudmux", Summary: "the command lines of other clouds, in a pod",
+		Name: "cloudmux", SpecKey: "cloudmux", Summary: "command lines of other clouds",
 		Releases: component.Releases{First: "v3.10.5"},
 		Products: withoutAI, OffByDefault: true,
 		Image:    component.Image{EE: "cloudmux-ee", EEFor: eeOnly},

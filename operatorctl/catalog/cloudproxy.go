@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func cloudproxy() component.Component {
 	return component.Component{
-		Name: "cloudproxy", SpecKey: "cloudproxy", StatusKey: "cloudproxy", Summary: "ways to machines behind other networks",
+		Name: "cloudproxy", SpecKey: "cloudproxy", StatusKey: "cloudproxy", Summary: "proxies to machines in other networks",
 		Releases:  component.Releases{First: "v3.7.0"},
 		Products:  withoutAI,
 		After:     []string{"keystone"},

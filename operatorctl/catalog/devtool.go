@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func devtool() component.Component {
 	return component.Component{
-		Name: "devtool", SpecKey: "devtool", StatusKey: "devtool", Summary: "puts agents and tools on machines",
+		Name: "devtool", SpecKey: "devtool", StatusKey: "devtool", Summary: "installs agents and tools on virtual machines",
 		Products:  withAI,
 		After:     []string{"keystone", "ansibleserver"},
 		Image:     component.Image{Hyper: true},

@@ -14,7 +14,7 @@ import (
 )
 
 // page is how a component is added.
-const page = "docs/adding-a-component.md"
+const page = "docs/contributing/adding-a-component.md"
 
 // within is set for the copy's own tests: they do not follow the page again.
 const within = "OCADM_TEST_WITHIN_A_COPY"

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func echartsSSR() component.Component {
 	return component.Component{
-		Name: "echarts-ssr", SpecKey: "echartsSSR", StatusKey: "echarts", Summary: "charts as pictures, for reports",
+		Name: "echarts-ssr", SpecKey: "echartsSSR", StatusKey: "echarts", Summary: "renders charts for reports",
 		Releases: component.Releases{First: "v3.10.0"},
 		Editions: eeOnly, Products: withoutAI, OffByDefault: true,
 		After:     []string{"keystone"},

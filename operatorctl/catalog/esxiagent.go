@@ -11,7 +11,7 @@ import (
 // esxiAgent moves disks between the image service and ESXi hosts, one per zone. It needs host-deployer on its node.
 func esxiAgent() component.Component {
 	return component.Component{
-		Name: "esxi-agent", SpecKey: "esxiagent", StatusKey: "esxiagent", Summary: "disks of ESXi hosts",
+		Name: "esxi-agent", SpecKey: "esxiagent", StatusKey: "esxiagent", Summary: "manages disks of ESXi hosts",
 		Products: withoutAI,
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},

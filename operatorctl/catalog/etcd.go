@@ -16,29 +16,37 @@ import (
 // prefer different nodes: with a requirement, a cloud that has fewer nodes than members would lose one when its pods are replaced.
 func etcd() component.Component {
 	return component.Component{
-		Name: "etcd", SpecKey: "etcd", StatusKey: "etcd", Summary: "leases and change notices of the services",
+		Name: "etcd", SpecKey: "etcd", StatusKey: "etcd", Summary: "leases and watches of the services",
 		Releases: component.Releases{First: "v3.2.0"},
 		Image:    component.Image{Tag: "3.5.12", TagKey: "version", Older: []component.OlderTag{{Until: "v3.11", Tag: "3.4.6"}}},
 		Workload: component.Workload{
-			Kind: component.StatefulSet, ReplicasKey: "size", NoCerts: true, EtcdTLS: true, Command: []string{},
+			Kind: component.StatefulSet, ReplicasKey: "size", FixedMembers: true, NoCerts: true, EtcdTLS: true, Command: []string{},
 			Probe: etcdGet("/readyz", 5), Liveness: etcdGet("/livez", 20),
-			Mounts: []component.Mount{
-				{Name: "data", Path: "/var/etcd", Storage: true},
-				{Name: "member-server-tls", Path: "/etc/etcdtls/member/server-tls", Secret: "etcd-server", ReadOnly: true},
-				{Name: "member-peer-tls", Path: "/etc/etcdtls/member/peer-tls", Secret: "etcd-peer", ReadOnly: true},
-			},
+			Mounts: etcdMounts,
 		},
 		Storage:   &component.Storage{Size: "1Gi"},
 		Endpoints: []component.Endpoint{{Service: "etcd", Type: "etcd", ServiceSuffix: "-client", Port: "client", Certificate: component.EtcdCertificate}},
-		Service: &component.Service{
-			Headless: true,
-			Ports:    []component.Port{{Name: "client", Port: 2379}, {Name: "peer", Port: 2380}},
-			More: []component.Service{{
-				NameSuffix: "-client",
-				Ports:      []component.Port{{Name: "client", Port: 2379, NodePort: 30379, SpecKey: "clientNodePort"}},
-			}},
-		},
-		Adapt: adaptEtcd,
+		Service:   etcdService(),
+		Setup:     []string{"etcd-upkeep"},
+		Adapt:     adaptEtcd,
+	}
+}
+
+var etcdMounts = []component.Mount{
+	{Name: "data", Path: "/var/etcd", Storage: true},
+	{Name: "member-server-tls", Path: "/etc/etcdtls/member/server-tls", Secret: "etcd-server", ReadOnly: true},
+	{Name: "member-peer-tls", Path: "/etc/etcdtls/member/peer-tls", Secret: "etcd-peer", ReadOnly: true},
+}
+
+// etcdService names the members; clients have a Service of their own.
+func etcdService() *component.Service {
+	return &component.Service{
+		Headless: true,
+		Ports:    []component.Port{{Name: "client", Port: 2379}, {Name: "peer", Port: 2380}},
+		More: []component.Service{{
+			NameSuffix: "-client",
+			Ports:      []component.Port{{Name: "client", Port: 2379, NodePort: 30379, SpecKey: "clientNodePort"}},
+		}},
 	}
 }
 
@@ -51,7 +59,7 @@ func adaptEtcd(o *component.Objects, in component.Inputs) error {
 	name := in.Cluster.Object("etcd")
 	var members []string
 	for i := range in.Self.Replicas {
-		members = append(members, fmt.Sprintf("%s-%d=https://%s-%d.%s.%s.svc:2380", name, i, name, i, name, in.Cluster.Namespace))
+		members = append(members, fmt.Sprintf("%s-%d=https://%s:2380", name, i, in.Cluster.PodHost("etcd", i)))
 	}
 	any4or6 := "0.0.0.0"
 	if in.Cluster.IPv6 {
@@ -70,6 +78,14 @@ func adaptEtcd(o *component.Objects, in component.Inputs) error {
 	c.Env = append(c.Env, corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"},
 	}})
+	if in.Self.Replicas > 1 {
+		// Only the successor of a member that has lost its disk looks at it, see effects/etcd.go.
+		c.Env = append(c.Env, corev1.EnvVar{Name: "ETCD_INITIAL_CLUSTER_STATE", ValueFrom: &corev1.EnvVarSource{
+			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: in.Cluster.State("etcd")}, Key: component.EtcdInitialState, Optional: new(true),
+			},
+		}})
+	}
 	c.Command = append([]string{
 		"/usr/local/bin/etcd", "--name=$(POD_NAME)", "--data-dir=/var/etcd/data",
 		"--listen-client-urls=https://" + any4or6 + ":2379", "--advertise-client-urls=" + self + ":2379",

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func extdb() component.Component {
 	return component.Component{
-		Name: "extdb", SpecKey: "extdb", StatusKey: "extdb", Summary: "assets of other systems",
+		Name: "extdb", SpecKey: "extdb", StatusKey: "extdb", Summary: "assets of external systems",
 		Releases:  component.Releases{First: "v3.11.0"},
 		Editions:  eeOnly,
 		Products:  withoutAI,

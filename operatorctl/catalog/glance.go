@@ -25,7 +25,7 @@ const (
 
 func glance() component.Component {
 	return component.Component{
-		Name: "glance", SpecKey: "glance", StatusKey: "glance", Summary: "images of servers",
+		Name: "glance", SpecKey: "glance", StatusKey: "glance", Summary: "images of virtual machines",
 		After: []string{"keystone"},
 		Image: component.Image{Hyper: true},
 		Workload: component.Workload{

@@ -14,20 +14,22 @@ import (
 // host is the agent of a compute node. Its configuration and account also serve the other agents there, and host-deployer where there
 // are no compute nodes.
 func host() component.Component {
-	w := hostAgent("host")
-	w.Products, w.PodLabels = withHosts, map[string]string{"onecloud.yunion.io/host-deployer": ""}
-	w.Env, w.WorkingDir, w.GracePeriod = hostEnv, "/opt/cloud", 300
-	w.Sidecars = append(beforeTheSplit(), fileOnNode("host", "host.conf"))
-	w.Probe, w.StartSeconds = httpsGet("/ping", 8885, 5), 3000
 	return component.Component{
-		Name: "host", SpecKey: "hostagent", Summary: "runs servers on a compute node",
+		Name: "host", SpecKey: "hostagent", EarlierSection: "host", Summary: "runs virtual machines on a compute node",
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
 		Image:    component.Image{Hyper: true},
-		Workload: w,
+		Workload: hostAgent("host", hostWorkload),
 		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: hostOptions, Secrets: minioSecret, Files: hostFiles},
 		Account:  &component.Account{User: "hostadmin"},
 		Register: []component.CatalogService{{Name: "host", Type: "host"}},
 	}
+}
+
+func hostWorkload(w *component.Workload) {
+	w.Products, w.PodLabels = withHosts, map[string]string{"onecloud.yunion.io/host-deployer": ""}
+	w.Env, w.WorkingDir, w.GracePeriod = hostEnv, "/opt/cloud", 300
+	w.Sidecars = append(beforeTheSplit(), fileOnNode("host", "host.conf"))
+	w.Probe, w.StartSeconds = httpsGet("/ping", 8885, 5), 3000
 }
 
 func hostFiles(component.Inputs) map[string]string {

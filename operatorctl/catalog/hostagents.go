@@ -30,14 +30,18 @@ func fileOnNode(agent, name string) component.Sidecar {
 	}
 }
 
-// hostAgent is a privileged agent that shares directories with its node.
-func hostAgent(program string) component.Workload {
-	return component.Workload{
+// hostAgent is a privileged agent that shares directories with its node. Some differ from the others.
+func hostAgent(program string, differ ...func(*component.Workload)) component.Workload {
+	w := component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host", Privileged: true, HostNetwork: true, HostNamespaces: true, EtcdTLS: true,
 		ContainerName: program, Command: []string{"/opt/yunion/bin/" + program, "--common-config-file", hostConf},
 		PriorityClass: "system-node-critical",
 		Mounts:        hostMounts(),
 	}
+	for _, change := range differ {
+		change(&w)
+	}
+	return w
 }
 
 // ofHost is the configuration of an agent that has none of its own.
@@ -47,7 +51,7 @@ func ofHost() *component.Config {
 
 func hostHealth() component.Component {
 	return component.Component{
-		Name: "host-health", SpecKey: "hostagent.HostHealth", Summary: "tells the cloud that a compute node lives",
+		Name: "host-health", SpecKey: "hostagent.HostHealth", Summary: "reports the health of a compute node",
 		Releases: component.Releases{First: "v3.10.0"},
 		Products: withHosts,
 		After:    []string{"keystone", "region"}, // it ends unless region names the control plane
@@ -59,7 +63,7 @@ func hostHealth() component.Component {
 
 func sdnAgent() component.Component {
 	return component.Component{
-		Name: "host-sdnagent", SpecKey: "hostagent.SdnAgent", Summary: "the flows of servers on a compute node",
+		Name: "host-sdnagent", SpecKey: "hostagent.SdnAgent", Summary: "network flows of virtual machines on a compute node",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
 		After:    []string{"keystone", "region", "host-ovs-vswitchd"},
@@ -70,52 +74,56 @@ func sdnAgent() component.Component {
 }
 
 func hostImage() component.Component {
-	w := hostAgent("host-image")
-	w.Command, w.EtcdTLS = append(w.Command, "--config", nodeHostConf), false
-	w.Mounts, w.Sidecars = pick(w.Mounts, "etc-yunion", "var-run-onecloud"), []component.Sidecar{fileOnNode("host-image", "host.conf")}
 	return component.Component{
-		Name: "host-image", SpecKey: "hostimage", Summary: "reads images of other compute nodes",
+		Name: "host-image", SpecKey: "hostimage", Summary: "serves disks and images to other compute nodes",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withHosts,
 		After:    []string{"keystone"},
 		Image: component.Image{Tag: "v1.0.8", Older: []component.OlderTag{
 			{Until: "v3.7", Tag: "v1.0.1"}, {Until: "v3.8", Tag: "v1.0.3"}, {Until: "v3.10", Tag: "v1.0.6"}, {Until: "v3.11", Tag: "v1.0.7"},
 		}},
-		Workload: w,
+		Workload: hostAgent("host-image", onNode("host-image", "etc-yunion", "var-run-onecloud")),
 		Config:   ofHost(),
+	}
+}
+
+// onNode is an agent with a file of its own on the node, some of the directories, and no way to etcd.
+func onNode(agent string, mounts ...string) func(*component.Workload) {
+	return func(w *component.Workload) {
+		w.Command, w.EtcdTLS = append(w.Command, "--config", nodeHostConf), false
+		w.Mounts, w.Sidecars = pick(w.Mounts, mounts...), []component.Sidecar{fileOnNode(agent, "host.conf")}
 	}
 }
 
 // hostDeployer writes into disks. It serves host, glance and esxi-agent on their nodes by a socket.
 func hostDeployer() component.Component {
-	w := hostAgent("host-deployer")
-	w.Command, w.EtcdTLS, w.NoCerts = append(w.Command, "--config", nodeHostConf), false, true
-	w.NodeRole, w.Sidecars = "host,controller", []component.Sidecar{fileOnNode("host-deployer", "host.conf")}
-	w.Mounts = pick(w.Mounts, "etc-yunion", "cloud", "usr", "dev", "sys", "var-run-onecloud", "var-run-vmware")
 	return component.Component{
-		Name: "host-deployer", SpecKey: "hostdeployer", Summary: "writes files into disks of servers",
-		After:    []string{"keystone"},
-		Workload: w,
-		Config:   ofHost(),
+		Name: "host-deployer", SpecKey: "hostdeployer", Summary: "writes files into the disks of virtual machines",
+		After: []string{"keystone"},
+		Workload: hostAgent("host-deployer", func(w *component.Workload) { w.NoCerts, w.NodeRole = true, "host,controller" },
+			onNode("host-deployer", "etc-yunion", "cloud", "usr", "dev", "sys", "var-run-onecloud", "var-run-vmware")),
+		Config: ofHost(),
 	}
 }
 
 func lbagent() component.Component {
-	w := hostAgent("lbagent")
-	w.Command = []string{"/opt/yunion/bin/lbagent", "--config", "/etc/yunion/lbagent.conf", "--common-config-file", hostConf}
-	w.NodeRole, w.Env, w.WorkingDir, w.GracePeriod = "lbagent", ovnEnv, "/opt/cloud", 300
-	w.Sidecars = []component.Sidecar{fileOnNode("lbagent", "lbagent.conf")}
 	return component.Component{
-		Name: "lbagent", SpecKey: "lbagent", Summary: "load balancers on a node",
+		Name: "lbagent", SpecKey: "lbagent", Summary: "runs load balancers on a node",
 		Releases: component.Releases{First: "v3.10.0"},
 		Products: []component.Product{component.FullStack, component.Edge, component.AI},
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
-		Workload: w,
+		Workload: hostAgent("lbagent", lbagentWorkload),
 		Config:   &component.Config{Groups: noDatabase, NotStored: true, File: "common.conf", Dir: hostConfDir, Options: lbagentOptions, Files: lbagentFiles},
 		Account:  &component.Account{User: "lbagentadm"},
 		Register: []component.CatalogService{{Name: "lbagent", Type: "lbagent"}},
 	}
+}
+
+func lbagentWorkload(w *component.Workload) {
+	w.Command = []string{"/opt/yunion/bin/lbagent", "--config", "/etc/yunion/lbagent.conf", "--common-config-file", hostConf}
+	w.NodeRole, w.Env, w.WorkingDir, w.GracePeriod = "lbagent", ovnEnv, "/opt/cloud", 300
+	w.Sidecars = []component.Sidecar{fileOnNode("lbagent", "lbagent.conf")}
 }
 
 func lbagentOptions(in component.Inputs) map[string]any {

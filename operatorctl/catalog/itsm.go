@@ -14,7 +14,7 @@ import (
 // itsm is written in Java and reads properties. It has two databases.
 func itsm() component.Component {
 	return component.Component{
-		Name: "itsm", SpecKey: "itsm", StatusKey: "itsm", Summary: "requests, approvals, incidents",
+		Name: "itsm", SpecKey: "itsm", StatusKey: "itsm", Summary: "IT service management: requests, approvals, incidents",
 		Releases: component.Releases{First: "v3.2.0"},
 		Editions: eeOnly, Products: withoutAI,
 		After:     []string{"keystone"},

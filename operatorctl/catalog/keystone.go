@@ -10,21 +10,11 @@ func keystone() component.Component {
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{DBInit: true, Ping: true, ReadReplicas: true, CPU: "50m", Memory: "96Mi"},
 		Config: &component.Config{
-			Groups: []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB, component.GroupClickHouse},
-			Calm:   true,
-			Options: func(in component.Inputs) map[string]any {
-				return map[string]any{
-					"admin_port":                           in.Cluster.NodePort("keystone", "admin"),
-					"reset_admin_user_password":            !in.AdminPasswordTaken, // at every start
-					"auto_sync_table":                      false,
-					"rbac_policy_refresh_interval_seconds": 1, // a grant becomes visible after this long; the default is 30 s
-				}
-			},
-			Secrets: func(in component.Inputs) map[string]any {
-				return map[string]any{"bootstrap_admin_user_password": in.Credentials[component.BootstrapPassword]}
-			},
+			Groups:  []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB, component.GroupClickHouse},
+			Options: keystoneOptions, Secrets: keystoneSecrets, Calm: true,
 		},
-		Database: &component.Database{Name: "keystone"},
+		Database:    &component.Database{Name: "keystone"},
+		Credentials: []string{component.BootstrapPassword},
 		Service: &component.Service{Ports: []component.Port{
 			{Name: "public", Port: 30500, SpecKey: "publicService.nodePort"},
 			{Name: "admin", Port: 30357, SpecKey: "adminService.nodePort"},
@@ -37,4 +27,17 @@ func keystone() component.Component {
 		Register: []component.CatalogService{{Name: "external-service", Type: "external-service"}, {Name: "common", Type: "common"}},
 		Setup:    []string{"common-config", "console-login", "standard-policies"},
 	}
+}
+
+func keystoneOptions(in component.Inputs) map[string]any {
+	return map[string]any{
+		"admin_port":                           in.Cluster.NodePort("keystone", "admin"),
+		"reset_admin_user_password":            !in.AdminPasswordTaken, // at every start
+		"auto_sync_table":                      false,
+		"rbac_policy_refresh_interval_seconds": 1, // a grant becomes visible after this long; the default is 30 s
+	}
+}
+
+func keystoneSecrets(in component.Inputs) map[string]any {
+	return map[string]any{"bootstrap_admin_user_password": in.Credentials[component.BootstrapPassword]}
 }

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // kubeserver manages the cluster it runs in too, and installs the object store and the monitoring stack there.
 func kubeserver() component.Component {
 	return component.Component{
-		Name: "kubeserver", SpecKey: "kubeserver", StatusKey: "kubeserver", Summary: "Kubernetes clusters in the cloud",
+		Name: "kubeserver", SpecKey: "kubeserver", StatusKey: "kubeserver", Summary: "manages Kubernetes clusters",
 		After:     []string{"keystone"},
 		Workload:  component.Workload{DBInit: true, Listens: true, EtcdTLS: true, ServiceAccount: clusterAdmin, Security: usualRights()},
 		Config:    &component.Config{Groups: withClickHouse, Options: kubeserverOptions},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func llm() component.Component {
 	return component.Component{
-		Name: "llm", SpecKey: "llm", StatusKey: "llm", Summary: "language models on machines of the cloud",
+		Name: "llm", SpecKey: "llm", StatusKey: "llm", Summary: "language models on virtual machines",
 		Releases:  component.Releases{First: "v4.0.2"},
 		Products:  withAI,
 		After:     []string{"keystone"},

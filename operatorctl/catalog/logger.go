@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func logger() component.Component {
 	return component.Component{
-		Name: "logger", SpecKey: "logger", StatusKey: "logger", Summary: "the record of who did what",
+		Name: "logger", SpecKey: "logger", StatusKey: "logger", Summary: "audit log of operations",
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true},

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // mcpServer speaks plain HTTP, whatever enable_ssl says.
 func mcpServer() component.Component {
 	return component.Component{
-		Name: "mcp-server", SpecKey: "mcpServer", StatusKey: "mcpServer", Summary: "the cloud as tools of language models",
+		Name: "mcp-server", SpecKey: "mcpServer", StatusKey: "mcpServer", Summary: "MCP server: the cloud as tools for language models",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withAI,
 		After:    []string{"keystone"},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func meter() component.Component {
 	return component.Component{
-		Name: "meter", SpecKey: "meter", StatusKey: "meter", Summary: "what resources cost",
+		Name: "meter", SpecKey: "meter", StatusKey: "meter", Summary: "metering of resource usage",
 		Editions:  eeOnly,
 		Products:  withoutAI,
 		After:     append(timeSeries(), "keystone"),

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // minio is an object store for images. kubeserver installs it, in a namespace of its own; the operator only asks for it.
 func minio() component.Component {
 	return component.Component{
-		Name: "minio", Summary: "an object store for images, installed by kubeserver",
+		Name: "minio", Summary: "object store for images, installed by kubeserver",
 		Releases: component.Releases{First: "v3.8.0"},
 		Gate: func(s component.Spec) string {
 			return unless(s.Minio.Enable, "spec.minio.enable is not set")
@@ -15,7 +15,13 @@ func minio() component.Component {
 		After:       []string{"keystone", "kubeserver"},
 		Workload:    component.Workload{Kind: component.NoWorkload},
 		Credentials: []string{component.MinioSecretKey},
-		Setup:       []string{"minio"},
+		EarlierCredentials: func(s component.Spec) map[string]string {
+			if !s.Minio.Enable {
+				return nil
+			}
+			return map[string]string{component.MinioSecretKey: "yunionminio@admin"} // from the earlier operator's source
+		},
+		Setup: []string{"minio"},
 	}
 }
 

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // monitor ends when it finds no time series database in the catalogue.
 func monitor() component.Component {
 	return component.Component{
-		Name: "monitor", SpecKey: "monitor", StatusKey: "monitor", Summary: "metrics, alerts",
+		Name: "monitor", SpecKey: "monitor", StatusKey: "monitor", Summary: "metrics and alerts",
 		After:     append(timeSeries(), "keystone"),
 		Image:     component.Image{EE: "monitor-ee", EEFor: eeOnly, Hyper: true},
 		Workload:  component.Workload{Ping: true},

@@ -14,7 +14,7 @@ const monitorStackName = "monitor-stack"
 // alone claims a terabyte, so here it is asked for by spec.monitorStack.disable: false.
 func monitorStack() component.Component {
 	return component.Component{
-		Name: monitorStackName, Summary: "Grafana, Loki, Prometheus, Thanos, installed by kubeserver",
+		Name: monitorStackName, EarlierSection: "grafana", Summary: "Grafana, Loki, Prometheus and Thanos, installed by kubeserver",
 		Releases: component.Releases{First: "v3.8.0"},
 		Products: withAI,
 		Gate: func(s component.Spec) string {

@@ -70,3 +70,19 @@ func TestFileOnTheNodeIsMadeOnceAndThenKept(t *testing.T) {
 		t.Errorf("the node's file was changed: %q, %v", text, err)
 	}
 }
+
+// The Open vSwitch commands that the installer puts on a node find the image by the names of these containers.
+func TestCommandsOfTheNodeFindTheSwitch(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join("..", "..", "phases", "compute", "files", "ovs.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := cloud(t, everything, "ce", "FullStack")
+	var names []string
+	for _, component := range []string{"host-ovs-vswitchd", "host-ovsdb-server"} {
+		names = append(names, podSpec(objectsOf(t, cluster, cluster.Components[component]).Workload).Containers[0].Name)
+	}
+	if loop := "for container in " + strings.Join(names, " ") + "; do"; !strings.Contains(string(script), loop) {
+		t.Errorf("ovs.sh has no line %q", loop)
+	}
+}

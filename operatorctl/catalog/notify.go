@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func notify() component.Component {
 	return component.Component{
-		Name: "notify", SpecKey: "notify", StatusKey: "notify", Summary: "mails and messages to users",
+		Name: "notify", SpecKey: "notify", StatusKey: "notify", Summary: "e-mail and messages to users",
 		After:     []string{"keystone"},
 		Image:     component.Image{Hyper: true},
 		Workload:  component.Workload{DBInit: true, Ping: true, EtcdTLS: true},

@@ -17,7 +17,7 @@ var openvswitchImage = component.Image{Name: "openvswitch", Tag: "2.12.4-2026041
 
 func ovnNorth() component.Component {
 	return component.Component{
-		Name: "ovn-north", SpecKey: "ovnNorth", StatusKey: "ovnNorth", Summary: "the networks of servers, as a whole",
+		Name: "ovn-north", SpecKey: "ovnNorth", StatusKey: "ovnNorth", Summary: "OVN databases and ovn-northd",
 		Products: withHosts, Gate: localVPC,
 		Image: openvswitchImage,
 		Workload: component.Workload{
@@ -31,11 +31,32 @@ func ovnNorth() component.Component {
 	}
 }
 
-func ovsdbServer() component.Component {
+// ovsImage pulls the image of the switch. The switch comes after it, so that no node is without its network for the time of a download.
+func ovsImage() component.Component {
 	return component.Component{
-		Name: "host-ovsdb-server", SpecKey: "hostagent.OvnController", Summary: "the switch of a node: its database",
+		Name: "host-ovs-image", SpecKey: "hostagent.OvnController", Summary: "pulls the Open vSwitch image before the switch is replaced",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
+		Image:    openvswitchImage,
+		Workload: pullsSwitch(),
+	}
+}
+
+// pullsSwitch is a container that does nothing and has no rights.
+func pullsSwitch() component.Workload {
+	w := openvswitch("image", "")
+	w.Command, w.GracePeriod = []string{"sleep", "2147483647"}, 1
+	w.Privileged, w.HostNetwork, w.HostNamespaces, w.Mounts = false, false, false, nil
+	w.MaxUnavailable, w.CPU, w.Memory = 1000, "1m", "4Mi"
+	return w
+}
+
+func ovsdbServer() component.Component {
+	return component.Component{
+		Name: "host-ovsdb-server", SpecKey: "hostagent.OvnController", Summary: "Open vSwitch database of a node",
+		Releases: component.Releases{First: "v4.0.2"},
+		Products: withHosts,
+		After:    []string{"host-ovs-image"},
 		Image:    openvswitchImage,
 		Workload: openvswitch("ovsdb-server", "ovsdb"),
 	}
@@ -43,7 +64,7 @@ func ovsdbServer() component.Component {
 
 func ovsVswitchd() component.Component {
 	return component.Component{
-		Name: "host-ovs-vswitchd", SpecKey: "hostagent.OvnController", Summary: "the switch of a node",
+		Name: "host-ovs-vswitchd", SpecKey: "hostagent.OvnController", Summary: "Open vSwitch of a node",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts,
 		After:    []string{"host-ovsdb-server"},
@@ -54,7 +75,7 @@ func ovsVswitchd() component.Component {
 
 func ovnController() component.Component {
 	return component.Component{
-		Name: "host-ovn-controller", SpecKey: "hostagent.OvnController", Summary: "the networks of servers, on a node",
+		Name: "host-ovn-controller", SpecKey: "hostagent.OvnController", Summary: "OVN controller of a node",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withHosts, Gate: localVPC,
 		After:    []string{"host-ovs-vswitchd", "ovn-north"},

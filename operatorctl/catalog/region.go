@@ -10,8 +10,8 @@ import (
 
 func region() component.Component {
 	return component.Component{
-		Name: "region", SpecKey: "regionServer", StatusKey: "region", Summary: "compute: servers, disks, networks, cloud accounts",
-		After: []string{"keystone"},
+		Name: "region", SpecKey: "regionServer", StatusKey: "region", Summary: "compute: virtual machines, disks, networks, cloud accounts",
+		After: []string{"keystone"}, EarlierSection: "region",
 		Image: component.Image{EE: "region-ee", EEFor: eeOnly, Hyper: true},
 		Workload: component.Workload{
 			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights, CPU: "50m", Memory: "200Mi",

@@ -11,7 +11,7 @@ import (
 // regionDNS answers on port 53 of the controller nodes. It is CoreDNS with a plugin that reads region's database.
 func regionDNS() component.Component {
 	return component.Component{
-		Name: "region-dns", SpecKey: "regionDNS", Summary: "names of servers",
+		Name: "region-dns", SpecKey: "regionDNS", Summary: "DNS names of virtual machines",
 		After: []string{"keystone", "region"},
 		Workload: component.Workload{
 			Kind: component.DaemonSet, HostNetwork: true,

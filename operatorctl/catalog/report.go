@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func report() component.Component {
 	return component.Component{
-		Name: "report", SpecKey: "report", StatusKey: "report", Summary: "reports on use",
+		Name: "report", SpecKey: "report", StatusKey: "report", Summary: "usage reports",
 		Releases:  component.Releases{First: "v3.9.0"},
 		Editions:  eeOnly,
 		Products:  withAI,

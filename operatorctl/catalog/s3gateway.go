@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func s3gateway() component.Component {
 	return component.Component{
-		Name: "s3gateway", SpecKey: "s3gateway", StatusKey: "s3gateway", Summary: "object storage of many clouds under one interface",
+		Name: "s3gateway", SpecKey: "s3gateway", StatusKey: "s3gateway", Summary: "one interface to the object storage of many clouds",
 		Products: notOnSite,
 		Gate: func(s component.Spec) string {
 			return unless(s.EnableS3Gateway, "spec.enableS3Gateway is not set")

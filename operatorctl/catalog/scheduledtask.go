@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // scheduledtask lives in region's database with region's account.
 func scheduledtask() component.Component {
 	return component.Component{
-		Name: "scheduledtask", SpecKey: "scheduledtask", StatusKey: "scheduledtask", Summary: "work at set times, scaling groups",
+		Name: "scheduledtask", SpecKey: "scheduledtask", StatusKey: "scheduledtask", Summary: "scheduled tasks and scaling groups",
 		Releases:  component.Releases{First: "v3.9.0"},
 		Products:  withAI,
 		After:     []string{"keystone", "region"},

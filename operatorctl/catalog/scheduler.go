@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // scheduler lives in region's database with region's account. It has no tables of its own, and ignores --exit-after-db-init.
 func scheduler() component.Component {
 	return component.Component{
-		Name: "scheduler", SpecKey: "scheduler", StatusKey: "scheduler", Summary: "chooses hosts for servers",
+		Name: "scheduler", SpecKey: "scheduler", StatusKey: "scheduler", Summary: "places virtual machines on hosts",
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{Ping: true, Memory: "128Mi"},

@@ -10,7 +10,7 @@ import (
 // serviceOperator makes resources of the cloud out of Kubernetes objects. Installers of this cloud have always left it off.
 func serviceOperator() component.Component {
 	return component.Component{
-		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "resources of the cloud as Kubernetes objects",
+		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "manages cloud resources as Kubernetes objects",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withoutAI, OffByDefault: true,
 		After: []string{"keystone"},

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func suggestion() component.Component {
 	return component.Component{
-		Name: "suggestion", SpecKey: "suggestion", Summary: "what could be saved",
+		Name: "suggestion", SpecKey: "suggestion", Summary: "cost optimisation suggestions",
 		Releases:  component.Releases{First: "v3.6.0"},
 		Editions:  eeOnly,
 		Products:  withAI,

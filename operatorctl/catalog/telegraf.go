@@ -13,7 +13,7 @@ import (
 // telegraf measures every node. On a compute node its configuration comes from the host agent, elsewhere from telegraf-init.
 func telegraf() component.Component {
 	return component.Component{
-		Name: "telegraf", SpecKey: "telegraf", Summary: "metrics of the nodes",
+		Name: "telegraf", SpecKey: "telegraf", Summary: "collects metrics of the nodes",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withHosts,
 		After:    timeSeries(),

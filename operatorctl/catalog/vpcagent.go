@@ -6,8 +6,8 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func vpcagent() component.Component {
 	return component.Component{
-		Name: "vpcagent", SpecKey: "vpcAgent", StatusKey: "vpcAgent", Summary: "turns networks of servers into flows",
-		Products:  withHosts,
+		Name: "vpcagent", SpecKey: "vpcAgent", StatusKey: "vpcAgent", Summary: "translates VPC networks into OVN",
+		Products: withHosts, EarlierSection: "vpcagent",
 		Gate:      localVPC,
 		After:     []string{"keystone", "region", "ovn-north"},
 		Image:     component.Image{Hyper: true},

@@ -14,7 +14,7 @@ import (
 
 func web() component.Component {
 	return component.Component{
-		Name: "web", SpecKey: "web", StatusKey: "web", Summary: "the console in the browser",
+		Name: "web", SpecKey: "web", StatusKey: "web", Summary: "web console",
 		// nginx resolves the names of its upstreams when it starts; all Services are made before any workload.
 		After: []string{"apigateway"},
 		Image: component.Image{EE: "web-ee", EEFor: eeSupport},
@@ -22,12 +22,7 @@ func web() component.Component {
 			Command:  []string{"nginx", "-g", "daemon off;"},
 			Probe:    httpsGet("/ocadm-ping", 443, 5),
 			Security: usualRights(),
-			Sidecars: []component.Sidecar{
-				{Name: "overview", SpecKey: "web.Overview", Image: component.Image{Name: "dashboard-overview"}, Editions: eeOnly,
-					Ports: []corev1.ContainerPort{{Name: "overview", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}},
-				{Name: "docs", SpecKey: "web.Docs", Image: component.Image{Name: "docs-ee"}, Editions: eeOnly,
-					Ports: []corev1.ContainerPort{{Name: "docs", ContainerPort: 8081, Protocol: corev1.ProtocolTCP}}},
-			},
+			Sidecars: []component.Sidecar{extraPage("overview", "web.Overview", "dashboard-overview", 8080), extraPage("docs", "web.Docs", "docs-ee", 8081)},
 		},
 		Config: &component.Config{Plain: "web.conf.tmpl", File: "default.conf", Dir: "/etc/nginx/conf.d"},
 		Service: &component.Service{
@@ -36,6 +31,14 @@ func web() component.Component {
 		},
 		Ingress: &component.Ingress{Port: "https", Annotations: map[string]string{"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}},
 		Adapt:   adaptWeb,
+	}
+}
+
+// extraPage serves a part of the console of the enterprise editions.
+func extraPage(name, key, image string, port int32) component.Sidecar {
+	return component.Sidecar{
+		Name: name, SpecKey: key, Image: component.Image{Name: image}, Editions: eeOnly,
+		Ports: []corev1.ContainerPort{{Name: name, ContainerPort: port, Protocol: corev1.ProtocolTCP}},
 	}
 }
 

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 func webconsole() component.Component {
 	return component.Component{
-		Name: "webconsole", SpecKey: "webconsole", StatusKey: "webconsole", Summary: "remote consoles of servers in the browser",
+		Name: "webconsole", SpecKey: "webconsole", StatusKey: "webconsole", Summary: "remote consoles in the browser",
 		After: []string{"keystone"},
 		Image: component.Image{Hyper: true},
 		Workload: component.Workload{

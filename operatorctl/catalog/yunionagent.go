@@ -4,17 +4,18 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
+var agentCommand = []string{"/opt/yunion/bin/yunionagent", "--config", "/etc/yunion/yunionagent.conf"}
+
 // yunionagent knows the machines it runs on.
 func yunionagent() component.Component {
-	command := []string{"/opt/yunion/bin/yunionagent", "--config", "/etc/yunion/yunionagent.conf"}
 	return component.Component{
-		Name: "yunionagent", SpecKey: "yunionagent", Summary: "licence, settings of the platform",
+		Name: "yunionagent", SpecKey: "yunionagent", Summary: "licence and platform settings",
 		Editions: eeSupport,
 		After:    []string{"keystone"},
 		Image:    component.Image{EEFor: []component.Edition{component.CESupport}, Hyper: true},
 		Workload: component.Workload{
 			Kind: component.DaemonSet, HostNetwork: true, HostNamespaces: true, ServiceAccount: clusterAdmin, Security: usualRights(),
-			Command: command, EECommand: append(command[:3:3], "--edition", "ce/support"),
+			Command: agentCommand, EECommand: append(agentCommand[:3:3], "--edition", "ce/support"),
 		},
 		Config:   &component.Config{Groups: apiGroups, Options: syncTables},
 		Database: &component.Database{Name: "yunionagent"},

@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 // yunionconf ignores --exit-after-db-init and would never end as an init container: it makes its tables when it starts.
 func yunionconf() component.Component {
 	return component.Component{
-		Name: "yunionconf", SpecKey: "yunionconf", StatusKey: "yunionconf", Summary: "settings of the console and of users",
+		Name: "yunionconf", SpecKey: "yunionconf", StatusKey: "yunionconf", Summary: "console and user settings",
 		After:    []string{"keystone"},
 		Image:    component.Image{Hyper: true},
 		Workload: component.Workload{Ping: true},

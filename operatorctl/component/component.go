@@ -5,6 +5,7 @@
 package component
 
 import (
+	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,6 +69,12 @@ type Component struct {
 	Ingress  *Ingress
 	// Credentials are the keys of further secrets that are generated for it, beside those of Database and Account.
 	Credentials []string
+	// NeedsAdminPassword puts the database administrator's password among its credentials.
+	NeedsAdminPassword bool
+	// EarlierSection is its section in the earlier operator's record of passwords, where that is not SpecKey. EarlierCredentials are those that
+	// the earlier operator did not record.
+	EarlierSection     string
+	EarlierCredentials func(Spec) map[string]string
 	// Setup names the bootstrap tasks (package effects) that run once the component is Available.
 	Setup []string
 	// Adapt edits the rendered objects of the odd one. It is pure. At most a fifth of the components may have one.
@@ -144,6 +151,8 @@ type Workload struct {
 	NodeRole string
 	// PerZone tells that spec.<key>.zones, out of spec.customZones, get a twin <name>-<zone> each. Its pods avoid each other's nodes.
 	PerZone bool
+	// FixedMembers is true if the pods form a cluster whose members know their number from their volumes.
+	FixedMembers bool
 	// ReplicasKey is the JSON key in the component's block that holds the number of pods, where it is not "replicas".
 	ReplicasKey string
 	// Recreate instead of RollingUpdate.
@@ -241,6 +250,22 @@ type Config struct {
 	AccountOf string
 }
 
+// OptionsRecord is the service of the catalogue under which the identity service stores the options of a component, "" if it stores none.
+func (c Component) OptionsRecord() string {
+	switch {
+	case c.Config == nil || c.Config.NotStored || c.Account == nil && c.Name != IdentityService && c.Config.AccountOf == "":
+		return ""
+	case c.Config.StoredIn != "":
+		return c.Config.StoredIn
+	case len(c.Endpoints) > 0:
+		return c.Endpoints[0].Service
+	}
+	return ""
+}
+
+// IdentityService is the component that keeps accounts, endpoints and stored options.
+const IdentityService = "keystone"
+
 // Group is a set of options many services share.
 type Group string
 
@@ -304,6 +329,9 @@ type Endpoint struct {
 	URL string
 }
 
+// EtcdInitialState is the key of --initial-cluster-state in what the operator leaves for the pods of etcd.
+const EtcdInitialState = "initial-cluster-state"
+
 // EtcdCertificate is the name under which the identity service keeps the certificate of etcd's clients.
 const EtcdCertificate = "etcd"
 
@@ -317,6 +345,8 @@ type Storage struct {
 	// HostDir is the directory of the node where the node's agents look for the data. A provisioner that knows the annotation
 	// pvc.onecloud.yunion.io/pv-path makes the volume there.
 	HostDir string
+	// Backups tells that it holds backups: it stays when a cloud is deleted with its data.
+	Backups bool
 }
 
 // Ingress for the component's Service.
@@ -332,6 +362,15 @@ func (c Component) SpecPath() []string {
 		return []string{"components", c.Name}
 	}
 	return strings.Split(c.SpecKey, ".")
+}
+
+// LogsInAs names the component whose account this one logs in with: its service ends at once while there is no such account. "" stands for
+// an account of its own, or none.
+func (c Component) LogsInAs() string {
+	if c.Account != nil || c.Config == nil {
+		return ""
+	}
+	return cmp.Or(c.Config.AccountOf, c.Config.Of)
 }
 
 // Kinds of the objects a component consists of.

@@ -182,9 +182,6 @@ func (c Component) Renamed(names map[string]string) Component {
 // CredentialKeys are the secrets that are generated for a component.
 func CredentialKeys(c Component) []string {
 	var keys []string
-	if c.Name == "keystone" {
-		keys = append(keys, BootstrapPassword)
-	}
 	if c.Database != nil {
 		keys = append(keys, DatabasePassword(c.Name))
 	}
@@ -217,18 +214,30 @@ func Placeholders(cluster Cluster) Credentials {
 // Object is the name of an object of the cloud: <cluster>-<suffix>.
 func (c Cluster) Object(suffix string) string { return c.Name + "-" + suffix }
 
+// State is the ConfigMap with what the operator leaves for pods that start. Nothing restarts when it changes.
+func (c Cluster) State(component string) string { return c.Object(component) + "-state" }
+
+// PodHost is the name of pod i of a component's StatefulSet in DNS.
+func (c Cluster) PodHost(component string, i int32) string {
+	name := c.Object(component)
+	return fmt.Sprintf("%s-%d.%s.%s.svc", name, i, name, c.Namespace)
+}
+
 // ClickHouse tells whether the cloud has a ClickHouse server.
 func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.Host != "" }
 
 // Runs tells whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
 
-// PublicHost is the host part of a component's public addresses.
+// PublicHost is the host part of a component's public URLs; an IPv6 address has its brackets.
 func (c Cluster) PublicHost(component string) string {
-	if c.LoadBalancer != "" {
-		return c.LoadBalancer
+	switch {
+	case c.LoadBalancer == "":
+		return c.Object(component)
+	case strings.Contains(c.LoadBalancer, ":"):
+		return "[" + c.LoadBalancer + "]"
 	}
-	return c.Object(component)
+	return c.LoadBalancer
 }
 
 // NodePort returns the port number of a component by the port's name, "" being the first.

@@ -97,7 +97,7 @@ func (c *Connections) clickHouse(a Access) func(context.Context) (*clickhouse.Ad
 		if a.ClickHouse.Host == "" {
 			return nil, nil, errors.New("spec.clickhouse.host is empty")
 		}
-		secret, err := password.get(func() (string, error) { return adminPassword(ctx, a, a.ClickHouse) })
+		secret, err := password.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.ClickHouse) })
 		if err != nil {
 			return nil, nil, err
 		}

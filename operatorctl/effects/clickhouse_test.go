@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/operatorctl/component"
-	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
 func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
@@ -54,7 +54,7 @@ func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
 
 // The password may lie in somebody's Secret and be rotated there; one that is wrong is told without it.
 func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	password, reads := s.AdminPassword, 0
 	a := access(t, 30357)
 	a.ClickHouse = v1alpha1.DatabaseServer{Host: s.Addr().IP.String(), Port: int32(s.Addr().Port), PasswordSecretRef: &v1alpha1.SecretKeyRef{Name: "ch", Key: "password"}}
@@ -94,11 +94,11 @@ func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
 
 // A database that exists on the server is neither used nor changed before a person says so; what is on record is put right.
 func TestForeignClickHouseDatabase(t *testing.T) {
-	s := standin.Start(t)
+	s := fakeclickhouse.Start(t)
 	byHand := strings.Repeat("0", 64)
 	made := func(statements ...string) {
 		for _, q := range statements {
-			if _, x := s.Run(standin.AdminUser, q); x != nil {
+			if _, x := s.Run(fakeclickhouse.AdminUser, q); x != nil {
 				t.Fatal(x)
 			}
 		}
@@ -145,7 +145,7 @@ func TestForeignClickHouseDatabase(t *testing.T) {
 	if err := DropClickHouse(t.Context(), conns.For(a), cluster.Components["glance"].Component, component.Credentials{component.ClickHousePassword("glance"): "ours"}); err != nil {
 		t.Fatal(err)
 	}
-	if rows, _ := s.Run(standin.AdminUser, "SELECT name FROM system.databases"); slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "glance" }) {
+	if rows, _ := s.Run(fakeclickhouse.AdminUser, "SELECT name FROM system.databases"); slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "glance" }) {
 		t.Error("the database of the cloud was not dropped")
 	}
 }

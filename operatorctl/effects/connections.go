@@ -40,8 +40,20 @@ type Access struct {
 	Owner mysql.Owner
 	Adopt mysql.Adoption
 	// Secret reads the password of a server where the CR names a Secret instead; it is only called when that server is needed.
-	Secret func(ctx context.Context, name, key string) (string, error)
+	Secret SecretReader
+	// SetState and Tell are those of Clients.
+	SetState func(ctx context.Context, component string, data map[string]string) error
+	Tell     func(Notice)
 }
+
+// Notice is what a task tells people.
+type Notice struct {
+	Component, Reason, Text string
+	Warning                 bool
+}
+
+// SecretReader reads a key of a Secret.
+type SecretReader func(ctx context.Context, name, key string) (string, error)
 
 // Clients are what effects use. Connections are made when first needed and kept.
 type Clients struct {
@@ -53,6 +65,12 @@ type Clients struct {
 	Identity   func(ctx context.Context) (*identity.Client, error)
 	// Catalog is the identity service's catalogue as it was at the start of the pass plus what was made since.
 	Catalog func(ctx context.Context) (*identity.Snapshot, error)
+	// SetState writes the ConfigMap <cluster>-<component>-state, which pods may read when they start; without data it is deleted.
+	SetState func(ctx context.Context, component string, data map[string]string) error
+	// Tell makes an event.
+	Tell func(Notice)
+	// Dial replaces the ordinary dialer, if set.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// URL of a component's API inside the cluster.
 	URL func(component string) string
 	// Down tells whether an error means that its target cannot be reached now.
@@ -144,6 +162,7 @@ func (c *Connections) For(a Access) Clients {
 				return id.Snapshot(ctx)
 			})
 		},
+		SetState: a.SetState, Tell: a.Tell, Dial: c.options.Dial,
 		URL: func(comp string) string { return internalURL(a.Cluster, comp) },
 		Down: func(err error) bool {
 			return mysql.IsUnavailable(err) || clickhouse.IsUnavailable(err) || identity.IsUnavailable(err)
@@ -190,19 +209,19 @@ func (o *once[T]) get(read func() (T, error)) (T, error) {
 // outlived: effects may end long after the pass that began them; they do not decide by what was seen then.
 func outlived[T interface{ Age() time.Duration }](s T) bool { return s.Age() > timeout }
 
-// adminPassword is an administrator's password. It is read once a pass where it lies in a Secret: it may have been rotated there.
-func adminPassword(ctx context.Context, a Access, of v1alpha1.DatabaseServer) (string, error) {
-	ref := of.PasswordSecretRef
-	if of.Password != "" || ref == nil {
-		return of.Password, nil
+// AdminPassword returns the administrator's password of a server, from the spec or from the Secret that it names.
+func AdminPassword(ctx context.Context, read SecretReader, server v1alpha1.DatabaseServer) (string, error) {
+	ref := server.PasswordSecretRef
+	if server.Password != "" || ref == nil {
+		return server.Password, nil
 	}
-	return a.Secret(ctx, ref.Name, ref.Key)
+	return read(ctx, ref.Name, ref.Key)
 }
 
 func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string]) (*mysql.Admin, error) {
 	c.dbMu.Lock()
 	defer c.dbMu.Unlock()
-	password, err := secret.get(func() (string, error) { return adminPassword(ctx, a, a.MySQL) })
+	password, err := secret.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.MySQL) })
 	if err != nil {
 		return nil, err
 	}

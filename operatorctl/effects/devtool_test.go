@@ -4,30 +4,47 @@ package effects
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/templates/setup"
 )
 
 // Files of a playbook travel as arrays of numbers: base64 is refused.
 func TestTemplateFilesAreNumbers(t *testing.T) {
-	for _, p := range templates() {
-		data, err := json.Marshal(p.fields())
-		if err != nil {
-			t.Fatal(err)
+	records, err := devtoolRecords()
+	if err != nil || len(records) != 3 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	data, err := json.Marshal(records["install-telegraf-on-centos"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Playbook struct {
+			Files map[string][]int
 		}
-		var got struct {
-			Playbook struct {
-				Files map[string][]int
-			}
-		}
-		if err := json.Unmarshal(data, &got); err != nil {
-			t.Fatalf("%s: %v", p.name, err)
-		}
-		var text []byte
-		for _, n := range got.Playbook.Files["conf"] {
-			text = append(text, byte(n))
-		}
-		if string(text) != p.conf {
-			t.Errorf("%s: conf is %q", p.name, text)
+	}
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	for _, n := range got.Playbook.Files["conf"] {
+		text = append(text, byte(n))
+	}
+	if !strings.Contains(string(text), "[[inputs.mem]]\n") {
+		t.Errorf("conf is %q", text)
+	}
+}
+
+func TestSetupRecords(t *testing.T) {
+	records, err := setupRecords(setup.Alerts)
+	if err != nil || len(records) != 13 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for _, r := range records {
+		if r["name"] == "" || r["name"] != r["meta_name"] || r["metric_query"] == nil {
+			t.Errorf("%v", r)
 		}
 	}
 }

@@ -52,6 +52,8 @@ type Effect struct {
 	Within time.Duration
 	// Note effects ask nobody: that they are recorded is all, and nothing waits for it.
 	Note bool
+	// Tells effects make their own events of what they change.
+	Tells bool
 	// Do performs it. changed tells whether anything was written.
 	Do func(ctx context.Context, c Clients) (changed bool, err error)
 }

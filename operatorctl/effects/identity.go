@@ -143,7 +143,10 @@ func ensureRecords(
 				return changed, err
 			}
 		}
-		off, err := switchOffReplica(ctx, id, snap, service, r)
+		if _, wanted := r.URLs[replicaInterface]; wanted {
+			continue
+		}
+		off, err := id.DisableEndpoints(ctx, snap, service, region, replicaInterface)
 		changed = changed || off
 		if err != nil {
 			return changed, err
@@ -152,28 +155,14 @@ func ensureRecords(
 	return changed, nil
 }
 
-// switchOffReplica disables the endpoint of read-only replicas that are no longer wanted.
-func switchOffReplica(ctx context.Context, id *identity.Client, snap *identity.Snapshot, service string, r Record) (bool, error) {
-	if _, wanted := r.URLs[replicaInterface]; wanted {
-		return false, nil
-	}
-	for _, e := range snap.Endpoints(service) {
-		if e.Interface == replicaInterface && e.Enabled {
-			e.Enabled = false
-			return id.EnsureEndpoint(ctx, snap, e)
-		}
-	}
-	return false, nil
-}
-
-func disableRecords(ctx context.Context, cl Clients, services map[string]bool) (bool, error) {
+func disableRecords(ctx context.Context, cl Clients, region string, services map[string]bool) (bool, error) {
 	id, snap, err := cl.identityAndCatalog(ctx)
 	if err != nil {
 		return false, err
 	}
 	changed := false
 	for _, s := range sortedKeys(services) {
-		off, err := id.DisableEndpoints(ctx, snap, s)
+		off, err := id.DisableEndpoints(ctx, snap, s, region)
 		changed = changed || off
 		if err != nil {
 			return changed, err

@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -114,14 +115,14 @@ func monitorStackWanted(in Input) map[string]any {
 			o.Endpoint, o.AccessKey, o.SecretKey = stackStore, access, secret
 		}
 		return map[string]any{
-			"bucket": or(o.Bucket, bucket), "endpoint": o.Endpoint, "access_key": o.AccessKey, "secret_key": o.SecretKey, "insecure": true,
+			"bucket": cmp.Or(o.Bucket, bucket), "endpoint": o.Endpoint, "access_key": o.AccessKey, "secret_key": o.SecretKey, "insecure": true,
 		}
 	}
 	grafana := map[string]any{
-		"disable": s.Grafana.Disable, "adminUser": or(s.Grafana.AdminUser, "admin"),
-		"adminPassword": or(s.Grafana.AdminPassword, in.Credentials[component.GrafanaPassword]),
+		"disable": s.Grafana.Disable, "adminUser": cmp.Or(s.Grafana.AdminUser, "admin"),
+		"adminPassword": cmp.Or(s.Grafana.AdminPassword, in.Credentials[component.GrafanaPassword]),
 		"publicAddress": in.Cluster.LoadBalancer, "enforceDomain": s.Grafana.EnforceDomain, "disableSubpath": s.Grafana.DisableSubpath,
-		"subpath": or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,
+		"subpath": cmp.Or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,
 		"db": map[string]any{
 			"host": in.Cluster.MysqlHost, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
 			"password": in.Credentials[component.DatabasePassword("monitor-stack")],

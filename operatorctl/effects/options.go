@@ -3,10 +3,13 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
+	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
@@ -15,37 +18,130 @@ import (
 // and a service's own record does not take these options.
 const commonService = "common"
 
-// options brings a component's options into the identity service's store, before its pods roll: what a service finds in its file at its
-// first start is stored there, and from then on the stored value wins, so a changed file alone changes nothing.
-// Of a new component there is nothing stored yet, and nothing is asked. It is not repeated by the audit: what people set in the console
-// stays until the ConfigMap changes.
+// options brings a component's options into the identity service's store before its pods roll. A service stores at its first start what it
+// finds in its file. From then on the stored value wins, so that a changed file alone changes nothing.
+// A new component has nothing stored yet, so no request is made for it. The audit does not repeat this: what users set in the console stays
+// until the ConfigMap changes.
 func (in Input) options(c component.Resolved) []Effect {
-	service := storedIn(c.Component)
+	service := c.OptionsRecord()
 	if service == "" {
 		return nil
 	}
 	own, shared := in.stored(c)
+	choices := in.choices(c, service)
 	if len(own)+len(shared) == 0 {
-		return nil
+		return choices
 	}
 	key := "options/" + c.Name
 	e := Effect{
-		Key: key, Component: c.Name, Target: Identity, Stage: Before, Once: true, Hash: in.hash("options", service, own, shared),
+		Key: key, Component: c.Name, Target: Identity, Stage: storeStage(c), Once: true, Hash: in.hash("options", service, own, shared),
 		Do: func(ctx context.Context, cl Clients) (bool, error) { return store(ctx, cl, service, own, shared) },
 	}
 	if _, was := in.Recorded[key]; !was && len(in.Chosen[c.Name]) == 0 {
 		// The service stores them itself when it starts: only what they are is remembered.
-		e.Note, e.Do = true, func(context.Context, Clients) (bool, error) { return false, nil }
+		e.Note, e.Do = true, nothing
 	} else {
 		e.Needs, e.Follows = []string{identityName}, []string{"endpoints/" + c.Name}
 		if owner := in.owner(c.Component); owner != "" {
 			e.Follows = append(e.Follows, "endpoints/"+owner)
 		}
 	}
+	return append([]Effect{e}, choices...)
+}
+
+// storeStage is After for the identity service: before it runs, it cannot be asked.
+func storeStage(c component.Resolved) Stage {
 	if c.Name == identityName {
-		e.Stage = After
+		return After
 	}
-	return []Effect{e}
+	return Before
+}
+
+func nothing(context.Context, Clients) (bool, error) { return false, nil }
+
+// choiceKey is the record of an option that users have set. Without it, the operator would not know what to undo once they remove the key.
+func choiceKey(component, option string) string {
+	return strings.ToLower("option/" + component + "/" + option)
+}
+
+// choices records the options that users have set, and removes the stored value of each that they have set no longer, or have emptied.
+func (in Input) choices(c component.Resolved, service string) []Effect {
+	if c.Problem != "" {
+		return nil // what users want cannot be read
+	}
+	var out []Effect
+	seen := map[string]bool{}
+	add := func(name string, removed bool) {
+		e := Effect{Key: choiceKey(c.Name, name), Component: c.Name, Target: Identity, Stage: storeStage(c), Once: true, Note: !removed,
+			Hash: in.hash("option", removed), Do: nothing}
+		if removed {
+			record := service
+			if options.Shared(name) {
+				record = commonService
+			}
+			e.Needs = []string{identityName}
+			e.Do = func(ctx context.Context, cl Clients) (bool, error) { return unstore(ctx, cl, record, name) }
+		}
+		seen[e.Key] = true
+		out = append(out, e)
+	}
+	own, shared := in.stored(c)
+	table, _ := options.Of(c.Name)
+	for _, key := range slices.Sorted(maps.Keys(in.Chosen[c.Name])) {
+		if name := storedName(table, key); options.Stored(name) {
+			add(name, false)
+		}
+	}
+	for _, key := range in.Emptied[c.Name] {
+		if name := storedName(table, key); options.Stored(name) && !seen[choiceKey(c.Name, name)] {
+			add(name, true)
+		}
+	}
+	prefix := choiceKey(c.Name, "")
+	for _, key := range slices.Sorted(maps.Keys(in.Recorded)) {
+		name, mine := strings.CutPrefix(key, prefix)
+		_, ours := own[name]
+		_, theirs := shared[name]
+		if mine && !ours && !theirs && !seen[key] && !in.elsewhere(c, name) {
+			add(name, true)
+		}
+	}
+	return out
+}
+
+// elsewhere reports whether another component sets an option that is stored in the same record.
+func (in Input) elsewhere(c component.Resolved, name string) bool {
+	owner := in.owner(c.Component)
+	for _, other := range in.Order {
+		table, _ := options.Of(other)
+		values := in.Chosen[other]
+		if other == owner {
+			values = in.Options[other]
+		}
+		if other == c.Name || other != owner && !options.Shared(name) {
+			continue
+		}
+		for key := range values {
+			if storedName(table, key) == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func storedName(table options.Table, key string) string { return cmp.Or(table[key].Stored, key) }
+
+func unstore(ctx context.Context, cl Clients, service, name string) (bool, error) {
+	id, err := cl.Identity(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed, err := id.RemoveServiceConfig(ctx, service, "default", name)
+	if identity.IsNotFound(err) {
+		return false, nil
+	}
+	return changed, err
 }
 
 func store(ctx context.Context, cl Clients, service string, own, shared map[string]any) (bool, error) {
@@ -69,19 +165,6 @@ func store(ctx context.Context, cl Clients, service string, own, shared map[stri
 	return changed, nil
 }
 
-// storedIn is the record of the catalogue under which a component's options are stored, "" where they are not.
-func storedIn(c component.Component) string {
-	switch {
-	case c.Config == nil || c.Config.NotStored || c.Account == nil && c.Name != identityName && c.Config.AccountOf == "":
-		return ""
-	case c.Config.StoredIn != "":
-		return c.Config.StoredIn
-	case len(c.Endpoints) > 0:
-		return c.Endpoints[0].Service
-	}
-	return ""
-}
-
 // stored are the options of a component that the identity service keeps, by the name they have there: the component's own, and of those
 // that all services share the ones that people set. Who stores under another component's record leaves that one's options alone.
 func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
@@ -91,10 +174,7 @@ func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(in.Options[c.Name])) {
 		value := in.Options[c.Name][key]
 		_, chosen := in.Chosen[c.Name][key]
-		name := key
-		if s := table[key].Stored; s != "" {
-			name = s
-		}
+		name := storedName(table, key)
 		switch _, theirs := owners[key]; {
 		case !options.Stored(name):
 		case options.Shared(name):
@@ -115,7 +195,7 @@ func (in Input) owner(c component.Component) string {
 	}
 	for _, name := range in.Order {
 		o := in.Cluster.Components[name].Component
-		if name != c.Name && o.Config != nil && o.Config.StoredIn == "" && storedIn(o) == c.Config.StoredIn {
+		if name != c.Name && o.Config != nil && o.Config.StoredIn == "" && o.OptionsRecord() == c.Config.StoredIn {
 			return name
 		}
 	}

@@ -5,6 +5,7 @@ package effects
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,6 +56,55 @@ func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
 	}
 }
 
+// What users set is recorded, so that it can be removed from the store once they remove the key.
+func TestRemovedOptionsAreNoLongerStored(t *testing.T) {
+	cluster, order := everything()
+	chosen := func(values map[string]map[string]any) Input {
+		return Input{Cluster: cluster, Order: order, Chosen: values, Options: values, Recorded: map[string]string{"options/region": "x"}}
+	}
+	removals := func(in Input, component string) (keys []string) {
+		for _, e := range in.options(in.Cluster.Components[component]) {
+			if strings.HasPrefix(e.Key, "option/") && !e.Note {
+				keys = append(keys, e.Key)
+			}
+		}
+		return keys
+	}
+	set := chosen(map[string]map[string]any{"region": {"default_bandwidth": 2000, "log_level": "debug", "time_zone": "UTC"}})
+	recorded := map[string]string{"options/region": "x"}
+	for _, e := range set.options(cluster.Components["region"]) {
+		recorded[e.Key] = e.Hash
+	}
+	if _, is := recorded["option/region/default_bandwidth"]; !is || len(removals(set, "region")) > 0 {
+		t.Fatalf("recorded %v, removed %v", recorded, removals(set, "region"))
+	}
+	for name, c := range map[string]struct {
+		now     Input
+		removed []string
+	}{
+		"one removed":              {chosen(map[string]map[string]any{"region": {"default_bandwidth": 2000}}), []string{"option/region/time_zone"}},
+		"all removed":              {chosen(nil), []string{"option/region/default_bandwidth", "option/region/time_zone"}},
+		"another component shares": {chosen(map[string]map[string]any{"glance": {"time_zone": "UTC"}}), []string{"option/region/default_bandwidth"}},
+		"the operator has a value": {Input{Options: map[string]map[string]any{"region": {"default_bandwidth": 1}}}, []string{"option/region/time_zone"}},
+	} {
+		in := c.now
+		in.Cluster, in.Order, in.Recorded = cluster, order, recorded
+		if got := removals(in, "region"); !slices.Equal(got, c.removed) {
+			t.Errorf("%s: removes %v, want %v", name, got, c.removed)
+		}
+	}
+	emptied := Input{Cluster: cluster, Order: order, Emptied: map[string][]string{"region": {"request_worker_count"}}}
+	if got := removals(emptied, "region"); !slices.Equal(got, []string{"option/region/request_worker_count"}) {
+		t.Errorf("an emptied option: removes %v", got)
+	}
+	region := cluster.Components["region"]
+	region.Problem = "replicas: must be a number"
+	broken := Input{Cluster: cluster, Order: order, Recorded: recorded}
+	if got := broken.choices(region, "region2"); got != nil {
+		t.Errorf("a component whose block cannot be read: %v", got)
+	}
+}
+
 func TestWhatIsStoredWhere(t *testing.T) {
 	cluster, order := everything()
 	for _, c := range []struct {
@@ -78,7 +128,7 @@ func TestWhatIsStoredWhere(t *testing.T) {
 		{component: "itsm", options: map[string]any{"server.port": 1}},
 	} {
 		r := cluster.Components[c.component]
-		if got := storedIn(r.Component); got != c.service {
+		if got := r.OptionsRecord(); got != c.service {
 			t.Errorf("%s is stored in %q, want %q", c.component, got, c.service)
 		}
 		all := maps.Clone(c.options)

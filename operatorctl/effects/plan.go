@@ -27,20 +27,26 @@ type Input struct {
 	Credentials component.Credentials
 	// Salt keeps the hashes in status from telling anything about the secrets in them.
 	Salt string
-	// Options are the values in the components' ConfigMaps, Chosen those of them that people set.
+	// Options are the values in the components' ConfigMaps, Chosen those of them that users set.
 	Options, Chosen map[string]map[string]any
+	// Emptied are the keys that users have left empty, so that the service uses its own default.
+	Emptied map[string][]string
 	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.
 	ClientCertificate identity.Certificate
 	// ReplicaDown are the components whose read-only replicas do not answer: their endpoint is disabled.
 	ReplicaDown map[string]bool
 	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
 	Recorded map[string]string
+	// LastWords are what the pods of a StatefulSet said that keep ending, by component and pod.
+	LastWords map[string]map[string]string
+	// State is what tasks have left for the pods of a component, see Clients.SetState.
+	State map[string]map[string]string
 	// Adopt is what a person lets the cloud take over.
 	Adopt mysql.Adoption
 }
 
 // identityName is the component that all identity effects need.
-const identityName = "keystone"
+const identityName = component.IdentityService
 
 // Plan lists the effects of a cloud. It is pure: the same input gives the same keys and hashes.
 func Plan(in Input) []Effect {
@@ -62,6 +68,12 @@ func Plan(in Input) []Effect {
 		}
 		if c.Account != nil {
 			out = append(out, in.account(c))
+		}
+		if owner := in.Cluster.Components[c.LogsInAs()]; owner.Enabled && owner.Account != nil {
+			out = append(out, Effect{
+				Key: "login/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Follows: []string{"account/" + owner.Name},
+				Note: true, Hash: in.hash("login", owner.Name), Do: nothing,
+			})
 		}
 		if len(c.Endpoints)+len(c.Register) > 0 {
 			out = append(out, in.endpoints(c))
@@ -129,7 +141,14 @@ func (in Input) database(c component.Resolved) Effect {
 // which alone a fresh one allows; then, once it lets us, the region. Its own endpoints and common options follow.
 func (in Input) bootstrap() []Effect {
 	name := in.Cluster.Region
-	return []Effect{{
+	var out []Effect
+	if in.Cluster.LoadBalancer != "" {
+		out = append(out, Effect{
+			Key: addressKnown, Component: identityName, Target: Identity, Stage: After, Once: true, Note: true, Hash: in.hash("address"),
+			Do: func(context.Context, Clients) (bool, error) { return false, nil },
+		})
+	}
+	return append(out, []Effect{{
 		Key: "identity/policy", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
 		Hash: in.hash("policy"), Do: ensureAdminPolicy,
 	}, {
@@ -139,7 +158,16 @@ func (in Input) bootstrap() []Effect {
 		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{"identity/policy"},
 		Hash: in.hash("region", name),
 		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureRegion(ctx, cl, name) },
-	}}
+	}}...)
+}
+
+// addressKnown is the key of a note that the cloud has a public address.
+const addressKnown = "identity/address"
+
+// MayChooseAddress reports whether a cloud whose spec names no address is to get one: a new cloud, and one that had an address. Another has
+// registered its public endpoints without, and a new address would restart its pods.
+func MayChooseAddress(recorded map[string]string) bool {
+	return recorded["endpoints/"+identityName] == "" || recorded[addressKnown] != ""
 }
 
 func (in Input) account(c component.Resolved) Effect {
@@ -186,7 +214,9 @@ func (in Input) retired(c component.Resolved) []Effect {
 	return []Effect{{
 		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName},
 		Hash: in.hash("retired", c.Name),
-		Do:   func(ctx context.Context, cl Clients) (bool, error) { return disableRecords(ctx, cl, services) },
+		Do: func(ctx context.Context, cl Clients) (bool, error) {
+			return disableRecords(ctx, cl, in.Cluster.Region, services)
+		},
 	}}
 }
 
@@ -194,11 +224,14 @@ func (in Input) setup(c component.Resolved, task string) Effect {
 	t, ok := tasks[task]
 	e := Effect{
 		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: append([]string{identityName, c.Name}, t.asks...), Once: t.once,
-		Aside: t.aside, Within: t.within,
+		Aside: t.aside, Tells: t.tells, Within: t.within,
 		Hash: in.hash("setup", task, t.version, in.Cluster.Region, in.Cluster.Zone, in.Cluster.Product, in.Cluster.Edition, in.Cluster.LoadBalancer, in.Cluster.Spec.CustomZones),
 	}
 	if t.wants != nil {
 		e.Hash = in.hash("setup", task, t.version, t.wants(in))
+	}
+	if t.needs != nil {
+		e.Needs = t.needs(in)
 	}
 	if len(t.asks) > 0 {
 		e.Target = Target(t.asks[0])

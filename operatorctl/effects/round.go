@@ -9,7 +9,7 @@ import (
 
 // round is what one pass has under way.
 type round struct {
-	p       *Pass
+	p       *Runner
 	results chan result
 	slots   chan struct{}
 
@@ -25,7 +25,7 @@ type result struct {
 	outcome Outcome
 }
 
-// attempt at one effect. Of a target that was ill last, one effect tries it first, and the others wait for the gate: a database that is
+// attempt at one effect. Of a target that was unhealthy last, one effect tries it first, and the others wait for the gate: a database that is
 // down, or a password that is wrong, is asked once, not by everybody.
 type attempt struct {
 	at     int
@@ -34,7 +34,7 @@ type attempt struct {
 	first  bool
 }
 
-func newRound(p *Pass, n int) *round {
+func newRound(p *Runner, n int) *round {
 	return &round{p: p, results: make(chan result, n), slots: make(chan struct{}, parallel), err: map[Target]error{}}
 }
 
@@ -47,7 +47,7 @@ func (r *round) begin(list []Effect, due []int) []attempt {
 	var begun []attempt
 	for _, i := range due {
 		t := attempt{at: i, effect: list[i]}
-		if target := t.effect.Target; m.ill[target] {
+		if target := t.effect.Target; m.unhealthy[target] {
 			t.gate = gates[target]
 			if t.gate == nil && m.probes[target] {
 				continue
@@ -132,15 +132,15 @@ func (r *round) troubled(target Target, err error) {
 	r.err[target] = err
 	r.mu.Unlock()
 	r.p.Memory.mu.Lock()
-	r.p.Memory.ill[target] = true
+	r.p.Memory.unhealthy[target] = true
 	r.p.Memory.mu.Unlock()
 }
 
-// well: the target answers, whatever it says.
-func (m *Memory) well(target Target) {
+// healthy notes that a target answers, whatever it says.
+func (m *Memory) healthy(target Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.ill, target)
+	delete(m.unhealthy, target)
 }
 
 // Busy tells whether anything is under way.
@@ -168,5 +168,5 @@ func (m *Memory) succeeded(e Effect) {
 func (m *Memory) keep(e Effect, changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.late[e.Key] = late{hash: e.Hash, changed: changed}
+	m.late[e.Key] = lateResult{hash: e.Hash, changed: changed}
 }

@@ -17,11 +17,14 @@ type task struct {
 	version int
 	// once tasks are not repeated by the audit.
 	once bool
-	// aside tasks hold nobody up; within is how long one may take, where that is longer than usual.
+	// aside tasks hold nobody up; those that tell make their own events; within is how long one may take, where that is longer than usual.
 	aside  bool
+	tells  bool
 	within time.Duration
 	// asks are the components it talks to, where that is not its own.
 	asks []string
+	// needs are the components that must be Available first, where that is not the usual.
+	needs func(in Input) []string
 	// wants is all that its outcome depends on, where that is not the usual.
 	wants func(in Input) map[string]any
 	do    func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
@@ -38,6 +41,7 @@ var tasks = map[string]task{
 	"monitor-alerts":      {version: 1, once: true, do: systemAlerts},
 	"devtool-templates":   {version: 1, once: true, do: devtoolTemplates},
 	"devtool-agent":       {version: 1, once: true, asks: []string{"devtool", "ansibleserver"}, do: devtoolAgent},
+	"etcd-upkeep":         {version: 1, aside: true, tells: true, within: 3 * time.Minute, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
 	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: installMinio},
 	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: installMonitorStack},
 }
@@ -55,7 +59,7 @@ func commonConfig(ctx context.Context, cl Clients, in Input) (bool, error) {
 	if c.LoadBalancer == "" {
 		return false, nil
 	}
-	return id.EnsureServiceConfig(ctx, "common", "default", map[string]any{"api_server": "https://" + c.LoadBalancer}, true)
+	return id.EnsureServiceConfig(ctx, "common", "default", map[string]any{"api_server": "https://" + c.PublicHost("web")}, true)
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).

@@ -4,6 +4,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -100,10 +101,7 @@ func restless(c component.Component, in component.Inputs, theirs map[string]stri
 // groups are the options that many services share, public and secret.
 func groups(c component.Component, in component.Inputs) (public, secret map[string]any) {
 	public, secret = map[string]any{}, map[string]any{}
-	owner := c.Name
-	if c.Config.AccountOf != "" {
-		owner = c.Config.AccountOf
-	}
+	owner := cmp.Or(c.LogsInAs(), c.Name)
 	for _, g := range c.Config.Groups {
 		switch g {
 		case component.GroupTLS:

@@ -156,6 +156,19 @@ func compose(c component.Component, in component.Inputs, theirs map[string]strin
 	return public, file, nil
 }
 
+// Emptied are the options of each component that users have left empty: the service uses its own default, even where the operator has another.
+func Emptied(theirs map[string]map[string]string) map[string][]string {
+	out := map[string][]string{}
+	for name, data := range theirs {
+		for _, key := range sorted(data) {
+			if textValue(data[key]) == nil {
+				out[name] = append(out[name], key)
+			}
+		}
+	}
+	return out
+}
+
 // properties are options as programs in Java read them.
 func properties(all map[string]any) []byte {
 	var b bytes.Buffer

@@ -56,7 +56,9 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	}
 
 	s.Tolerations = r.Tolerations
-	s.ImagePullSecrets = r.Block.ImagePullSecrets
+	if s.ImagePullSecrets = r.Block.ImagePullSecrets; s.ImagePullSecrets == nil {
+		s.ImagePullSecrets = in.Cluster.Spec.ImagePullSecrets
+	}
 	s.PriorityClassName = w.PriorityClass
 	s.ServiceAccountName = w.ServiceAccount
 	s.AutomountServiceAccountToken = new(w.ServiceAccount != "")

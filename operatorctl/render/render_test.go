@@ -235,7 +235,7 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-// The example of docs/adding-a-component.md: a CronJob that says hello, with no type of its own.
+// The example of docs/contributing/adding-a-component.md: a CronJob that says hello, with no type of its own.
 func TestHelloExample(t *testing.T) {
 	hello := component.Component{
 		Name: "hello", Summary: "says hello", Image: component.Image{Reference: "busybox"},

@@ -28,7 +28,10 @@ type images struct {
 func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f Facts) images {
 	im := images{spec: spec, cluster: c, facts: f}
 	record := cr.Annotations[v1alpha1.AnnotationDefaultImages]
-	im.earlier = im.wasEarlier()
+	im.earlier = isEarlier(func(path []string) bool {
+		_, there := spec.get(path...)
+		return there
+	})
 	if record != "" {
 		r := parse(record)
 		if r.repository != "" {
@@ -41,16 +44,6 @@ func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f 
 
 // defaultImages is the value of the annotation that records which images the spec shows.
 func defaultImages(repository, version string) string { return repository + ":" + version }
-
-// wasEarlier tells whether the spec has what only the earlier operator wrote into it.
-func (im images) wasEarlier() bool {
-	for _, path := range earlierMarks() {
-		if _, there := im.spec.get(path...); there {
-			return true
-		}
-	}
-	return false
-}
 
 // ref is a reference in three parts; sep is ":" or "@".
 type ref struct{ repository, name, sep, tag string }

@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -141,8 +143,8 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	}
 	for _, key := range unknownKeys(cr.ManagedFields) {
 		why := "unknown, without effect"
-		if like := nearest(key, specKeys()); like != "" {
-			why += fmt.Sprintf("; did you mean spec.%s?", like)
+		if meant := Meant(key, f.Components); meant != "" {
+			why += fmt.Sprintf("; did you mean spec.%s?", meant)
 		}
 		found[key] = Notice{Field: key, Why: why, Unknown: true}
 	}
@@ -211,38 +213,16 @@ func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
-// nearest is the word that differs in the fewest letters, "" if none is near.
-func nearest(word string, words []string) string {
-	best, at := "", 3
-	for _, w := range words {
-		if d := distance(strings.ToLower(word), strings.ToLower(w)); d < at && d < len(word)/2+1 {
-			best, at = w, d
-		}
+// Meant suggests the path of the field below spec that a wrong key stands for, "" if none is near. Users often write the name of a component,
+// which status shows, in place of its key.
+func Meant(key string, catalog []component.Component) string {
+	paths := map[string]string{}
+	for _, c := range catalog {
+		paths[c.Name] = strings.Join(c.SpecPath(), ".")
 	}
-	return best
-}
-
-// distance is how many letters have to be put in, taken out or changed, two that changed places counting once.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
+	if path, is := paths[key]; is && path != key {
+		return path
 	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			change := 1
-			if a[i-1] == b[j-1] {
-				change = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
+	near, _ := nearest.To(key, slices.Concat(specKeys(), slices.Sorted(maps.Keys(paths))))
+	return cmp.Or(paths[near], near)
 }

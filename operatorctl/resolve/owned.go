@@ -33,6 +33,9 @@ func earlierMarks() [][]string {
 	return [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}, {"etcd", "createdSecrets"}}
 }
 
+// isEarlier reports whether a spec comes from the earlier operator: it has one of those fields. has reports whether a field is there.
+func isEarlier(has func(path []string) bool) bool { return slices.ContainsFunc(earlierMarks(), has) }
+
 // NewOwned reads who owns which field of a resource's spec.
 func NewOwned(resource metav1.Object) (*Owned, error) {
 	entries := resource.GetManagedFields()
@@ -56,8 +59,7 @@ func NewOwned(resource metav1.Object) (*Owned, error) {
 			o.earlier = o.earlier.Union(s)
 		default:
 			o.people = o.people.Union(s)
-			marked := slices.ContainsFunc(earlierMarks(), func(path []string) bool { return s.Has(fieldPath(path)) })
-			if marked && !recorded {
+			if !recorded && isEarlier(func(path []string) bool { return s.Has(fieldPath(path)) }) {
 				o.files = append(o.files, s)
 			} else {
 				o.edits = o.edits.Union(s)
@@ -87,11 +89,10 @@ func earlierFile(text string) map[string]any {
 	}
 	_, recorded := file.GetAnnotations()[v1alpha1.AnnotationDefaultImages]
 	spec, _, err := unstructured.NestedMap(file.Object, "spec")
-	marked := slices.ContainsFunc(earlierMarks(), func(path []string) bool {
+	if recorded || err != nil || !isEarlier(func(path []string) bool {
 		_, there, err := unstructured.NestedFieldNoCopy(spec, path...)
 		return there && err == nil
-	})
-	if recorded || !marked || err != nil {
+	}) {
 		return nil
 	}
 	return spec

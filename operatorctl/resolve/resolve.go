@@ -77,7 +77,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
-		LoadBalancer: cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address),
+		LoadBalancer: strings.Trim(cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address), "[]"),
 		IPv6:         cr.Spec.IPv6Cluster,
 		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
@@ -219,6 +219,14 @@ func whyNot(k component.Component, c *component.Cluster, spec view) (why string,
 		return "disabled in spec", true
 	}
 	return "", true
+}
+
+// Disabled is true if the spec, or the default, disables a component.
+func Disabled(k component.Component, spec *v1alpha1.OnecloudClusterSpec) bool {
+	if block := spec.Component(k.SpecKey); block != nil && block.Disable != nil {
+		return *block.Disable
+	}
+	return k.OffByDefault
 }
 
 func replicas(k component.Component, spec view, at []string) int32 {

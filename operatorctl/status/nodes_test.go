@@ -114,6 +114,36 @@ func TestNodesOfARole(t *testing.T) {
 	}
 }
 
+// A new pod may find no place while the old one still holds a port of the node, until the old one's time to end is over.
+func TestPodThatWaitsForItsPredecessor(t *testing.T) {
+	const message = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+	waiting, old := pod(corev1.ContainerStatus{}), pod(corev1.ContainerStatus{})
+	waiting.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
+	}}
+	old.DeletionTimestamp = &metav1.Time{Time: t0.Add(30 * time.Second)}
+	for _, c := range []struct {
+		after time.Duration
+		state v1alpha1.State
+		want  string
+		due   time.Duration
+	}{
+		{0, v1alpha1.Progressing, "0 of 1 pods ready", 30 * time.Second},
+		{31 * time.Second, v1alpha1.Degraded, "0 of 1 pods ready; Unschedulable: " + message, 0},
+	} {
+		now := t0.Add(c.after)
+		w := status.WorkloadOf(on(withRoles("controller"), deployment(1, 1, 1, 1, 1, 0)),
+			status.Seen{Pods: []corev1.Pod{old, waiting}, Nodes: []status.Node{node("n1", "controller")}, Now: now})
+		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: true, Now: now})
+		if got.State != c.state || got.Message != c.want {
+			t.Errorf("after %s: %s %q", c.after, got.State, got.Message)
+		}
+		if due := c.due > 0 && !w.Due.Equal(t0.Add(c.due)) || c.due == 0 && !w.Due.IsZero(); due {
+			t.Errorf("after %s: due %s", c.after, w.Due)
+		}
+	}
+}
+
 func TestNodesReady(t *testing.T) {
 	plain, used := lost(node("n9")), pod(corev1.ContainerStatus{})
 	used.Spec.NodeName = "n9"

@@ -24,10 +24,8 @@ func Trouble(p corev1.Pod, now time.Time) string {
 	if p.DeletionTimestamp != nil {
 		return ""
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.Reason + ": " + c.Message
-		}
+	if words := unschedulable(p); words != "" {
+		return words
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if loops, _ := loop(s, now); loops {
@@ -42,6 +40,16 @@ func Trouble(p corev1.Pod, now time.Time) string {
 			what += ": " + w.Message
 		}
 		return fmt.Sprintf("container %s: %s", s.Name, what)
+	}
+	return ""
+}
+
+// unschedulable is what the scheduler says of a pod that it finds no place for.
+func unschedulable(p corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.Reason + ": " + c.Message
+		}
 	}
 	return ""
 }
@@ -94,6 +102,19 @@ func loop(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
 	}
 	until = s.State.Running.StartedAt.Add(max(2*ran, shortRun))
 	return now.Before(until), until
+}
+
+// LastWords is the end of the log of a container that keeps ending and waits for its next start, "" if there is none.
+func LastWords(p corev1.Pod) string {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if last := s.LastTerminationState.Terminated; p.DeletionTimestamp == nil && s.State.Waiting != nil && last != nil {
+			return last.Message
+		}
+		if last := s.State.Terminated; p.DeletionTimestamp == nil && last != nil && last.ExitCode != 0 {
+			return last.Message
+		}
+	}
+	return ""
 }
 
 // ended says how a container ended last, in the same words in every round of a loop.

@@ -89,11 +89,15 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		return nil
 	}
 	w.place(o, placeOf(o, seen.Nodes))
+	leaves := leaving(o, seen)
 	for _, p := range seen.Pods {
 		if !owned(p, o) || slices.Contains(w.Lost, p.Spec.NodeName) {
 			continue
 		}
-		if trouble := Trouble(p, seen.Now); trouble != "" {
+		var dues []time.Time
+		if unschedulable(p) != "" && !leaves.IsZero() {
+			dues = append(dues, leaves)
+		} else if trouble := Trouble(p, seen.Now); trouble != "" {
 			w.Pods = append(w.Pods, trouble)
 		}
 		loops, due := looping(p, seen.Now)
@@ -102,7 +106,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		if len(loops) > 0 && isReady(p) {
 			w.Answering = max(0, w.Answering-1)
 		}
-		for _, t := range []time.Time{due, slowDue} {
+		for _, t := range append(dues, due, slowDue) {
 			if w.Due.IsZero() || !t.IsZero() && t.Before(w.Due) {
 				w.Due = t
 			}
@@ -110,6 +114,17 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	}
 	w.Pods, w.Loops, w.Starting = each(w.Pods), each(w.Loops), each(w.Starting)
 	return w
+}
+
+// leaving is when the first pod of a workload that is ending has to be gone, zero if none is. Until then a new pod may wait for what the
+// old one holds, such as a port of the node.
+func leaving(o client.Object, seen Seen) (end time.Time) {
+	for _, p := range seen.Pods {
+		if at := p.DeletionTimestamp; at != nil && owned(p, o) && at.After(seen.Now) && (end.IsZero() || at.Time.Before(end)) {
+			end = at.Time
+		}
+	}
+	return end
 }
 
 func isReady(p corev1.Pod) bool {

@@ -11,7 +11,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -35,8 +33,8 @@ type Addon struct {
 	Data func(*config.Config, images.Table, Prepared) (any, error)
 	// Images are the names of its images in templates/images.yaml.
 	Images []string
-	// Prepare makes, or finds, what must come from the cluster before the manifests are rendered. With peek it only looks.
-	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, peek bool) (Prepared, []kube.Change, error)
+	// Prepare makes, or finds, what must come from the cluster before the manifests are rendered. With look it only looks.
+	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
 	// Waits names the workloads that must run before the addon is ready.
 	Waits []client.Object
 }
@@ -62,15 +60,17 @@ func Ingress() host.Phase { return traefik().phase() }
 // Database installs the embedded database.
 func Database() host.Phase { return database().phase() }
 
-// Images are the complete references of the images that a configuration needs, without double ones.
-func Images(c *config.Config) ([]string, error) {
+// Network is the addon of the pod network, the only one that runs on every node.
+func Network() Addon { return flannel() }
+
+// Images are the complete references of the images of those addons that a configuration wants.
+func Images(c *config.Config, of ...Addon) ([]string, error) {
 	table, err := images.Load()
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	seen := map[string]bool{}
-	for _, a := range All() {
+	for _, a := range of {
 		if a.Skip(c) != "" {
 			continue
 		}
@@ -79,10 +79,7 @@ func Images(c *config.Config) ([]string, error) {
 			if err != nil {
 				return nil, fmt.Errorf("listing the images of %s: %w", a.Name, err)
 			}
-			if !seen[ref] {
-				seen[ref] = true
-				out = append(out, ref)
-			}
+			out = append(out, ref)
 		}
 	}
 	return out, nil
@@ -136,94 +133,22 @@ func stampConfig(objs []*unstructured.Unstructured) error {
 	return nil
 }
 
-// checkTimeout bounds what a check may ask of the API server: before there is one, nobody should have to wait for the answer.
-const checkTimeout = 10 * time.Second
-
 func (a Addon) phase() host.Phase {
-	return host.Phase{
-		Name: a.Name, Short: a.Short, Long: a.Long,
-		Skip: func(h *host.Host) string { return a.Skip(h.Config) },
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			changes, err := a.diff(ctx, h)
-			return err == nil && len(changes) == 0, nil // nobody answers yet: the work is not done, and Run says what is wrong
-		},
-		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
-			changes, err := a.diff(ctx, h)
-			if err == nil {
-				return lines(changes), nil
+	m := host.Manifests{Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
+		var p Prepared
+		if a.Prepare != nil && c != nil {
+			var err error
+			if p, _, err = a.Prepare(ctx, c, h.Config, true); err != nil {
+				return nil, err
 			}
-			return a.planOffline(h.Config)
-		},
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error { return a.apply(ctx, h, r) },
+		}
+		return a.Objects(h.Config, p)
+	}}
+	if a.Prepare != nil {
+		m.Before = func(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {
+			_, set, err := a.Prepare(ctx, c, h.Config, look)
+			return set, err
+		}
 	}
-}
-
-func (a Addon) diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, changes, err := a.prepare(ctx, c, h.Config, true)
-	if err != nil {
-		return nil, err
-	}
-	objs, err := a.Objects(h.Config, p)
-	if err != nil {
-		return nil, err
-	}
-	set, err := kube.Diff(ctx, c, kube.FieldManager, objs...)
-	return append(changes, set.Changed()...), err
-}
-
-// planOffline is the plan where there is no cluster yet: everything is made.
-func (a Addon) planOffline(c *config.Config) ([]string, error) {
-	objs, err := a.Objects(c, Prepared{})
-	if err != nil {
-		return nil, err
-	}
-	var set kube.ChangeSet
-	for _, o := range objs {
-		set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
-	}
-	return lines(set), nil
-}
-
-func lines(set kube.ChangeSet) []string {
-	var out []string
-	for _, c := range set {
-		out = append(out, c.Planned())
-	}
-	return out
-}
-
-func (a Addon) prepare(ctx context.Context, c client.WithWatch, cfg *config.Config, peek bool) (Prepared, kube.ChangeSet, error) {
-	if a.Prepare == nil {
-		return Prepared{}, nil, nil
-	}
-	return a.Prepare(ctx, c, cfg, peek)
-}
-
-func (a Addon) apply(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return err
-	}
-	p, changes, err := a.prepare(ctx, c, h.Config, false)
-	if err != nil {
-		return err
-	}
-	for _, change := range changes {
-		r.Changed("%s", change)
-	}
-	objs, err := a.Objects(h.Config, p)
-	if err != nil {
-		return err
-	}
-	set, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
-	for _, change := range set.Changed() {
-		r.Changed("%s", change)
-	}
-	return err
+	return m.Phase(host.Phase{Name: a.Name, Short: a.Short, Long: a.Long, Skip: func(h *host.Host) string { return a.Skip(h.Config) }})
 }

@@ -167,12 +167,12 @@ func TestImagesAreDeclared(t *testing.T) {
 			}
 		})
 	}
-	all, err := Images(c)
+	all, err := Images(c, All()...)
 	if err != nil || len(all) != 6 {
 		t.Errorf("Images: %q, %v", all, err)
 	}
 	c.Addons, c.Database.Host = config.Addons{CNI: "none", Storage: "none", Ingress: "none"}, "10.0.0.5"
-	if all, err := Images(c); err != nil || len(all) != 0 {
+	if all, err := Images(c, All()...); err != nil || len(all) != 0 {
 		t.Errorf("Images with nothing wanted: %q, %v", all, err)
 	}
 }

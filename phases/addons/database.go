@@ -63,7 +63,7 @@ func database() Addon {
 
 // ensurePassword reads the administrator's password of the embedded database, or makes one when there is none. It is never made anew:
 // the database on the volume knows the first one.
-func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config, peek bool) (Prepared, []kube.Change, error) {
+func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error) {
 	s := &corev1.Secret{ObjectMeta: named(cfg.Cloud.Namespace, DatabaseName)}
 	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
 	if err == nil {
@@ -76,8 +76,8 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 	if !apierrors.IsNotFound(err) {
 		return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	made := []kube.Change{{Action: kube.Created, Kind: "Secret", Namespace: s.Namespace, Name: s.Name}}
-	if peek {
+	made := kube.ChangeSet{{Action: kube.Created, Kind: "Secret", Namespace: s.Namespace, Name: s.Name}}
+	if look {
 		return Prepared{}, made, nil
 	}
 	ns := &corev1.Namespace{ObjectMeta: named("", cfg.Cloud.Namespace)}
@@ -93,7 +93,7 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 	return Prepared{Password: pw}, made, nil
 }
 
-// plain tells whether a password can stand in SQL and in an option file as it is.
+// plain reports whether a password can stand in SQL and in an option file as it is.
 func plain(pw string) bool {
 	for _, r := range pw {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

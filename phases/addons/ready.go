@@ -15,13 +15,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
-// readyTimeout bounds the wait for all addons; images may have to be pulled.
-const readyTimeout = 15 * time.Minute
+// readyPatience is how long the wait for all addons goes on in which nothing changes.
+const readyPatience = 10 * time.Minute
 
 // Ready waits until this node is Ready, cluster DNS answers and every addon runs. Each is waited for by watch, all at once.
 func Ready() host.Phase {
@@ -29,15 +29,13 @@ func Ready() host.Phase {
 		Name: "ready", Short: "Wait until the node, DNS and the addons are ready",
 		Long: "Waits for this node, its kube-proxy, CoreDNS, the pod network, storage, web access and the embedded database, and says why what is missing is missing.\n" +
 			"The node and DNS are not waited for with --cni none.",
-		Timeout: readyTimeout,
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-			defer cancel()
-			c, err := h.Kube(ctx)
-			if err != nil {
-				return false, nil // nobody answers yet: nothing is ready
-			}
-			return !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) }), nil
+		Patience: readyPatience,
+		Check: func(ctx context.Context, h *host.Host) (ready bool, _ error) {
+			_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer nothing is ready
+				ready = !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) })
+				return nil
+			})
+			return ready, nil
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -45,7 +43,7 @@ func Ready() host.Phase {
 			if err != nil {
 				return err
 			}
-			return waitAll(ctx, c, targets(h), r)
+			return host.WhilePodsMove(ctx, c, r, func() error { return waitAll(ctx, c, targets(h), r) })
 		},
 	}
 }
@@ -156,8 +154,8 @@ func waitAll(ctx context.Context, c client.WithWatch, all []target, r workflow.R
 	}
 	done := 0
 	err := wait.All(ctx, func(what, why string) {
+		r.Waiting(what, why)
 		if why != "" {
-			r.Waiting(what, why)
 			return
 		}
 		done++

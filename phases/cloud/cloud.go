@@ -8,9 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,17 +20,14 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
-const (
-	checkTimeout = 10 * time.Second
-	// readyTimeout bounds the wait for a cloud: dozens of images may have to be pulled.
-	readyTimeout = 30 * time.Minute
-)
+// readyPatience is how long the wait for a cloud goes on in which nothing changes.
+const readyPatience = 15 * time.Minute
 
 // Options of the cloud that a configuration describes. It is pure.
 func Options(c *config.Config) cluster.Options {
@@ -85,23 +80,38 @@ func Roles(c *config.Config) map[string]string {
 // Settings labels the node with its roles, and keeps the settings of the cloud in ConfigMap ocadm-cloud (the password of a database
 // server outside the cluster in Secret ocadm-database), where "ocadm cluster create" finds them.
 func Settings() host.Phase {
-	return host.Phase{
+	m := host.Manifests{
+		Objects: func(_ context.Context, h *host.Host, _ client.WithWatch) ([]*unstructured.Unstructured, error) {
+			return settings(h.Config)
+		},
+		After: labelNode,
+	}
+	return m.Phase(host.Phase{
 		Name: "cloud-settings", Short: "Give the node its roles and keep the settings of the cloud",
 		Long: "Labels the node onecloud.yunion.io/controller=enable and so on, and keeps what is known of the cloud in ConfigMap ocadm-cloud and the\n" +
 			"password of an external database in Secret ocadm-database, both in namespace onecloud, where ocadm cluster create finds them.",
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			lines, err := planSettings(ctx, h)
-			return err == nil && len(lines) == 0, nil // nobody answers yet: the work is not done, and Run says what is wrong
-		},
-		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
-			lines, err := planSettings(ctx, h)
-			if err == nil {
-				return lines, nil
-			}
-			return planOffline(h.Config)
-		},
-		Run: runSettings,
+	})
+}
+
+// labelNode gives the node its roles.
+func labelNode(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {
+	roles := Roles(h.Config)
+	if !look {
+		if len(roles) == 0 {
+			return nil, nil
+		}
+		return cluster.Label(ctx, c, []string{h.Config.Node.Name}, roles)
 	}
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
+		return nil, err
+	}
+	for label := range roles {
+		if n.Labels[label] != v1alpha1.Enable {
+			return kube.ChangeSet{{Action: kube.Configured, Kind: "Node", Name: n.Name}}, nil
+		}
+	}
+	return nil, nil
 }
 
 func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
@@ -115,82 +125,10 @@ func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
 	return cluster.Settings(o, password)
 }
 
-func runSettings(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return err
-	}
-	objs, err := settings(h.Config)
-	if err != nil {
-		return err
-	}
-	set, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
-	for _, change := range set.Changed() {
-		r.Changed("%s", change)
-	}
-	if err != nil {
-		return err
-	}
-	if len(Roles(h.Config)) == 0 {
-		return nil
-	}
-	changes, err := cluster.Label(ctx, c, []string{h.Config.Node.Name}, Roles(h.Config))
-	for _, change := range kube.ChangeSet(changes).Changed() {
-		r.Changed("%s", change)
-	}
-	return err
-}
-
-func planSettings(ctx context.Context, h *host.Host) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return nil, err
-	}
-	objs, err := settings(h.Config)
-	if err != nil {
-		return nil, err
-	}
-	set, err := kube.Diff(ctx, c, kube.FieldManager, objs...)
-	if err != nil {
-		return nil, err
-	}
-	var lines []string
-	for _, change := range set.Changed() {
-		lines = append(lines, change.Planned())
-	}
-	var n corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
-		return nil, err
-	}
-	for _, label := range slices.Sorted(maps.Keys(Roles(h.Config))) {
-		if n.Labels[label] != v1alpha1.Enable {
-			lines = append(lines, fmt.Sprintf("label Node %s %s=%s", n.Name, label, v1alpha1.Enable))
-		}
-	}
-	return lines, nil
-}
-
-func planOffline(c *config.Config) ([]string, error) {
-	objs, err := settings(c)
-	if err != nil {
-		return nil, err
-	}
-	var lines []string
-	for _, o := range objs {
-		lines = append(lines, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Planned())
-	}
-	for _, label := range slices.Sorted(maps.Keys(Roles(c))) {
-		lines = append(lines, fmt.Sprintf("label Node %s %s=%s", c.Node.Name, label, v1alpha1.Enable))
-	}
-	return lines, nil
-}
-
 // Create creates the cloud when --onecloud-version was given, and waits for it unless --wait=false.
 func Create() host.Phase {
 	return host.Phase{
-		Name: "cloud", Short: "Create the cloud", Timeout: readyTimeout,
+		Name: "cloud", Short: "Create the cloud", Patience: readyPatience,
 		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not). Without\n" +
 			"--onecloud-version no cloud is created; ocadm cluster create does it later.",
 		Skip: func(h *host.Host) string {
@@ -214,24 +152,21 @@ func Create() host.Phase {
 	}
 }
 
-// look tells whether the cloud is there as wanted and, if that is asked for, ready.
+// look reports whether the cloud is there as wanted and, if that is asked for, ready.
 func look(ctx context.Context, h *host.Host) (done, there bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return false, false, err
-	}
 	o := Options(h.Config)
-	there, err = cluster.Agrees(ctx, c, o)
-	if err != nil || !there {
-		return false, there, err
-	}
-	if !h.Config.Cloud.Wait {
-		return true, true, nil
-	}
-	s, err := cluster.Get(ctx, c, o.Key())
-	return s.Ready, true, err
+	err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
+		if there, err = cluster.Agrees(ctx, c, o); err != nil || !there {
+			return err
+		}
+		if done = !h.Config.Cloud.Wait; done {
+			return nil
+		}
+		s, err := cluster.Get(ctx, c, o.Key())
+		done = s.Ready
+		return err
+	})
+	return done, there, err
 }
 
 func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -250,12 +185,12 @@ func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !h.Config.Cloud.Wait {
 		return nil
 	}
-	return cluster.Wait(ctx, c, o.Key(), Report(r))
+	return host.WhilePodsMove(ctx, c, r, func() error { return cluster.Wait(ctx, c, o.Key(), Report(r)) })
 }
 
 // Report turns what a cloud says into what a phase says: each component once when it becomes Available, each new reason for waiting.
 func Report(r workflow.Reporter) func(cluster.Status) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	return func(s cluster.Status) {
 		available, all := s.Counts()
 		if all == 0 {
@@ -269,10 +204,13 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 					text += ": " + why
 				}
 			}
-			if told[c.Name] == text {
+			if reported[c.Name] == text {
 				continue
 			}
-			told[c.Name] = text
+			reported[c.Name] = text
+			if c.State.Settled() {
+				r.Waiting(c.Name, "")
+			}
 			switch c.State {
 			case v1alpha1.Disabled:
 			case v1alpha1.Available:

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // CodeOtherSettings is the finding of a repeated init that means another database, region or zone.
@@ -19,15 +21,13 @@ const CodeOtherSettings = "OCA-7012"
 // SameSettings is a finding when the cluster's cloud was made with another database, region or zone than this run means. A cluster that
 // cannot be asked is an error: what is not known is not the same.
 func SameSettings(ctx context.Context, h *host.Host) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
+	var was cluster.Options
+	err := h.Look(ctx, func(ctx context.Context, c client.WithWatch) (err error) {
+		was, err = cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("comparing the settings of the cloud: %w", err)
-	}
-	was, err := cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
-	if err != nil {
-		return err
 	}
 	return OtherSettings(differences(was, Options(h.Config)))
 }

@@ -14,9 +14,9 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 func TestDifferencesOfTheCloud(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // PhaseName is the name of Phase.

@@ -15,8 +15,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 func TestPhaseIsSound(t *testing.T) {
@@ -199,15 +199,19 @@ func TestWrappersOnlyWhereTheNodeHasNone(t *testing.T) {
 
 // The wrapper is a shell script: run it with a ctr that prints what it is called with.
 func TestWrapperRunsTheImageOfThePods(t *testing.T) {
-	tests := map[string]struct{ containers, image, status string }{
-		"the running switch": {"CONTAINER IMAGE RUNTIME\nabc registry.example/openvswitch:2.12 io.containerd.runc.v2", "registry.example/openvswitch:2.12", ""},
-		"no pod yet":         {"CONTAINER IMAGE RUNTIME", "", "exit status 1"},
+	const image = "registry.example/openvswitch:2.12"
+	tests := map[string]struct{ container, image string }{
+		"the switch":              {"ovs-vswitchd", image},
+		"the switch's database":   {"ovsdb-server", image},
+		"another pod of the node": {"host", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			script := filepath.Join(dir, "ovs-vsctl")
-			ctr := "#!/bin/sh\nif [ \"$3\" = containers ]; then printf '%s\\n' '" + tt.containers + "'; exit; fi\nfor a; do printf '%s\\n' \"$a\"; done\nexit 3\n"
+			ctr := "#!/bin/sh\nif [ \"$3\" = containers ]; then\necho CONTAINER IMAGE RUNTIME\n" +
+				"case $5 in *'==" + tt.container + "') echo abc " + image + " io.containerd.runc.v2 ;; esac\nexit\nfi\n" +
+				"for a; do printf '%s\\n' \"$a\"; done\nexit 3\n"
 			for file, text := range map[string]string{script: wrapper, filepath.Join(dir, "ctr"): ctr} {
 				if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
 					t.Fatal(err)

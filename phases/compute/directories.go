@@ -6,9 +6,9 @@ import (
 	"context"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // DefaultImagePath is where disks of virtual machines are unless --host-local-image-path says otherwise.

@@ -16,9 +16,9 @@ import (
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (

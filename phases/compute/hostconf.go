@@ -17,15 +17,15 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 const (
 	hostConf = nodefiles.Dir + "/host.conf"
-	// appliedFile records what ocadm wrote to host.conf last, so that a later run can tell its own values from edited ones.
+	// appliedFile records what ocadm wrote to host.conf last, so that a later run can distinguish its own values from edited ones.
 	appliedFile = host.StateDir + "/host-conf.json"
 	// disks and networks may be named in it, but no secrets: everyone may read it, as before.
 	hostConfMode = 0o644

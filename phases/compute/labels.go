@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // Labels of a compute node. The first one brings the agents. The second one says that the executor runs there and qemu-img is installed:

@@ -150,6 +150,7 @@ func (m *machine) Info(format string, args ...any) {
 func (m *machine) Output(string)                 {}
 func (m *machine) Waiting(string, string)        {}
 func (m *machine) Progress(int64, int64, string) {}
+func (*machine) Alive()                          {}
 func (m *machine) Changed(format string, args ...any) {
 	m.changes = append(m.changes, fmt.Sprintf(format, args...))
 }

@@ -10,8 +10,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (
@@ -55,7 +55,7 @@ func applicable(h *host.Host) []module {
 	return slices.DeleteFunc(modules(), func(m module) bool { return m.applies != nil && !m.applies(h) })
 }
 
-// loaded tells whether the running kernel has the module now.
+// loaded reports whether the running kernel has the module now.
 func (m module) loaded(h *host.Host) bool {
 	return m.sign != "" && h.Files.Exists(m.sign) || h.Files.Exists("/sys/module/"+m.name)
 }
@@ -74,7 +74,7 @@ func kernelList(h *host.Host) kernelModules {
 	return kernelModules{builtin: string(builtin), loadable: string(loadable), known: err == nil}
 }
 
-// lists tells whether a list of the kernel names the module. Files have a hyphen where modules have an underscore, or not.
+// lists reports whether a list of the kernel names the module. Files have a hyphen where modules have an underscore, or not.
 func lists(list, name string) bool {
 	return strings.Contains(strings.ReplaceAll(list, "-", "_"), "/"+name+".ko")
 }
@@ -190,7 +190,7 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// ignored tells whether the user accepts what a check of preflight refuses.
+// ignored reports whether the user accepts what a check of preflight refuses.
 func ignored(h *host.Host, check string) bool {
 	return slices.ContainsFunc(h.Config.Run.IgnorePreflightErrors, func(n string) bool { return strings.EqualFold(n, check) || strings.EqualFold(n, "all") })
 }

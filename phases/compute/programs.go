@@ -76,7 +76,7 @@ func lacking(h *host.Host, needed bool) []program {
 	})
 }
 
-// hasQEMU tells whether there is an emulator where the host agent looks for one (cloudpods, pkg/util/qemutils).
+// hasQEMU reports whether there is an emulator where the host agent looks for one (cloudpods, pkg/util/qemutils).
 func hasQEMU(h *host.Host) bool {
 	for _, pattern := range []string{"/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*"} {
 		if found, err := h.Files.Glob(pattern); err == nil && len(found) > 0 {

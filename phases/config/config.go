@@ -29,6 +29,7 @@ type Config struct {
 	Cloud    Cloud    `json:"cloud"`
 	Addons   Addons   `json:"addons"`
 	Join     Join     `json:"join"`
+	Operator Operator `json:"operator"`
 	Run      Run      `json:"-"`
 }
 
@@ -48,6 +49,8 @@ type Cluster struct {
 	TokenTTL                  time.Duration `json:"tokenTTL"`                  // --token-ttl
 	// ImageRepository, when set, is where every image comes from: Kubernetes, addons, operator, services. --image-repository
 	ImageRepository string `json:"imageRepository"`
+	// Kubeconfig is for commands that work on a cluster that exists. --kubeconfig
+	Kubeconfig string `json:"kubeconfig"`
 }
 
 // Node is this machine.
@@ -135,6 +138,16 @@ type Join struct {
 	UnsafeSkipCAVerification bool          `json:"unsafeSkipCAVerification"` // --discovery-token-unsafe-skip-ca-verification
 	DiscoveryFile            string        `json:"discoveryFile"`
 	Timeout                  time.Duration `json:"timeout"`
+}
+
+// Operator is how "operator run" behaves.
+type Operator struct {
+	Namespaces     []string      `json:"namespaces"`
+	LeaderElect    bool          `json:"leaderElect"`
+	MetricsAddress string        `json:"metricsAddress"`
+	HealthAddress  string        `json:"healthAddress"`
+	ProfileAddress string        `json:"profileAddress"`
+	AuditInterval  time.Duration `json:"auditInterval"`
 }
 
 // Run is how this one run behaves; it is not part of a configuration file.

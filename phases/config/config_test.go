@@ -134,7 +134,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"conntrack":        {func(c *config.Config) { n := int32(-1); c.Node.ConntrackMaxPerCore = &n }, "--conntrack-max-per-core"},
 		"cri socket":       {func(c *config.Config) { c.Node.CRISocket = "tcp://x" }, "--cri-socket"},
 		"feature gates":    {func(c *config.Config) { c.Cluster.FeatureGates = "A" }, "--feature-gates"},
-		"cloud's own name": {func(c *config.Config) { c.Cloud.Name = "My Cloud" }, "--cluster-name"},
+		"cloud's own name": {func(c *config.Config) { c.Cloud.Name = "My Cloud" }, "--cloud-name"},
 	} {
 		err := config.Validate(good(c.change), config.ForInit)
 		l := finding.Of(err)

@@ -22,7 +22,7 @@ import (
 )
 
 // Parse reads a configuration file into the values of its settings, by key. What it does not know is an error that names the key and
-// the nearest known one; every such key is told at once. Values have the types of the fields they are for.
+// the nearest known one; every such key is reported at once. Values have the types of the fields they are for.
 func Parse(name string, raw []byte) (map[string]any, error) {
 	doc, err := oneDocument(raw)
 	if err != nil {

@@ -13,11 +13,8 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// The registries that images come from where none is set.
-const (
-	DefaultImageRepository           = "registry.cn-beijing.aliyuncs.com/yunionio"
-	DefaultKubernetesImageRepository = "registry.k8s.io"
-)
+// DefaultKubernetesImageRepository is where the images of Kubernetes come from if no registry is set.
+const DefaultKubernetesImageRepository = "registry.k8s.io"
 
 // The modes of kube-proxy. ProxyAuto becomes one of the others in Complete.
 const (
@@ -32,10 +29,16 @@ const (
 	FirewallManual = "manual"
 )
 
+// None is the addon that is not installed.
+const None = "none"
+
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 
-// Default is the configuration of somebody who sets nothing.
+// DefaultCRISocket is where containerd listens.
+const DefaultCRISocket = "unix:///run/containerd/containerd.sock"
+
+// Default is the configuration if nothing is set.
 func Default() Config {
 	return Config{
 		APIVersion: APIVersion,
@@ -49,7 +52,7 @@ func Default() Config {
 			ProxyMode:         ProxyAuto,
 			TokenTTL:          24 * time.Hour,
 		},
-		Node: Node{Firewall: FirewallAuto, BindPort: DefaultPort, CRISocket: "unix:///run/containerd/containerd.sock"},
+		Node: Node{Firewall: FirewallAuto, BindPort: DefaultPort, CRISocket: DefaultCRISocket},
 		Database: Database{
 			Port: 3306, User: "root", StorageSize: "20Gi", TLS: string(mysql.TLSPreferred),
 		},
@@ -57,9 +60,10 @@ func Default() Config {
 			Name: "default", Namespace: "onecloud", OperatorVersion: version.Version,
 			Region: "region0", Zone: "zone0", Edition: "ce", ProductVersion: "FullStack", Wait: true,
 		},
-		Addons: Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"},
-		Join:   Join{Timeout: 5 * time.Minute},
-		Run:    Run{OnFailure: "keep", Output: "text"},
+		Addons:   Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"},
+		Join:     Join{Timeout: 5 * time.Minute},
+		Operator: Operator{MetricsAddress: ":8080", HealthAddress: ":8081", ProfileAddress: "0", AuditInterval: 10 * time.Minute},
+		Run:      Run{OnFailure: "keep", Output: "text"},
 	}
 }
 

@@ -86,9 +86,6 @@ func (v *validation) hostAgent() {
 			v.add("node.hostLocalImagePath", fmt.Sprintf("%q is not an absolute path of a directory below /", p))
 		}
 	}
-	if n.Hugepages != "" {
-		v.choice("node.hugepages", "transparent", "disable", "native")
-	}
 }
 
 // HostAgentOnly are the flags that were given and mean nothing without --enable-host-agent: an earlier ocadm took them on every node.

@@ -68,7 +68,7 @@ func Port(s string) (int, error) {
 	return int(n), nil
 }
 
-// Hostname tells why s is no DNS name.
+// Hostname returns why s is no DNS name.
 func Hostname(s string) error {
 	if s == "" || len(s) > maxDNSName {
 		return errors.New("a host name has 1 to 253 letters")
@@ -86,7 +86,7 @@ func Hostname(s string) error {
 	return nil
 }
 
-// NodeName tells why s cannot be the name of a node: capitals and underscores are what machines have and nodes must not.
+// NodeName returns why s cannot be the name of a node: capitals and underscores are what machines have and nodes must not.
 func NodeName(s string) error {
 	if len(s) > maxDNSName {
 		return errors.New("it is longer than 253 letters")

@@ -37,7 +37,7 @@ func (e FieldError) Error() string {
 	return "--" + e.Flag + " (" + e.Key + "): " + e.Problem
 }
 
-// Validate tells every setting of a command that cannot be what it is, as one finding.
+// Validate returns every setting of a command that cannot be what it is, as one finding.
 func Validate(c *Config, command For) error {
 	errs := Errors(c, command)
 	if len(errs) == 0 {
@@ -57,6 +57,7 @@ func Validate(c *Config, command For) error {
 // Errors are all field errors of the settings that a command uses.
 func Errors(c *Config, command For) []FieldError {
 	v := &validation{c: c, command: command}
+	v.choices()
 	v.node()
 	if command&ForInit != 0 {
 		v.cluster()
@@ -108,10 +109,11 @@ func (v *validation) oneOf(key, flag, value string, allowed ...string) {
 	}
 }
 
-func (v *validation) choice(key string, allowed ...string) {
+// choices checks the settings that accept a few values only. Empty is the default of some.
+func (v *validation) choices() {
 	for _, s := range Settings() {
-		if s.Key == key {
-			v.oneOf(key, s.Flag, Text(v.c, key), allowed...)
+		if value := Text(v.c, s.Key); s.For&v.command != 0 && len(s.Choices) > 0 && value != "" {
+			v.oneOf(s.Key, s.Flag, value, s.Choices...)
 		}
 	}
 }
@@ -135,7 +137,6 @@ func (v *validation) node() {
 	}
 	v.port("node.bindPort", n.BindPort)
 	v.check("node.mirror", mirror(n.Mirror))
-	v.choice("node.firewall", FirewallAuto, FirewallManual)
 	v.hostAgent()
 	seen := map[string]string{}
 	for _, l := range n.Labels {
@@ -241,7 +242,6 @@ func (v *validation) cluster() {
 			v.check("cluster.apiserverCertExtraSANs", Hostname(strings.TrimPrefix(san, "*.")))
 		}
 	}
-	v.choice("cluster.proxyMode", ProxyAuto, ProxyNFTables, ProxyIPTables)
 	if c.TokenTTL < 0 {
 		v.add("cluster.tokenTTL", "it is negative")
 	}
@@ -279,7 +279,7 @@ func (v *validation) database() {
 		v.add("database.host", "it is a host without a port; the port is --mysql-port")
 	}
 	v.port("database.port", d.Port)
-	if err := mysql.CheckTLS(mysql.TLSMode(d.TLS), d.CA); err != nil {
+	if err := mysql.CheckTLS(mysql.TLSMode(d.TLS), d.CA); err != nil && slices.Contains(mysql.TLSModes(), d.TLS) {
 		v.add("database.tls", err.Error())
 	}
 	if d.User == "" {
@@ -312,25 +312,21 @@ func (v *validation) cloud() {
 			v.add(key, "it is empty")
 		}
 	}
-	v.choice("cloud.edition", "ce", "ce/support", "ee")
 	if _, _, err := SplitEndpoint(c.LoadBalancerEndpoint, DefaultPort); err != nil {
 		v.check("cloud.loadBalancerEndpoint", err)
 	}
 }
 
 func (v *validation) addons() {
-	v.choice("addons.cni", "flannel", "none")
-	v.choice("addons.storage", "local-path", "none")
-	v.choice("addons.ingress", "traefik", "none")
 	if p := v.c.Addons.StoragePath; !cleanPath(p) {
 		v.add("addons.storagePath", fmt.Sprintf("%q is no absolute path of a directory", p))
 	}
-	if v.c.Addons.Storage == "none" && v.c.Database.Host == "" {
+	if v.c.Addons.Storage == None && v.c.Database.Host == "" {
 		v.add("addons.storage", "the embedded database needs storage; give --mysql-host or --storage local-path")
 	}
 }
 
-// cleanPath tells whether p can be the absolute path of a directory below the root.
+// cleanPath reports whether p can be the absolute path of a directory below the root.
 func cleanPath(p string) bool { return path.IsAbs(p) && path.Clean(p) != "/" }
 
 func (v *validation) join() {

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"yunion.io/x/ocadm/internal/exec"
 )
 
@@ -39,12 +37,8 @@ type Facts struct {
 	Interface  string      `json:"interface,omitempty"` // that it is on
 	Gateway    netip.Addr  `json:"gateway"`             // of the default route; invalid without one
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// DiskFree is the free space in bytes of the file systems that hold these directories.
-	DiskFree map[string]uint64 `json:"diskFree,omitempty"`
 	// Programs of a node that were there before, by name.
 	Programs map[string]Program `json:"programs,omitempty"`
-	// Runtimes are the container runtimes' sockets that are there.
-	Runtimes []string `json:"runtimes,omitempty"`
 	// Features of the kernel: present or loadable as a module.
 	Features map[string]bool `json:"features,omitempty"`
 }
@@ -75,7 +69,7 @@ type Interface struct {
 	Leased []netip.Addr `json:"leased,omitempty"`
 }
 
-// Program is an executable and its version, "v1.2.3", empty if it would not tell.
+// Program is an executable and its version, "v1.2.3", empty if it prints none.
 type Program struct {
 	Path    string `json:"path"`
 	Version string `json:"version"`
@@ -92,18 +86,13 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 		Memory:   memory(text(files, "/proc/meminfo")),
 		Swap:     swaps(text(files, "/proc/swaps")),
 		Systemd:  files.Exists("/run/systemd/system"),
-		Programs: map[string]Program{}, DiskFree: map[string]uint64{}, Features: features(files),
+		Programs: map[string]Program{}, Features: features(files),
 	}
 	switch {
 	case files.Exists("/sys/fs/cgroup/cgroup.controllers"):
 		f.Cgroup = 2
 	case files.Exists("/sys/fs/cgroup/memory") || files.Exists("/sys/fs/cgroup/systemd"):
 		f.Cgroup = 1
-	}
-	for _, s := range []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock", "/run/docker.sock"} {
-		if files.Exists(s) {
-			f.Runtimes = append(f.Runtimes, s)
-		}
 	}
 	for _, m := range packageManagers() {
 		if files.Exists("/usr/bin/" + m.program) {
@@ -118,12 +107,6 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	if files.Root == "" {
 		f.Interfaces = interfaces()
 		f.Interface, f.Address, f.Gateway = defaultRoute(f.Interfaces)
-		for _, dir := range []string{"/", "/var/lib", "/var/log", "/opt"} {
-			var st unix.Statfs_t
-			if unix.Statfs(dir, &st) == nil {
-				f.DiskFree[dir] = st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive
-			}
-		}
 	}
 	return f
 }
@@ -204,7 +187,7 @@ func programPath() []string {
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)
 
-// versionTimeout is how long a program may take to tell its version.
+// versionTimeout is how long a program may take to print its version.
 const versionTimeout = 5 * time.Second
 
 // LookPath returns the path of a program, looking where a login shell would.
@@ -227,7 +210,7 @@ func FindProgram(ctx context.Context, files Files, run exec.Runner, name string)
 	return Program{Path: path, Version: ProgramVersion(ctx, run, path)}, true
 }
 
-// ProgramVersion asks a program for its version: "v1.2.3", or "" when it does not tell.
+// ProgramVersion asks a program for its version: "v1.2.3", or "" if it prints none.
 func ProgramVersion(ctx context.Context, run exec.Runner, path string) string {
 	v, err := AskVersion(ctx, run, path)
 	if err != nil {
@@ -236,7 +219,7 @@ func ProgramVersion(ctx context.Context, run exec.Runner, path string) string {
 	return v
 }
 
-// AskVersion is ProgramVersion for those who want to know why a program does not tell.
+// AskVersion is ProgramVersion that also returns why there is none.
 func AskVersion(ctx context.Context, run exec.Runner, path string) (string, error) {
 	args := []string{"--version"}
 	if filepath.Base(path) == "kubectl" {
@@ -250,7 +233,7 @@ func AskVersion(ctx context.Context, run exec.Runner, path string) (string, erro
 	}
 	m := versionNumber.FindStringSubmatch(res.Stdout)
 	if m == nil {
-		return "", fmt.Errorf("asking for the version: %q tells none", res.Stdout)
+		return "", fmt.Errorf("asking for the version: %q has none", res.Stdout)
 	}
 	return "v" + m[1], nil
 }

@@ -26,7 +26,7 @@ type Files struct {
 	// Ledger takes notes; nil means that none are taken.
 	Ledger *Ledger
 
-	synced func(name string) // told of every file and directory that is forced to the disk; for tests
+	synced func(name string) // called for every file and directory that is forced to the disk; for tests
 }
 
 // ErrDryRun is what a dry run answers when something would have been changed all the same.
@@ -51,7 +51,7 @@ func (f Files) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f
 // Stat describes a file, or what a link leads to.
 func (f Files) Stat(name string) (fs.FileInfo, error) { return os.Stat(f.Path(name)) }
 
-// Exists tells whether there is something of that name.
+// Exists reports whether there is something of that name.
 func (f Files) Exists(name string) bool {
 	_, err := os.Lstat(f.Path(name))
 	return err == nil
@@ -83,7 +83,7 @@ func (f Files) Digest(name string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), r.Close()
 }
 
-// Write gives a file this content and mode, in one step and safe from a power cut, and tells whether anything changed. Parents are
+// Write gives a file this content and mode, in one step and safe from a power cut, and reports whether anything changed. Parents are
 // made as needed. A file of someone else's that it replaces is kept for reset. A file of ocadm's own that it replaces is kept, too, as
 // NAME.replaced among the backups, because a person may have edited it.
 func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, err error) {
@@ -217,28 +217,6 @@ func (f Files) Mkdir(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// MkdirAll is Mkdir under the name that package os has for it.
-func (f Files) MkdirAll(name string, mode fs.FileMode) error { return f.Mkdir(name, mode) }
-
-// Symlink makes name a link to target and tells whether it was not one before. Anything else of that name is left and an error.
-func (f Files) Symlink(target, name string) (changed bool, err error) {
-	if got, err := os.Readlink(f.Path(name)); err == nil && got == target {
-		return false, nil
-	}
-	if err := f.wet("symlink", name); err != nil {
-		return false, err
-	}
-	if err := f.Mkdir(filepath.Dir(name), 0o755); err != nil {
-		return false, err
-	}
-	if f.Ledger != nil && !f.Exists(name) {
-		if err := f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Created}); err != nil {
-			return false, err
-		}
-	}
-	return true, os.Symlink(target, f.Path(name))
-}
-
 // Remove removes a file or an empty directory.
 func (f Files) Remove(name string) error {
 	if err := f.wet("remove", name); err != nil {
@@ -258,7 +236,7 @@ func (f Files) RemoveAll(name string) error {
 	return os.RemoveAll(f.Path(name))
 }
 
-// Undo takes back what an entry of the ledger tells of a file or directory, and strikes the entry. A directory that others use by now
+// Undo takes back what an entry of the ledger says was done to a file or directory, and strikes the entry. A directory that others use by now
 // is left.
 func (f Files) Undo(e Entry) error {
 	if err := f.wet("undo", e.Name); err != nil {

@@ -12,8 +12,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // Host is the state that the phases of init, join and reset share.

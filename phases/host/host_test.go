@@ -81,12 +81,6 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 			t.Errorf("%s=%s: changed %v, %v; want %v", step.name, step.data, changed, err, step.want)
 		}
 	}
-	if changed, err := h.Files.Symlink("a", "/etc/ours/link"); err != nil || !changed {
-		t.Errorf("link: %v, %v", changed, err)
-	}
-	if changed, err := h.Files.Symlink("a", "/etc/ours/link"); err != nil || changed {
-		t.Errorf("link again: %v, %v", changed, err)
-	}
 
 	// Another process takes it back.
 	h = fake(t, root, false)
@@ -175,7 +169,6 @@ func TestDryRunCannotChangeAnything(t *testing.T) {
 		"write":     func() error { return h.Files.WriteFile("/new", nil, 0o644) },
 		"writeFrom": func() error { return h.Files.WriteFrom("/file", strings.NewReader("y"), 0o644) },
 		"mkdir":     func() error { return h.Files.Mkdir("/dir", 0o755) },
-		"symlink":   func() error { _, err := h.Files.Symlink("x", "/link"); return err },
 		"remove":    func() error { return h.Files.Remove("/file") },
 		"removeAll": func() error { return h.Files.RemoveAll("/file") },
 		"undo":      func() error { return h.Files.Undo(Entry{Kind: KindFile, Name: "/file", Op: Created}) },

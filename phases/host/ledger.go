@@ -47,6 +47,8 @@ const (
 	// KindContent is a file as ocadm wrote it last; its detail is the digest.
 	KindContent Kind = "content"
 	KindData    Kind = "data"
+	// KindPhase is a phase of kubeadm that ended well; its detail is the digest of what kubeadm was given.
+	KindPhase Kind = "phase"
 )
 
 // Op is what happened to it.
@@ -105,7 +107,7 @@ func OpenLedger(files Files) (*Ledger, error) {
 		}
 		var e Entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			if i == len(lines)-1 { // cut off by a crash: what it would have told of had not been done yet
+			if i == len(lines)-1 { // cut off by a crash: what it was about had not been done yet
 				break
 			}
 			return nil, fmt.Errorf("reading the ledger %s, line %d: %w", LedgerFile, i+1, err)
@@ -152,7 +154,7 @@ func (l *Ledger) Forget(kind Kind, name string) error {
 	return l.append(Entry{Kind: kind, Name: name, Op: forgotten})
 }
 
-// Has tells whether there is a note on a thing.
+// Has reports whether there is a note on a thing.
 func (l *Ledger) Has(kind Kind, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ func (f Files) Sysctl(name string) (string, error) {
 	return strings.Join(strings.Fields(string(raw)), " "), err
 }
 
-// SetSysctl sets a kernel parameter until the next boot and tells whether that changed anything. The ledger keeps the value before.
+// SetSysctl sets a kernel parameter until the next boot and reports whether that changed anything. The ledger keeps the value before.
 func (f Files) SetSysctl(name, value string) (changed bool, err error) {
 	old, err := f.Sysctl(name)
 	if err != nil {
@@ -28,7 +28,7 @@ func (f Files) SetSysctl(name, value string) (changed bool, err error) {
 	if err := f.wet("set", name); err != nil {
 		return false, err
 	}
-	// Writing first tells whether it can be set at all: a machine that is a container may not set everything. After a crash here the
+	// Writing first reports whether it can be set at all: a machine that is a container may not set everything. After a crash here the
 	// parameter is only lost from what reset restores.
 	if err := os.WriteFile(f.Path(sysctlPath(name)), []byte(value), 0o644); err != nil { //nolint:gosec // its mode is the kernel's
 		return false, err

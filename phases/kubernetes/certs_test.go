@@ -26,6 +26,7 @@ func (*reporter) Info(string, ...any)           {}
 func (*reporter) Output(string)                 {}
 func (*reporter) Waiting(string, string)        {}
 func (*reporter) Progress(int64, int64, string) {}
+func (*reporter) Alive()                        {}
 func (r *reporter) Changed(f string, _ ...any)  { r.changed = append(r.changed, f) }
 
 func fakeHost(t *testing.T, rec *host.Recorder) *host.Host {
@@ -99,36 +100,27 @@ func issue(t *testing.T, ca *pair, notAfter time.Time, names ...string) pair {
 func TestCertificateProblems(t *testing.T) {
 	later := time.Now().Add(24 * time.Hour)
 	ca, other := issue(t, nil, later), issue(t, nil, later)
-	names := apiServerNames(testConfig())
-	good := issue(t, &ca, later, names...)
+	good, expired, wrong := issue(t, &ca, later), issue(t, &ca, time.Now().Add(-time.Hour)), issue(t, &other, later)
 	apiserver := certificates()[3]
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		cert, key string
+		changed   bool
 		want      string // part of the problem; "" means none
+		gone      bool
 	}{
-		"good":            {good.pem, good.keyPEM(t), ""},
-		"missing":         {"", "", missing},
-		"no key":          {good.pem, "", "key does not exist"},
-		"other's key":     {good.pem, ca.keyPEM(t), "another certificate's"},
-		"torn":            {good.pem[:60], good.keyPEM(t), "no certificate"},
-		"other authority": {issue(t, &other, later, names...).pem, "", "key does not exist"},
-		"lacks a name":    {"lacks", "", "not made for"},
-		"expired":         {"expired", "", "expired at"},
-		"wrong authority": {"wrong", "", "not signed by"},
-	}
-	made := map[string]pair{
-		"lacks":   issue(t, &ca, later, "kubernetes"),
-		"expired": issue(t, &ca, time.Now().Add(-time.Hour), names...),
-		"wrong":   issue(t, &other, later, names...),
-	}
-	for name, tt := range tests {
+		"good":                  {cert: good.pem, key: good.keyPEM(t)},
+		"another configuration": {cert: good.pem, key: good.keyPEM(t), changed: true, gone: true},
+		"missing":               {want: missing, gone: true},
+		"no key":                {cert: good.pem, want: "key does not exist", gone: true},
+		"other's key":           {cert: good.pem, key: ca.keyPEM(t), want: "does not match", gone: true},
+		"torn":                  {cert: good.pem[:60], key: good.keyPEM(t), want: "failed to find any PEM data", gone: true},
+		"expired":               {cert: expired.pem, key: expired.keyPEM(t), want: "expired at", gone: true},
+		"wrong authority":       {cert: wrong.pem, key: wrong.keyPEM(t), want: "not signed by", gone: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			h := fakeHost(t, nil)
 			write(t, h, pkiDir+"/ca.crt", ca.pem)
 			write(t, h, pkiDir+"/ca.key", ca.keyPEM(t))
-			if p, ok := made[tt.cert]; ok {
-				tt.cert, tt.key = p.pem, p.keyPEM(t)
-			}
 			if tt.cert != "" {
 				write(t, h, pkiDir+"/apiserver.crt", tt.cert)
 			}
@@ -142,18 +134,42 @@ func TestCertificateProblems(t *testing.T) {
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Fatalf("problem %q, want %q", got, tt.want)
 			}
-			if done, _ := apiserver.done(t.Context(), h); done != (tt.want == "") {
-				t.Errorf("done is %t", done)
-			}
-			// Running the phase must first take away what kubeadm would stumble over, and nothing else.
-			if err := apiserver.clear(t.Context(), h, &reporter{}); err != nil {
+			// Running the phase must first take away what kubeadm would stumble over or keep, and nothing else.
+			if err := apiserver.clear(h, &reporter{}, tt.changed); err != nil {
 				t.Fatal(err)
 			}
-			if kept := h.Files.Exists(pkiDir + "/apiserver.crt"); kept != (tt.want == "") {
-				t.Errorf("kept is %t", kept)
+			if gone := !h.Files.Exists(pkiDir + "/apiserver.crt"); gone != tt.gone {
+				t.Errorf("gone is %t", gone)
 			}
 		})
 	}
+}
+
+// A phase is done when it ended well with this configuration and its outputs are there.
+func TestPhaseIsDone(t *testing.T) {
+	h := fakeHost(t, nil)
+	files := kubeadmPhase{name: "x", args: []string{"init", "phase", "x"}, check: filesThere("/etc/x")}.phase()
+	done := func(want bool, what string) {
+		t.Helper()
+		if got, err := files.Check(t.Context(), h); got != want || err != nil {
+			t.Errorf("%s: done %t, %v", what, got, err)
+		}
+	}
+	write(t, h, "/etc/x", "")
+	done(false, "interrupted before its end was noted")
+	if err := files.Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	done(true, "run")
+	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
+	done(true, "another token")
+	h.Config.Cluster.APIServerCertExtraSANs = []string{"api.example.org"}
+	done(false, "another configuration")
+	h.Config.Cluster.APIServerCertExtraSANs = nil
+	if err := h.Files.Remove("/etc/x"); err != nil {
+		t.Fatal(err)
+	}
+	done(false, "its output is gone")
 }
 
 func TestAuthorityIsNeverReplaced(t *testing.T) {
@@ -161,7 +177,7 @@ func TestAuthorityIsNeverReplaced(t *testing.T) {
 	ca := issue(t, nil, time.Now().Add(-time.Hour))
 	write(t, h, pkiDir+"/ca.crt", ca.pem)
 	write(t, h, pkiDir+"/ca.key", ca.keyPEM(t))
-	err := certificates()[0].clear(t.Context(), h, &reporter{})
+	err := certificates()[0].clear(h, &reporter{}, true)
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-4030" {
 		t.Errorf("an expired authority gives %v", err)
 	}

@@ -72,11 +72,11 @@ func kubeletEvidence(ctx context.Context, h *host.Host) []string {
 	}
 	// A kubelet that dies at its start prints a thousand lines of flags: what it says of errors matters.
 	lines := strings.Split(strings.TrimSpace(logs.Stdout), "\n")
-	telling := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !tellsError(l) })
-	if len(telling) == 0 {
-		telling = lines
+	errors := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !isError(l) })
+	if len(errors) == 0 {
+		errors = lines
 	}
-	return append(out, last("kubelet: ", distinct(telling), kubeletLines)...)
+	return append(out, last("kubelet: ", distinct(errors), kubeletLines)...)
 }
 
 var klogHead = regexp.MustCompile(`^[IWEF]\d{4} [\d:.]+ +\d+ `)
@@ -95,8 +95,8 @@ func distinct(lines []string) []string {
 	return out
 }
 
-// tellsError picks the lines that klog marks as errors, and those that are no klog lines but speak of one.
-func tellsError(line string) bool {
+// isError picks the lines that klog marks as errors, and those that are no klog lines but speak of one.
+func isError(line string) bool {
 	if line == "" {
 		return false
 	}
@@ -125,7 +125,7 @@ func logMessages(h *host.Host, file string) []string {
 	for line := range bytes.Lines(raw) {
 		message := criMessage(strings.TrimSpace(string(line)))
 		if strings.HasPrefix(message, "goroutine ") {
-			break // a panic has been told; what follows says where in the source, and nothing of the machine
+			break // the panic itself comes before; a stack trace says nothing about the machine
 		}
 		lines = append(lines, message)
 	}
@@ -137,7 +137,7 @@ func logMessages(h *host.Host, file string) []string {
 func Failure(h *host.Host, pod, container string) (line string, restarts int) {
 	file, restarts := newestLogOf(h, pod, container)
 	for _, l := range slices.Backward(logMessages(h, file)) {
-		if tellsError(l) {
+		if isError(l) {
 			return clip(klogHead.ReplaceAllString(l, "")), restarts
 		}
 	}

@@ -104,22 +104,3 @@ func TestDistinct(t *testing.T) {
 		t.Error(d)
 	}
 }
-
-func TestCovers(t *testing.T) {
-	tests := map[string]struct {
-		got, want string
-		covered   bool
-	}{
-		"more than wanted": {"a: 1\nb: {c: x, d: y}", "b: {c: x}", true},
-		"other value":      {"a: 1", "a: 2", false},
-		"left out zero":    {"b: 1", "a: false\nb: 1", true},
-		"left out":         {"b: 1", "a: true\nb: 1", false},
-		"list":             {"a: [{n: x, v: 1}]", "a: [{n: x}]", true},
-		"shorter list":     {"a: []", "a: [1]", false},
-	}
-	for name, tt := range tests {
-		if got, err := coversYAML([]byte(tt.got), []byte(tt.want)); err != nil || got != tt.covered {
-			t.Errorf("%s: covered %t, %v", name, got, err)
-		}
-	}
-}

@@ -32,8 +32,8 @@ const (
 	newToken         = "on a control-plane node: ocadm token create --print-join-command"
 	discoveryTimeout = 10 * time.Second
 	maxAnswer        = 1 << 20
-	// skewTold is the difference of clocks that is worth a word: certificates begin to be valid when they are made.
-	skewTold = 30 * time.Second
+	// notableSkew is the difference of clocks that is worth reporting: certificates begin to be valid when they are made.
+	notableSkew = 30 * time.Second
 )
 
 // Discovered is what a joining node learns of its cluster before it changes anything.
@@ -46,7 +46,7 @@ type Discovered struct {
 	ProxyMode string
 }
 
-// Discover asks the control plane who it is, with the token and the pins that join was given, and tells what is wrong with them. It
+// Discover asks the control plane who it is, with the token and the pins that join was given, and reports what is wrong with them. It
 // changes nothing. kubeadm asks again by itself; this is to say clearly, and at once, why it would not succeed.
 func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 	endpoint := withPort(c.Join.Endpoint)
@@ -138,7 +138,7 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 		if err := pins.CheckAny(certs); err != nil {
 			return nil, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
 				What:     "The cluster's certificate authority is not the expected one",
-				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the line is of another cluster, or somebody is in between",
+				Cause:    "its hash is not among those of --discovery-token-ca-cert-hash: the line is of another cluster, or someone intercepts the connection",
 				Remedy:   newToken,
 				Evidence: []string{"hash of the cluster's authority: " + pubkeypin.Hash(certs[0])}, Err: err}
 		}
@@ -230,7 +230,7 @@ func pinned(ca []byte) *tls.Config {
 }
 
 func skewNote(skew time.Duration) string {
-	if skew.Abs() < skewTold {
+	if skew.Abs() < notableSkew {
 		return ""
 	}
 	direction := "behind"

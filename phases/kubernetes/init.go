@@ -10,11 +10,14 @@ import (
 	"io/fs"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // InitPhases make the first control-plane node. software names the phases after which containerd and the kubelet are installed; with
@@ -38,7 +41,6 @@ func InitPhases(software ...string) []host.Phase {
 		waitControlPlanePhase(),
 		kubeletFinalizePhase(),
 		uploadConfigPhase(),
-		uploadCertsPhase(),
 		kubeadmPhase{
 			name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"init", "phase", "mark-control-plane"},
 			writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
@@ -101,7 +103,7 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 				r.Changed("wrote %s", name)
 			}
 			// The kubelet watches this directory from its start on; without it, it only looks every 20 s.
-			if err := h.Files.MkdirAll(manifestsDir, 0o700); err != nil {
+			if err := h.Files.Mkdir(manifestsDir, 0o700); err != nil {
 				return fmt.Errorf("making the directory of static pods: %w", err)
 			}
 			return nil
@@ -140,58 +142,19 @@ func sortedKeys(m map[string][]byte) []string {
 }
 
 func kubeletStartPhase(after []string) host.Phase {
+	files := []string{kubeletConfigFile, kubeletFlagsFile}
 	p := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"init", "phase", "kubelet-start"},
-		writes: []string{kubeletConfigFile, kubeletFlagsFile}, after: after,
+		writes: files, after: after,
 		check: func(ctx context.Context, h *host.Host) (bool, error) {
-			if ok, err := kubeletConfigured(h, ControlPlane); !ok || err != nil {
-				return false, err
-			}
-			return kubeletActive(ctx, h), nil
+			there, err := filesThere(files...)(ctx, h)
+			return there && kubeletActive(ctx, h), err
 		},
-	}.phase()
-	p.Verify = func(_ context.Context, h *host.Host) error {
-		ok, err := kubeletConfigured(h, ControlPlane)
-		if err == nil && !ok {
-			err = errors.New("its settings are not what they should be")
-		}
-		if err != nil {
-			return fmt.Errorf("verifying the kubelet's settings: %w", err)
-		}
-		return nil // whether it lives is what wait-control-plane/kubelet tells
 	}
-	return p
-}
-
-// kubeletConfigured tells whether the kubelet's files hold what the configuration asks for.
-func kubeletConfigured(h *host.Host, role Role) (bool, error) {
-	doc, err := h.Files.ReadFile(kubeletConfigFile)
-	flags, ferr := h.Files.ReadFile(kubeletFlagsFile)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(ferr, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err = errors.Join(err, ferr); err != nil {
-		return false, fmt.Errorf("reading the kubelet's settings: %w", err)
-	}
-	for _, a := range nodeRegistration(h.Config, role).KubeletExtraArgs {
-		if !bytes.Contains(flags, []byte("--"+a.Name+"="+a.Value)) {
-			return false, nil
-		}
-	}
-	if p := KubeletPatch(h.Config); p != nil {
-		if ok, err := coversYAML(doc, p); !ok || err != nil {
-			return false, nil //nolint:nilerr // a torn file is written again
-		}
-	}
-	if role == Worker {
-		return true, nil // the rest is the cluster's
-	}
-	want, err := document(kubeletConfiguration())
-	if err != nil {
-		return false, err
-	}
-	ok, err := coversYAML(doc, want)
-	return ok && err == nil, nil // a torn file is written again
+	phase := p.phase()
+	p.check = filesThere(files...) // wait-control-plane/kubelet reports whether it lives
+	phase.Verify = p.verify
+	return phase
 }
 
 func kubeletFinalizePhase() host.Phase {
@@ -228,20 +191,11 @@ func uploadConfigPhase() host.Phase {
 		Name: "upload-config", Short: "Store the configuration in the cluster", After: []string{apiServerReady},
 		Phases: []host.Phase{
 			kubeadmPhase{name: "kubeadm", short: "Store the cluster's configuration for joins and upgrades", args: append(slices.Clone(args), "kubeadm"),
-				writes: []string{"ConfigMap kube-system/kubeadm-config"}, check: live(kubeadmConfigUploaded), after: []string{}}.phase(),
+				writes: []string{"ConfigMap kube-system/kubeadm-config"}, check: inSystem(&corev1.ConfigMap{}, "kubeadm-config"), after: []string{}}.phase(),
 			kubeadmPhase{name: "kubelet", short: "Store the kubelets' configuration for joins", args: append(slices.Clone(args), "kubelet"),
-				writes: []string{"ConfigMap kube-system/kubelet-config"}, check: live(kubeletConfigUploaded), after: []string{}}.phase(),
+				writes: []string{"ConfigMap kube-system/kubelet-config"}, check: inSystem(&corev1.ConfigMap{}, "kubelet-config"), after: []string{}}.phase(),
 		},
 	}
-}
-
-func uploadCertsPhase() host.Phase {
-	return kubeadmPhase{
-		name: "upload-certs", short: "Store the control plane's certificates for more control-plane nodes",
-		args:   []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print"},
-		writes: []string{"Secret kube-system/kubeadm-certs"}, after: []string{apiServerReady},
-		skip: func(*host.Host) string { return "only workers join; the keys of the control plane stay on this node" },
-	}.phase()
 }
 
 func addonPhase() host.Phase {
@@ -249,9 +203,9 @@ func addonPhase() host.Phase {
 		Name: "addon", Short: "Install cluster DNS and the service proxy", After: []string{apiServerReady},
 		Phases: []host.Phase{
 			kubeadmPhase{name: "coredns", short: "Install CoreDNS", args: []string{"init", "phase", "addon", "coredns"},
-				writes: []string{"Deployment kube-system/coredns and what it needs"}, check: live(coreDNSInstalled), after: []string{}}.phase(),
+				writes: []string{"Deployment kube-system/coredns and what it needs"}, check: inSystem(&appsv1.Deployment{}, constants.CoreDNSDeploymentName), after: []string{}}.phase(),
 			kubeadmPhase{name: "kube-proxy", short: "Install kube-proxy", args: []string{"init", "phase", "addon", "kube-proxy"},
-				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"}, check: live(kubeProxyInstalled), after: []string{}}.phase(),
+				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"}, check: inSystem(&appsv1.DaemonSet{}, constants.KubeProxy), after: []string{}}.phase(),
 		},
 	}
 }

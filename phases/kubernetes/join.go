@@ -23,8 +23,8 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // JoinPhases make this machine a worker of a cluster. software names the phases after which containerd and the kubelet are installed;
@@ -36,29 +36,20 @@ func JoinPhases(software ...string) []host.Phase {
 	}
 	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderJoin(h.Config) }, Worker)
 	config.After = []string{discovery.Name}
-	config.Check = unlessJoined(config.Check)
-	start := kubeadmPhase{
+	files := []string{kubeletConfigFile, kubeletFlagsFile}
+	join := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"join", "phase", "kubelet-start"},
-		writes: []string{kubeletConfigFile, kubeletFlagsFile, pkiDir + "/ca.crt", bootstrapConf}, after: append([]string{config.Name}, software...),
+		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name}, software...),
 		check: func(ctx context.Context, h *host.Host) (bool, error) {
-			if ok, err := kubeletConfigured(h, Worker); !ok || err != nil {
-				return false, err
-			}
-			_, err := h.Files.ReadFile(bootstrapConf)
-			return (err == nil || kubeletJoined(h)) && kubeletActive(ctx, h), nil
+			there, err := filesThere(files...)(ctx, h)
+			return there && (h.Files.Exists(bootstrapConf) || kubeletJoined(h)) && kubeletActive(ctx, h), err
 		},
-		prepare: forgetOtherAuthority,
-	}.phase()
-	start.Verify = func(_ context.Context, h *host.Host) error {
-		ok, err := kubeletConfigured(h, Worker)
-		if err == nil && !ok {
-			err = errors.New("they are not what they should be")
-		}
-		if err != nil {
-			return fmt.Errorf("verifying the kubelet's settings: %w", err)
-		}
-		return nil
+		clear: forgetOtherAuthority,
 	}
+	config.Check = unlessJoined(config.Check, join.key())
+	start := join.phase()
+	join.check = filesThere(files...)
+	start.Verify = join.verify
 	return []host.Phase{discovery, config, start, bootstrapPhase(), registeredPhase()}
 }
 
@@ -98,7 +89,7 @@ func discoveryPhase() host.Phase {
 	}
 }
 
-// ofThisCluster is a finding when the node, which has joined, joined another cluster than it is told to join now.
+// ofThisCluster is a finding when the node, which has joined, joined another cluster than the one it is to join now.
 func ofThisCluster(h *host.Host) error {
 	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if err != nil {
@@ -128,25 +119,25 @@ func ofThisCluster(h *host.Host) error {
 		Evidence: []string{"hash of that cluster's authority: " + hash}}
 }
 
-// kubeletJoined tells whether the kubelet has a certificate of its cluster.
+// kubeletJoined reports whether the kubelet has a certificate of its cluster.
 func kubeletJoined(h *host.Host) bool {
-	problem, err := kubeconfigProblem(h, KubeletKubeconfig, time.Now())
-	return err == nil && problem == ""
+	return kubeconfigProblem(h, KubeletKubeconfig, time.Now()) == ""
 }
 
-func unlessJoined(c check) check {
+// unlessJoined is the check c, or that the node has joined with this configuration: a new token is no reason to change it.
+func unlessJoined(c check, phase string) check {
 	return func(ctx context.Context, h *host.Host) (bool, error) {
 		done, err := c(ctx, h)
 		if err != nil || done {
 			return done, err
 		}
-		ok, err := kubeletConfigured(h, Worker)
-		return ok && kubeletJoined(h), err // a new token is no reason to change a node that has joined
+		ok, _, err := finished(h, phase, Worker)
+		return ok && kubeletJoined(h), err
 	}
 }
 
 // forgetOtherAuthority removes what an earlier, unfinished join to another cluster left: kubeadm would keep the old authority.
-func forgetOtherAuthority(_ context.Context, h *host.Host, r workflow.Reporter) error {
+func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if errors.Is(err, fs.ErrNotExist) || len(h.Config.Join.CACertHashes) == 0 {
 		return nil
@@ -169,7 +160,7 @@ func forgetOtherAuthority(_ context.Context, h *host.Host, r workflow.Reporter) 
 // bootstrapPhase waits natively: kubeadm's own phase for it cannot be run alone on a worker.
 func bootstrapPhase() host.Phase {
 	return host.Phase{
-		Name: "kubelet-wait-bootstrap", Short: "Wait for the kubelet to get its certificate", Timeout: startTimeout + time.Minute,
+		Name: "kubelet-wait-bootstrap", Short: "Wait for the kubelet to get its certificate", Patience: startPatience,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			_, err := h.Files.ReadFile(bootstrapConf)
 			return kubeletJoined(h) && errors.Is(err, fs.ErrNotExist) && probeKubelet(ctx, h) == "", nil
@@ -209,7 +200,7 @@ func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.F
 // registeredPhase waits until the cluster knows the node, with the kubelet's own rights.
 func registeredPhase() host.Phase {
 	return host.Phase{
-		Name: "node-registered", Short: "Wait for the cluster to know the node",
+		Name: "node-registered", Short: "Wait for the cluster to know the node", Timeout: startPatience,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			if !kubeletJoined(h) {
 				return false, nil
@@ -242,8 +233,6 @@ func registeredPhase() host.Phase {
 
 // watchForNode waits until the node exists. Servers and proxies close a watch whenever they like; it is then opened again.
 func watchForNode(ctx context.Context, c clientset.Interface, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	this := fields.OneTermEqualSelector("metadata.name", name).String()
 	nodes := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -122,6 +122,7 @@ func authority(ctx context.Context, h *host.Host) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	c = rest.CopyConfig(c)
 	if err := rest.LoadTLSFiles(c); err != nil {
 		return nil, err
 	}

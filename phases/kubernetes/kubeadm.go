@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
-// check tells whether a phase's work is done.
+// check reports whether the outputs of a phase are there.
 type check func(context.Context, *host.Host) (bool, error)
 
 // kubeadmPhase is one phase of kubeadm as a phase of ours: args are kubeadm's, without --config.
@@ -22,16 +22,33 @@ type kubeadmPhase struct {
 	args        []string
 	writes      []string // files, or objects, for the dry run
 	check       check
-	prepare     func(context.Context, *host.Host, workflow.Reporter) error // clears what kubeadm would refuse to replace
-	finish      func(context.Context, *host.Host, workflow.Reporter) error // does what kubeadm leaves out
-	skip        func(*host.Host) string
-	after       []string
+	// clear removes what kubeadm would refuse to replace. changed says that it was made with another configuration.
+	clear  func(h *host.Host, r workflow.Reporter, changed bool) error
+	finish func(context.Context, *host.Host, workflow.Reporter) error // does what kubeadm leaves out
+	after  []string
+}
+
+// key is the phase's name in the ledger.
+func (k kubeadmPhase) key() string { return "kubeadm " + strings.Join(k.args, " ") }
+
+func (k kubeadmPhase) role() Role {
+	if k.args[0] == "init" {
+		return ControlPlane
+	}
+	return Worker
 }
 
 func (k kubeadmPhase) phase() host.Phase {
 	args := append(slices.Clone(k.args), "--config", ConfigFile)
 	return host.Phase{
-		Name: k.name, Short: k.short, After: k.after, Skip: k.skip, Check: k.check,
+		Name: k.name, Short: k.short, After: k.after, Verify: k.verify,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			now, _, err := finished(h, k.key(), k.role())
+			if err != nil || !now {
+				return false, err
+			}
+			return k.check(ctx, h)
+		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			lines := []string{"run ocadm kubeadm " + strings.Join(args, " ")}
 			for _, w := range k.writes {
@@ -40,10 +57,12 @@ func (k kubeadmPhase) phase() host.Phase {
 			return lines, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			if k.prepare != nil {
-				if err := k.prepare(ctx, h, r); err != nil {
-					return err
-				}
+			_, changed, err := finished(h, k.key(), k.role())
+			if err == nil && k.clear != nil {
+				err = k.clear(h, r, changed)
+			}
+			if err != nil {
+				return err
 			}
 			if err := kubeadm(ctx, h, r, args...); err != nil {
 				return err
@@ -52,27 +71,30 @@ func (k kubeadmPhase) phase() host.Phase {
 				r.Changed("wrote %s", w)
 			}
 			if k.finish != nil {
-				return k.finish(ctx, h, r)
+				if err := k.finish(ctx, h, r); err != nil {
+					return err
+				}
 			}
-			return nil
+			return noteFinished(h, k.key(), k.role())
 		},
-		Verify: verified(k.name, k.check),
 	}
 }
 
-func verified(name string, c check) func(context.Context, *host.Host) error {
-	if c == nil {
-		return nil
+func (k kubeadmPhase) verify(ctx context.Context, h *host.Host) error {
+	there, err := k.check(ctx, h)
+	if err != nil {
+		return fmt.Errorf("verifying %s: %w", k.name, err)
 	}
-	return func(ctx context.Context, h *host.Host) error {
-		done, err := c(ctx, h)
-		if err != nil {
-			return fmt.Errorf("verifying %s: %w", name, err)
-		}
-		if !done {
-			return fmt.Errorf("verifying %s: kubeadm reported success and yet its work is not there", name)
-		}
-		return nil
+	if !there {
+		return fmt.Errorf("verifying %s: kubeadm reported success and yet its work is not there", k.name)
+	}
+	return nil
+}
+
+// filesThere is the check of a phase that writes files.
+func filesThere(names ...string) check {
+	return func(_ context.Context, h *host.Host) (bool, error) {
+		return !slices.ContainsFunc(names, func(n string) bool { return !h.Files.Exists(n) }), nil
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"strconv"
@@ -15,26 +14,22 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	certutil "k8s.io/client-go/util/cert"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // kubeconfig is one of the files that kubeadm writes for a client of the API server.
-type kubeconfig struct {
-	name, short, file string
-	local             bool // speaks to this node's API server rather than to the endpoint
-}
+type kubeconfig struct{ name, short, file string }
 
 func kubeconfigs() []kubeconfig {
 	return []kubeconfig{
 		{name: "admin", short: "Write the administrator's kubeconfig", file: AdminKubeconfig},
 		{name: "super-admin", short: "Write the kubeconfig that bypasses authorization", file: kubernetesDir + "/super-admin.conf"},
 		{name: "kubelet", short: "Write the kubelet's kubeconfig", file: KubeletKubeconfig},
-		{name: "controller-manager", short: "Write the controller manager's kubeconfig", file: kubernetesDir + "/controller-manager.conf", local: true},
-		{name: "scheduler", short: "Write the scheduler's kubeconfig", file: kubernetesDir + "/scheduler.conf", local: true},
+		{name: "controller-manager", short: "Write the controller manager's kubeconfig", file: kubernetesDir + "/controller-manager.conf"},
+		{name: "scheduler", short: "Write the scheduler's kubeconfig", file: kubernetesDir + "/scheduler.conf"},
 	}
 }
 
@@ -43,83 +38,67 @@ func kubeconfigPhase() host.Phase {
 	for _, k := range kubeconfigs() {
 		p.Phases = append(p.Phases, kubeadmPhase{
 			name: k.name, short: k.short, args: []string{"init", "phase", "kubeconfig", k.name},
-			writes: []string{k.file}, check: k.done, prepare: k.clear, after: []string{},
+			writes: []string{k.file}, check: k.whole, clear: k.clear, after: []string{},
 		}.phase())
 	}
 	return p
 }
 
-func (k kubeconfig) done(_ context.Context, h *host.Host) (bool, error) {
-	problem, err := k.problem(h, time.Now())
-	return err == nil && problem == "", err
+func (k kubeconfig) whole(_ context.Context, h *host.Host) (bool, error) {
+	return kubeconfigProblem(h, k.file, time.Now()) == "", nil
 }
 
-func (k kubeconfig) clear(_ context.Context, h *host.Host, r workflow.Reporter) error {
-	problem, err := k.problem(h, time.Now())
-	if err != nil || problem == "" || problem == missing {
-		return err
+func (k kubeconfig) clear(h *host.Host, r workflow.Reporter, changed bool) error {
+	problem := kubeconfigProblem(h, k.file, time.Now())
+	if changed && problem == "" {
+		problem = "it was made for another configuration"
 	}
-	if err := h.Files.Remove(k.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the unusable %s: %w", k.file, err)
+	if problem == "" || problem == missing {
+		return nil
 	}
-	r.Changed("removed %s: %s", k.file, problem)
-	return nil
-}
-
-func (k kubeconfig) problem(h *host.Host, now time.Time) (string, error) {
-	server := "https://" + controlPlaneEndpoint(h.Config)
-	if k.local {
-		server = "https://" + localEndpoint(h.Config)
-	}
-	problem, err := kubeconfigProblem(h, k.file, now)
-	if problem != "" || err != nil {
-		return problem, err
-	}
-	cluster, _, _ := loadKubeconfig(h, k.file)
-	if cluster.Server != server {
-		return fmt.Sprintf("it names the server %s, not %s", cluster.Server, server), nil
-	}
-	return "", nil
+	return removeUnusable(h, r, problem, k.file)
 }
 
 // kubeconfigProblem says why a kubeconfig cannot work with the cluster's authority; "" when it can.
-func kubeconfigProblem(h *host.Host, file string, now time.Time) (string, error) {
+func kubeconfigProblem(h *host.Host, file string, now time.Time) string {
 	cluster, user, err := loadKubeconfig(h, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return missing, nil
+		return missing
 	}
 	if err != nil {
-		return "it is malformed", nil //nolint:nilerr // a broken file is a problem to tell, not a failure to look
+		return "it is malformed"
 	}
 	authority, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if err != nil {
-		return "the cluster's certificate authority is not there", nil //nolint:nilerr // as above
+		return "the cluster's certificate authority is not there"
 	}
 	if !bytes.Equal(bytes.TrimSpace(cluster.CertificateAuthorityData), bytes.TrimSpace(authority)) {
-		return "it trusts another certificate authority", nil
+		return "it trusts another certificate authority"
 	}
-	data := user.ClientCertificateData
-	if len(data) == 0 && user.ClientCertificate != "" {
-		if data, err = h.Files.ReadFile(user.ClientCertificate); err != nil {
-			return "its client certificate is not there", nil //nolint:nilerr // as above
-		}
-	}
-	certs, err := certutil.ParseCertsPEM(data)
-	if err != nil || len(certs) == 0 {
-		return "it holds no client certificate", nil //nolint:nilerr // as above
+	cert, err := clientCertificate(h, user)
+	if err != nil {
+		return "its client certificate cannot be read"
 	}
 	ca, err := parseCertificate(authority)
 	if err != nil {
-		return "the cluster's certificate authority is malformed", nil //nolint:nilerr // as above
+		return "the cluster's certificate authority is malformed"
 	}
-	return clientCertificateProblem(certs[0], ca, now), nil
-}
-
-func clientCertificateProblem(cert, ca *x509.Certificate, now time.Time) string {
-	if p := certificateProblem(cert, ca, nil, now); p != "" {
+	if p := certificateProblem(cert, ca, now); p != "" {
 		return "of its client certificate: " + p
 	}
 	return ""
+}
+
+// clientCertificate is the one by which a user of a kubeconfig authenticates, from the kubeconfig or the file that it names.
+func clientCertificate(h *host.Host, user *clientcmdapi.AuthInfo) (*x509.Certificate, error) {
+	data := user.ClientCertificateData
+	if len(data) == 0 {
+		var err error
+		if data, err = h.Files.ReadFile(user.ClientCertificate); err != nil {
+			return nil, err
+		}
+	}
+	return parseCertificate(data)
 }
 
 func loadKubeconfig(h *host.Host, file string) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {

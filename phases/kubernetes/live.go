@@ -7,18 +7,15 @@ import (
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
-	"k8s.io/kubernetes/cmd/kubeadm/app/images"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // apiTimeout bounds what a check asks of the API server.
@@ -37,39 +34,15 @@ func live(f func(context.Context, client.Client, *host.Host) (bool, error)) chec
 			return false, nil // nobody answers: the phase runs, and says what is wrong
 		}
 		done, err := f(ctx, c, h)
-		if err != nil {
-			return false, nil // as above; not found is the usual one
-		}
-		return done, nil
+		return done && err == nil, nil // as above; not found is the usual error
 	}
 }
 
-func inSystem(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}
-}
-
-func kubeadmConfigUploaded(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
-	cluster, err := clusterConfiguration(h.Config)
-	if err != nil {
-		return false, err
-	}
-	return configMapCovers(ctx, c, "kubeadm-config", "ClusterConfiguration", cluster)
-}
-
-func kubeletConfigUploaded(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
-	return configMapCovers(ctx, c, "kubelet-config", "kubelet", kubeletConfiguration())
-}
-
-func configMapCovers(ctx context.Context, c client.Client, name, key string, want any) (bool, error) {
-	doc, err := document(want)
-	if err != nil {
-		return false, err
-	}
-	var cm corev1.ConfigMap
-	if err := c.Get(ctx, inSystem(name), &cm); err != nil {
-		return false, err
-	}
-	return coversYAML([]byte(cm.Data[key]), doc)
+// inSystem is the check of a phase that makes an object of kube-system.
+func inSystem(o client.Object, name string) check {
+	return live(func(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
+		return true, c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, o)
+	})
 }
 
 // labelMaster is what kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips),
@@ -105,17 +78,11 @@ func controlPlaneMarked(ctx context.Context, c client.Client, h *host.Host) (boo
 	return labelled && master, nil
 }
 
-// bootstrapTokenDone tells whether nodes can join: the public cluster information, the rights, and a token that is good now. When
-// the user chose the token, that one.
+// bootstrapTokenDone reports whether nodes can join: there is the public cluster information and a token that is good now. If the user
+// chose the token, it is that one.
 func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &corev1.ConfigMap{}); err != nil {
 		return false, err
-	}
-	for _, name := range []string{constants.NodeKubeletBootstrap, constants.NodeAutoApproveBootstrapClusterRoleBinding,
-		constants.NodeAutoApproveCertificateRotationClusterRoleBinding} {
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, &rbacv1.ClusterRoleBinding{}); err != nil {
-			return false, err
-		}
 	}
 	tokens, err := ListTokens(ctx, c)
 	if err != nil {
@@ -128,43 +95,4 @@ func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (boo
 		}
 	}
 	return false, nil
-}
-
-func coreDNSInstalled(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
-	internal, err := internalCluster(h.Config)
-	if err != nil {
-		return false, err
-	}
-	var d appsv1.Deployment
-	if err := c.Get(ctx, inSystem(constants.CoreDNSDeploymentName), &d); err != nil {
-		return false, err
-	}
-	for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.ServiceAccount{}} {
-		if err := c.Get(ctx, inSystem("coredns"), o); err != nil {
-			return false, err
-		}
-	}
-	if err := c.Get(ctx, inSystem("kube-dns"), &corev1.Service{}); err != nil {
-		return false, err
-	}
-	return len(d.Spec.Template.Spec.Containers) == 1 && d.Spec.Template.Spec.Containers[0].Image == images.GetDNSImage(internal), nil
-}
-
-func kubeProxyInstalled(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
-	internal, err := internalCluster(h.Config)
-	if err != nil {
-		return false, err
-	}
-	if ok, err := configMapCovers(ctx, c, constants.KubeProxyConfigMap, "config.conf", proxyConfiguration(h.Config)); err != nil || !ok {
-		return false, err
-	}
-	if err := c.Get(ctx, client.ObjectKey{Name: constants.KubeProxyClusterRoleBindingName}, &rbacv1.ClusterRoleBinding{}); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	var d appsv1.DaemonSet
-	if err := c.Get(ctx, inSystem(constants.KubeProxy), &d); err != nil {
-		return false, err
-	}
-	return len(d.Spec.Template.Spec.Containers) == 1 &&
-		d.Spec.Template.Spec.Containers[0].Image == images.GetKubernetesImage(constants.KubeProxy, internal), nil
 }

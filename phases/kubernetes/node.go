@@ -52,7 +52,7 @@ func nodeRegistration(c *config.Config, role Role) kubeadmv1beta4.NodeRegistrati
 	}
 	return kubeadmv1beta4.NodeRegistrationOptions{
 		Name:      c.Node.Name,
-		CRISocket: cmp.Or(c.Node.CRISocket, defaultCRISocket),
+		CRISocket: cmp.Or(c.Node.CRISocket, config.DefaultCRISocket),
 		// A controller node runs the cloud's pods, which tolerate no taint: an empty list keeps kubeadm from adding its own.
 		Taints:           []corev1.Taint{},
 		KubeletExtraArgs: args,

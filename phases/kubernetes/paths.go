@@ -2,6 +2,8 @@
 
 package kubernetes
 
+import "yunion.io/x/ocadm/internal/kube"
+
 // What this package and kubeadm write on a node.
 const (
 	// ConfigFile is the configuration that kubeadm is given. It may hold a bootstrap token: mode 0600.
@@ -9,7 +11,7 @@ const (
 	// PatchesDir holds this node's patches for kubeadm.
 	PatchesDir = "/etc/ocadm/patches"
 	// AdminKubeconfig gives the rights of a cluster administrator; it exists on control-plane nodes only.
-	AdminKubeconfig = kubernetesDir + "/admin.conf"
+	AdminKubeconfig = kube.AdminKubeconfig
 	// KubeletKubeconfig gives the rights of this node.
 	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
 

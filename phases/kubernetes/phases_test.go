@@ -70,7 +70,7 @@ func TestPhasesRunKubeadm(t *testing.T) {
 		if len(calls) != 1 || !strings.HasPrefix(calls[0], want) || !strings.HasSuffix(calls[0], "--config "+ConfigFile) || strings.Contains(calls[0], "abcdef") {
 			t.Errorf("%s runs %q", p.Name, calls)
 		}
-		if p.Plan == nil || p.Check == nil && p.Name != "upload-certs" {
+		if p.Plan == nil || p.Check == nil {
 			t.Errorf("%s cannot check or plan", p.Name)
 		}
 	}
@@ -143,25 +143,16 @@ func TestChecksOnAFreshMachine(t *testing.T) {
 	}
 }
 
-func TestManifestDone(t *testing.T) {
-	const good = `apiVersion: v1
-kind: Pod
-spec:
-  containers:
-  - image: registry.k8s.io/kube-scheduler:v1.36.3
-    command: [kube-scheduler, --kube-api-burst=400, --kube-api-qps=200, --leader-elect=true]
-`
+func TestManifestWhole(t *testing.T) {
+	const good = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: x\n"
 	for name, tt := range map[string]struct {
-		text string
-		done bool
-	}{
-		"good": {good, true}, "other image": {strings.Replace(good, "v1.36.3", "v1.36.2", 1), false},
-		"other argument": {strings.Replace(good, "qps=200", "qps=50", 1), false}, "torn": {good[:40], false},
-	} {
+		text  string
+		whole bool
+	}{"good": {good, true}, "cut off": {good[:30], false}, "empty": {"", false}} {
 		h := fakeHost(t, nil)
 		write(t, h, manifest("kube-scheduler"), tt.text)
-		if done, err := manifestDone(h, "kube-scheduler"); done != tt.done || err != nil {
-			t.Errorf("%s: done %t, %v", name, done, err)
+		if whole, err := manifestWhole(h, "kube-scheduler"); whole != tt.whole || err != nil {
+			t.Errorf("%s: whole %t, %v", name, whole, err)
 		}
 	}
 }

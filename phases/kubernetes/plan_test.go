@@ -6,8 +6,8 @@ import (
 	"context"
 	"testing"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 func TestPlansAreValid(t *testing.T) {

@@ -6,17 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (
@@ -25,16 +27,18 @@ const (
 	criParallel = 8
 )
 
+// podNamespaceLabel is the kubelet's. Source: kubernetes staging/src/k8s.io/kubelet/pkg/types/labels.go.
+const podNamespaceLabel = "io.kubernetes.pod.namespace"
+
 // removePods removes the pods of the container runtime through CRI, whose pods are all the kubelet's. Containers that other clients of
 // the runtime made, such as nerdctl and docker, are no pods. A runtime that is not there has none.
 func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	socket := strings.TrimPrefix(nodeRegistration(h.Config, Worker).CRISocket, "unix://")
-	if !h.Files.Exists(socket) {
+	if !h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://")) {
 		return nil
 	}
-	conn, err := grpc.NewClient("unix://"+h.Files.Path(socket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := h.CRI()
 	if err != nil {
-		return fmt.Errorf("connecting to the container runtime: %w", err)
+		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing was written that could be lost
 	runtime := cri.NewRuntimeServiceClient(conn)
@@ -83,4 +87,36 @@ func removePod(ctx context.Context, runtime cri.RuntimeServiceClient, id string)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// containerStates are the states of the control plane's containers, for people who wait for them: " (etcd running, kube-apiserver exited)".
+// It is empty while the container runtime does not answer.
+func containerStates(ctx context.Context, h *host.Host) string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := h.CRI()
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	list, err := cri.NewRuntimeServiceClient(conn).ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return ""
+	}
+	newest := map[string]*cri.Container{}
+	for _, c := range list.GetContainers() {
+		name := c.GetMetadata().GetName()
+		if old, ok := newest[name]; ok && old.GetCreatedAt() > c.GetCreatedAt() || c.GetLabels()[podNamespaceLabel] != metav1.NamespaceSystem {
+			continue
+		}
+		newest[name] = c
+	}
+	var states []string
+	for _, name := range slices.Sorted(maps.Keys(newest)) {
+		states = append(states, name+" "+strings.ToLower(strings.TrimPrefix(newest[name].GetState().String(), "CONTAINER_")))
+	}
+	if len(states) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(states, ", ") + ")"
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"strings"
 
-	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/phases/host"
@@ -18,11 +17,11 @@ type Registered struct {
 	CRISocket string `json:"criSocket"`
 }
 
-// RegisteredAs tells under which name this machine is a node: what the configuration of its init or join says, else the kubelet's
-// certificate. What neither tells is empty.
+// RegisteredAs returns the name under which this machine is a node: what the configuration of its init or join says, else the kubelet's
+// certificate. What is in neither is empty.
 func RegisteredAs(h *host.Host) Registered {
 	var is Registered
-	raw, _ := h.Files.ReadFile(ConfigFile) // not there tells nothing
+	raw, _ := h.Files.ReadFile(ConfigFile) // without it the kubelet's certificate is asked
 	for doc := range bytes.SplitSeq(raw, []byte("---\n")) {
 		var c struct {
 			NodeRegistration Registered `json:"nodeRegistration"`
@@ -35,12 +34,8 @@ func RegisteredAs(h *host.Host) Registered {
 	if err != nil {
 		return is
 	}
-	data := user.ClientCertificateData
-	if len(data) == 0 && user.ClientCertificate != "" {
-		data, _ = h.Files.ReadFile(user.ClientCertificate) // as above
-	}
-	if certs, err := certutil.ParseCertsPEM(data); err == nil {
-		is.Name, _ = strings.CutPrefix(certs[0].Subject.CommonName, "system:node:")
+	if cert, err := clientCertificate(h, user); err == nil {
+		is.Name, _ = strings.CutPrefix(cert.Subject.CommonName, "system:node:")
 	}
 	return is
 }

@@ -52,7 +52,7 @@ func noteRelease(h *host.Host) error {
 }
 
 // InstalledRelease is the release that made this machine a node; ok is false when ocadm made it none. Releases that noted nothing are
-// told by what they installed: the static pods of a control plane, or the kubelet.
+// recognised by what they installed: the static pods of a control plane, or the kubelet.
 func InstalledRelease(h *host.Host) (r Release, ok bool) {
 	if !h.Ledger.Has(host.KindFile, ConfigFile) {
 		return Release{}, false

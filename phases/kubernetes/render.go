@@ -27,7 +27,6 @@ const (
 	kubeadmAPIVersion   = "kubeadm.k8s.io/v1beta4"
 	defaultRegistry     = "registry.k8s.io"
 	defaultPort         = 6443
-	defaultCRISocket    = "unix:///run/containerd/containerd.sock"
 	defaultTokenTTL     = 24 * time.Hour
 	nodeMonitorGrace    = "16s"
 	nodeMonitorPeriod   = "2s"
@@ -137,7 +136,7 @@ func kubeletConfiguration() kubeletv1beta1.KubeletConfiguration {
 	return kubeletv1beta1.KubeletConfiguration{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
 		CgroupDriver: "systemd",
-		// A lease renewed every 4 s (a quarter of its duration) tells a dead node within the controller-manager's 16 s. The status
+		// A lease renewed every 4 s (a quarter of its duration) shows a dead node within the controller-manager's 16 s. The status
 		// is computed as often but only sent when it changed, or once a minute.
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: nodeStatusFrequency},
 		NodeStatusReportFrequency: metav1.Duration{Duration: nodeStatusReport},

@@ -19,9 +19,9 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // ResetPhases take the node that ocadm made off this machine: its Node object, its etcd member, its pods and files. They work without an
@@ -54,7 +54,7 @@ func removeNodePhase() host.Phase {
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			if !h.Files.Exists(AdminKubeconfig) {
-				return []string{"stop kubelet.service", "tell the cluster that Node " + h.Config.Node.Name + " has left"}, nil
+				return []string{"stop kubelet.service", "report to the cluster that Node " + h.Config.Node.Name + " has left"}, nil
 			}
 			return []string{"delete Node " + h.Config.Node.Name + " if the API server answers"}, nil
 		},
@@ -80,7 +80,7 @@ func removeNodePhase() host.Phase {
 	}
 }
 
-// leaveNode tells the cluster with the kubelet's rights, which do not reach to deleting a Node, that the machine is gone: its pods are
+// leaveNode reports to the cluster that the machine is gone, with the kubelet's rights, which do not include deleting a Node: its pods are
 // replaced at once, and a machine of that name may join. Without it the Node would pass for Ready until the controllers miss it.
 func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	name := h.Config.Node.Name
@@ -96,9 +96,9 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return nil
 	}
 	if err != nil {
-		r.Info("the cluster could not be told: %v", err)
+		r.Info("this could not be reported to the cluster: %v", err)
 	} else {
-		r.Changed("told the cluster that Node %s has left", name)
+		r.Changed("reported to the cluster that Node %s has left", name)
 	}
 	r.Info("a worker may not delete its Node; on a control-plane node: kubectl delete node %s", name)
 	return nil

@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// signature is a line that tells why something does not start. The first one that matches wins, so the particular come first.
+// signature is a log line that says why something does not start. The first one that matches wins, so the particular come first.
 type signature struct {
 	code   string
 	match  *regexp.Regexp

@@ -13,7 +13,7 @@ import (
 // maxKubeletLag is how many minor versions a kubelet may be older than its API server.
 const maxKubeletLag = 3
 
-// versionFits tells whether a kubelet may join a control plane: never newer, and not too old.
+// versionFits reports whether a kubelet may join a control plane: never newer, and not too old.
 func versionFits(kubelet, controlPlane string) error {
 	k, err := version.ParseSemantic(kubelet)
 	if err != nil {

@@ -33,7 +33,7 @@ type Token struct {
 // String is the token as join takes it.
 func (t Token) String() string { return t.ID + "." + t.Secret }
 
-// Joins tells whether a machine can join with the token at the given time.
+// Joins reports whether a machine can join with the token at the given time.
 func (t Token) Joins(now time.Time) bool {
 	return (t.Expires.IsZero() || t.Expires.After(now)) &&
 		slices.Contains(t.Usages, "signing") && slices.Contains(t.Usages, "authentication") &&

@@ -17,16 +17,17 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (
-	startTimeout  = 4 * time.Minute
+	// startPatience is how long a wait goes on in which neither an answer nor the state of a container changes.
+	startPatience = 4 * time.Minute
 	probeInterval = 150 * time.Millisecond
 	probeTimeout  = 2 * time.Second
-	// hopelessInterval is how often a wait looks whether it can still succeed.
-	hopelessInterval = 5 * time.Second
+	// lookInterval is how often a wait looks at the containers, and whether it can still succeed.
+	lookInterval = 5 * time.Second
 )
 
 // waitControlPlanePhase waits natively instead of by kubeadm: it asks oftener, says what it waits for, gives up early on what cannot
@@ -51,7 +52,7 @@ func waitControlPlanePhase() host.Phase {
 // probe says why something does not answer yet, "" when it does.
 type probe func(context.Context, *host.Host) string
 
-// hopeless tells whether what is waited for can come no more; nil means that it always can.
+// hopeless reports whether what is waited for can come no more; nil means that it always can.
 type hopeless func(context.Context, *host.Host) bool
 
 // always is a hopeless that needs not know how things were when the wait began.
@@ -62,7 +63,7 @@ type diagnose func(context.Context, *host.Host, error) finding.Finding
 
 func waitPhase(name, short string, p probe, begin func(*host.Host) hopeless, d diagnose) host.Phase {
 	return host.Phase{
-		Name: name, Short: short, After: []string{}, Timeout: startTimeout + time.Minute,
+		Name: name, Short: short, After: []string{}, Patience: startPatience,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) { return p(ctx, h) == "", nil },
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return await(ctx, h, r, name, p, begin(h), d)
@@ -70,33 +71,32 @@ func waitPhase(name, short string, p probe, begin func(*host.Host) hopeless, d d
 	}
 }
 
+// await waits until ctx ends: the runner ends it when nothing that is reported here changes any more.
 func await(ctx context.Context, h *host.Host, r workflow.Reporter, what string, p probe, hopeless hopeless, d diagnose) error {
-	waiting, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	last, looked := "", time.Now()
+	last, states, looked := "", "", time.Now()
 	for {
-		why := p(waiting, h)
+		why := p(ctx, h)
 		if why == "" {
 			return nil
 		}
-		if why != last {
-			r.Waiting(what, why)
-			last = why
-		}
-		if hopeless != nil && time.Since(looked) > hopelessInterval {
-			looked = time.Now()
-			if hopeless(waiting, h) {
+		if time.Since(looked) > lookInterval {
+			looked, states = time.Now(), containerStates(ctx, h)
+			if hopeless != nil && hopeless(ctx, h) {
 				return explained(ctx, h, d, errors.New(why))
 			}
 		}
+		if now := why + states; now != last {
+			r.Waiting(what, now)
+			last = now
+		}
 		select {
-		case <-waiting.Done(): // with ctx, or before
-			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 				return cause
 			}
-			return explained(ctx, h, d, fmt.Errorf("%s: %w", why, context.DeadlineExceeded))
+			return explained(ctx, h, d, fmt.Errorf("%s: %w", last, context.Cause(ctx)))
 		case <-tick.C:
 		}
 	}
@@ -188,7 +188,7 @@ func failedChecks(body []byte) string {
 // manyRestarts is how often systemd may have restarted the kubelet, or the kubelet a container, before a wait gives up on it.
 const manyRestarts = 5
 
-// hopelessKubelet tells whether the kubelet keeps dying, so that nothing that it should start will come.
+// hopelessKubelet reports whether the kubelet keeps dying, so that nothing that it should start will come.
 func hopelessKubelet(ctx context.Context, h *host.Host) bool {
 	if probeKubelet(ctx, h) == "" {
 		return false
@@ -209,7 +209,7 @@ func hopelessKubelet(ctx context.Context, h *host.Host) bool {
 	return false
 }
 
-// hopelessAPIServer tells whether the kubelet keeps dying, or since the wait began etcd or the API server.
+// hopelessAPIServer reports whether the kubelet keeps dying, or since the wait began etcd or the API server.
 func hopelessAPIServer(h *host.Host) hopeless {
 	components := []string{constants.Etcd, constants.KubeAPIServer}
 	before := map[string]int{}

@@ -20,8 +20,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // The fetcher is tested against a server of the test's own: the projects' real pages are not asked by any test.
@@ -102,7 +102,7 @@ func (a artifact) targets() []string {
 	return out
 }
 
-// present tells whether every file of the artifact is there, in this version as far as it was ocadm that downloaded it. What came from
+// present reports whether every file of the artifact is there, in this version as far as it was ocadm that downloaded it. What came from
 // a bundle stays in the bundle's version, but for Kubernetes itself.
 func (a artifact) present(ctx context.Context, h *host.Host) bool {
 	e, installed := h.Ledger.Get(host.KindProgram, a.Name)

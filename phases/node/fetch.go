@@ -132,7 +132,7 @@ func (f fetcher) get(ctx context.Context, url string, from int64) (*http.Respons
 	return nil, errors.Join(statusError{res.StatusCode}, res.Body.Close())
 }
 
-// resume downloads what is missing of a file: n bytes, after which it has size. rest is told how many bytes are still to come, where the
+// resume downloads what is missing of a file: n bytes, after which it has size. rest gets the number of bytes that are still to come, where the
 // server says so. The name holds the digest, so a part never belongs to another version.
 func (f fetcher) resume(ctx context.Context, url, file string, rest, count func(int64)) (n, size int64, err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)

@@ -12,9 +12,9 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // FirewallPhase is the name of Firewall.
@@ -148,7 +148,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 	}
 	if h.Config.Addons.CNI != "none" {
 		for _, i := range config.PodInterfaces() {
-			if z := zoneOf(i); z == "" || z == trustedZone { // in another zone it is somebody's choice
+			if z := zoneOf(i); z == "" || z == trustedZone { // in another zone it is a person's choice
 				interfaces = append(interfaces, i)
 			}
 		}

@@ -10,13 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // ImageGroup are images that are imported together, and for which the same phases wait.
@@ -25,14 +24,14 @@ type ImageGroup struct {
 	Name, Short string
 	// Need are the images that this node must have.
 	Need func(*host.Host) ([]string, error)
-	// Lazy leaves unpacking an image to the first container that needs it: it costs the run nothing, and that container a moment.
-	Lazy bool
+	// Optional images may also be pulled later: one that a registry does not have is no error.
+	Optional bool
 }
 
-// Images imports what the groups need from the bundle into containerd, one group after the other, in the order in which they are
-// waited for. It overlaps with everything that does not name it in After.
+// Images brings what the groups need into containerd, from the bundle or from registries, one group after the other, in the order in
+// which they are waited for. It overlaps with everything that does not name it in After.
 func Images(groups ...ImageGroup) host.Phase {
-	p := host.Phase{Name: "images", Short: "Import container images from the bundle", After: []string{UnitsPhase}}
+	p := host.Phase{Name: "images", Short: "Import or pull container images", After: []string{UnitsPhase}}
 	for _, g := range groups {
 		p.Phases = append(p.Phases, g.phase())
 	}
@@ -42,29 +41,29 @@ func Images(groups ...ImageGroup) host.Phase {
 func (g ImageGroup) phase() host.Phase {
 	return host.Phase{
 		Name: g.Name, Short: g.Short,
-		Long:    "Streams the images from the bundle into containerd, checking every blob on the way. Images that are already there are left.",
-		Timeout: 30 * time.Minute,
-		Skip: func(h *host.Host) string {
-			if h.Bundle == nil {
-				return "without a bundle images are pulled when they are needed"
-			}
-			return otherRuntime(h)
-		},
+		Long: "Streams the images from the bundle into containerd, checking every blob on the way. Without a bundle containerd pulls them from\n" +
+			"their registries. Images that are already there are left.",
+		Patience: pullPatience,
+		Skip:     otherRuntime,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			todo, err := g.missing(ctx, h)
 			return err == nil && len(todo) == 0, err
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			todo, err := g.missing(ctx, h)
+			verb := "import "
+			if h.Bundle == nil {
+				verb = "pull "
+			}
 			for i := range todo {
-				todo[i] = "import " + todo[i]
+				todo[i] = verb + todo[i]
 			}
 			return todo, err
 		},
 		Run: g.run,
 		Verify: func(ctx context.Context, h *host.Host) error {
 			todo, err := g.missing(ctx, h)
-			if err == nil && len(todo) > 0 {
+			if err == nil && len(todo) > 0 && (h.Bundle != nil || !g.Optional) {
 				return finding.Finding{
 					Code: CodeImport, Severity: finding.Error,
 					What: "images are missing after their import", Cause: strings.Join(todo, ", "), Evidence: todo,
@@ -77,16 +76,19 @@ func (g ImageGroup) phase() host.Phase {
 	}
 }
 
-// missing are the images of the group that containerd does not have as the bundle has them.
+// missing are the images of the group that containerd does not have, or not as the bundle has them.
 func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error) {
 	need, err := g.Need(h)
 	if err != nil {
 		return nil, fmt.Errorf("listing the images of %s: %w", g.Name, err)
 	}
+	have := importedImages(ctx, h)
+	if h.Bundle == nil {
+		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
+	}
 	if err := h.Bundle.CheckImages(need); err != nil {
 		return nil, err
 	}
-	have := importedImages(ctx, h)
 	var out []string
 	for _, i := range bundled(h.Bundle, need) {
 		if have[i.Name] != i.Digest {
@@ -125,7 +127,10 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 			return err
 		}
 	}
-	if err := importImages(ctx, h, r, todo, g.Lazy); err != nil {
+	if h.Bundle == nil {
+		return g.pull(ctx, h, r, todo)
+	}
+	if err := importImages(ctx, h, r, todo); err != nil {
 		return err
 	}
 	for _, name := range todo {
@@ -135,12 +140,9 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 }
 
 // importImages streams images from the bundle into ctr.
-func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, names []string, lazy bool) error {
+func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, names []string) error {
 	// Local: ctr reads the stream itself, which was measured to take a quarter less time than handing it on.
-	args := []string{"-n", k8sNamespace, "images", "import", "--local"}
-	if lazy {
-		args = append(args, "--no-unpack")
-	}
+	args := []string{"-n", k8sNamespace, "images", "import", "--local", "-"}
 	pr, pw := io.Pipe()
 	total := h.Bundle.ImagesSize(names)
 	var done atomic.Int64
@@ -151,7 +153,7 @@ func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, names 
 		written <- err
 	}()
 	_, err := h.Exec.Run(ctx, exec.Command{
-		Path: programPath(h, ctr), Args: append(args, "-"), Stdin: pr, OnLine: r.Output,
+		Path: programPath(h, ctr), Args: args, Stdin: pr, OnLine: r.Output,
 	})
 	pr.CloseWithError(io.ErrClosedPipe)
 	werr := <-written

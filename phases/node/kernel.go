@@ -10,8 +10,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // KernelPhase is the name of Kernel.
@@ -41,7 +41,7 @@ func modules() []module {
 	}
 }
 
-// present tells whether the kernel has the module, loaded or built in.
+// present reports whether the kernel has the module, loaded or built in.
 func (m module) present(h *host.Host) bool {
 	if m.sign == "" {
 		return h.Files.Exists("/sys/module/" + m.name)

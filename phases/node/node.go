@@ -4,7 +4,7 @@
 // kernel settings, container images. It knows nothing of clusters; kubeadm's part is package kubernetes.
 //
 // What is already on the machine in a good version is used and left alone, also by reset; everything else is noted in the ledger
-// before it is made, and reset takes back what the ledger tells.
+// before it is made, and reset takes back what is in the ledger.
 package node
 
 import (
@@ -36,6 +36,8 @@ const (
 	CodeImport           = "OCA-2409"
 	CodeResidue          = "OCA-2410"
 	CodeFirewall         = "OCA-2411"
+	CodePull             = "OCA-2412"
+	CodePauseImage       = "OCA-2413"
 )
 
 // Where node software goes.
@@ -59,7 +61,7 @@ type program struct {
 	name string
 	// with is the program it belongs to: both are used as found, or both installed.
 	with string
-	// good tells whether a version that somebody else installed can be used.
+	// good reports whether a version that others installed can be used.
 	good func(v string) bool
 }
 
@@ -111,7 +113,7 @@ func programPath(h *host.Host, name string) string {
 	return path.Join(binDir, name)
 }
 
-// containerdRuns tells whether the node's container runtime is containerd, which ocadm looks after; any other is the user's business.
+// containerdRuns reports whether the node's container runtime is containerd, which ocadm looks after; any other is the user's business.
 func containerdRuns(h *host.Host) bool {
 	s := strings.TrimPrefix(h.Config.Node.CRISocket, "unix://")
 	return s == "" || path.Base(s) == path.Base(socket)
@@ -135,8 +137,8 @@ func target(file string) string {
 	return ""
 }
 
-// CheckBundle tells everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
-// images and programs that it lacks. Without a bundle there is nothing to tell. It reads no more than the bundle's index.
+// CheckBundle returns everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
+// images and programs that it lacks. Without a bundle it returns nothing. It reads no more than the bundle's index.
 func CheckBundle(h *host.Host, images []string) finding.List {
 	if h.Bundle == nil {
 		return nil
@@ -175,7 +177,7 @@ func missingPrograms(h *host.Host) []string {
 	return missing
 }
 
-// needed tells whether a run installs or uses the program at all.
+// needed reports whether a run installs or uses the program at all.
 func needed(h *host.Host, name string) bool {
 	return containerdRuns(h) || name == kubelet || name == kubectl
 }
@@ -183,7 +185,7 @@ func needed(h *host.Host, name string) bool {
 // neededPlugins are those that every pod network calls.
 func neededPlugins() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
 
-// undo takes back the files of these names that the ledger tells of.
+// undo takes back the files of these names that are in the ledger.
 func undo(h *host.Host, names ...string) (undone []string, err error) {
 	for _, e := range h.Ledger.Created() {
 		if e.Kind == host.KindFile && slices.Contains(names, e.Name) {
@@ -196,7 +198,7 @@ func undo(h *host.Host, names ...string) (undone []string, err error) {
 	return undone, nil
 }
 
-// describe tells in one line what writing a file would do.
+// describe says in one line what writing a file would do.
 func describe(h *host.Host, name string, data []byte, mode fs.FileMode) string {
 	old, err := h.Files.ReadFile(name)
 	st, serr := h.Files.Stat(name)
@@ -209,5 +211,5 @@ func describe(h *host.Host, name string, data []byte, mode fs.FileMode) string {
 	return ""
 }
 
-// canceled tells whether ctx is the reason for a failure, which is then no finding.
+// canceled reports whether ctx is the reason for a failure, which is then no finding.
 func canceled(ctx context.Context) bool { return ctx.Err() != nil }

@@ -25,9 +25,9 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (
@@ -161,6 +161,7 @@ func (m *machine) Info(format string, args ...any) {
 func (m *machine) Output(string)                 {}
 func (m *machine) Waiting(string, string)        {}
 func (m *machine) Progress(int64, int64, string) {}
+func (*machine) Alive()                          {}
 func (m *machine) Changed(format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +170,7 @@ func (m *machine) Changed(format string, args ...any) {
 
 var _ workflow.Reporter = (*machine)(nil)
 
-// do runs a phase and its children as the runner would, and tells whether there was anything to do.
+// do runs a phase and its children as the runner would, and reports whether there was anything to do.
 func (m *machine) do(t *testing.T, p host.Phase) (ran bool, err error) {
 	t.Helper()
 	for _, c := range p.Phases {

@@ -13,14 +13,14 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
-	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
 // ResetPhases take node software off a machine, after kubeadm's part has taken off the node: containers, pod network, units, kernel
-// settings, programs, and then whatever else the ledger tells of. The last one tells what is left.
+// settings, programs, and then whatever else is in the ledger. The last phase reports what is left.
 func ResetPhases() []host.Phase {
 	return []host.Phase{
 		{
@@ -34,8 +34,8 @@ func ResetPhases() []host.Phase {
 			Plan: lines("stop every container of a pod"),
 			Run:  stopContainers, Timeout: 2 * time.Minute,
 		},
-		taken("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
-		taken("undo-units", "Stop containerd and the kubelet, remove their units", undoUnits, host.KindUnit),
+		undoPhase("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
+		undoPhase("undo-units", "Stop containerd and the kubelet, remove their units", undoUnits, host.KindUnit),
 		podNetworkPhase(),
 		{
 			Name: "runtime-data", Short: "Unmount and remove the data of containers",
@@ -59,9 +59,9 @@ func ResetPhases() []host.Phase {
 				return residueFound(left)
 			},
 		},
-		taken("undo-firewall", "Close the ports that were opened in firewalld", undoFirewall, host.KindFirewall),
-		taken("undo-kernel", "Set kernel parameters back", undoKernel, host.KindSysctl),
-		taken("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram,
+		undoPhase("undo-firewall", "Close the ports that were opened in firewalld", undoFirewall, host.KindFirewall),
+		undoPhase("undo-kernel", "Set kernel parameters back", undoKernel, host.KindSysctl),
+		undoPhase("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram,
 			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
@@ -109,8 +109,8 @@ func lines(l ...string) func(context.Context, *host.Host) ([]string, error) {
 	return func(context.Context, *host.Host) ([]string, error) { return l, nil }
 }
 
-// taken is a phase that takes back what the ledger tells of these kinds.
-func taken(name, short string, run func(context.Context, *host.Host, workflow.Reporter) error, kinds ...host.Kind) host.Phase {
+// undoPhase takes back what is in the ledger of these kinds.
+func undoPhase(name, short string, run func(context.Context, *host.Host, workflow.Reporter) error, kinds ...host.Kind) host.Phase {
 	concerned := func(h *host.Host) []string {
 		var out []string
 		for _, e := range h.Ledger.Created() {
@@ -230,7 +230,7 @@ func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) err
 	return nil
 }
 
-// removeNodeFiles removes what the cloud's agents put on the node, unless somebody has edited it since: then it is his.
+// removeNodeFiles removes what the cloud's agents put on the node, unless it was edited since.
 func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
 	for name, text := range nodefiles.All() {
 		name = path.Join(nodefiles.Dir, name)
@@ -264,7 +264,7 @@ func removeEmpty(h *host.Host, dir string) {
 	_ = h.Files.Remove(dir) // as above
 }
 
-// othersContainerd tells whether there is a containerd that ocadm did not install, be it too old to be used: then the directories that
+// othersContainerd reports whether there is a containerd that ocadm did not install, be it too old to be used: then the directories that
 // every containerd has are not ocadm's alone.
 func othersContainerd(h *host.Host) bool {
 	return slices.ContainsFunc([]string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"}, func(dir string) bool {

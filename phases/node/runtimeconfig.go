@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"regexp"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 const (
@@ -76,7 +79,7 @@ func fromTemplate(text string) bool {
 // placeholder is one of the template's, in a pattern that was quoted.
 var placeholder = regexp.MustCompile(`\\\{[a-zA-Z]+\\\}`)
 
-// noteConfig notes what ocadm wrote, so that an edit is told from it.
+// noteConfig notes what ocadm wrote, so that a later edit is recognised.
 func noteConfig(h *host.Host) error {
 	digest, err := h.Files.Digest(containerdConfig)
 	if err != nil {
@@ -98,8 +101,8 @@ func noteConfig(h *host.Host) error {
 // takeOurs is the command after which ocadm writes its own configuration.
 func takeOurs() string { return fmt.Sprintf("mv %s %s.mine", containerdConfig, containerdConfig) }
 
-// tellEdits says that a person's edits are kept.
-func tellEdits(h *host.Host, r workflow.Reporter) {
+// reportEdits says that a person's edits are kept.
+func reportEdits(h *host.Host, r workflow.Reporter) {
 	if configOf(h) == configEdited {
 		r.Info("%s was edited and is kept as it is; additions have a place in %s; to take ocadm's: %s, and repeat the command", containerdConfig,
 			path.Join(containerdExtras, "*.toml"), takeOurs())
@@ -123,4 +126,71 @@ func configDiff(h *host.Host) []string {
 		}
 	}
 	return out
+}
+
+// RuntimeConfig is a finding when the configuration of a containerd that another program or a person configured does not fit Kubernetes: its part for
+// Kubernetes is off, it does not leave cgroups to systemd, or it does not look for CNI plugins where they are installed.
+func RuntimeConfig(ctx context.Context, h *host.Host) error {
+	kind := configOf(h)
+	if kind == configOurs || !containerdRuns(h) {
+		return nil
+	}
+	dump, err := runtimeConfig(ctx, h)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(dump) {
+		line = strings.TrimSpace(line)
+		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
+		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
+		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
+		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
+			f := finding.Finding{
+				Code: CodeRuntimeUnusable, Severity: finding.Error,
+				What:  "the containerd that was on this machine is not configured for Kubernetes",
+				Cause: containerdConfig + " has " + line,
+				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
+					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
+					takeOurs()),
+			}
+			if kind == configEdited {
+				f.What, f.Evidence = "the configuration of containerd was edited and does not fit Kubernetes", configDiff(h)
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+func runtimeConfig(ctx context.Context, h *host.Host) (string, error) {
+	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, containerd), Args: []string{"config", "dump"}})
+	if err != nil {
+		return "", fmt.Errorf("reading containerd's configuration: %w", err)
+	}
+	return res.Stdout, nil
+}
+
+// sandboxSetting is the image of pods' sandboxes: pinned_images.sandbox since containerd 2.0, sandbox_image before.
+var sandboxSetting = regexp.MustCompile(`(?m)^\s*sandbox(?:_image)? = ['"]([^'"]+)['"]`)
+
+// PauseImage is a finding when a containerd that ocadm did not configure starts pods with another pause image than kubeadm's: it is in no
+// bundle, and kubeadm does not keep it from being removed.
+func PauseImage(ctx context.Context, h *host.Host) error {
+	if configOf(h) == configOurs || !containerdRuns(h) {
+		return nil
+	}
+	dump, err := runtimeConfig(ctx, h)
+	if err != nil {
+		return err
+	}
+	want, err := pauseImage(h)
+	m := sandboxSetting.FindStringSubmatch(dump)
+	if err != nil || m == nil || m[1] == want {
+		return err
+	}
+	return finding.Finding{
+		Code: CodePauseImage, Severity: finding.Warning, What: "The containerd that was on this machine uses another pause image than kubeadm",
+		Cause:  fmt.Sprintf("its configuration names %s, and kubeadm %s; without the internet no pod starts if the first is not on the machine", m[1], want),
+		Remedy: fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig),
+	}
 }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // SoftwarePhase is the name of Software, for the After of others.
@@ -39,7 +39,7 @@ func Software() host.Phase {
 	}
 }
 
-// part is one half of the software: the programs, by the names of their files, that has tells.
+// part is one half of the software: the programs, for whose names has is true.
 type part struct {
 	name, short string
 	has         func(name string) bool
@@ -101,7 +101,7 @@ func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
 	return out, nil
 }
 
-// skipFile tells whether a file is not installed because the machine has a good one, or because nobody would call it.
+// skipFile reports whether a file is not installed because the machine has a good one, or because nobody would call it.
 func skipFile(h *host.Host, name string) bool {
 	if path.Dir(name) == cniDir {
 		st, err := h.Files.Stat(name)
@@ -132,7 +132,7 @@ func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Report
 	return nil
 }
 
-// counted tells how much was read, and ends with ctx.
+// counted reports how much was read, and ends with ctx.
 type counted struct {
 	ctx   context.Context // of one copy
 	r     io.Reader
@@ -208,7 +208,7 @@ func (p part) noteBundled(h *host.Host) error {
 	return nil
 }
 
-// unnoted are the programs of the machine that are used and that the ledger does not tell of yet.
+// unnoted are the programs of the machine that are used and that are not in the ledger yet.
 func (p part) unnoted(h *host.Host) []host.Program {
 	var out []host.Program
 	for _, q := range programs() {
@@ -231,7 +231,7 @@ func (p part) noteTheirs(h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// verify runs every program once: what cannot tell its version does not work on this machine.
+// verify runs every program once: one that prints no version does not work on this machine.
 func (p part) verify(ctx context.Context, h *host.Host) error {
 	var out finding.List
 	for _, q := range programs() {

@@ -18,9 +18,9 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 //go:embed units
@@ -44,7 +44,7 @@ func Units() host.Phase {
 	return host.Phase{
 		Name: UnitsPhase, Short: "Configure and start containerd, prepare the kubelet's service",
 		Long: "Writes containerd's configuration and the systemd units of containerd and the kubelet, enables both and starts containerd.\n" +
-			"Units that came with programs somebody else installed are used as they are.",
+			"Units that came with programs installed by others are used as they are.",
 		After:   []string{SoftwarePhase + "/runtime"},
 		Timeout: 2 * time.Minute,
 		Check:   unitsDone,
@@ -124,7 +124,7 @@ func renderConfig(h *host.Host) ([]byte, error) {
 	).Replace(string(raw))), err
 }
 
-// providedUnit tells whether a program that was there before came with a unit of its own.
+// providedUnit reports whether a program that was there before came with a unit of its own.
 func providedUnit(ctx context.Context, h *host.Host, name, unit string) bool {
 	if _, ok := theirs(h, name); !ok || h.Ledger.Has(host.KindFile, path.Join(unitDir, unit)) {
 		return false
@@ -201,7 +201,7 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 				return err
 			}
 		}
-		tellEdits(h, r)
+		reportEdits(h, r)
 	}
 	restart, reload := containerdRuns(h) && Outdated(ctx, h, containerdUnit), false
 	for _, n := range u.names() {
@@ -287,40 +287,6 @@ func runtimeAnswers(ctx context.Context, h *host.Host) error {
 		return runtimeDown(ctx, h, err)
 	}
 	return RuntimeConfig(ctx, h)
-}
-
-// RuntimeConfig is a finding when the configuration of a containerd that somebody else configured does not fit Kubernetes: its part for
-// Kubernetes is off, it does not leave cgroups to systemd, or it does not look for CNI plugins where they are installed.
-func RuntimeConfig(ctx context.Context, h *host.Host) error {
-	kind := configOf(h)
-	if kind == configOurs || !containerdRuns(h) {
-		return nil
-	}
-	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, containerd), Args: []string{"config", "dump"}})
-	if err != nil {
-		return fmt.Errorf("reading containerd's configuration: %w", err)
-	}
-	for line := range strings.Lines(res.Stdout) {
-		line = strings.TrimSpace(line)
-		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
-		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
-		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
-		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
-			f := finding.Finding{
-				Code: CodeRuntimeUnusable, Severity: finding.Error,
-				What:  "the containerd that was on this machine is not configured for Kubernetes",
-				Cause: containerdConfig + " has " + line,
-				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
-					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
-					takeOurs()),
-			}
-			if kind == configEdited {
-				f.What, f.Evidence = "the configuration of containerd was edited and does not fit Kubernetes", configDiff(h)
-			}
-			return f
-		}
-	}
-	return nil
 }
 
 const journalLines = "20"

@@ -9,13 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/templates"
 )
@@ -35,20 +38,15 @@ func Rights(namespace string) ([]*unstructured.Unstructured, error) {
 
 // Watched are the namespaces that the installed operator watches; none if it is not installed.
 func Watched(ctx context.Context, c client.Client) ([]string, error) {
-	d := deployment()
-	err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the Deployment of the operator: %w", err)
+	d, err := installed(ctx, c)
+	if d == nil || err != nil {
+		return nil, err
 	}
 	return all(cluster.WatchedBy(d)), nil
 }
 
-// Serve makes the installed operator look after the clouds of a namespace: it gives it the rights there, and tells it. Nothing happens
-// where there is no operator, or where it is so already.
-func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
+// installed returns the Deployment of the operator, nil if there is none.
+func installed(ctx context.Context, c client.Client) (*appsv1.Deployment, error) {
 	d := deployment()
 	err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
 	if apierrors.IsNotFound(err) {
@@ -56,6 +54,16 @@ func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the Deployment of the operator: %w", err)
+	}
+	return d, nil
+}
+
+// Serve lets the installed operator manage the clouds of a namespace: it grants the rights there and restarts the operator. If there is no
+// operator, or it manages the namespace already, nothing happens.
+func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
+	d, err := installed(ctx, c)
+	if d == nil || err != nil {
+		return nil, err
 	}
 	objs, err := Rights(namespace)
 	if err != nil {
@@ -65,22 +73,74 @@ func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 	if err != nil || slices.Contains(cluster.WatchedBy(d), namespace) {
 		return set, err
 	}
+	change, err := watch(ctx, c, d, append(cluster.WatchedBy(d), namespace))
+	return append(set, change), err
+}
+
+// Leave makes the installed operator stop managing the clouds of a namespace and takes its rights there away. The namespace stays. A
+// namespace that holds a cloud is a finding: the operator must finish its deletion first.
+func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
+	d, err := installed(ctx, c)
+	if d == nil || err != nil {
+		return nil, err
+	}
+	if namespace == Namespace {
+		return nil, finding.Finding{Code: "OCA-7019", Severity: finding.Error, What: "the operator cannot leave namespace " + namespace,
+			Cause: "it runs there", Remedy: "ocadm operator namespace list"}
+	}
+	var clouds v1alpha1.OnecloudClusterList
+	if err := c.List(ctx, &clouds, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the clouds of namespace %q: %w", namespace, err)
+	}
+	if len(clouds.Items) > 0 {
+		return nil, finding.Finding{Code: "OCA-7019", Severity: finding.Error, What: "the operator cannot leave namespace " + namespace,
+			Cause: "it holds the cloud " + clouds.Items[0].Name, Remedy: "ocadm cluster delete --namespace " + namespace + " --name " + clouds.Items[0].Name}
+	}
+	var set kube.ChangeSet
+	if slices.Contains(cluster.WatchedBy(d), namespace) {
+		change, err := watch(ctx, c, d, slices.DeleteFunc(cluster.WatchedBy(d), func(n string) bool { return n == namespace }))
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, change)
+	}
+	objs, err := Rights(namespace)
+	if err != nil {
+		return set, err
+	}
+	for _, o := range objs {
+		if o.GetKind() == "Namespace" {
+			continue
+		}
+		switch err := c.Delete(ctx, o); {
+		case err == nil:
+			set = append(set, kube.Change{Action: kube.Deleted, Kind: o.GetKind(), Namespace: namespace, Name: o.GetName()})
+		case !apierrors.IsNotFound(err):
+			return set, fmt.Errorf("deleting %s %s/%s: %w", o.GetKind(), namespace, o.GetName(), err)
+		}
+	}
+	return set, nil
+}
+
+// watch sets the namespaces that the operator watches, which restarts it.
+func watch(ctx context.Context, c client.Client, d *appsv1.Deployment, namespaces []string) (kube.Change, error) {
+	change := kube.Change{Action: kube.Configured, Kind: "Deployment", Namespace: Namespace, Name: Name}
 	i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == Name })
 	if i < 0 {
-		return set, fmt.Errorf("telling the operator of namespace %q: its Deployment has no container %q", namespace, Name)
+		return change, fmt.Errorf("changing the namespaces of the operator: its Deployment has no container %q", Name)
 	}
 	args := slices.DeleteFunc(slices.Clone(d.Spec.Template.Spec.Containers[i].Args), func(a string) bool { return strings.HasPrefix(a, cluster.NamespacesFlag) })
-	args = append(args, cluster.NamespacesFlag+strings.Join(all(append(cluster.WatchedBy(d), namespace)), ","))
+	args = append(args, cluster.NamespacesFlag+strings.Join(all(namespaces), ","))
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
 		"containers": []any{map[string]any{"name": Name, "args": args}},
 	}}}})
 	if err != nil {
-		return set, fmt.Errorf("telling the operator of namespace %q: %w", namespace, err)
+		return change, fmt.Errorf("changing the namespaces of the operator: %w", err)
 	}
 	if err := c.Patch(ctx, d, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
-		return set, fmt.Errorf("telling the operator of namespace %q: %w", namespace, err)
+		return change, fmt.Errorf("changing the namespaces of the operator: %w", err)
 	}
-	return append(set, kube.Change{Action: kube.Configured, Kind: "Deployment", Namespace: Namespace, Name: Name}), nil
+	return change, nil
 }
 
 // toApply are the operator's objects for what is asked for and what is watched already.

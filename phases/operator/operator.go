@@ -20,8 +20,8 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -32,8 +32,8 @@ const (
 )
 
 const (
-	rolloutTimeout = 10 * time.Minute
-	checkTimeout   = 10 * time.Second
+	// rolloutPatience is how long the wait for the operator goes on in which nothing changes.
+	rolloutPatience = 10 * time.Minute
 )
 
 // Objects renders everything the operator needs, for an image and the namespaces of its clouds, its own included. It is pure.
@@ -69,27 +69,17 @@ func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, 
 
 // Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does.
 func Install() host.Phase {
-	return host.Phase{
+	m := host.Manifests{Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
+		if c == nil {
+			return Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+		}
+		return toApply(ctx, c, h.Config.OperatorImage(), []string{h.Config.Cloud.Namespace})
+	}}
+	return m.Phase(host.Phase{
 		Name: "operator", Short: "Install the operator",
 		Long: "Applies the definition of OnecloudCluster, the operator's rights, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
 			"by default this ocadm's own). The phase operator-ready waits for it.",
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			set, err := diff(ctx, h)
-			return err == nil && len(set) == 0, nil // nobody answers yet: the work is not done, and Run says what is wrong
-		},
-		Plan: plan,
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			c, err := h.Kube(ctx)
-			if err != nil {
-				return err
-			}
-			set, err := Apply(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
-			for _, change := range set.Changed() {
-				r.Changed("%s", change)
-			}
-			return err
-		},
-	}
+	})
 }
 
 // Apply brings the operator to the cluster. It watches the given namespaces besides those it watches already.
@@ -101,56 +91,19 @@ func Apply(ctx context.Context, c client.WithWatch, image string, namespaces ...
 	return kube.Apply(ctx, c, kube.FieldManager, objs...)
 }
 
-func diff(ctx context.Context, h *host.Host) (kube.ChangeSet, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return nil, err
-	}
-	objs, err := toApply(ctx, c, h.Config.OperatorImage(), []string{h.Config.Cloud.Namespace})
-	if err != nil {
-		return nil, err
-	}
-	set, err := kube.Diff(ctx, c, kube.FieldManager, objs...)
-	return set.Changed(), err
-}
-
-func plan(ctx context.Context, h *host.Host) ([]string, error) {
-	set, err := diff(ctx, h)
-	if err != nil { // there is no cluster yet: everything is made
-		objs, err := Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
-		if err != nil {
-			return nil, err
-		}
-		set = nil
-		for _, o := range objs {
-			set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
-		}
-	}
-	var lines []string
-	for _, c := range set {
-		lines = append(lines, c.Planned())
-	}
-	return lines, nil
-}
-
 // Ready waits until the operator of the wanted version runs.
 func Ready() host.Phase {
 	return host.Phase{
-		Name: "operator-ready", Short: "Wait until the operator runs", Timeout: rolloutTimeout,
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-			defer cancel()
-			c, err := h.Kube(ctx)
-			if err != nil {
-				return false, nil // nobody answers yet: it does not run
-			}
-			d := deployment()
-			if err := c.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
-				return false, nil // not there is the usual error; Run says any other
-			}
-			ready, _ := kube.Ready(d, nil)
+		Name: "operator-ready", Short: "Wait until the operator runs", Patience: rolloutPatience,
+		Check: func(ctx context.Context, h *host.Host) (ready bool, _ error) {
+			_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer it does not run
+				d := deployment()
+				err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
+				if err == nil {
+					ready, _ = kube.Ready(d, nil)
+				}
+				return err
+			})
 			return ready, nil
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
@@ -159,7 +112,9 @@ func Ready() host.Phase {
 			if err != nil {
 				return err
 			}
-			return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
+			return host.WhilePodsMove(ctx, c, r, func() error {
+				return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
+			})
 		},
 	}
 }

@@ -28,10 +28,9 @@ func cniCandidates(h *host.Host) []string {
 // cached is what libcni keeps of a container's network, in the part that says whose container it is.
 // Source: containernetworking/cni libcni/api.go (cachedInfo).
 type cached struct {
-	Kind    string      `json:"kind"`
-	Network string      `json:"networkName"`
-	Args    [][2]string `json:"cniArgs"`
-	Result  struct {
+	ContainerID string      `json:"containerId"`
+	Args        [][2]string `json:"cniArgs"`
+	Result      struct {
 		Interfaces []struct {
 			Sandbox string `json:"sandbox"`
 		} `json:"interfaces"`

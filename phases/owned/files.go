@@ -270,7 +270,8 @@ func Mounts(h *host.Host) ([]string, error) {
 const ImagesDir = "/opt/cloud/workspace/data/glance"
 
 // volumesOnNode are the mounts at ImagesDir that a pod made, and left when it was killed: those of a directory that a provisioner named
-// after a volume. A disk that a person mounted there is none.
+// after a volume, and those of what the kubelet has mounted for a pod, too, as it does for volumes that are a file system of their own.
+// A disk that a person mounted there is none.
 func volumesOnNode(h *host.Host) ([]string, error) {
 	raw, err := h.Files.ReadFile("/proc/self/mountinfo")
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
@@ -280,13 +281,22 @@ func volumesOnNode(h *host.Host) ([]string, error) {
 		return nil, cannotLook("mounts", "cat /proc/self/mountinfo", "mount -t proc proc /proc", err)
 	}
 	var out []string
+	var there [][]string
+	ofPods := map[string]bool{}
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line) // 36 35 98:0 /root /mount/point options: proc_pid_mountinfo(5)
 		switch {
-		case len(f) < 5 || f[4] != ImagesDir:
-		case strings.Contains(f[3], "/pvc-"):
+		case len(f) < 5:
+		case f[4] == ImagesDir:
+			there = append(there, f)
+		case strings.HasPrefix(f[4], kubeletDir+"/"):
+			ofPods[f[2]+f[3]] = true
+		}
+	}
+	for _, f := range there {
+		if strings.Contains(f[3], "/pvc-") || ofPods[f[2]+f[3]] {
 			out = append(out, f[4])
-		default:
+		} else {
 			out = nil // unmounting takes what is on top
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // CodeCannotLook is the finding when a program that shows what is left is missing or fails.
@@ -38,6 +38,7 @@ func podTables() []string {
 // Network is the network state of the node's pods on this machine.
 type Network struct {
 	namespaces, links, tables []string
+	hostports                 []string // rules of pods in a table that others share, as nft names them
 	rules                     []packetRules
 }
 
@@ -58,6 +59,7 @@ func (n Network) List() []string {
 	add("link ", n.links)
 	add("network name space ", n.namespaces)
 	add("nftables table ", n.tables)
+	add("nftables rule ", n.hostports)
 	for _, r := range n.rules {
 		add(r.program+" ", r.what)
 		add(r.program+" ", r.stuck)
@@ -106,24 +108,42 @@ func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 			n.links = append(n.links, l)
 		}
 	}
-	tables, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: []string{"list", "tables"}})
-	if err != nil {
-		problems = append(problems, cannotLook("packet rules", "nft list tables", h.Facts.OS.Install("nft"), err))
-	}
-	for line := range strings.Lines(tables.Stdout) {
-		if t, ok := strings.CutPrefix(strings.TrimSpace(line), "table "); ok && slices.Contains(podTables(), t) {
-			n.tables = append(n.tables, t)
-		}
+	shared := otherCNI(h)
+	if err := keep(n.lookForTables(ctx, h, shared)); err != nil {
+		return n, err
 	}
 	filters, unseen := packetFilters(ctx, h)
 	problems = append(problems, unseen...)
-	shared := otherCNI(h)
 	for _, f := range filters {
 		if c := cleanRules(f.save, shared); len(c.what)+len(c.stuck) > 0 {
 			n.rules = append(n.rules, packetRules{c, f.program})
 		}
 	}
 	return n, problems.Err()
+}
+
+// lookForTables finds the nftables tables of the node. shared says that another program uses CNI here.
+func (n *Network) lookForTables(ctx context.Context, h *host.Host, shared bool) error {
+	res, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: []string{"list", "tables"}})
+	if err != nil {
+		return cannotLook("packet rules", "nft list tables", h.Facts.OS.Install("nft"), err)
+	}
+	for line := range strings.Lines(res.Stdout) {
+		t, ok := strings.CutPrefix(strings.TrimSpace(line), "table ")
+		ofPortmap := strings.HasSuffix(t, " "+hostportTable)
+		switch {
+		case !ok:
+		case slices.Contains(podTables(), t), ofPortmap && !shared:
+			n.tables = append(n.tables, t)
+		case ofPortmap:
+			rules, err := hostportRules(ctx, h, t)
+			if err != nil {
+				return err
+			}
+			n.hostports = append(n.hostports, rules...)
+		}
+	}
+	return nil
 }
 
 func cannotLook(what, command, remedy string, cause error) finding.Finding {
@@ -263,6 +283,10 @@ func RemoveNetwork(ctx context.Context, h *host.Host, r workflow.Reporter) error
 	for _, t := range n.tables {
 		_, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: append([]string{"delete", "table"}, strings.Fields(t)...)})
 		try(err, "removed the nftables table %s", t)
+	}
+	for _, rule := range n.hostports {
+		_, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: append([]string{"delete", "rule"}, strings.Fields(rule)...)})
+		try(err, "removed the nftables rule %s", rule)
 	}
 	for _, p := range n.rules {
 		if p.script == "" {

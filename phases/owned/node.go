@@ -128,7 +128,7 @@ func Forget(h *host.Host) error {
 	}
 	for _, e := range slices.Concat(h.Ledger.Created(), h.Ledger.Found()) {
 		node := e.Kind == host.KindNode
-		if node || e.Op == host.Found && slices.Contains([]host.Kind{host.KindFile, host.KindDir, host.KindLink}, e.Kind) {
+		if node || e.Op == host.Found && slices.Contains([]host.Kind{host.KindFile, host.KindDir, host.KindLink, host.KindPhase}, e.Kind) {
 			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
 				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
 			}

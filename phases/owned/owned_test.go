@@ -27,6 +27,7 @@ func (r *reporter) Info(format string, args ...any) {
 func (r *reporter) Output(string)                 {}
 func (r *reporter) Waiting(string, string)        {}
 func (r *reporter) Progress(int64, int64, string) {}
+func (*reporter) Alive()                          {}
 func (r *reporter) Changed(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
@@ -242,10 +243,13 @@ func TestMountsAreNeverEmptied(t *testing.T) {
 func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 	const theirs = "61 1 8:17 / " + ImagesDir + " rw shared:9 - ext4 /dev/sdb1 rw\n"
 	const ours = "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance " + ImagesDir + " rw shared:1 - ext4 /dev/sda1 rw\n"
+	const block = "63 1 252:0 / " + ImagesDir + " rw shared:1 - ext4 /dev/rbd0 rw\n"
+	const kubelets = "64 1 252:0 / /var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pvc-2/mount rw shared:1 - ext4 /dev/rbd0 rw\n"
 	for name, c := range map[string]struct {
 		mounts string
 		want   []string
 	}{
+		"a volume of another storage class": {block + kubelets, []string{ImagesDir}}, "a disk while pods have others": {theirs + kubelets, nil},
 		"none": {"", nil}, "a person's": {theirs, nil}, "a volume": {ours, []string{ImagesDir}}, "both": {theirs + ours, []string{ImagesDir}},
 		"a person's over it": {ours + theirs, nil},
 	} {
@@ -342,5 +346,49 @@ func TestTablesOfTheNodeGo(t *testing.T) {
 	}
 	if strings.Contains(calls, "inet filter") || strings.Contains(calls, "kube-proxy2") || strings.Contains(calls, "legacy") {
 		t.Errorf("ran\n%s", calls)
+	}
+}
+
+// Rules of published ports in nftables: of a table that others share, only those of the node's pods go.
+func TestPublishedPortsInNFTables(t *testing.T) {
+	const rules = `{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"table": {"family": "ip", "name": "cni_hostport", "handle": 1}},
+		{"rule": {"family": "ip", "table": "cni_hostport", "chain": "hostports", "handle": 8, "comment": "def", "expr": []}},
+		{"rule": {"family": "ip", "table": "cni_hostport", "chain": "hostports", "handle": 9, "comment": "abc", "expr": []}},
+		{"rule": {"family": "ip", "table": "cni_hostport", "chain": "prerouting", "handle": 10, "expr": []}}]}`
+	pod := `/var/lib/cni/results/cbr0-def-eth0={"containerId":"def","networkName":"cbr0","cniArgs":[["K8S_POD_NAMESPACE","default"]]}`
+	theirs := `/var/lib/cni/results/mynet-abc-eth0={"containerId":"abc","networkName":"mynet","cniArgs":[["IgnoreUnknown","1"]]}`
+	for _, tt := range []struct {
+		name  string
+		files []string
+		want  []string
+	}{
+		{"the node alone", []string{pod}, []string{"nft delete table ip cni_hostport"}},
+		{"others, too", []string{pod, theirs}, []string{"nft delete rule ip cni_hostport hostports handle 8"}},
+		{"only others", []string{theirs}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, rec := machine(t, worker, true, tt.files...)
+			rec.Answer = func(c exec.Command) (exec.Result, error) {
+				switch strings.Join(append([]string{c.Path}, c.Args...), " ") {
+				case "nft list tables":
+					return exec.Result{Stdout: "table ip cni_hostport\n"}, nil
+				case "nft -j list table ip cni_hostport":
+					return exec.Result{Stdout: rules}, nil
+				}
+				return exec.Result{}, nil
+			}
+			if err := RemoveNetwork(t.Context(), h, &reporter{}); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range rec.Calls() {
+				if strings.HasPrefix(c, "nft delete") {
+					got = append(got, c)
+				}
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
 	}
 }

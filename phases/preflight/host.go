@@ -40,7 +40,7 @@ func checkRoot(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// NotRoot is told before anything else to who may not even read what ocadm knows of the machine.
+// NotRoot comes before everything else: without root not even the ledger can be read.
 func NotRoot(uid int) finding.Finding {
 	return failure("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
 		"run it again with sudo")
@@ -76,7 +76,7 @@ func checkMemory(_ context.Context, m *machine) []finding.Finding {
 		need = m.limits.MemoryJoin
 	}
 	total := m.h.Facts.Memory
-	if total == 0 || total >= need { // 0: it would not tell
+	if total == 0 || total >= need { // 0: not known
 		return nil
 	}
 	return []finding.Finding{failure("OCA-1009", "This machine has too little memory",
@@ -100,7 +100,7 @@ func checkCgroups(_ context.Context, m *machine) []finding.Finding {
 	}
 	if !m.h.Config.Node.CgroupV1 {
 		return []finding.Finding{failure("OCA-1011", "This machine runs cgroup v1",
-			"Kubernetes 1.36 refuses it unless told otherwise, and later versions will not have it",
+			"Kubernetes 1.36 refuses it by default, and later versions will not support it",
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or accept it for now with --allow-cgroup-v1")}
 	}
 	var enabled []string

@@ -24,7 +24,7 @@ func joinChecks() []Check {
 
 func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.initialised() {
-		return nil // it has joined; the discovery phase tells whether it was this cluster
+		return nil // it has joined; the discovery phase reports whether it was this cluster
 	}
 	d, err := kubernetes.Discover(ctx, m.h.Config)
 	if err != nil {

@@ -84,10 +84,10 @@ func (m *machine) output(ctx context.Context, path string, args ...string) (out 
 	return res.Stdout, err == nil
 }
 
-// ours tells whether an earlier init or join of ocadm got as far as Kubernetes: then what is found may be its own.
+// ours reports whether an earlier init or join of ocadm got as far as Kubernetes: then what is found may be its own.
 func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.ConfigFile) }
 
-// initialised tells whether a kubelet belongs to a cluster here.
+// initialised reports whether a kubelet belongs to a cluster here.
 func (m *machine) initialised() bool { return m.exists(kubernetes.KubeletKubeconfig) }
 
 // diskFree finds the file system that a path is or will be on.

@@ -173,7 +173,7 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 
 func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 	if len(m.h.Facts.Interfaces) == 0 {
-		return finding.Finding{}, false // they would not tell
+		return finding.Finding{}, false // the kernel does not say
 	}
 	var have []string
 	for _, l := range m.h.Facts.Interfaces {
@@ -198,7 +198,7 @@ func hasDefaultRoute(proc string) bool {
 	return false
 }
 
-// clusterLink tells an interface that a cluster made: its addresses are of the pod network by design.
+// clusterLink recognises an interface that a cluster made: its addresses are of the pod network by design.
 func clusterLink(name string) bool {
 	for _, p := range []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"} {
 		if strings.HasPrefix(name, p) {

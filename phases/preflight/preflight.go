@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight looks at a machine before anything on it is changed, and tells everything at once that would make init or join
+// Package preflight looks at a machine before anything on it is changed, and reports everything at once that would make init or join
 // fail, each with what to do about it. It changes nothing; the one exception is the throw-away schema that proves a database account's
 // rights, which is not made in a dry run.
 package preflight
@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/workflow"
 )
 
 // Kind is the command that the machine is checked for.
@@ -33,7 +33,7 @@ type Check struct {
 	Name  string
 	Short string // for the documentation
 	Codes []string
-	// Applies tells whether the check matters to a run; nil means that it always does.
+	// Applies reports whether the check matters to a run; nil means that it always does.
 	Applies func(Kind, *config.Config) bool
 	// Timeout bounds it; 0 means checkTimeout.
 	Timeout time.Duration
@@ -51,7 +51,7 @@ func Checks() []Check {
 func Phase(kind Kind) host.Phase {
 	return host.Phase{
 		Name: "preflight", Short: "Check the machine before anything is changed",
-		Long: "Runs every check at once and tells all that is wrong, each with what to do about it. --ignore-preflight-errors NAME turns a\n" +
+		Long: "Runs every check at once and reports all that is wrong, each with what to do about it. --ignore-preflight-errors NAME turns a\n" +
 			"check's errors into warnings; \"all\" names every check.",
 		Example: "  ocadm " + string(kind) + " phase preflight\n  ocadm " + string(kind) + " phase preflight --ignore-preflight-errors=CPU,Memory",
 		Timeout: bundleTimeout + time.Minute, ReadOnly: true,

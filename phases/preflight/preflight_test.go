@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 // goodMachine is a machine with which nothing is wrong.
@@ -352,6 +353,27 @@ func foreignContainerd(t *testing.T, m *machine, dump string) {
 	answer(m, "/usr/bin/containerd config dump", dump+"\n")
 }
 
+func TestPauseImageOfAForeignContainerd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dump string
+		want bool
+	}{
+		"the same": {"    [plugins.'io.containerd.cri.v1.images'.pinned_images]\n      sandbox = 'registry.k8s.io/pause:3.10.2'", false},
+		"another":  {"      sandbox = 'registry.k8s.io/pause:3.8'", true},
+		"of 1.7":   {"    sandbox_image = \"registry.k8s.io/pause:3.8\"", true},
+		"none":     {"version = 3", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := goodMachine(t)
+			foreignContainerd(t, m, tt.dump)
+			found := checkContainerd(t.Context(), m)
+			if got := len(found) == 1 && found[0].Code == node.CodePauseImage && strings.Contains(found[0].Cause, "pause:3.8"); got != tt.want {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
 func own(t *testing.T, m *machine, text string) {
 	t.Helper()
 	this := kubernetes.ThisRelease()
@@ -428,6 +450,7 @@ func (story) Info(string, ...any)           {}
 func (story) Output(string)                 {}
 func (story) Waiting(string, string)        {}
 func (story) Progress(int64, int64, string) {}
+func (story) Alive()                        {}
 func (story) Changed(string, ...any)        {}
 
 func TestImagesOfARun(t *testing.T) {

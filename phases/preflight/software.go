@@ -17,7 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
@@ -34,7 +34,8 @@ func softwareChecks() []Check {
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
 		{Name: "Registry", Short: "registries can be reached when no bundle is given", Codes: []string{"OCA-2101"},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkRegistry},
-		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes", Codes: []string{"OCA-3001", node.CodeRuntimeUnusable}, run: checkContainerd},
+		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes",
+			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage}, run: checkContainerd},
 	}
 }
 
@@ -75,43 +76,31 @@ func bundleFindings(err error) []finding.Finding {
 
 // Images are all that a run will need on the machine: those of Kubernetes, of the addons, of the operator and the chosen cloud. Sorted.
 func Images(c *config.Config, kind Kind) ([]string, error) {
-	list, err := kubernetes.Images(c)
 	if kind == Join {
-		list, err = kubernetes.WorkerImages(c)
+		list, err := NodeImages(c)
+		return distinct(append(list, c.Cloud.Images...)), err
 	}
+	list, err := kubernetes.Images(c)
 	if err != nil {
 		return nil, err
 	}
-	table, err := images.Load()
+	more, err := addons.Images(c, addons.All()...)
+	return distinct(slices.Concat(list, more, []string{c.OperatorImage()}, c.Cloud.Images)), err
+}
+
+// NodeImages are the images that every node runs, whatever its roles.
+func NodeImages(c *config.Config) ([]string, error) {
+	list, err := kubernetes.WorkerImages(c)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	if c.Addons.CNI == "" || c.Addons.CNI == "flannel" {
-		names = append(names, "flannel", "flannel-cni-plugin")
-	}
-	if kind == Init && (c.Addons.Storage == "" || c.Addons.Storage == "local-path") {
-		names = append(names, "local-path-provisioner", "busybox")
-	}
-	if kind == Init && c.Addons.Ingress == "traefik" {
-		names = append(names, "traefik")
-	}
-	if kind == Init && c.Database.Host == "" {
-		names = append(names, "mariadb")
-	}
-	for _, n := range names {
-		ref, err := table.Ref(n, c.Cluster.ImageRepository)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, ref)
-	}
-	if kind == Init {
-		list = append(list, c.OperatorImage())
-	}
-	list = append(list, c.Cloud.Images...)
+	more, err := addons.Images(c, addons.Network())
+	return append(list, more...), err
+}
+
+func distinct(list []string) []string {
 	slices.Sort(list)
-	return slices.Compact(list), nil
+	return slices.Compact(list)
 }
 
 func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
@@ -161,10 +150,8 @@ func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 	}
 	have, err := version.ParseGeneric(p.Version)
 	if err != nil || have.AtLeast(version.MustParseGeneric(oldestContainerd)) {
-		if found := finding.Of(node.RuntimeConfig(ctx, m.h)); len(found) > 0 {
-			return found
-		}
-		return nil // a version of an unknown form is given the benefit; a configuration that cannot be read is looked at again by node-units
+		// A version of an unknown form gets the benefit of the doubt. node-units looks again at a configuration that cannot be read.
+		return append(finding.Of(node.RuntimeConfig(ctx, m.h)), finding.Of(node.PauseImage(ctx, m.h))...)
 	}
 	return []finding.Finding{failure("OCA-3001", "The installed containerd is too old",
 		fmt.Sprintf("%s is %s, and ocadm uses %s or later", p.Path, p.Version, oldestContainerd),

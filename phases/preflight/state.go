@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// checkNodeState tells a machine that ocadm may work on (fresh, or one of its own) from somebody else's node.
+// checkNodeState refuses a machine that is another tool's node. ocadm works on fresh machines and on its own.
 func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	for _, other := range []struct{ name, path, remove string }{
 		{"k3s or RKE2", "/etc/rancher", "k3s-uninstall.sh"},

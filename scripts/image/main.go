@@ -121,5 +121,6 @@ func layerOf(files map[string]string, order []string) (v1.Layer, error) {
 	if err := t.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching) // it is read for the digest and to be written
 }

@@ -1,64 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command options writes the table of the options that the cloud's services know, templates/services/options, from the sources of the
-// services: names, types and the values to choose from, nothing else. It reads struct definitions and runs nothing. Options that the
-// table has and the sources do not, stay: the operator runs releases of several years. -replace starts anew.
+// services: names, types, defaults and choices, nothing else. It reads struct definitions and runs nothing. Options that are in the table
+// but not in the sources stay, because the operator runs releases of several years. -replace starts from an empty table.
 //
 //	go run ./scripts/options -src yunion.io/x/onecloud=../cloudpods -src yunion.io/x/structarg=../structarg \
 //	    -src yunion.io/x/cloudmux=../cloudmux
 //
-// It is run by hand when a new release of the cloud is taken up; tests read the table only.
+// Run it by hand for a new release of the cloud; tests only read the table.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
 	"yunion.io/x/ocadm/internal/options"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// structs says which struct a table is made of: module, directory, name. A struct that is itself a table is included, not repeated.
-var structs = map[string]ref{
-	"shared/base":               {cloud, "pkg/cloudcommon/options", "BaseOptions"},
-	"shared/common":             {cloud, "pkg/cloudcommon/options", "CommonOptions"},
-	"shared/agent":              {cloud, "pkg/cloudcommon/options", "HostCommonOptions"},
-	"shared/database":           {cloud, "pkg/cloudcommon/options", "DBOptions"},
-	"keystone":                  {cloud, "pkg/keystone/options", "SKeystoneOptions"},
-	"region":                    {cloud, "pkg/compute/options", "ComputeOptions"},
-	"scheduler":                 {cloud, "pkg/scheduler/options", "SchedulerOptions"},
-	"glance":                    {cloud, "pkg/image/options", "SImageOptions"},
-	"logger":                    {cloud, "pkg/logger/options", "SLoggerOptions"},
-	"yunionconf":                {cloud, "pkg/yunionconf/options", "YunionConfOptions"},
-	"apigateway":                {cloud, "pkg/apigateway/options", "GatewayOptions"},
-	"webconsole":                {cloud, "pkg/webconsole/options", "WebConsoleOptions"},
-	"notify":                    {cloud, "pkg/notify/options", "NotifyOption"},
-	"scheduledtask":             {cloud, "pkg/scheduledtask/options", "SOption"},
-	"apimap":                    {cloud, "pkg/apimap/options", "SOptions"},
-	"monitor":                   {cloud, "pkg/monitor/options", "AlerterOptions"},
-	"cloudmon":                  {cloud, "pkg/cloudmon/options", "CloudMonOptions"},
-	"ansibleserver":             {cloud, "pkg/ansibleserver/options", "SAnsibleServerOptions"},
-	"devtool":                   {cloud, "pkg/devtool/options", "DevToolOptions"},
-	"cloudid":                   {cloud, "pkg/cloudid/options", "SCloudIdOptions"},
-	"cloudevent":                {cloud, "pkg/cloudevent/options", "CloudeventOptions"},
-	"cloudproxy":                {cloud, "pkg/cloudproxy/options", "Options"},
-	"cloudnet":                  {cloud, "pkg/cloudnet/options", "CloudnetOptions"},
-	"s3gateway":                 {cloud, "pkg/s3gateway/options", "SS3GatewayOptions"},
-	"vpcagent":                  {cloud, "pkg/vpcagent/options", "Options"},
-	"baremetal-agent":           {cloud, "pkg/baremetal/options", "BaremetalOptions"},
-	"esxi-agent":                {cloud, "pkg/esxi/options", "EsxiOptions"},
-	"mcp-server":                {cloud, "pkg/mcp-server/options", "MCPServerOptions"},
-	"llm":                       {cloud, "pkg/llm/options", "LLMOptions"},
-	"aiproxy":                   {cloud, "pkg/aiproxy/options", "SAiProxyOptions"},
-	"host":                      {cloud, "pkg/hostman/options", "SHostBaseOptions"}, // common.conf; host.conf of the node has more
-	"lbagent":                   {cloud, "pkg/lbagent", "LbagentCommonOptions"},     // common.conf too
-	"kubeserver":                {"yunion.io/x/kubecomps", "pkg/kubeserver/options", "KubeServerOptions"},
-	"onecloud-service-operator": {"yunion.io/x/onecloud-service-operator", "pkg/options", "OperatroOptions"},
+// structs says which struct a table is made of. A struct that is itself a table is included, not repeated.
+type structs map[string]ref
+
+// known reads from the tables what each was made of, and adds the services of the catalogue that have no table yet.
+func known(src sources, out string) (structs, error) {
+	all := structs{}
+	err := filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
+		name, isTable := strings.CutSuffix(path, ".yaml")
+		if err != nil || !isTable {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		t, err := options.ParseFile(data)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+		if name, err = filepath.Rel(out, name); err != nil {
+			return err
+		}
+		if at, object, ok := strings.Cut(t.Source, " "); ok {
+			module, dir := split(at)
+			all[filepath.ToSlash(name)] = ref{module, dir, object}
+		}
+		return nil
+	})
+	for _, c := range catalog.All() {
+		if _, have := all[c.Name]; have || c.Config == nil || len(c.Config.Groups) == 0 {
+			continue
+		}
+		if r, found := src.ordinary(c.Name); found {
+			all[c.Name] = r
+		}
+	}
+	return all, err
 }
 
 const cloud = "yunion.io/x/onecloud"
@@ -81,8 +86,12 @@ func main() {
 }
 
 func run(src, commits sources, out string, replace bool) error {
-	for _, name := range slices.Sorted(maps.Keys(structs)) {
-		r := structs[name]
+	all, err := known(src, out)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		r := all[name]
 		if _, have := src[r.module]; !have {
 			continue
 		}
@@ -95,7 +104,11 @@ func run(src, commits sources, out string, replace bool) error {
 				}
 			}
 		}
-		if err := src.collect(name, r, &t); err != nil {
+		err := src.collect(all, name, r, &t)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoStruct) {
+			fmt.Fprintf(os.Stderr, "options: %s stays as it is: %v\n", name, err)
+			continue
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if c := commits[r.module]; c != "" && !slices.Contains(t.Commits, c) {
@@ -112,7 +125,7 @@ func run(src, commits sources, out string, replace bool) error {
 func write(r ref, t options.File) []byte {
 	var b strings.Builder
 	b.WriteString("# SPDX-License-Identifier: Apache-2.0\n")
-	b.WriteString("# Names and types of options, collected by scripts/options. \"extra\" is kept by hand: what is known from elsewhere, and from where.\n")
+	b.WriteString("# Names, types and defaults of options, collected by scripts/options. \"extra\" is kept by hand: options known from elsewhere, and from where.\n")
 	fmt.Fprintf(&b, "source: %s/%s %s\n", r.module, r.dir, r.name)
 	if len(t.Commits) > 0 {
 		fmt.Fprintf(&b, "commits: [%s]\n", strings.Join(t.Commits, ", "))
@@ -135,12 +148,15 @@ func write(r ref, t options.File) []byte {
 }
 
 func one(o options.Option) string {
-	if len(o.Choices) == 0 && o.Alias == "" && o.Stored == "" && o.From == "" {
+	if len(o.Choices) == 0 && o.Default == "" && o.Alias == "" && o.Stored == "" && o.From == "" {
 		return string(o.Type)
 	}
 	parts := []string{"type: " + string(o.Type)}
 	if len(o.Choices) > 0 {
 		parts = append(parts, "choices: ["+strings.Join(o.Choices, ", ")+"]")
+	}
+	if o.Default != "" {
+		parts = append(parts, "default: "+strconv.Quote(o.Default))
 	}
 	for _, f := range []struct{ key, value string }{{"alias", o.Alias}, {"stored", o.Stored}, {"from", o.From}} {
 		if f.value != "" {

@@ -120,12 +120,14 @@ func TestAdd(t *testing.T) {
 		want             options.Option
 	}{
 		{"plain", "PortV2 int", "port_v2", options.Option{Type: options.Int}},
-		{"help and default", "Region string `help:\"Region name\" default:\"region0\"`", "region", options.Option{Type: options.Text}},
+		{"help and default", "Region string `help:\"Region name\" default:\"region0\"`", "region", options.Option{Type: options.Text, Default: "region0"}},
 		{"name in the file", "ListenAddress string `token:\"address\"`", "address", options.Option{Type: options.Text, Stored: "listen_address"}},
 		{"name in JSON is how it is stored", "Enable *bool `json:\"enable_it,omitempty\" token:\"enable\"`", "enable", options.Option{Type: options.Bool, Stored: "enable_it"}},
 		{"name with hyphens", "Auth string `token:\"auth-uri\"`", "auth_uri", options.Option{Type: options.Text, Stored: "auth"}},
 		{"alias", "Timeout int `alias:\"request-timeout\"`", "timeout", options.Option{Type: options.Int, Alias: "request_timeout"}},
 		{"choices", "Driver string `choices:\"a|b||c\"`", "driver", options.Option{Type: options.Text, Choices: []string{"a", "b", "c"}}},
+		{"default list", "Formats []string `default:\"a,b\"`", "formats", options.Option{Type: options.List, Default: "[a, b]"}},
+		{"default of a secret", "AdminPassword string `default:\"x\"`", "admin_password", options.Option{Type: options.Text}},
 		{"list", "Zones []string", "zones", options.Option{Type: options.List}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -180,9 +182,11 @@ func example(t *testing.T) sources {
 	})}
 }
 
+var examples = structs{"glance": {cloud, "pkg/image/options", "SImageOptions"}, "shared/base": {cloud, "pkg/cloudcommon/options", "BaseOptions"}}
+
 func TestCollect(t *testing.T) {
 	var got options.File
-	if err := example(t).collect("glance", structs["glance"], &got); err != nil {
+	if err := example(t).collect(examples, "glance", examples["glance"], &got); err != nil {
 		t.Fatal(err)
 	}
 	want := options.File{Include: []string{"shared/base"}, Options: map[string]options.Option{
@@ -204,7 +208,7 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 		"Odd.When: the type":                  {cloud, "pkg/odd", "Odd"},
 	} {
 		var got options.File
-		if err := example(t).collect("x", r, &got); err == nil || !strings.Contains(err.Error(), want) {
+		if err := example(t).collect(examples, "x", r, &got); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", r, err, want)
 		}
 	}
@@ -212,20 +216,13 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 
 // What the table has stays unless it is to be forgotten, and what is written reads as what was meant.
 func TestRun(t *testing.T) {
-	const old = "source: x\ncommits: [aaa]\noptions:\n  gone: text\n  a: int\nextra:\n  b: {type: text, from: a release}\n  mine: {type: bool, from: the manual}\n"
+	const old = "source: yunion.io/x/onecloud/pkg/image/options SImageOptions\ncommits: [aaa]\noptions:\n  gone: text\n  a: int\nextra:\n  b: {type: text, from: a release}\n  mine: {type: bool, from: the manual}\n"
 	for _, replace := range []bool{false, true} {
-		out := tree(t, map[string]string{"glance.yaml": old, "shared/base.yaml": "options: {}\n"})
+		out := tree(t, map[string]string{"glance.yaml": old, "shared/base.yaml": "source: yunion.io/x/onecloud/pkg/cloudcommon/options BaseOptions\n"})
 		if err := os.MkdirAll(filepath.Join(out, "shared"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		known := maps.Clone(structs)
-		for name := range structs {
-			if name != "glance" && name != "shared/base" {
-				delete(structs, name)
-			}
-		}
 		err := run(example(t), sources{cloud: "bbb"}, out, replace)
-		structs = known
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,5 +247,26 @@ func TestRun(t *testing.T) {
 		if _, mine := got.Extra["mine"]; mine == replace {
 			t.Errorf("replace %t: extra %v", replace, got.Extra)
 		}
+	}
+}
+
+// An ordinary service needs no line anywhere: its table follows from the catalogue and the sources.
+func TestOrdinaryServiceGetsATable(t *testing.T) {
+	src := sources{cloud: tree(t, map[string]string{
+		"pkg/aiproxy/options/options.go":  "package options\n\ntype SAiProxyOptions struct{ A int }\n\nvar (\n\tOptions SAiProxyOptions\n)\n",
+		"pkg/vpcagent/options/options.go": "package options\n\ntype Options struct{ B bool }\n",
+	})}
+	out := t.TempDir()
+	if err := run(src, nil, out, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"aiproxy": "SAiProxyOptions\noptions:\n  a: int\n", "vpcagent": "Options\noptions:\n  b: bool\n"} {
+		data, err := os.ReadFile(filepath.Join(out, name+".yaml"))
+		if err != nil || !strings.HasSuffix(string(data), "source: yunion.io/x/onecloud/pkg/"+name+"/options "+want) {
+			t.Errorf("%s: %v\n%s", name, err, data)
+		}
+	}
+	if entries, err := os.ReadDir(out); err != nil || len(entries) != 2 {
+		t.Errorf("tables of services without sources: %v, %v", entries, err)
 	}
 }

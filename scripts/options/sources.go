@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -36,7 +37,7 @@ func (s sources) Set(v string) error {
 var never = []ref{{"yunion.io/x/structarg", "", "BaseOptions"}}
 
 // collect adds the options of a struct to a table; embedded structs that are tables themselves are included.
-func (s sources) collect(table string, r ref, t *options.File) error {
+func (s sources) collect(all structs, table string, r ref, t *options.File) error {
 	if t.Options == nil {
 		t.Options = map[string]options.Option{}
 	}
@@ -57,13 +58,13 @@ func (s sources) collect(table string, r ref, t *options.File) error {
 		if slices.Contains(never, inner) {
 			continue
 		}
-		if name := tableOf(inner); name != "" && name != table {
+		if name := all.tableOf(inner); name != "" && name != table {
 			if !slices.Contains(t.Include, name) {
 				t.Include = append(t.Include, name)
 			}
 			continue
 		}
-		if err := s.collect(table, inner, t); err != nil {
+		if err := s.collect(all, table, inner, t); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 	}
@@ -71,8 +72,8 @@ func (s sources) collect(table string, r ref, t *options.File) error {
 }
 
 // tableOf is the table that a struct is, "" if it is none.
-func tableOf(r ref) string {
-	for name, have := range structs {
+func (all structs) tableOf(r ref) string {
+	for name, have := range all {
 		if have == r {
 			return name
 		}
@@ -107,6 +108,9 @@ func add(t *options.File, name string, f *ast.Field) error {
 	}
 	key = snake(key)
 	o := options.Option{Type: kind, Alias: snake(tag.Get("alias"))}
+	if !options.Sensitive(key) {
+		o.Default = defaultOf(kind, tag.Get("default"))
+	}
 	if stored != key {
 		o.Stored = stored
 	}
@@ -118,6 +122,14 @@ func add(t *options.File, name string, f *ast.Field) error {
 	t.Options[key] = o
 	delete(t.Extra, key)
 	return nil
+}
+
+// defaultOf is the default in a tag as the text of an option.
+func defaultOf(kind options.Type, text string) string {
+	if text == "" || kind != options.List && kind != options.Ints {
+		return text
+	}
+	return "[" + strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }), ", ") + "]"
 }
 
 func typeOf(e ast.Expr) (options.Type, bool) {
@@ -176,6 +188,30 @@ func split(importPath string) (module, dir string) {
 	return strings.Join(parts[:3], "/"), parts[3]
 }
 
+// ordinary is where the options of most services are: the type of the variable Options, or else the struct Options, in pkg/NAME/options.
+func (s sources) ordinary(name string) (ref, bool) {
+	r := ref{cloud, "pkg/" + name + "/options", "Options"}
+	files, _ := filepath.Glob(filepath.Join(s[cloud], r.dir, "*.go")) // the pattern is good
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			continue // collect reports it
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && v.Names[0].Name == "Options" {
+				if kind, ok := v.Type.(*ast.Ident); ok {
+					r.name = kind.Name
+				}
+			}
+			return true
+		})
+	}
+	return r, len(files) > 0 && s[cloud] != ""
+}
+
+// errNoStruct: the sources are of a release without it.
+var errNoStruct = errors.New("no struct")
+
 // find reads the declaration of a struct and the imports of its file by the name they have there.
 func (s sources) find(r ref) (*ast.StructType, map[string]string, error) {
 	root, have := s[r.module]
@@ -199,7 +235,7 @@ func (s sources) find(r ref) (*ast.StructType, map[string]string, error) {
 			return decl, importsOf(file), nil
 		}
 	}
-	return nil, nil, fmt.Errorf("no struct %s in %s/%s", r.name, r.module, r.dir)
+	return nil, nil, fmt.Errorf("%w %s in %s/%s", errNoStruct, r.name, r.module, r.dir)
 }
 
 func declared(file *ast.File, name string) *ast.StructType {

@@ -3,218 +3,108 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/test/integration/harness"
+
+	"yunion.io/x/ocadm/test/env"
 )
 
 // process measures the operator as a process of its own, with one cloud.
-func (b *bench) process(ctx context.Context) error {
-	w, err := b.newWorld(ctx, instant)
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	cr, err := w.newCloud(ctx)
-	if err != nil {
-		return err
-	}
-	p, err := w.startProcess(ctx, b.options.ocadm)
-	if err != nil {
-		return err
-	}
-	if _, err := w.create(ctx, cr); err != nil {
-		return err
-	}
-	if err := w.pods(ctx, cr.Namespace); err != nil {
-		return err
-	}
-	if err := b.perPass(ctx, w, p, cr); err != nil {
-		return err
-	}
-	took, err := p.stop()
-	if err != nil {
-		return err
-	}
+func (b *bench) process() {
+	e := b.clouds(env.Options{})
+	p := b.start(e)
+	e, cr := b.newCloud(e)
+	create(e, cr)
+	b.pods(e)
+	b.perPass(e, p)
+	took := p.stop()
 	b.add(row{ID: "P16", Metric: "SIGTERM until the process has ended", Goal: "≤ 2 s", Result: short(took)}, took <= 2*time.Second)
-	if err := b.swap(ctx, w); err != nil {
-		return err
-	}
-	if err := b.takeover(ctx, w, cr); err != nil {
-		return err
-	}
-	if p, err = w.startProcess(ctx, b.options.ocadm); err != nil {
-		return err
-	}
-	if err := untilQuiet(ctx, p.passes, 0); err != nil {
-		return err
-	}
-	if err := b.foreign(ctx, w, p); err != nil {
-		return err
-	}
-	_, err = p.stop()
-	return err
+	b.swap(e)
+	b.takeover(e)
+	p = b.start(e)
+	p.untilQuiet(0)
+	b.foreign(e, p)
+	p.stop()
 }
 
-// perPass is the CPU of one pass that finds nothing to do.
-func (b *bench) perPass(ctx context.Context, w *world, p *process, cr *v1alpha1.OnecloudCluster) error {
-	if err := untilQuiet(ctx, p.passes, -1); err != nil {
-		return err
-	}
+// perPass is the CPU of one reconcile that finds nothing to do.
+func (b *bench) perPass(e *env.Env, p *process) {
+	p.untilQuiet(-1)
 	const touches = 300
 	before, _ := p.passes()
-	cpu, err := p.cpu()
-	if err != nil {
-		return err
-	}
+	cpu := p.cpu()
 	for i := range touches {
-		if err := w.touch(ctx, cr, i); err != nil {
-			return err
-		}
-		if err := pause(ctx, 60*time.Millisecond); err != nil {
-			return err
-		}
+		touch(e, i)
+		b.pause(60 * time.Millisecond)
 	}
-	after, err := p.cpu()
-	if err != nil {
-		return err
-	}
-	if err := untilQuiet(ctx, p.passes, before); err != nil {
-		return err
-	}
+	used := p.cpu() - cpu
+	p.untilQuiet(before)
 	now, _ := p.passes()
-	each := time.Duration(float64(after-cpu) / (now - before))
-	b.add(row{ID: "P3", Metric: fmt.Sprintf("CPU of a pass that finds nothing to do (mean of %.0f)", now-before), Goal: "≤ 10 ms",
+	each := time.Duration(float64(used) / (now - before))
+	b.add(row{ID: "P3", Metric: fmt.Sprintf("CPU of a reconcile that finds nothing to do (mean of %.0f)", now-before), Goal: "≤ 10 ms",
 		Result: fmt.Sprintf("%.1f ms", float64(each)/1e6), Anchor: anchorCPU}, each <= 10*time.Millisecond)
-	rss, err := p.settled(ctx, 2*time.Second)
-	if err != nil {
-		return err
-	}
-	_, most, err := p.memory()
-	if err != nil {
-		return err
-	}
+	rss, most := p.memory(2 * time.Second)
 	b.add(row{ID: "–", Metric: "memory with one cloud (most)", Goal: "–", Result: fmt.Sprintf("%s (%s)", mib(rss), mib(most)), Anchor: anchorMemory})
-	return nil
 }
 
 // foreign makes Secrets that are none of the operator's.
-func (b *bench) foreign(ctx context.Context, w *world, p *process) error {
+func (b *bench) foreign(e *env.Env, p *process) {
 	const secrets, size = 5000, 100 << 10
-	if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}); err != nil {
-		return err
-	}
-	before, err := p.settled(ctx, 5*time.Second)
-	if err != nil {
-		return err
-	}
+	ns := b.namespace(e, "foreign")
+	before, _ := p.memory(5 * time.Second)
 	data := map[string][]byte{"blob": make([]byte, size)}
-	numbers := make([]int, secrets)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	if err := each(numbers, func(i int) error {
-		return w.client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "foreign", Name: fmt.Sprintf("s%d", i)}, Data: data})
-	}); err != nil {
-		return err
-	}
-	after, err := p.settled(ctx, 5*time.Second)
-	if err != nil {
-		return err
-	}
+	b.no(each(make([]struct{}, secrets), func(struct{}) error {
+		return e.Client.Create(b.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "s"}, Data: data})
+	}))
+	after, _ := p.memory(5 * time.Second)
 	b.add(row{ID: "P13", Metric: "memory after 5,000 Secrets of 100 KiB that are not the operator's", Goal: "≤ +5 MiB",
 		Result: fmt.Sprintf("%+.1f MiB", float64(after-before)/(1<<20)), Anchor: "all Secrets cached"}, after-before <= 5<<20)
-	return nil
 }
 
 // swap puts another build of the operator in the place of the first.
-func (b *bench) swap(ctx context.Context, w *world) error {
-	other := filepath.Join(b.dir, "ocadm-other")
-	if err := build(ctx, other, "v9.9.9"); err != nil {
-		return err
-	}
+func (b *bench) swap(e *env.Env) {
+	other := filepath.Join(e.Cluster.Dir, "ocadm-other")
+	b.build(other, "v9.9.9")
 	var first times
-	var written int
+	written := 0
 	for range b.options.rounds {
 		var p *process
-		all, err := w.cluster.Count(ctx, harness.Filter{User: operatorUser}, func() (err error) {
-			if p, err = w.startProcess(ctx, other); err != nil {
-				return err
+		did := e.Count(func() {
+			p = b.startProgram(e, other)
+			for n := 0.0; n == 0; n, _ = p.passes() {
+				b.pause(10 * time.Millisecond)
 			}
-			for {
-				if n, _ := p.passes(); n > 0 {
-					first = append(first, time.Since(p.began))
-					break
-				}
-				if err := pause(ctx, 10*time.Millisecond); err != nil {
-					return err
-				}
-			}
-			return untilQuiet(ctx, p.passes, 0)
+			first = append(first, time.Since(p.began))
+			p.untilQuiet(0)
 		})
-		if err != nil {
-			return err
-		}
-		written += len(writes(all)) + len(statusPatches(all))
-		if _, err := p.stop(); err != nil {
-			return err
-		}
+		written += len(did.Changes()) + len(did.StatusPatches())
+		p.stop()
 	}
 	b.add(row{ID: "P20", Metric: fmt.Sprintf("writes when another build takes over (%d times)", b.options.rounds), Goal: "0", Result: fmt.Sprint(written)}, written == 0)
-	b.add(row{ID: "P16", Metric: "start of the process until its first pass has ended", Goal: "≤ 3 s", Result: first.String(),
+	b.add(row{ID: "P16", Metric: "start of the process until its first reconcile has ended", Goal: "≤ 3 s", Result: first.String(),
 		Samples: first.seconds()}, first.median() <= 3*time.Second)
-	return nil
 }
 
-// takeover: of two operators the leader is told to end while an object has been changed; the other one heals it.
-func (b *bench) takeover(ctx context.Context, w *world, cr *v1alpha1.OnecloudCluster) error {
-	leader, err := w.startProcess(ctx, b.options.ocadm, "--leader-elect")
-	if err != nil {
-		return err
-	}
+// takeover: of two operators the leader is asked to end while an object has been changed; the other one heals it.
+func (b *bench) takeover(e *env.Env) {
+	leader := b.start(e, "--leader-elect")
 	var took times
 	for range b.options.rounds {
-		if err := untilQuiet(ctx, leader.passes, 0); err != nil {
-			return err
-		}
-		next, err := w.startProcess(ctx, b.options.ocadm, "--leader-elect")
-		if err != nil {
-			return err
-		}
-		if err := pause(ctx, 4*time.Second); err != nil { // it reads the lease
-			return err
-		}
-		from, err := w.cluster.Mark(ctx)
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		if _, err := leader.stop(); err != nil {
-			return err
-		}
-		name := cloudName + "-logger"
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: cr.Namespace, Name: name}}
-		if err := w.client.Delete(ctx, s); err != nil {
-			return err
-		}
-		if err := untilQuiet(ctx, next.passes, 0); err != nil {
-			return err
-		}
-		to, err := w.cluster.Mark(ctx)
-		if err != nil {
-			return err
-		}
-		all, err := w.cluster.Requests(from, to, harness.Filter{User: operatorUser})
-		if err != nil {
-			return err
-		}
-		for _, q := range writes(all) {
+		leader.untilQuiet(0)
+		next := b.start(e, "--leader-elect")
+		b.pause(4 * time.Second) // it reads the lease
+		var began time.Time
+		did := e.Count(func() {
+			began = time.Now()
+			leader.stop()
+			b.no(e.Client.Delete(b.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: env.Name + "-logger"}}))
+			next.untilQuiet(0)
+		})
+		for _, q := range did.Changes() {
 			if q.Resource == "services" {
 				took = append(took, q.Time.Sub(began))
 				break
@@ -222,31 +112,33 @@ func (b *bench) takeover(ctx context.Context, w *world, cr *v1alpha1.OnecloudClu
 		}
 		leader = next
 	}
-	if _, err := leader.stop(); err != nil {
-		return err
-	}
+	leader.stop()
 	b.add(row{ID: "P16", Metric: "SIGTERM to the leader until the next one writes", Goal: "≤ 2 s", Result: took.String(), Samples: took.seconds()}, took.median() <= 2*time.Second)
-	return nil
 }
 
-// pods makes a Pod for each workload of a cloud, as its controllers would: the operator keeps what it needs of them.
-func (w *world) pods(ctx context.Context, ns string) error {
-	if err := w.accounts(ctx, ns); err != nil {
-		return err
+func (b *bench) tuned() {
+	b.available(env.Options{Workloads: env.Pods, Controllers: []string{"--kube-api-qps=200", "--kube-api-burst=400"}},
+		"kube-controller-manager as ocadm init sets it", "≤ 5 s", func(took, _ times) bool { return took.median() <= 5*time.Second })
+}
+
+func (b *bench) untuned() {
+	b.available(env.Options{Workloads: env.Pods, Controllers: []string{"--kube-api-qps=20", "--kube-api-burst=30"}},
+		"kube-controller-manager with its defaults", "≤ 1.5 × flat", func(took, flat times) bool { return ratio(took, flat) <= 1.5 })
+}
+
+// available measures from the CR until every service is Available, with a real kube-controller-manager and a kubelet that calls pods
+// ready at once; beside it, 50 Deployments that wait for nothing.
+func (b *bench) available(o env.Options, what, goal string, met func(took, flat times) bool) {
+	all := b.clouds(o)
+	startOperator(all)
+	var took, flat times
+	for range b.options.rounds {
+		flat = append(flat, b.flat(all))
+		e, cr := b.newCloud(all)
+		took = append(took, create(e, cr))
+		b.Logf("%s: flat %s, the cloud %s", what, short(flat[len(flat)-1]), short(took[len(took)-1]))
+		remove(e)
 	}
-	objs, err := w.children(ctx, ns)
-	if err != nil {
-		return err
-	}
-	var pods []*corev1.Pod
-	for _, o := range objs {
-		pod, err := podOf(o)
-		if err != nil {
-			return err
-		}
-		if pod != nil {
-			pods = append(pods, pod)
-		}
-	}
-	return each(pods, func(p *corev1.Pod) error { return w.client.Create(ctx, p) })
+	b.add(row{ID: "P7", Metric: "from the CR to all Available, " + what, Goal: goal, Result: took.String(),
+		Ratio: fmt.Sprintf("%.2f (50 flat Deployments: %s)", ratio(took, flat), flat), Anchor: anchorTime, Samples: took.seconds()}, met(took, flat))
 }

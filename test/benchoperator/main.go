@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchoperator measures what the operator costs, against a real etcd, kube-apiserver and MariaDB on loopback, and prints a
-// table with the goal of each figure ("make bench-operator"). Workloads become available at once: no container runs. The services that
-// the operator talks to (keystone, region, yunionconf) are the lab's stand-ins, served by this program for each cloud.
+// table with the goal of each figure ("make bench-operator"). Workloads become available at once: no container runs. Package instant
+// plays the services that the operator calls.
 //
 // Requests to Kubernetes are counted in the audit log, SQL statements and requests to services in the operator's own hooks. Memory and
 // CPU are those of "ocadm operator run" as a process of its own. Times are medians with the smallest and the largest; beside them
@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,78 +21,129 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"yunion.io/x/ocadm/test/env"
 )
 
 // options of a run.
 type options struct {
 	output string
-	only   map[string]bool
+	only   string
 	rounds int
 	clouds int
 	ocadm  string
-	// profile is where a CPU profile of passes that find nothing to do goes.
+	// profile is where a CPU profile of reconciles that find nothing to do goes.
 	profile string
 	trace   bool
 }
 
 func main() {
 	o := options{}
-	only := flag.String("only", "", "measure only these parts, comma-separated: static, one, drift, process, many, tuned, default")
+	flag.StringVar(&o.only, "only", "static,one,drift,process,many,tuned,default", "measure only these parts")
 	flag.StringVar(&o.output, "o", "table", "table or json")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often a time is measured")
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
-	flag.StringVar(&o.profile, "profile", "", "part one: write a CPU profile of passes that find nothing to do, and a heap profile FILE.heap; part many: a heap profile")
+	flag.StringVar(&o.profile, "profile", "", "part one: write a CPU profile of reconciles that find nothing to do, and a heap profile FILE.heap; part many: a heap profile")
 	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation")
 	flag.Parse()
-	if *only != "" {
-		o.only = map[string]bool{}
-		for part := range strings.SplitSeq(*only, ",") {
-			o.only[part] = true
-		}
-	}
-	log.SetOutput(io.Discard) // the stand-ins tell every request
+	log.SetOutput(io.Discard) // the services log every request
+	env.Patience = 20 * time.Minute
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var code int
-	var err error
-	if os.Getenv(inside) == "" {
-		code, err = apart(ctx)
-	} else if err = loopbackUp(); err == nil {
-		err = run(ctx, o)
-	}
+	b := &bench{ctx: ctx, options: o, machine: thisMachine(), began: time.Now()}
+	err := errors.Join(b.measure(), env.Close())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchoperator:", err)
-		code = 1
+		os.Exit(1)
 	}
-	os.Exit(code)
 }
 
-func run(ctx context.Context, o options) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("-o is table or json, not %q", o.output)
+// bench is one run of the program. It is the T of its environments: a failure ends the part that is being measured.
+type bench struct {
+	ctx     context.Context
+	options options
+	machine machine
+	began   time.Time
+	rows    []row
+	// serial numbers namespaces.
+	serial   int
+	cleanups []func()
+	failed   bool
+}
+
+func (b *bench) measure() error {
+	if b.options.output != "table" && b.options.output != "json" {
+		return fmt.Errorf("-o is table or json, not %q", b.options.output)
 	}
-	b, err := newBench(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"static", b.static}, {"one", b.one}, {"drift", b.drift}, {"process", b.process}, {"many", b.many},
-		{"tuned", b.tuned}, {"default", b.untuned},
-	} {
-		if o.only != nil && !o.only[part.name] {
-			continue
+	parts := map[string]func(){"static": b.static, "one": b.one, "drift": b.drift, "process": b.process, "many": b.many, "tuned": b.tuned, "default": b.untuned}
+	for name := range strings.SplitSeq(b.options.only, ",") {
+		if parts[name] == nil {
+			return fmt.Errorf("there is no part %q", name)
 		}
 		began := time.Now()
-		if err := part.do(ctx); err != nil {
-			// What was measured is worth seeing all the same.
-			return joinReport(b, fmt.Errorf("measuring %q: %w", part.name, err))
+		if err := b.part(parts[name]); err != nil { // what was measured is worth seeing all the same
+			return errors.Join(b.report(os.Stdout), fmt.Errorf("measuring %q: %w", name, err))
 		}
-		b.say("%s took %s", part.name, time.Since(began).Round(time.Second))
+		b.Logf("%s took %s", name, time.Since(began).Round(time.Second))
 	}
 	return b.report(os.Stdout)
+}
+
+// failure is what Fatal panics with.
+type failure string
+
+func (b *bench) part(do func()) (err error) {
+	defer func() {
+		for ; len(b.cleanups) > 0; b.cleanups = b.cleanups[:len(b.cleanups)-1] {
+			b.cleanups[len(b.cleanups)-1]()
+		}
+	}()
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failure:
+			b.failed, err = true, errors.New(string(f))
+		default:
+			panic(f)
+		}
+	}()
+	do()
+	if b.failed {
+		err = errors.New("see above")
+	}
+	return err
+}
+
+func (*bench) Helper()                     {}
+func (b *bench) Context() context.Context  { return b.ctx }
+func (b *bench) Cleanup(f func())          { b.cleanups = append(b.cleanups, f) }
+func (b *bench) Failed() bool              { return b.failed }
+func (b *bench) Log(a ...any)              { b.Logf("%s", fmt.Sprint(a...)) }
+func (b *bench) Error(a ...any)            { b.Errorf("%s", fmt.Sprint(a...)) }
+func (b *bench) Fatal(a ...any)            { panic(failure(fmt.Sprint(a...))) }
+func (b *bench) Fatalf(f string, a ...any) { panic(failure(fmt.Sprintf(f, a...))) }
+
+func (b *bench) Errorf(f string, a ...any) {
+	b.failed = true
+	b.Logf(f, a...)
+}
+
+func (b *bench) Logf(f string, a ...any) {
+	fmt.Fprintf(os.Stderr, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(f, a...))
+}
+
+// no fails the part if there is an error.
+func (b *bench) no(err error) {
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) pause(d time.Duration) {
+	select {
+	case <-b.ctx.Done():
+		b.Fatal(b.ctx.Err())
+	case <-time.After(d):
+	}
 }

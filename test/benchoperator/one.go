@@ -3,12 +3,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -38,84 +38,48 @@ const (
 type install struct {
 	ready, ungated, raw, rawAll time.Duration
 	objects                     int
-	work                        work
+	work                        env.Work
 }
 
 // one measures the life of one cloud whose workloads are available at once.
-func (b *bench) one(ctx context.Context) error {
-	w, err := b.newWorld(ctx, instant)
-	if err != nil {
-		return err
-	}
-	defer w.close()
+func (b *bench) one() {
+	all := b.clouds(env.Options{})
 	var installs []install
-	o := &operator{w: w}
-	defer func() { _ = o.stop() }()
-	var cr *v1alpha1.OnecloudCluster
+	var e *env.Env
 	for i := range b.options.rounds {
-		if cr, err = w.newCloud(ctx); err != nil {
-			return err
+		if i > 0 {
+			remove(e)
 		}
+		var cr *v1alpha1.OnecloudCluster
+		e, cr = b.newCloud(all)
 		var one install
-		one.work, err = o.count(ctx, harness.Filter{Watches: i == 0}, func() (err error) {
+		from := e.Mark()
+		one.work = e.CountBy(harness.Filter{Watches: i == 0}, func() {
 			if i == 0 { // its start belongs to the first installation
-				o.start(ctx)
+				startOperator(e)
 			}
-			one.ready, err = w.create(ctx, cr)
-			return err
+			one.ready = create(e, cr)
 		})
-		if err != nil {
-			return err
-		}
-		if err := w.measureInstall(ctx, cr, &one); err != nil {
-			return err
-		}
+		objs := children(e)
+		free := slices.DeleteFunc(slices.Clone(objs), gated)
+		one.objects, one.ungated = len(objs), b.since(e, from, free, one.work.Kubernetes)
+		one.raw, one.rawAll = b.rawApply(e, free), b.rawApply(e, objs)
 		installs = append(installs, one)
-		b.say("installation %d: ready after %s, ungated objects after %s, raw %s", i+1, short(one.ready), short(one.ungated), short(one.raw))
-		if i < b.options.rounds-1 {
-			if err := w.remove(ctx, cr); err != nil {
-				return err
+		if b.options.trace {
+			for _, q := range one.work.Kubernetes {
+				fmt.Fprintln(os.Stderr, q.Time.Format("05.000"), q.Code, q.Verb, q.Resource, q.Subresource, q.Name)
 			}
 		}
+		b.Logf("installation %d: ready after %s, ungated objects after %s, raw %s", i+1, short(one.ready), short(one.ungated), short(one.raw))
 	}
-	b.tellInstall(installs)
-	if err := b.rest(ctx, o, cr); err != nil {
-		return err
-	}
+	b.installed(installs)
+	b.rest(e)
 	if b.options.profile != "" {
-		return b.profile(ctx, o, cr)
+		b.profile(e)
+		return
 	}
-	if err := b.all(ctx, o, cr, installs); err != nil {
-		return err
-	}
-	return b.rollout(ctx, o, cr)
-}
-
-// measureInstall works out of the audit log when the objects were there that wait for nothing, and lets a raw client make the same.
-func (w *world) measureInstall(ctx context.Context, cr *v1alpha1.OnecloudCluster, one *install) error {
-	if w.b.options.trace {
-		for _, q := range one.work.kubernetes {
-			fmt.Fprintln(os.Stderr, q.Time.Format("05.000"), q.Code, q.Verb, q.Resource, q.Subresource, q.Name)
-		}
-	}
-	objs, err := w.children(ctx, cr.Namespace)
-	if err != nil {
-		return err
-	}
-	one.objects = len(objs)
-	free := slices.DeleteFunc(slices.Clone(objs), gated)
-	names := map[string]bool{}
-	for _, o := range free {
-		names[resource(o)+"/"+o.GetName()] = true
-	}
-	if one.ungated, err = w.since(ctx, cr, names, one.work.kubernetes); err != nil {
-		return err
-	}
-	if one.raw, err = w.rawApply(ctx, free); err != nil {
-		return err
-	}
-	one.rawAll, err = w.rawApply(ctx, objs)
-	return err
+	b.all(e, installs)
+	b.rollout(e)
 }
 
 // gated are workloads that wait for others or for an account.
@@ -131,90 +95,63 @@ func gated(o *unstructured.Unstructured) bool {
 	return true
 }
 
-func resource(o *unstructured.Unstructured) string {
-	return map[string]string{
-		"ConfigMap": "configmaps", "Secret": "secrets", "PersistentVolumeClaim": "persistentvolumeclaims", "Service": "services", "Deployment": "deployments",
-		"StatefulSet": "statefulsets", "DaemonSet": "daemonsets", "CronJob": "cronjobs", "Ingress": "ingresses",
-	}[o.GetKind()]
-}
-
-// since is the time from the creation of the cloud, by the audit log, until the operator had made all named objects.
-func (w *world) since(ctx context.Context, cr *v1alpha1.OnecloudCluster, names map[string]bool, all []harness.Request) (time.Duration, error) {
-	end, err := w.cluster.Mark(ctx)
-	if err != nil {
-		return 0, err
+// since is the time from the creation of the cloud, by the audit log, until the operator had made some objects.
+func (b *bench) since(e *env.Env, from harness.Mark, objs []*unstructured.Unstructured, all []harness.Request) time.Duration {
+	names := map[string]bool{}
+	for _, o := range objs {
+		names[resource(e, o)+"/"+o.GetName()] = true
 	}
-	admin, err := w.cluster.Requests(0, end, harness.Filter{User: harness.Admin})
-	if err != nil {
-		return 0, err
-	}
-	i := slices.IndexFunc(admin, func(q harness.Request) bool {
-		return q.Verb == "create" && q.Resource == "onecloudclusters" && q.Namespace == cr.Namespace
-	})
-	if i < 0 {
-		return 0, fmt.Errorf("the audit log does not tell of the creation of %s", cr.Namespace)
-	}
+	admin := e.Requests(from, harness.Filter{User: harness.Admin})
+	i := slices.IndexFunc(admin, func(q harness.Request) bool { return q.Verb == "create" && q.Resource == "onecloudclusters" })
 	var last time.Time
-	seen := map[string]bool{}
-	for _, q := range all {
-		key := q.Resource + "/" + q.Name
-		if q.Namespace == cr.Namespace && names[key] && !seen[key] && slices.Contains(changes, q.Verb) && q.Code < 300 {
-			seen[key], last = true, q.Time
+	for _, q := range (env.Work{Kubernetes: all}).Changes() {
+		if key := q.Resource + "/" + q.Name; q.Namespace == e.Namespace && names[key] && q.Code < 300 {
+			delete(names, key)
+			last = q.Time
 		}
 	}
-	if len(seen) != len(names) {
-		return 0, fmt.Errorf("the audit log tells of %d of %d objects", len(seen), len(names))
+	if i < 0 || len(names) > 0 {
+		b.Fatalf("the audit log does not tell of the creation of the cloud or of %v", names)
 	}
-	return last.Sub(admin[i].Time), nil
+	return last.Sub(admin[i].Time)
 }
 
-func (b *bench) tellInstall(all []install) {
+func (b *bench) installed(all []install) {
 	var ready, ungated, raw times
-	var perObject, status, statements, others, identity []int
+	var writes, status, statements, others, identity []int
 	objects, dearest := all[0].objects, 0.0
 	for _, one := range all {
 		ready, ungated, raw = append(ready, one.ready), append(ungated, one.ungated), append(raw, one.raw)
-		made := writes(one.work.kubernetes)
-		perObject = append(perObject, len(made))
-		dearest = max(dearest, float64(len(made))/float64(one.objects))
-		status = append(status, len(statusPatches(one.work.kubernetes)))
-		statements, others = append(statements, one.work.statements), append(others, one.work.others)
-		identity = append(identity, one.work.identity)
+		n := len(one.work.Changes())
+		writes, dearest = append(writes, n), max(dearest, float64(n)/float64(one.objects))
+		status = append(status, len(one.work.StatusPatches()))
+		statements, others = append(statements, len(one.work.Statements)), append(others, len(one.work.Others))
+		identity = append(identity, len(one.work.Identity()))
 	}
 	b.add(row{ID: "P4", Metric: "changing requests of a first installation, for each object", Goal: "≤ 1.05",
-		Result: fmt.Sprintf("%.2f (%s for %d objects)", dearest, between(perObject), objects), Anchor: anchorInstall}, dearest <= 1.05)
+		Result: fmt.Sprintf("%.2f (%s for %d objects)", dearest, between(writes), objects), Anchor: anchorInstall}, dearest <= 1.05)
 	b.add(row{ID: "P4", Metric: "status patches of a first installation", Goal: "≤ 25", Result: between(status), Anchor: "72 updates of the CR"}, slices.Max(status) <= 25)
-	// Two more GETs ask the API server which kinds it has.
-	gets := pick(all[0].work.kubernetes, func(q harness.Request) bool { return q.Verb == "get" && q.Resource != "" })
-	lists := pick(all[0].work.kubernetes, func(q harness.Request) bool { return q.Verb == "list" || q.Verb == "watch" })
+	var gets []harness.Request
+	n := map[string]int{}
+	for _, q := range all[0].work.Kubernetes {
+		n[q.Verb]++
+		if q.Verb == "get" && q.Resource != "" { // two more ask the API server which kinds it has
+			gets = append(gets, q)
+		}
+	}
 	b.add(row{ID: "P5", Metric: "reading requests of an installation", Goal: "0 GET, a LIST and a WATCH for each kind (≤ 14)",
-		Result: fmt.Sprintf("%d GET %s; %s", len(gets), tally(gets), verbCount(lists)), Anchor: anchorGet}, len(gets) == 0)
+		Result: fmt.Sprintf("%d GET %s; %d LIST, %d WATCH", len(gets), env.Tally(gets, env.Verb), n["list"], n["watch"]), Anchor: anchorGet}, len(gets) == 0)
 	b.add(row{ID: "–", Metric: "SQL statements of an installation", Goal: "≤ 57 (a tenth)", Result: between(statements), Anchor: anchorSQL}, slices.Max(statements) <= 57)
 	most, err := harness.IdentityBudget()
 	b.add(row{ID: "–", Metric: "requests to the identity service of an installation", Goal: fmt.Sprintf("≤ %d (200, and 1.2 for each standard policy and grant)", most),
 		Result: between(identity), Anchor: anchorIdentity}, err == nil && slices.Max(identity) <= most)
 	b.add(row{ID: "–", Metric: "requests to all services of an installation", Goal: "≤ 1,170 (a tenth)", Result: between(others), Anchor: "11,736–12,102"}, slices.Max(others) <= 1170)
-	b.say("services: %s", all[0].work.services)
-	b.say("SQL: %s", all[0].work.sql)
+	b.Logf("services: %s", env.Tally(all[0].work.Others, strings.Clone))
+	b.Logf("SQL: %s", env.Tally(all[0].work.Statements, strings.Clone))
 	b.add(row{ID: "P6", Metric: "from the CR to every object that waits for nothing", Goal: "≤ 2 × raw", Result: ungated.String(),
-		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(ungated.median(), raw.median()), raw), Samples: ungated.seconds()}, ratio(ungated.median(), raw.median()) <= 2)
+		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(ungated, raw), raw), Samples: ungated.seconds()}, ratio(ungated, raw) <= 2)
 	b.add(row{ID: "P7", Metric: "from the CR to all Available, workloads at once, no controllers", Goal: "≤ 5 s", Result: ready.String(), Anchor: anchorTime,
 		Samples: ready.seconds()}, ready.median() <= 5*time.Second)
-}
-
-func tally(all []harness.Request) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return "(" + verbs(all) + ")"
-}
-
-func verbCount(all []harness.Request) string {
-	n := map[string]int{}
-	for _, q := range all {
-		n[q.Verb]++
-	}
-	return fmt.Sprintf("%d LIST, %d WATCH", n["list"], n["watch"])
 }
 
 func between(n []int) string {
@@ -226,158 +163,92 @@ func between(n []int) string {
 }
 
 // rest: a cloud that is looked at again asks nobody anything.
-func (b *bench) rest(ctx context.Context, o *operator, cr *v1alpha1.OnecloudCluster) error {
-	if err := untilQuiet(ctx, passes, -1); err != nil {
-		return err
-	}
-	var kubernetes, statements, others int
+func (b *bench) rest(e *env.Env) {
+	e.Rest()
+	var kubernetes, outside int
 	for i := range b.options.rounds {
-		did, err := o.count(ctx, harness.Filter{Watches: true}, func() error {
-			before, _ := passes()
-			if err := o.w.touch(ctx, cr, i); err != nil {
-				return err
-			}
-			return untilQuiet(ctx, passes, before)
+		did := e.CountBy(harness.Filter{Watches: true}, func() {
+			before, _ := e.Passes()
+			touch(e, i)
+			e.UntilQuiet(before)
 		})
-		if err != nil {
-			return err
-		}
-		// The recorder of events works in its own time, what it tells is not of this pass; watches end when the API server ends them.
-		asked := pick(withoutEvents(did.kubernetes), func(q harness.Request) bool { return q.Verb != "watch" })
-		kubernetes, statements, others = kubernetes+len(asked), statements+did.statements, others+did.others
-		if len(asked) > 0 {
-			b.say("at rest: %v", asked)
+		kubernetes, outside = kubernetes+len(did.Asked()), outside+len(did.Outside())
+		if len(did.Asked()) > 0 {
+			b.Logf("at rest: %v", did.Asked())
 		}
 	}
 	b.add(row{ID: "P1", Metric: fmt.Sprintf("requests to Kubernetes when nothing changed (%d times)", b.options.rounds), Goal: "0",
 		Result: fmt.Sprint(kubernetes), Anchor: anchorRest}, kubernetes == 0)
-	b.add(row{ID: "P2", Metric: "SQL statements / requests to services when nothing changed", Goal: "0 / 0", Result: fmt.Sprintf("%d / %d", statements, others), Anchor: anchorRest},
-		statements+others == 0)
-	return nil
+	b.add(row{ID: "P2", Metric: "SQL statements and requests to services when nothing changed", Goal: "0", Result: fmt.Sprint(outside), Anchor: anchorRest}, outside == 0)
 }
 
 // profile writes profiles of an operator that looks at an unchanged cloud over and over.
-func (b *bench) profile(ctx context.Context, o *operator, cr *v1alpha1.OnecloudCluster) error {
+func (b *bench) profile(e *env.Env) {
 	cpu, err := os.Create(b.options.profile)
-	if err != nil {
-		return err
-	}
+	b.no(err)
 	defer cpu.Close()
-	if err := pprof.StartCPUProfile(cpu); err != nil {
-		return err
-	}
-	defer pprof.StopCPUProfile()
+	b.no(pprof.StartCPUProfile(cpu))
 	for i := range 300 {
-		if err := o.w.touch(ctx, cr, 1000+i); err != nil {
-			return err
-		}
-		if err := pause(ctx, 60*time.Millisecond); err != nil {
-			return err
-		}
+		touch(e, 1000+i)
+		b.pause(60 * time.Millisecond)
 	}
+	pprof.StopCPUProfile()
 	heap, err := os.Create(b.options.profile + ".heap")
-	if err != nil {
-		return err
-	}
+	b.no(err)
 	defer heap.Close()
 	runtime.GC()
-	return pprof.WriteHeapProfile(heap)
+	b.no(pprof.WriteHeapProfile(heap))
 }
 
-// touch changes an annotation: the operator looks at the cloud again.
-func (w *world) touch(ctx context.Context, cr *v1alpha1.OnecloudCluster, i int) error {
-	return w.edit(ctx, cr, fmt.Sprintf(`{"metadata":{"annotations":{"bench/touched":"%d"}}}`, i))
-}
-
-func (w *world) edit(ctx context.Context, cr *v1alpha1.OnecloudCluster, patch string) error {
-	o := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name}}
-	return w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner("kubectl-edit"))
-}
-
-// all deletes every object of every component at once. Secrets of the cloud itself stay: they are not made again, but made anew.
-func (b *bench) all(ctx context.Context, o *operator, cr *v1alpha1.OnecloudCluster, installs []install) error {
-	var took times
+// all deletes every object of every component at once. Secrets of the cloud itself stay: they would be made anew.
+func (b *bench) all(e *env.Env, installs []install) {
+	ofComponents := func() int {
+		return len(slices.DeleteFunc(e.Objects(), func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelComponent] == "" }))
+	}
+	var took, raw times
 	count, written := 0, 0
 	for range b.options.rounds {
-		if err := untilQuiet(ctx, passes, -1); err != nil {
-			return err
-		}
-		objs, err := o.w.children(ctx, cr.Namespace)
-		if err != nil {
-			return err
-		}
-		objs = slices.DeleteFunc(objs, func(u *unstructured.Unstructured) bool { return u.GetLabels()[v1alpha1.LabelComponent] == "" })
-		count = len(objs)
+		e.Rest()
+		count = ofComponents()
 		var began time.Time
-		did, err := o.count(ctx, harness.Filter{}, func() error {
-			before, _ := passes()
+		back := e.Count(func() {
+			before, _ := e.Passes()
 			began = time.Now()
-			if err := each(render.Kinds(), func(kind client.Object) error {
-				return o.w.client.DeleteAllOf(ctx, kind, client.InNamespace(cr.Namespace), client.HasLabels{v1alpha1.LabelComponent},
+			b.no(each(env.Kinds(), func(kind client.Object) error {
+				return e.Client.DeleteAllOf(b.ctx, kind, client.InNamespace(e.Namespace), client.HasLabels{v1alpha1.LabelComponent},
 					client.PropagationPolicy(metav1.DeletePropagationBackground))
-			}); err != nil {
-				return err
-			}
-			if err := untilQuiet(ctx, passes, before); err != nil {
-				return err
-			}
-			return o.w.untilReady(ctx, cr)
-		})
-		if err != nil {
-			return err
-		}
-		back := writes(did.kubernetes)
+			}))
+			e.UntilQuiet(before)
+			e.UntilReady()
+		}).Changes()
 		written = len(back)
 		took = append(took, back[len(back)-1].Time.Sub(began))
-		now, err := o.w.children(ctx, cr.Namespace)
-		if err != nil {
-			return err
-		}
-		if now = slices.DeleteFunc(now, func(u *unstructured.Unstructured) bool { return u.GetLabels()[v1alpha1.LabelComponent] == "" }); len(now) != count {
-			return fmt.Errorf("%d objects were deleted, %d are back", count, len(now))
+		if now := ofComponents(); now != count {
+			b.Fatalf("%d objects were deleted, %d are back", count, now)
 		}
 	}
-	var raw times
 	for _, i := range installs {
 		raw = append(raw, i.rawAll)
 	}
-	r := ratio(took.median(), raw.median())
 	b.add(row{ID: "P9", Metric: fmt.Sprintf("all %d objects deleted at once, until the last is back (%d writes)", count, written), Goal: "≤ 3 × raw", Result: took.String(),
-		Ratio: fmt.Sprintf("%.2f (raw: %s)", r, raw), Anchor: anchorHeal, Samples: took.seconds()}, r <= 3)
-	return nil
+		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(took, raw), raw), Anchor: anchorHeal, Samples: took.seconds()}, ratio(took, raw) <= 3)
 }
 
 // rollout moves every service to another version, and watches a cloud at rest for a minute.
-func (b *bench) rollout(ctx context.Context, o *operator, cr *v1alpha1.OnecloudCluster) error {
-	if err := untilQuiet(ctx, passes, -1); err != nil {
-		return err
-	}
+func (b *bench) rollout(e *env.Env) {
+	e.Rest()
 	began := time.Now()
-	did, err := o.count(ctx, harness.Filter{}, func() error {
-		if err := o.w.edit(ctx, cr, `{"spec":{"version":"v4.0.5"}}`); err != nil {
-			return err
-		}
-		return o.w.untilReady(ctx, cr)
+	var took time.Duration
+	did := e.Count(func() {
+		e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+		e.UntilReady()
+		took = time.Since(began)
 	})
-	if err != nil {
-		return err
-	}
-	took := time.Since(began)
-	if err := untilQuiet(ctx, passes, -1); err != nil {
-		return err
-	}
-	if err := pause(ctx, 5*time.Second); err != nil { // what the recorder of events still has to tell
-		return err
-	}
-	rest, err := o.count(ctx, harness.Filter{}, func() error { return pause(ctx, time.Minute) })
-	if err != nil {
-		return err
-	}
-	n := len(statusPatches(did.kubernetes))
+	e.Rest()
+	b.pause(5 * time.Second) // what the recorder of events still has to write
+	rest := e.Count(func() { b.pause(time.Minute) })
+	n, asked := len(did.StatusPatches()), len(rest.Asked())+len(rest.Outside())
 	b.add(row{ID: "P14", Metric: fmt.Sprintf("status patches of an upgrade of all services (%s)", short(took)), Goal: "≤ 25", Result: fmt.Sprint(n)}, n <= 25)
-	asked := withoutEvents(rest.kubernetes)
-	b.add(row{ID: "P14", Metric: "requests of any kind in a minute at rest, without what the recorder of events still tells of the upgrade", Goal: "0",
-		Result: fmt.Sprintf("%d %s", len(asked)+rest.statements+rest.others, tally(asked)), Anchor: "about 1,200 with SQL and services"},
-		len(asked)+rest.statements+rest.others == 0)
-	return nil
+	b.add(row{ID: "P14", Metric: "requests of any kind in a minute at rest, without events", Goal: "0",
+		Result: fmt.Sprintf("%d %s", asked, env.Tally(rest.Asked(), env.Verb)), Anchor: "about 1,200 with SQL and services"}, asked == 0)
 }

@@ -3,9 +3,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,183 +10,151 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"yunion.io/x/ocadm/test/env"
 )
 
 // process is "ocadm operator run" as a process of its own.
 type process struct {
-	cmd     *exec.Cmd
-	began   time.Time
-	metrics string
-	// profiler is where Go's profiler of the operator listens.
-	profiler string
-	log      string
-	exited   chan struct{}
+	*bench
+	cmd   *exec.Cmd
+	began time.Time
+	// metrics and profiler are where it serves those.
+	metrics, profiler string
+	exited            chan struct{}
 }
 
-// startProcess starts an operator that reaches the services at the front.
-func (w *world) startProcess(ctx context.Context, program string, args ...string) (*process, error) {
-	kubeconfig := filepath.Join(w.cluster.Dir, "operator.kubeconfig")
-	if err := w.cluster.WriteKubeconfig(kubeconfig, operatorUser, "system:serviceaccounts", "system:serviceaccounts:"+operatorNamespace, "system:authenticated"); err != nil {
-		return nil, err
+func (b *bench) build(to, version string) {
+	c := exec.CommandContext(b.ctx, "go", "build", "-ldflags", "-s -w -X yunion.io/x/ocadm/internal/version.Version="+version, "-o", to, "yunion.io/x/ocadm/cmd/ocadm")
+	if out, err := c.CombinedOutput(); err != nil {
+		b.Fatalf("building ocadm: %v\n%s", err, out)
 	}
-	address, err := freeAddress()
-	if err != nil {
-		return nil, err
+}
+
+// start starts the operator that is measured.
+func (b *bench) start(e *env.Env, args ...string) *process {
+	program := b.options.ocadm
+	if program == "" {
+		program = filepath.Join(e.Cluster.Dir, "ocadm")
+		b.build(program, "v0.0.0-bench")
 	}
-	profiler, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
-	out, err := os.CreateTemp(w.b.dir, "operator-*.log")
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	p := &process{metrics: "http://" + address + "/metrics", profiler: profiler, log: out.Name(), exited: make(chan struct{}), began: time.Now()}
-	p.cmd = exec.CommandContext(ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", operatorNamespace, "--namespaces", "*",
-		"--metrics-address", address, "--health-address", "0", "--profile-address", profiler, "--reach-services-at", frontAddress}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), extraEnv...)
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the operator: %w", err)
-	}
+	return b.startProgram(e, program, args...)
+}
+
+func (b *bench) startProgram(e *env.Env, program string, args ...string) *process {
+	kubeconfig := filepath.Join(e.Cluster.Dir, "operator.kubeconfig")
+	b.no(e.Cluster.WriteKubeconfig(kubeconfig, env.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:"+env.Namespace, "system:authenticated"))
+	p := &process{bench: b, metrics: b.freeAddress(), profiler: b.freeAddress(), exited: make(chan struct{}), began: time.Now()}
+	p.cmd = exec.CommandContext(b.ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", env.Namespace, "--namespaces", "*",
+		"--metrics-address", p.metrics, "--health-address", "0", "--profile-address", p.profiler, "--reach-services-at", servicesAt}, args...)...)
+	// OCADM_BENCH_ENV="A=b C=d" is for experiments.
+	p.cmd.Env = append(os.Environ(), strings.Fields(os.Getenv("OCADM_BENCH_ENV"))...)
+	b.no(p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.exited)
 	}()
-	return p, nil
+	b.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
 }
 
-// extraEnv of the operator; none by default. OCADM_BENCH_ENV="A=b C=d" sets it for experiments.
-var extraEnv = strings.Fields(os.Getenv("OCADM_BENCH_ENV"))
-
-func freeAddress() (string, error) {
+func (b *bench) freeAddress() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
+	b.no(err)
 	defer l.Close()
-	return l.Addr().String(), nil
+	return l.Addr().String()
 }
 
-// stop asks the operator to end and tells how long that took.
-func (p *process) stop() (time.Duration, error) {
+// stop asks the operator to end and returns how long that took.
+func (p *process) stop() time.Duration {
 	began := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return 0, err
-	}
+	p.no(p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-p.exited:
-		return time.Since(began), nil
 	case <-time.After(30 * time.Second):
-		return 0, errors.Join(errors.New("the operator does not stop"), p.cmd.Process.Kill())
+		p.Fatal("the operator does not stop")
 	}
+	return time.Since(began)
 }
 
-// passes reads what the operator tells of itself; busy while it does not answer.
+func (p *process) untilQuiet(since float64) {
+	env.UntilQuiet(p, since, 8, 50*time.Millisecond, p.passes)
+}
+
+var metric = regexp.MustCompile(`(?m)^controller_runtime_(reconcile_total|active_workers)\{.*\} (\S+)$`)
+
+// passes reads how many reconciles the operator has ended, and whether one is running; it is busy while it does not answer.
 func (p *process) passes() (ended float64, busy bool) {
-	response, err := (&http.Client{Timeout: 5 * time.Second}).Get(p.metrics)
-	if err != nil {
-		return 0, true
-	}
-	defer response.Body.Close()
-	for s := bufio.NewScanner(response.Body); s.Scan(); {
-		name, value, _ := strings.Cut(s.Text(), " ")
-		n, err := strconv.ParseFloat(value, 64)
-		switch {
-		case err != nil:
-		case strings.HasPrefix(name, "controller_runtime_reconcile_total{"):
+	text, err := get("http://" + p.metrics + "/metrics")
+	for _, m := range metric.FindAllStringSubmatch(string(text), -1) {
+		n, _ := strconv.ParseFloat(m[2], 64)
+		if m[1] == "reconcile_total" {
 			ended += n
-		case strings.HasPrefix(name, "controller_runtime_active_workers{"):
+		} else {
 			busy = busy || n > 0
 		}
 	}
-	return ended, busy
+	return ended, busy || err != nil
+}
+
+func get(url string) ([]byte, error) {
+	response, err := (&http.Client{Timeout: time.Minute}).Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
 }
 
 // heap writes a profile of what is in memory.
-func (p *process) heap(file string) error {
-	response, err := http.Get("http://" + p.profiler + "/debug/pprof/heap?gc=1")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, data, 0o600)
+func (p *process) heap(file string) {
+	data, err := get("http://" + p.profiler + "/debug/pprof/heap?gc=1")
+	p.no(err)
+	p.no(os.WriteFile(file, data, 0o600))
 }
 
-// memory is what the operator holds now and held at most, in bytes (VmRSS and VmHWM).
-func (p *process) memory() (now, most int64, err error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64)
-		switch f[0] {
-		case "VmRSS:":
-			now = n * 1024
-		case "VmHWM:":
-			most = n * 1024
-		}
-	}
-	return now, most, nil
-}
-
-// settled is the memory now: the median of samples over some seconds.
-func (p *process) settled(ctx context.Context, over time.Duration) (int64, error) {
+// memory is what the operator holds, the median of samples over some time, and what it held at most, in bytes (VmRSS and VmHWM).
+func (p *process) memory(over time.Duration) (now, most int64) {
 	var all times
 	for range 20 {
-		now, _, err := p.memory()
-		if err != nil {
-			return 0, err
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+		p.no(err)
+		for line := range strings.Lines(string(data)) {
+			f := strings.Fields(line)
+			if f[0] != "VmRSS:" && f[0] != "VmHWM:" {
+				continue
+			}
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			p.no(err)
+			if f[0] == "VmRSS:" {
+				all = append(all, time.Duration(n*1024))
+			} else {
+				most = n * 1024
+			}
 		}
-		all = append(all, time.Duration(now))
-		if err := pause(ctx, over/20); err != nil {
-			return 0, err
-		}
+		p.pause(over / 20)
 	}
-	return int64(all.median()), nil
+	return int64(all.median()), most
 }
 
 // cpu is the time of processors that the operator has used, in steps of 10 ms (utime and stime of /proc/PID/stat).
-func (p *process) cpu() (time.Duration, error) {
+func (p *process) cpu() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
+	p.no(err)
 	text := string(data)
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const utime, stime = 11, 12
 	var ticks int64
-	for _, i := range []int{utime, stime} {
-		n, err := strconv.ParseInt(f[i], 10, 64)
-		if err != nil {
-			return 0, err
-		}
+	for _, field := range f[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		p.no(err)
 		ticks += n
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 func mib(n int64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20)) }

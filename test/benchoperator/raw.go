@@ -3,8 +3,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,34 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // workers is as many as the operator has.
 const workers = 8
 
-// rawApply is a client without logic: it applies the same objects by server-side apply, in a namespace of its own, several at once.
-func (w *world) rawApply(ctx context.Context, objs []*unstructured.Unstructured) (time.Duration, error) {
-	w.b.serial++
-	ns := fmt.Sprintf("raw-%d", w.b.serial)
-	if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
-		return 0, err
-	}
-	var copies []*unstructured.Unstructured
-	for _, o := range objs {
-		copies = append(copies, bare(o, ns))
-	}
-	began := time.Now()
-	err := each(copies, func(o *unstructured.Unstructured) error {
-		return w.client.Patch(ctx, o, client.Apply, client.FieldOwner("raw"), client.ForceOwnership) //nolint:staticcheck // as the operator does
-	})
-	took := time.Since(began)
-	if err != nil {
-		return 0, err
-	}
-	return took, w.client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-}
-
-func each[T any](list []T, do func(T) error) error {
+// each does something with each of a list, several at once.
+func each[E any](list []E, do func(E) error) error {
 	var g errgroup.Group
 	g.SetLimit(workers)
 	for _, o := range list {
@@ -50,52 +32,79 @@ func each[T any](list []T, do func(T) error) error {
 	return g.Wait()
 }
 
+// rawApply is a client without logic: it applies the same objects by server-side apply, in a namespace of its own, several at once.
+func (b *bench) rawApply(e *env.Env, objs []*unstructured.Unstructured) time.Duration {
+	ns := b.namespace(e, "raw")
+	var copies []*unstructured.Unstructured
+	for _, o := range objs {
+		copies = append(copies, bare(o, ns))
+	}
+	began := time.Now()
+	b.no(each(copies, func(o *unstructured.Unstructured) error {
+		return e.Client.Patch(b.ctx, o, client.Apply, client.FieldOwner("raw"), client.ForceOwnership) //nolint:staticcheck // as the operator does
+	}))
+	took := time.Since(began)
+	b.no(e.Client.Delete(b.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+	return took
+}
+
+// bare is what a client would have sent to make an object, in another namespace and without the labels by which the operator knows its own.
+func bare(o *unstructured.Unstructured, ns string) *unstructured.Unstructured {
+	u := o.DeepCopy()
+	labels := maps.Clone(o.GetLabels())
+	delete(labels, v1alpha1.LabelManagedBy)
+	delete(labels, v1alpha1.LabelInstance)
+	u.Object["metadata"] = map[string]any{"name": o.GetName(), "namespace": ns}
+	u.SetLabels(labels)
+	u.SetAnnotations(o.GetAnnotations())
+	delete(u.Object, "status")
+	spec, ok := u.Object["spec"].(map[string]any)
+	if u.GetKind() != "Service" || !ok {
+		return u
+	}
+	for _, field := range []string{"clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"} {
+		delete(spec, field)
+	}
+	if spec["clusterIP"] != "None" {
+		delete(spec, "clusterIP")
+	}
+	ports, _ := spec["ports"].([]any)
+	for _, p := range ports {
+		if m, ok := p.(map[string]any); ok {
+			delete(m, "nodePort")
+		}
+	}
+	return u
+}
+
 // flat is how long 50 Deployments with a Service each take from their creation until all are Available.
-func (w *world) flat(ctx context.Context) (time.Duration, error) {
+func (b *bench) flat(e *env.Env) time.Duration {
 	const n = 50
-	w.b.serial++
-	ns := fmt.Sprintf("flat-%d", w.b.serial)
-	if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	watch, err := w.client.Watch(ctx, &appsv1.DeploymentList{}, client.InNamespace(ns))
-	if err != nil {
-		return 0, err
-	}
+	ns := b.namespace(e, "flat")
+	watch, err := e.Client.Watch(b.ctx, &appsv1.DeploymentList{}, client.InNamespace(ns))
+	b.no(err)
 	defer watch.Stop()
 	var objs []client.Object
 	for i := range n {
-		objs = append(objs, flatObjects(ns, fmt.Sprintf("d%d", i))...)
+		l := map[string]string{"app": fmt.Sprintf("d%d", i)}
+		m := metav1.ObjectMeta{Namespace: ns, Name: l["app"], Labels: l}
+		pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+		objs = append(objs,
+			&appsv1.Deployment{ObjectMeta: m, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: l}, Template: pod}},
+			&corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{Selector: l, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}}})
 	}
 	began := time.Now()
-	if err := each(objs, func(o client.Object) error { return w.client.Create(ctx, o) }); err != nil {
-		return 0, err
-	}
-	available := map[string]bool{}
-	for len(available) < n {
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case e := <-watch.ResultChan():
-			if d, ok := e.Object.(*appsv1.Deployment); ok && d.Status.AvailableReplicas > 0 {
-				available[d.Name] = true
-			}
+	b.no(each(objs, func(o client.Object) error { return e.Client.Create(b.ctx, o) }))
+	for available := map[string]bool{}; len(available) < n; {
+		change, open := <-watch.ResultChan()
+		if !open {
+			b.Fatal("waiting for Deployments: the watch has ended")
+		}
+		if d, ok := change.Object.(*appsv1.Deployment); ok && d.Status.AvailableReplicas > 0 {
+			available[d.Name] = true
 		}
 	}
 	took := time.Since(began)
-	return took, w.client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-}
-
-func flatObjects(ns, name string) []client.Object {
-	l := map[string]string{"app": name}
-	m := metav1.ObjectMeta{Namespace: ns, Name: name, Labels: l}
-	return []client.Object{
-		&appsv1.Deployment{ObjectMeta: m, Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: l},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
-		}},
-		&corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{Selector: l, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}}},
-	}
+	b.no(e.Client.Delete(b.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+	return took
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"yunion.io/x/ocadm/test/journey"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 // refused is one command that must fail, say what, why and what next, and change nothing.
@@ -93,7 +93,7 @@ func (s *suite) refuse(t *testing.T, node int, c refused) {
 const secret = "Canary-5f2b9c7e"
 
 func (s *suite) initArgs(node int, extra ...string) []string {
-	return append([]string{journey.Ocadm, "init", "--bundle", journey.Bundle, "--ingress", "none", "--allow-cgroup-v1",
+	return append([]string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--ingress", "none", "--allow-cgroup-v1",
 		"--restrict-oom-score-adj", "--conntrack-max-per-core", "0", "--node-ip", s.Lab.Node(node).Address.String()}, extra...)
 }
 
@@ -117,10 +117,10 @@ func (s *suite) badInput(t *testing.T) {
 		{name: "not root", argv: append([]string{"setpriv", "--reuid=65534", "--clear-groups"}, s.initArgs(1)...), want: []string{"root"}},
 		{name: "unknown phase", argv: s.initArgs(1, "--skip-phases", "preflihgt"), want: []string{"preflihgt", "preflight"}, exit: 4},
 		{name: "unknown flag", argv: s.initArgs(1, "--mysql-hsot", "x"), want: []string{"mysql-hsot"}, exit: 4},
-		{name: "cgroup v1 without consent", argv: []string{journey.Ocadm, "init", "--bundle", journey.Bundle, "--ingress", "none"}, want: []string{"cgroup", "--allow-cgroup-v1"}},
-		{name: "truncated bundle", argv: append([]string{journey.Ocadm, "init", "--bundle", "/run/cut.bundle", "--ingress", "none", "--allow-cgroup-v1"}, db...),
-			prepare: "head -c 30000000 " + journey.Bundle + " > /run/cut.bundle", restore: "rm /run/cut.bundle", want: []string{"OCA-23", "cut.bundle"}},
-		{name: "no bundle file", argv: []string{journey.Ocadm, "init", "--bundle", "/nowhere", "--allow-cgroup-v1"}, want: []string{"/nowhere"}},
+		{name: "cgroup v1 without consent", argv: []string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--ingress", "none"}, want: []string{"cgroup", "--allow-cgroup-v1"}},
+		{name: "truncated bundle", argv: append([]string{scenario.Ocadm, "init", "--bundle", "/run/cut.bundle", "--ingress", "none", "--allow-cgroup-v1"}, db...),
+			prepare: "head -c 30000000 " + scenario.Bundle + " > /run/cut.bundle", restore: "rm /run/cut.bundle", want: []string{"OCA-23", "cut.bundle"}},
+		{name: "no bundle file", argv: []string{scenario.Ocadm, "init", "--bundle", "/nowhere", "--allow-cgroup-v1"}, want: []string{"/nowhere"}},
 		{name: "image missing in the bundle", argv: s.initArgs(1, append(db, "--onecloud-version", "v9.9.9")...), want: []string{"OCA-", "v9.9.9"}},
 		{name: "disk too small", argv: s.initArgs(1, db...), prepare: "mkdir -p /var/lib/etcd && mount -t tmpfs -o size=20m none /var/lib/etcd",
 			restore: "umount /var/lib/etcd; rmdir /var/lib/etcd", want: []string{"/var/lib/etcd"}},
@@ -186,7 +186,7 @@ func (s *suite) badJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv[0] = journey.Ocadm
+	argv[0] = scenario.Ocadm
 	with := func(flag, value string) []string {
 		out := append([]string{}, argv...)
 		for i, a := range out {
@@ -194,16 +194,16 @@ func (s *suite) badJoins(t *testing.T) {
 				out[i+1] = value
 			}
 		}
-		return append(out, "--bundle", journey.Bundle, "--allow-cgroup-v1", "--ignore-preflight-errors", "ComputePrograms,ComputeModules")
+		return append(out, "--bundle", scenario.Bundle, "--allow-cgroup-v1", "--ignore-preflight-errors", "ComputeModules")
 	}
-	if _, err := s.On(t.Context(), 2, journey.Ocadm, "reset", "--force"); err != nil {
+	if _, err := s.On(t.Context(), 2, scenario.Ocadm, "reset", "--yes"); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("unknown token", func(t *testing.T) {
 		s.refuse(t, 2, refused{argv: with("--token", "abcdef.0123456789abcdef"), want: []string{"OCA-41", "ocadm token create --print-join-command"}})
 	})
 	t.Run("expired token", func(t *testing.T) {
-		token, err := s.On(t.Context(), 1, journey.Ocadm, "token", "create", "--ttl", "1s")
+		token, err := s.On(t.Context(), 1, scenario.Ocadm, "token", "create", "--ttl", "1s")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,11 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"yunion.io/x/ocadm/test/journey"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 const version = "v4.0.4"
@@ -35,14 +35,16 @@ const version = "v4.0.4"
 const repository = "../.."
 
 type suite struct {
-	*journey.Journey
+	*scenario.Journey
 	db *mariadb.Server
 	// fresh is what there was on the machines before anything.
 	fresh map[int]map[string]string
+	// left is a child of node 2's executor that still runs when the cloud is gone.
+	left process
 }
 
 func TestCloud(t *testing.T) {
-	if err := journey.Root(); err != nil {
+	if err := scenario.Root(); err != nil {
 		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
 			t.Fatal(err)
 		}
@@ -142,7 +144,7 @@ func setUp(t *testing.T) *suite {
 			t.Error(err)
 		}
 	})
-	s := &suite{Journey: &journey.Journey{Lab: l, Story: testWriter{t}}, db: db, fresh: map[int]map[string]string{}}
+	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, db: db, fresh: map[int]map[string]string{}}
 	for i := range l.Nodes() {
 		s.fresh[i+1] = s.look(t, i+1)
 	}
@@ -263,7 +265,7 @@ func (s *suite) join(t *testing.T) {
 
 func (s *suite) cloud(t *testing.T) {
 	err := s.Timed("cluster create", func() error {
-		_, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait")
+		_, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait")
 		return err
 	})
 	if err != nil {
@@ -278,7 +280,7 @@ func (s *suite) cloud(t *testing.T) {
 		t.Errorf("kubectl get oc: %q, %v", out, err)
 	}
 	// Created again: the same cloud, nothing changed.
-	if _, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait"); err != nil {
+	if _, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait"); err != nil {
 		t.Error(err)
 	}
 }
@@ -313,7 +315,7 @@ func (s *suite) web(t *testing.T) {
 
 func (s *suite) deleteCloud(t *testing.T) {
 	err := s.Timed("cluster delete", func() error {
-		_, err := s.On(t.Context(), 1, journey.Ocadm, "cluster", "delete", "--yes", "--wait")
+		_, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "delete", "--yes", "--wait")
 		return err
 	})
 	if err != nil {
@@ -328,11 +330,17 @@ func (s *suite) deleteCloud(t *testing.T) {
 	}
 }
 
-// reset takes both machines back, worker first.
+// reset takes both machines back, the control plane first: what the executor of the other node has started goes on.
+// TestResetKeepsForeign resets the worker first.
 func (s *suite) reset(t *testing.T) {
-	for _, node := range []int{2, 1} {
-		s.takeBack(t, node)
+	s.lives(t, s.left, "the cloud is deleted")
+	s.takeBack(t, 1)
+	s.lives(t, s.left, "the other node is reset")
+	// Nobody is left to stop the server, and its files are data, which reset keeps.
+	if _, err := s.On(t.Context(), 2, "sh", "-c", "kill "+s.left.pid+" && rm -r /opt/cloud/workspace/servers/left"); err != nil {
+		t.Fatal(err)
 	}
+	s.takeBack(t, 2)
 }
 
 // takeBack resets a machine, twice; then it must be as it was before it became a node.
@@ -340,7 +348,7 @@ func (s *suite) takeBack(t *testing.T, node int) {
 	t.Helper()
 	for range 2 {
 		err := s.Timed(fmt.Sprintf("reset node %d", node), func() error {
-			_, err := s.On(t.Context(), node, journey.Ocadm, "reset", "--force")
+			_, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes")
 			return err
 		})
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"yunion.io/x/ocadm/test/journey"
 	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 // foreignRules are packet rules of other programs: docker, nerdctl and podman on a CNI network with a published port, a person's own.
@@ -73,13 +73,13 @@ const (
 
 // TestResetKeepsForeign makes a cluster of machines on which others live, too, resets the worker and then the control plane, and compares.
 func TestResetKeepsForeign(t *testing.T) {
-	if err := journey.Root(); err != nil {
+	if err := scenario.Root(); err != nil {
 		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
-	s := &suite{Journey: &journey.Journey{Lab: machines(t), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := &suite{Journey: &scenario.Journey{Lab: machines(t), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
 	scans := map[int]map[string]string{}
 	for _, node := range []int{1, 2} {
 		s.plant(t, node)
@@ -97,7 +97,7 @@ func TestResetKeepsForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range []int{2, 1} {
-		if _, err := s.On(t.Context(), node, journey.Ocadm, "reset", "--force"); err != nil {
+		if _, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes"); err != nil {
 			t.Fatal(err)
 		}
 		after, around := s.scan(t, node), s.lookAround(t, node)

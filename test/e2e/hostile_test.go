@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"yunion.io/x/ocadm/test/journey"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 // quoted makes a command line of arguments for a shell.
@@ -52,8 +52,8 @@ func (s *suite) dryRunAfter(t *testing.T) {
 	before, objects, database := s.look(t, 1, alive...), s.objects(t), s.schemata(t)
 	for _, argv := range [][]string{
 		s.initArgs(1, append(s.database(t, 1), "--onecloud-version", version, "--dry-run")...),
-		{journey.Ocadm, "reset", "--dry-run"},
-		{journey.Ocadm, "token", "create", "--dry-run"},
+		{scenario.Ocadm, "reset", "--dry-run"},
+		{scenario.Ocadm, "token", "create", "--dry-run"},
 	} {
 		if _, err := s.On(t.Context(), 1, argv...); err != nil {
 			t.Error(err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"yunion.io/x/ocadm/test/journey"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 // images: an uploaded image lies in the volume of glance's claim, host-deployer finds it on the node at the path that glance has for it, and
@@ -21,7 +21,7 @@ func (s *suite) images(t *testing.T) {
 	}
 	content := []byte(strings.Repeat("an image ", 1<<17))
 	size := strconv.Itoa(len(content))
-	upload := func(name string) journey.Image {
+	upload := func(name string) scenario.Image {
 		image, err := cloud.Upload(ctx, name, content)
 		if err != nil || image.Status != "active" || image.Probe != "done" {
 			t.Fatalf("%+v, %v", image, err)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,36 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/templates"
 	"yunion.io/x/ocadm/test/admission"
-	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // TestAdmission asks a real API server about everything that a spec must keep to, good and bad. The cases are those of package admission,
 // whose own test compares them with what the operator says.
 func TestAdmission(t *testing.T) {
-	cluster := harness.Require(t, harness.Options{})
-	c, err := kube.New(cluster.Config(harness.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := templates.ReadDir("operator/crds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs, err := kube.Decode(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range objs {
-		if _, err := kube.Apply(t.Context(), c, "ocadm", o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		t.Fatal(err)
-	}
+	c := newCloudTest(t, env.Options{}).Client
 	cases, err := admission.Cases()
 	if err != nil || len(cases) < 60 {
 		t.Fatalf("%d cases: %v", len(cases), err)
@@ -99,38 +76,34 @@ func written(name string, spec map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// ignored: keys that nobody knows and fields without effect are told, and no writing of the operator loses them.
-func (r *rig) ignored() {
-	r.edit(r.minimal(), `{"spec":{"glnace":{"disable":true},"etcd":{"paused":true}},"metadata":{"annotations":{"onecloud.yunion.io/paused":"loger"}}}`)
+// TestFieldsWithoutEffectAreReported: keys that nobody knows and fields without effect are reported, and no write of the operator loses them.
+func TestFieldsWithoutEffectAreReported(t *testing.T) {
+	e := installed(t, env.Options{}, env.Small...)
+	e.Edit(`{"spec":{"glnace":{"disable":true},"etcd":{"paused":true}},"metadata":{"annotations":{"onecloud.yunion.io/paused":"loger"}}}`)
 	var told string
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
-		cr, ok := o.(*v1alpha1.OnecloudCluster)
-		if !ok {
-			return false, "there is no cloud"
-		}
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
 		c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionIgnored)
 		if c == nil || c.Reason != "UnknownFields" {
-			return false, states(cr)
+			return false
 		}
 		told = c.Message
-		return true, ""
+		return true
 	})
 	for _, want := range []string{"spec.glnace: unknown, without effect; did you mean spec.glance?", "spec.etcd.paused: accepted, without effect: ", `there is no component "loger"`} {
 		if !strings.Contains(told, want) {
-			r.t.Errorf("%q lacks %q", told, want)
+			e.Errorf("%q lacks %q", told, want)
 		}
 	}
-	r.untilReady()
+	e.UntilReady()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
-	r.get(o, cloud)
+	e.Get(o, cloud)
 	if _, there, _ := unstructured.NestedMap(o.Object, "spec", "glnace"); !there {
-		r.t.Error("the unknown key was lost")
+		e.Error("the unknown key was lost")
 	}
-	r.edit(r.minimal(), `{"spec":{"glnace":null,"etcd":{"paused":null}},"metadata":{"annotations":{"onecloud.yunion.io/paused":null}}}`)
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
-		cr, ok := o.(*v1alpha1.OnecloudCluster)
-		return ok && meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionIgnored) == nil, "the condition stays"
+	e.Edit(`{"spec":{"glnace":null,"influxdb":null,"etcd":{"paused":null}},"metadata":{"annotations":{"onecloud.yunion.io/paused":null}}}`)
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionIgnored) == nil
 	})
-	r.untilReady()
+	e.UntilReady()
 }

@@ -21,12 +21,13 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // resource: a person names the database and switches things off, the earlier operator fills in the rest.
 func (a *adoption) resource() {
 	yes, two := true, int32(2)
-	cr := a.minimal()
+	cr := a.Minimal()
 	cr.Labels = map[string]string{v1alpha1.LabelInstance: earlierInstance}
 	cr.Spec.Logger.Replicas = &two
 	for _, c := range catalog.All() {
@@ -34,12 +35,12 @@ func (a *adoption) resource() {
 			b.Disable = &yes
 		}
 	}
-	if err := a.client.Create(a.t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
-		a.t.Fatal(err)
+	if err := a.Client.Create(a.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
+		a.Fatal(err)
 	}
 	fillAsEarlier(cr)
-	if err := a.client.Update(a.t.Context(), cr, client.FieldOwner(earlierManager)); err != nil {
-		a.t.Fatal(err)
+	if err := a.Client.Update(a.Context(), cr, client.FieldOwner(earlierManager)); err != nil {
+		a.Fatal(err)
 	}
 }
 
@@ -99,46 +100,46 @@ func (a *adoption) accounts() {
 				"GRANT ALL PRIVILEGES ON `"+strings.ReplaceAll(s.database, "_", `\_`)+"`.* TO "+account)
 		}
 	}
-	if _, err := a.db.Execute(a.t.Context(), statements...); err != nil {
-		a.t.Fatal(err)
+	if _, err := a.DB.Execute(a.Context(), statements...); err != nil {
+		a.Fatal(err)
 	}
 }
 
 // admin logs in as sysadmin without looking at certificates, as everybody did.
 func (a *adoption) admin() *identity.Client {
-	transport := &http.Transport{DialContext: a.pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
-	a.t.Cleanup(transport.CloseIdleConnections)
+	transport := &http.Transport{DialContext: a.Pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
+	a.Cleanup(transport.CloseIdleConnections)
 	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin", Password: adminPassword, Transport: transport})
 	if err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	return c
 }
 
 // identities are the accounts of the services in the identity service.
 func (a *adoption) identities() {
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(a.Context(), env.Patience)
 	defer cancel()
 	c := a.admin()
 	if _, err := c.EnsurePolicy(ctx, identity.Policy{Name: "sysadmin", Scope: "system", Description: "everything", Blob: map[string]any{"policy": map[string]any{"*": "allow"}}}); err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	if _, err := c.EnsureRolePolicy(ctx, "admin", "system", "sysadmin"); err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	snapshot, err := c.Snapshot(ctx)
 	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
 		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing tells when
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	for user, password := range earlierAccounts() {
 		if _, _, err := c.EnsureUser(ctx, snapshot, identity.Account{Name: user, Password: password, System: true}); err != nil {
-			a.t.Fatal(err)
+			a.Fatal(err)
 		}
 		if _, err := c.EnsureUserRole(ctx, snapshot, user, "system", "admin"); err != nil {
-			a.t.Fatal(err)
+			a.Fatal(err)
 		}
 	}
 }

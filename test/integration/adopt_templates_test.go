@@ -40,7 +40,7 @@ func (a *adoption) templates() {
 		}
 		after, is := template(now[key])
 		if !is {
-			a.t.Errorf("%s is gone", key)
+			a.Errorf("%s is gone", key)
 			continue
 		}
 		name := strings.TrimPrefix(key[strings.Index(key, "/")+1:], "default-")
@@ -48,12 +48,12 @@ func (a *adoption) templates() {
 			changed[path] = append(changed[path], name)
 			allowed := append(slices.Clone(mayChange), mayChangeOf[name]...)
 			if !slices.ContainsFunc(allowed, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") }) {
-				a.t.Errorf("%s: %s changed", key, path)
+				a.Errorf("%s: %s changed", key, path)
 			}
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(changed)) {
-		a.t.Logf("changed: %s (%s)", path, strings.Join(changed[path], ", "))
+		a.Logf("changed: %s (%s)", path, strings.Join(changed[path], ", "))
 	}
 }
 
@@ -70,7 +70,7 @@ func template(o client.Object) (corev1.PodTemplateSpec, bool) {
 func (a *adoption) tree(t corev1.PodTemplateSpec) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t)
 	if err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	return m
 }
@@ -111,23 +111,23 @@ func differences(at string, a, b any) []string {
 
 // objects of the cloud by kind and name.
 func (a *adoption) objects() map[string]client.Object {
-	a.t.Helper()
+	a.Helper()
 	all := map[string]client.Object{}
 	for _, list := range []client.ObjectList{
 		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{}, &appsv1.DeploymentList{},
 		&appsv1.DaemonSetList{}, &appsv1.StatefulSetList{}, &networkingv1.IngressList{},
 	} {
-		if err := a.client.List(a.t.Context(), list, client.InNamespace(namespace)); err != nil {
-			a.t.Fatal(err)
+		if err := a.Client.List(a.Context(), list, client.InNamespace(namespace)); err != nil {
+			a.Fatal(err)
 		}
-		kind := strings.TrimSuffix(a.kind(list), "List")
+		kind := a.Kind(list)
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			if c, ok := o.(client.Object); ok {
 				all[kind+"/"+c.GetName()] = c
 			}
 			return nil
 		}); err != nil {
-			a.t.Fatal(err)
+			a.Fatal(err)
 		}
 	}
 	return all

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"maps"
 	"reflect"
 	"slices"
@@ -22,21 +21,22 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // adoption is a cloud of the earlier operator, and what was seen of it before.
 type adoption struct {
-	*rig
+	*cloudTest
 	ca    []byte
 	saved *v1alpha1.OnecloudCluster
 	// before are the objects by kind and name.
 	before map[string]client.Object
-	seen   work
+	seen   env.Work
 }
 
 // TestAdopt takes over a cloud as the earlier operator left it, made here object by object; then files saved from it are applied.
 func TestAdopt(t *testing.T) {
-	a := &adoption{rig: newRig(t)}
+	a := &adoption{cloudTest: newCloudTest(t, env.Options{Workloads: env.Processes})}
 	for _, part := range []struct {
 		name string
 		do   func(*adoption)
@@ -50,15 +50,15 @@ func TestAdopt(t *testing.T) {
 		{"nothing is left of the earlier operator", (*adoption).leftovers},
 		{"no password lies in the open", (*adoption).secrets},
 		{"the spec shows our defaults and their choices", (*adoption).spec},
-		{"afterwards it costs nothing", func(a *adoption) { a.resync() }},
+		{"afterwards it costs nothing", func(a *adoption) { a.costsNothing() }},
 		{"a file saved before moves every service", (*adoption).savedFile},
 	} {
-		outer := a.t
+		outer := a.Env
 		ok := t.Run(part.name, func(t *testing.T) {
-			a.t = t
+			a.Env = outer.In(t)
 			part.do(a)
 		})
-		a.t = outer
+		a.Env = outer
 		if !ok && part.name == "it is taken over" || t.Failed() && len(a.before) == 0 {
 			return
 		}
@@ -78,7 +78,7 @@ func (a *adoption) build() {
 	a.earlierConfig("keystone", a.earlierFile(keystone))
 	a.earlierNodePorts("keystone", nil, map[string]int32{"public": 30500, "admin": 30357})
 	a.earlierDeployment(keystone)
-	a.until(&appsv1.Deployment{}, "default-keystone", available)
+	a.Until(&appsv1.Deployment{}, "default-keystone", available)
 	a.identities()
 	for _, s := range earlierServices() {
 		a.earlierConfig(s.name, a.earlierFile(s))
@@ -101,22 +101,22 @@ func (a *adoption) build() {
 		"devtool": {"log_level: info", "log_level: debug"},
 	} {
 		cm := &corev1.ConfigMap{}
-		a.get(cm, "default-"+component)
+		a.Get(cm, "default-"+component)
 		cm.Data["config"] = strings.Replace(cm.Data["config"], change[0], change[1], 1)
-		if err := a.client.Update(a.t.Context(), cm, client.FieldOwner("kubectl-edit")); err != nil {
-			a.t.Fatal(err)
+		if err := a.Client.Update(a.Context(), cm, client.FieldOwner("kubectl-edit")); err != nil {
+			a.Fatal(err)
 		}
 	}
 	// Older than the tracking of owners.
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Service{}} {
-		a.get(o, "default-logger")
-		a.edit(o, `{"metadata":{"managedFields":[{}]}}`)
+		a.Get(o, "default-logger")
+		a.EditObject(o, o.GetName(), `{"metadata":{"managedFields":[{}]}}`)
 		if n := len(o.GetManagedFields()); n > 0 {
-			a.t.Fatalf("%d owners are left", n)
+			a.Fatalf("%d owners are left", n)
 		}
 	}
 	a.before = a.objects()
-	a.saved = a.rig.cloud()
+	a.saved = a.Cloud()
 }
 
 func available(o client.Object) (bool, string) {
@@ -126,21 +126,20 @@ func available(o client.Object) (bool, string) {
 
 func (a *adoption) takeOver() {
 	began := time.Now()
-	a.seen = a.count(func() {
-		a.startOperator()
+	a.seen = a.Count(func() {
+		a.StartOperator()
 		// Stopped in the middle, another one goes on.
-		a.until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) {
+		a.Until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) {
 			return o != nil && o.GetAnnotations()[engine.HashAnnotation] != "", "keystone is not taken over"
 		})
-		a.stopOperator()
-		a.startOperator()
-		a.untilReady()
-		passes, _ := a.passes()
-		a.untilQuiet(passes - 1)
+		a.StopOperator()
+		a.StartOperator()
+		a.UntilReady()
+		a.Rest()
 	})
-	a.t.Logf("taken over after %s: %s", time.Since(began).Round(10*time.Millisecond), a.seen.summary())
-	if refused := a.seen.refused(); refused != nil {
-		a.t.Errorf("refused by RBAC: %q", refused)
+	a.Logf("taken over after %s: %s", time.Since(began).Round(10*time.Millisecond), a.seen)
+	if refused := a.seen.Refused(); refused != nil {
+		a.Errorf("refused by RBAC: %q", refused)
 	}
 }
 
@@ -153,13 +152,13 @@ func (a *adoption) identical() {
 		switch old := old.(type) {
 		case *appsv1.Deployment, *appsv1.DaemonSet, *corev1.PersistentVolumeClaim:
 			if o == nil || o.GetUID() != old.GetUID() {
-				a.t.Errorf("%s is gone or another one", key)
+				a.Errorf("%s is gone or another one", key)
 			}
 		case *corev1.Service:
 			s, ok := o.(*corev1.Service)
 			if !ok {
 				if key != "Service/default-notify" {
-					a.t.Errorf("%s is gone", key)
+					a.Errorf("%s is gone", key)
 				}
 				continue
 			}
@@ -173,24 +172,24 @@ func (a *adoption) identical() {
 				return out
 			}
 			if s.UID != old.UID || s.Spec.ClusterIP != old.Spec.ClusterIP || !reflect.DeepEqual(s.Spec.Selector, old.Spec.Selector) || !maps.Equal(ports(s), ports(old)) {
-				a.t.Errorf("%s: %+v became %+v", key, old.Spec, s.Spec)
+				a.Errorf("%s: %+v became %+v", key, old.Spec, s.Spec)
 			}
 		}
 		before, _ := selector(old)
 		if after, is := selector(o); is && !reflect.DeepEqual(before, after) {
-			a.t.Errorf("%s selects %v, before %v", key, after, before)
+			a.Errorf("%s selects %v, before %v", key, after, before)
 		}
 		if o != nil && kind != "Secret" && kind != "ConfigMap" && o.GetLabels()[v1alpha1.LabelInstance] != earlierInstance {
-			a.t.Errorf("%s has instance %s", key, o.GetLabels()[v1alpha1.LabelInstance])
+			a.Errorf("%s has instance %s", key, o.GetLabels()[v1alpha1.LabelInstance])
 		}
 	}
 	certs := &corev1.Secret{}
-	a.get(certs, "default-certs")
+	a.Get(certs, "default-certs")
 	if !bytes.Equal(certs.Data["ca.crt"], a.ca) {
-		a.t.Error("the CA is another one")
+		a.Error("the CA is another one")
 	}
 	if old, ok := a.before["Secret/default-certs"].(*corev1.Secret); !ok || bytes.Equal(old.Data["service.crt"], certs.Data["service.crt"]) {
-		a.t.Error("the certificate of the services still lacks their names")
+		a.Error("the certificate of the services still lacks their names")
 	}
 }
 
@@ -206,7 +205,7 @@ func selector(o client.Object) (*metav1.LabelSelector, bool) {
 
 // passwords: the credentials are the earlier ones, every account still has its password, and nobody was asked to change one.
 func (a *adoption) passwords() {
-	have := a.credentials()
+	have := a.Credentials()
 	want := map[string]string{
 		component.BootstrapPassword: adminPassword, component.DatabasePassword("keystone"): "keystoneDbSecret25", component.AccountPassword("host"): "hostAcctSecret2",
 		component.DatabaseName("region"): "cloud_of_ours", component.DatabaseUser("region"): "cloudofours", component.AccountUser("glance"): "glance_of_ours",
@@ -218,36 +217,36 @@ func (a *adoption) passwords() {
 	}
 	for k, v := range want {
 		if string(have[k]) != v {
-			a.t.Errorf("%s is not the earlier one", k)
+			a.Errorf("%s is not the earlier one", k)
 		}
 	}
 	for k := range have {
 		if component.IsName(k) && want[k] == "" {
-			a.t.Errorf("%s is kept although it is the usual name", k)
+			a.Errorf("%s is kept although it is the usual name", k)
 		}
 	}
 	for _, s := range earlierServices() {
-		if !a.logsIn(a.t.Context(), s.user, s.dbPassword) {
-			a.t.Errorf("database account %s has another password", s.user)
+		if !a.logsIn(a.Context(), s.user, s.dbPassword) {
+			a.Errorf("database account %s has another password", s.user)
 		}
 	}
 	for user, password := range earlierAccounts() {
-		if err := a.admin().CheckLogin(a.t.Context(), user, password, "system"); err != nil {
-			a.t.Errorf("identity account %s: %v", user, err)
+		if err := a.admin().CheckLogin(a.Context(), user, password, "system"); err != nil {
+			a.Errorf("identity account %s: %v", user, err)
 		}
 	}
 	for _, verb := range []string{"ALTER", "DROP", "SET"} {
-		if slices.Contains(a.seen.statements, verb) {
-			a.t.Errorf("%s was sent to the database: %v", verb, a.seen.statements)
+		if slices.Contains(a.seen.Statements, verb) {
+			a.Errorf("%s was sent to the database: %v", verb, a.seen.Statements)
 		}
 	}
-	for _, q := range a.seen.others {
+	for _, q := range a.seen.Others {
 		if strings.HasPrefix(q, "PUT default-keystone/v3/users/") {
-			a.t.Errorf("an account was changed: %s", q)
+			a.Errorf("an account was changed: %s", q)
 		}
 	}
 	if slices.Contains(a.databases(), "yunioncloud") {
-		a.t.Error("region has a second database")
+		a.Error("region has a second database")
 	}
 }
 
@@ -256,23 +255,23 @@ func (a *adoption) peoples() {
 		"region": {"keep_deleted_snapshot_days": "9"}, "glance": {"request_worker_count": "24"}, "logger": {"request_worker_count": "8"}, "devtool": {"log_level": "debug"},
 	} {
 		cm := &corev1.ConfigMap{}
-		a.get(cm, "default-"+component)
+		a.Get(cm, "default-"+component)
 		for k, v := range want {
 			if cm.Data[k] != v {
-				a.t.Errorf("%s: %s is %q, want %q", component, k, cm.Data[k], v)
+				a.Errorf("%s: %s is %q, want %q", component, k, cm.Data[k], v)
 			}
 		}
 		for _, k := range []string{"host_offline_max_seconds", "enable_rbac", "config"} {
 			if _, there := cm.Data[k]; there {
-				a.t.Errorf("%s: %s is in the ConfigMap: nobody chose it", component, k)
+				a.Errorf("%s: %s is in the ConfigMap: nobody chose it", component, k)
 			}
 		}
 	}
 	s := &corev1.Secret{}
-	a.get(s, "default-region-config")
+	a.Get(s, "default-region-config")
 	for _, line := range []string{"keep_deleted_snapshot_days: 9", "admin_user: regionadmin", "/cloud_of_ours?"} {
 		if !strings.Contains(string(s.Data["region.conf"]), line) {
-			a.t.Errorf("region's file lacks %q", line)
+			a.Errorf("region's file lacks %q", line)
 		}
 	}
 }
@@ -285,67 +284,65 @@ func (a *adoption) leftovers() {
 		}
 		for _, m := range o.GetManagedFields() {
 			if m.Manager == earlierManager || m.Manager == "before-first-apply" {
-				a.t.Errorf("%s has fields of the earlier operator: %s", key, m.FieldsV1.GetRawString())
+				a.Errorf("%s has fields of the earlier operator: %s", key, m.FieldsV1.GetRawString())
 			}
 		}
 		if _, there := o.GetAnnotations()[earlierLast]; there {
-			a.t.Errorf("%s has the earlier operator's annotation", key)
+			a.Errorf("%s has the earlier operator's annotation", key)
 		}
 	}
 	for _, gone := range []string{"ConfigMap/default-region-dns", "ConfigMap/default-notify", "Service/default-notify", "Secret/etcd-client"} {
 		if a.objects()[gone] != nil {
-			a.t.Errorf("%s is still there", gone)
+			a.Errorf("%s is still there", gone)
 		}
 	}
 	web := &corev1.Service{}
-	a.get(web, "default-web")
+	a.Get(web, "default-web")
 	if len(web.Spec.Ports) != 2 {
-		a.t.Errorf("the console's Service has %d ports", len(web.Spec.Ports))
+		a.Errorf("the console's Service has %d ports", len(web.Spec.Ports))
 	}
 	d := &appsv1.Deployment{}
-	a.get(d, "default-region")
+	a.Get(d, "default-region")
 	for _, c := range d.Spec.Template.Spec.Containers {
 		if len(c.Resources.Limits) > 0 {
-			a.t.Errorf("region has limits: %v", c.Resources.Limits)
+			a.Errorf("region has limits: %v", c.Resources.Limits)
 		}
 	}
 	nginx := &corev1.ConfigMap{}
-	a.get(nginx, "default-web")
+	a.Get(nginx, "default-web")
 	if strings.HasPrefix(nginx.Data["config"], "server { listen 443 ssl; }") {
-		a.t.Error("the console's nginx is still that of the earlier operator, though nobody edited it")
+		a.Error("the console's nginx is still that of the earlier operator, though nobody edited it")
 	}
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
-	defer cancel()
-	a.gone(ctx, &corev1.Pod{}, "default-etcd-abcdefghij")
+	a.UntilGone(&corev1.Pod{}, "default-etcd-abcdefghij")
 }
 
 // secrets: no old password is in anything that people may read, but in the record, which the event tells to delete.
 func (a *adoption) secrets() {
 	var words []string
-	for k, v := range a.credentials() {
+	for k, v := range a.Credentials() {
 		if !component.IsName(k) && k != component.CloudID {
 			words = append(words, string(v))
 		}
 	}
-	cr := a.rig.cloud()
-	texts := map[string]string{"operator's log": a.log.String(), "status": a.text(cr.Status)}
+	cr := a.Cloud()
+	texts := map[string]string{"operator's log": a.Said(), "status": a.text(cr.Status)}
 	for key, o := range a.objects() {
 		if !strings.HasPrefix(key, "Secret/") && key != "ConfigMap/default-cluster-config" {
 			texts[key] = a.text(o)
 		}
 	}
 	var events eventsv1.EventList
-	if err := a.client.List(a.t.Context(), &events, client.InNamespace(namespace)); err != nil {
-		a.t.Fatal(err)
+	if err := a.Client.List(a.Context(), &events, client.InNamespace(namespace)); err != nil {
+		a.Fatal(err)
 	}
 	texts["events"] = a.text(events)
 	if !strings.Contains(texts["events"], "delete ConfigMap default-cluster-config") || !strings.Contains(texts["events"], "kept as your options: keep_deleted_snapshot_days") {
-		a.t.Errorf("events say nothing of the adoption:\n%s", texts["events"])
+		a.Errorf("events say nothing of the adoption:\n%s", texts["events"])
 	}
 	for where, text := range texts {
 		for _, word := range words {
 			if strings.Contains(text, word) {
-				a.t.Errorf("a password is in %s", where)
+				a.Errorf("a password is in %s", where)
 			}
 		}
 	}
@@ -353,23 +350,23 @@ func (a *adoption) secrets() {
 
 // spec: what the earlier operator had worked out is ours now, what it had settled and what people chose stays.
 func (a *adoption) spec() {
-	cr := a.rig.cloud()
+	cr := a.Cloud()
 	region := cr.Spec.RegionServer
 	if region.Limits != nil || region.Affinity != nil || region.Requests != nil {
-		a.t.Errorf("region still has limits %v, affinity %v, requests %v", region.Limits, region.Affinity != nil, region.Requests)
+		a.Errorf("region still has limits %v, affinity %v, requests %v", region.Limits, region.Affinity != nil, region.Requests)
 	}
 	if len(region.Tolerations) != 3 || cr.Spec.Etcd.CreatedSecrets != nil {
-		a.t.Errorf("tolerations %v, createdSecrets %v", region.Tolerations, cr.Spec.Etcd.CreatedSecrets)
+		a.Errorf("tolerations %v, createdSecrets %v", region.Tolerations, cr.Spec.Etcd.CreatedSecrets)
 	}
 	if cr.Spec.ImageRepository != earlierRegistry || region.Image != earlierRegistry+"/region:"+earlierVersion || cr.Spec.Keystone.BootstrapPassword != adminPassword {
-		a.t.Errorf("registry %s, image %s", cr.Spec.ImageRepository, region.Image)
+		a.Errorf("registry %s, image %s", cr.Spec.ImageRepository, region.Image)
 	}
 	if *cr.Spec.Logger.Replicas != 2 || cr.Spec.Glance.Requests == nil || cr.Spec.Glance.Requests.Storage != "100G" {
-		a.t.Errorf("logger has %d replicas, glance %+v", *cr.Spec.Logger.Replicas, cr.Spec.Glance.Requests)
+		a.Errorf("logger has %d replicas, glance %+v", *cr.Spec.Logger.Replicas, cr.Spec.Glance.Requests)
 	}
 	for _, m := range cr.ManagedFields {
 		if m.Manager == earlierManager && strings.Contains(m.FieldsV1.GetRawString(), `"f:image"`) {
-			a.t.Error("an image is the earlier operator's")
+			a.Error("an image is the earlier operator's")
 		}
 	}
 }
@@ -377,25 +374,25 @@ func (a *adoption) spec() {
 // savedFile: `kubectl get oc -o yaml` of before, with another version and one image of somebody's own, applied again in both ways.
 func (a *adoption) savedFile() {
 	const mine = "192.168.0.1:5000/mine/logger:hotfix"
-	spec := savedSpec(a.t, a.saved)
+	spec := savedSpec(a.T, a.saved)
 	spec["version"] = "v4.0.5"
 	a.serverSideApply(spec, true)
-	a.untilReady()
+	a.UntilReady()
 	a.everyServiceRuns(earlierRegistry, "v4.0.5", nil)
 
 	spec["version"] = "v4.0.3"
 	if err := unstructured.SetNestedField(spec, mine, "logger", "image"); err != nil {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	a.clientSideApply(spec)
-	a.untilReady()
+	a.UntilReady()
 	a.everyServiceRuns(earlierRegistry, "v4.0.3", map[string]string{"logger": mine})
 
-	cr := a.rig.cloud()
-	if *cr.Spec.Logger.Replicas != 2 || *a.deployments()["logger"].Spec.Replicas != 2 {
-		a.t.Errorf("logger has %d replicas", *cr.Spec.Logger.Replicas)
+	cr := a.Cloud()
+	if *cr.Spec.Logger.Replicas != 2 || *a.Deployments()["logger"].Spec.Replicas != 2 {
+		a.Errorf("logger has %d replicas", *cr.Spec.Logger.Replicas)
 	}
 	if len(cr.Spec.RegionServer.Tolerations) != 3 {
-		a.t.Errorf("the tolerations of the earlier operator are back: %v", cr.Spec.RegionServer.Tolerations)
+		a.Errorf("the tolerations of the earlier operator are back: %v", cr.Spec.RegionServer.Tolerations)
 	}
 }

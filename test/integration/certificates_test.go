@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,44 +17,46 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/env"
 )
 
-// exchange: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
-func (r *rig) exchange() {
+// TestCAIsExchangedInSteps: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
+func TestCAIsExchangedInSteps(t *testing.T) {
+	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region")
 	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged", nil)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	key, err := old.KeyPEM()
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(e.Context(), env.Patience)
 	defer cancel()
-	changes, err := r.client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace),
+	changes, err := e.Client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", "default-certs")})
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	defer changes.Stop()
-	starts := r.pods.Starts("default-region")
+	starts := e.Pods.Starts("default-region")
 	secret := &corev1.Secret{}
-	r.get(secret, "default-certs")
-	r.edit(secret, fmt.Sprintf(`{"data":{"ca.crt":%q,"ca.key":%q}}`,
+	e.Get(secret, "default-certs")
+	e.EditObject(secret, secret.GetName(), fmt.Sprintf(`{"data":{"ca.crt":%q,"ca.key":%q}}`,
 		base64.StdEncoding.EncodeToString(old.CertPEM()), base64.StdEncoding.EncodeToString(key)))
 	var steps []string
 	for done := false; !done; {
-		e, more := <-changes.ResultChan()
-		s, ok := e.Object.(*corev1.Secret)
+		change, more := <-changes.ResultChan()
+		s, ok := change.Object.(*corev1.Secret)
 		if !more {
-			r.t.Fatalf("the CA was not exchanged in time: %q", steps)
+			e.Fatalf("the CA was not exchanged in time: %q", steps)
 		}
 		if !ok {
 			continue
 		}
 		step, err := standing(s.Data, old)
 		if err != nil {
-			r.t.Fatal(err)
+			e.Fatal(err)
 		}
 		if len(steps) == 0 || steps[len(steps)-1] != step {
 			steps = append(steps, step)
@@ -62,18 +65,17 @@ func (r *rig) exchange() {
 	}
 	want := []string{"aged+new leaf aged", "new+aged leaf new", "new leaf new"}
 	if i := slices.Index(steps, want[0]); i < 0 || !slices.Equal(steps[i:], want) {
-		r.t.Errorf("steps %q, want %q", steps, want)
+		e.Errorf("steps %q, want %q", steps, want)
 	}
 	// The status of the pass that took the last step: what is Ready after that is so with all pods rolled.
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
-		cr, ok := o.(*v1alpha1.OnecloudCluster)
-		return ok && cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour)), "the status is behind"
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour))
 	})
-	r.untilReady()
-	if rolled := r.pods.Starts("default-region") - starts; rolled < 3 {
-		r.t.Errorf("region was started %d times, want once for each step", rolled)
+	e.UntilReady()
+	if rolled := e.Pods.Starts("default-region") - starts; rolled < 3 {
+		e.Errorf("region was started %d times, want once for each step", rolled)
 	}
-	r.identity() // it logs in under the new CA
+	e.identity() // it logs in under the new CA
 }
 
 // standing tells in words which CAs a Secret holds, and whose its certificate is.

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/env"
 )
 
 const (
@@ -27,45 +25,39 @@ const (
 )
 
 // TestChoices is what the spec shows and what it means, with every way in which people write it. No database is reached: the cloud gets
-// no further than its first objects, and its status tells the images all the same.
+// no further than its first objects, and its status returns the images all the same.
 func TestChoices(t *testing.T) {
-	r := &rig{t: t, whole: t.Context(), log: &harness.Log{}, namespaces: []string{namespace}, dial: (&net.Dialer{}).DialContext}
-	r.cluster = harness.Require(t, harness.Options{})
-	var err error
-	if r.client, err = kube.New(r.cluster.Config(harness.Admin)); err != nil {
-		t.Fatal(err)
-	}
-	r.apply("operator/deployment", "operator/rbac", "operator/namespace", "operator/crds")
-	r.startOperator()
-	t.Cleanup(r.stopOperator)
-	if err := r.client.Create(t.Context(), r.cloudAt("127.0.0.1", 1), client.FieldOwner("kubectl-create")); err != nil {
-		t.Fatal(err)
-	}
-	r.run([]part{
-		{"every service is filled in", (*rig).filledIn},
-		{"kubectl edit", (*rig).chooseByEdit},
-		{"kubectl patch", (*rig).chooseByPatch},
-		{"kubectl apply --server-side", (*rig).chooseByServerSideApply},
-		{"kubectl apply", (*rig).chooseByClientSideApply},
-		{"switched off and on, nothing is lost", (*rig).offAndOn},
-		{"a new release moves what is ours", (*rig).newRelease},
-		{"a saved file moves every service", (*rig).savedFiles},
-	})
-	if t.Failed() {
-		said := r.log.String()
-		t.Logf("operator:\n%s", said[max(0, len(said)-4000):])
+	e := newCloudTest(t, env.Options{})
+	e.StartOperator()
+	e.Create(e.CloudAt("127.0.0.1", 1))
+	for _, part := range []struct {
+		name string
+		do   func(*cloudTest)
+	}{
+		{"every service is filled in", (*cloudTest).filledIn},
+		{"kubectl edit", (*cloudTest).chooseByEdit},
+		{"kubectl patch", (*cloudTest).chooseByPatch},
+		{"kubectl apply --server-side", (*cloudTest).chooseByServerSideApply},
+		{"kubectl apply", (*cloudTest).chooseByClientSideApply},
+		{"switched off and on, nothing is lost", (*cloudTest).offAndOn},
+		{"a new release moves what is ours", (*cloudTest).newRelease},
+		{"a saved file moves every service", (*cloudTest).savedFiles},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.do(e.in(t)) }) {
+			return
+		}
 	}
 }
 
 // shows waits until fields of the spec have these values, "" for none.
-func (r *rig) shows(want map[string]string) {
-	r.t.Helper()
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+func (e *cloudTest) shows(want map[string]string) {
+	e.Helper()
+	e.Until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
 		cr, ok := o.(*v1alpha1.OnecloudCluster)
 		if !ok {
 			return false, "it is gone"
 		}
-		spec := savedSpec(r.t, cr)
+		spec := savedSpec(e.T, cr)
 		var wrong []string
 		for path, value := range want {
 			if have := textAt(spec, path); have != value {
@@ -87,26 +79,15 @@ func textAt(spec map[string]any, path string) string {
 	return fmt.Sprint(value)
 }
 
-// imageIs waits until the status tells which image a component runs, and whether somebody chose it.
-func (r *rig) imageIs(name, image string, choice bool) {
-	r.t.Helper()
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
-		cr, ok := o.(*v1alpha1.OnecloudCluster)
-		if !ok {
-			return false, "it is gone"
-		}
-		i := slices.IndexFunc(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name })
-		if i < 0 {
-			return false, "no status of " + name
-		}
-		c := cr.Status.Components[i]
-		return c.Image == image && c.Pinned == choice, fmt.Sprintf("%s runs %s (pinned %v), want %s", name, c.Image, c.Pinned, image)
-	})
+// imageIs waits until the status returns which image a component runs, and whether somebody chose it.
+func (e *cloudTest) imageIs(name, image string, choice bool) {
+	e.Helper()
+	e.UntilComponent(name, func(c v1alpha1.ComponentStatus) bool { return c.Image == image && c.Pinned == choice })
 }
 
-func (r *rig) filledIn() {
-	r.shows(map[string]string{"keystone.image": registry + "/keystone:v4.0.4", "zone": "zone0"})
-	spec := savedSpec(r.t, r.cloud())
+func (e *cloudTest) filledIn() {
+	e.shows(map[string]string{"keystone.image": registry + "/keystone:v4.0.4", "zone": "zone0"})
+	spec := savedSpec(e.T, e.Cloud())
 	for _, c := range catalog.All() {
 		if c.Releases.Lacks("v4.0.4") != "" {
 			continue
@@ -129,71 +110,71 @@ func (r *rig) filledIn() {
 		}
 		for _, f := range fields {
 			if textAt(spec, c.SpecKey+"."+f) == "" {
-				r.t.Errorf("spec.%s.%s is not filled in", c.SpecKey, f)
+				e.Errorf("spec.%s.%s is not filled in", c.SpecKey, f)
 			}
 		}
 	}
 }
 
 // chooseByEdit: the editor sends the whole object back; whoever wrote it owns what differs, and only that.
-func (r *rig) chooseByEdit() {
-	cr := r.cloud()
+func (e *cloudTest) chooseByEdit() {
+	cr := e.Cloud()
 	three := int32(3)
 	cr.Spec.Glance.Replicas = &three
 	cr.Spec.Keystone.Image = registry + "/keystone:v4.0.0" // one service goes back a release
-	r.update(cr)
-	r.shows(map[string]string{"glance.replicas": "3", "keystone.replicas": "1"})
-	r.imageIs("keystone", registry+"/keystone:v4.0.0", true)
-	r.edit(r.cloud(), `{"spec":{"version":"v4.0.5"}}`)
-	r.shows(map[string]string{"glance.replicas": "3", "keystone.image": registry + "/keystone:v4.0.0", "glance.image": registry + "/glance:v4.0.5"})
-	cr = r.cloud()
+	e.update(cr)
+	e.shows(map[string]string{"glance.replicas": "3", "keystone.replicas": "1"})
+	e.imageIs("keystone", registry+"/keystone:v4.0.0", true)
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+	e.shows(map[string]string{"glance.replicas": "3", "keystone.image": registry + "/keystone:v4.0.0", "glance.image": registry + "/glance:v4.0.5"})
+	cr = e.Cloud()
 	cr.Spec.Glance.Replicas, cr.Spec.Keystone.Image = nil, ""
-	r.update(cr)
-	r.shows(map[string]string{"glance.replicas": "1", "keystone.image": registry + "/keystone:v4.0.5"})
-	r.imageIs("keystone", registry+"/keystone:v4.0.5", false)
+	e.update(cr)
+	e.shows(map[string]string{"glance.replicas": "1", "keystone.image": registry + "/keystone:v4.0.5"})
+	e.imageIs("keystone", registry+"/keystone:v4.0.5", false)
 }
 
 // update is the end of `kubectl edit`, again if the operator was faster.
-func (r *rig) update(cr *v1alpha1.OnecloudCluster) {
-	r.t.Helper()
-	err := r.client.Update(r.t.Context(), cr, client.FieldOwner("kubectl-edit"))
+func (e *cloudTest) update(cr *v1alpha1.OnecloudCluster) {
+	e.Helper()
+	err := e.Client.Update(e.Context(), cr, client.FieldOwner("kubectl-edit"))
 	for tries := 0; apierrors.IsConflict(err) && tries < 20; tries++ {
-		cr.ResourceVersion = r.cloud().ResourceVersion
-		err = r.client.Update(r.t.Context(), cr, client.FieldOwner("kubectl-edit"))
+		cr.ResourceVersion = e.Cloud().ResourceVersion
+		err = e.Client.Update(e.Context(), cr, client.FieldOwner("kubectl-edit"))
 	}
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 }
 
-func (r *rig) chooseByPatch() {
-	r.edit(r.cloud(), `{"spec":{"scheduler":{"replicas":2,"tolerations":[{"operator":"Exists"}]},"logger":{"image":"`+pinned+`"}}}`)
-	r.imageIs("logger", pinned, true)
-	r.edit(r.cloud(), `{"spec":{"version":"v4.0.3"}}`)
-	r.shows(map[string]string{"scheduler.replicas": "2", "scheduler.tolerations": "[map[operator:Exists]]", "logger.image": pinned, "scheduler.image": registry + "/scheduler:v4.0.3"})
-	r.edit(r.cloud(), `{"spec":{"scheduler":{"replicas":null,"tolerations":null},"logger":{"image":null}}}`)
-	r.shows(map[string]string{"scheduler.replicas": "1", "logger.image": registry + "/logger:v4.0.3"})
-	if n := len(r.cloud().Spec.Scheduler.Tolerations); n != 3 {
-		r.t.Errorf("scheduler has %d tolerations", n)
+func (e *cloudTest) chooseByPatch() {
+	e.Edit(`{"spec":{"scheduler":{"replicas":2,"tolerations":[{"operator":"Exists"}]},"logger":{"image":"` + pinned + `"}}}`)
+	e.imageIs("logger", pinned, true)
+	e.Edit(`{"spec":{"version":"v4.0.3"}}`)
+	e.shows(map[string]string{"scheduler.replicas": "2", "scheduler.tolerations": "[map[operator:Exists]]", "logger.image": pinned, "scheduler.image": registry + "/scheduler:v4.0.3"})
+	e.Edit(`{"spec":{"scheduler":{"replicas":null,"tolerations":null},"logger":{"image":null}}}`)
+	e.shows(map[string]string{"scheduler.replicas": "1", "logger.image": registry + "/logger:v4.0.3"})
+	if n := len(e.Cloud().Spec.Scheduler.Tolerations); n != 3 {
+		e.Errorf("scheduler has %d tolerations", n)
 	}
 }
 
 // chooseByServerSideApply: a file of a few fields. What it says no longer is given up.
-func (r *rig) chooseByServerSideApply() {
+func (e *cloudTest) chooseByServerSideApply() {
 	spec := map[string]any{
 		"mysql": map[string]any{"host": "127.0.0.1"}, "logger": map[string]any{"image": pinned, "replicas": int64(2)},
 		"glance": map[string]any{"service": map[string]any{"nodePort": int64(31292)}},
 	}
-	r.serverSideApply(spec, true)
-	r.imageIs("logger", pinned, true)
-	r.shows(map[string]string{"logger.replicas": "2", "glance.service.nodePort": "31292"})
-	r.serverSideApply(map[string]any{"mysql": map[string]any{"host": "127.0.0.1"}}, true)
-	r.shows(map[string]string{"logger.replicas": "1", "logger.image": registry + "/logger:v4.0.3", "glance.service.nodePort": "30292"})
-	r.imageIs("logger", registry+"/logger:v4.0.3", false)
+	e.serverSideApply(spec, true)
+	e.imageIs("logger", pinned, true)
+	e.shows(map[string]string{"logger.replicas": "2", "glance.service.nodePort": "31292"})
+	e.serverSideApply(map[string]any{"mysql": map[string]any{"host": "127.0.0.1"}}, true)
+	e.shows(map[string]string{"logger.replicas": "1", "logger.image": registry + "/logger:v4.0.3", "glance.service.nodePort": "30292"})
+	e.imageIs("logger", registry+"/logger:v4.0.3", false)
 }
 
 // chooseByClientSideApply: kubectl works out itself what a file no longer says.
-func (r *rig) chooseByClientSideApply() {
+func (e *cloudTest) chooseByClientSideApply() {
 	file := func(more map[string]any) map[string]any {
 		spec := map[string]any{"mysql": map[string]any{"host": "127.0.0.1"}, "version": "v4.0.3"}
 		for k, v := range more {
@@ -201,33 +182,33 @@ func (r *rig) chooseByClientSideApply() {
 		}
 		return spec
 	}
-	r.clientSideApply(file(map[string]any{"logger": map[string]any{"image": pinned, "replicas": int64(2)}, "imageRepository": "r.example.com/x"}))
-	r.imageIs("logger", pinned, true)
-	r.shows(map[string]string{"logger.replicas": "2", "keystone.image": "r.example.com/x/keystone:v4.0.3"})
-	r.clientSideApply(file(nil))
-	r.shows(map[string]string{"logger.replicas": "1", "logger.image": registry + "/logger:v4.0.3", "imageRepository": registry, "keystone.image": registry + "/keystone:v4.0.3"})
-	r.imageIs("logger", registry+"/logger:v4.0.3", false)
+	e.clientSideApply(file(map[string]any{"logger": map[string]any{"image": pinned, "replicas": int64(2)}, "imageRepository": "r.example.com/x"}))
+	e.imageIs("logger", pinned, true)
+	e.shows(map[string]string{"logger.replicas": "2", "keystone.image": "r.example.com/x/keystone:v4.0.3"})
+	e.clientSideApply(file(nil))
+	e.shows(map[string]string{"logger.replicas": "1", "logger.image": registry + "/logger:v4.0.3", "imageRepository": registry, "keystone.image": registry + "/keystone:v4.0.3"})
+	e.imageIs("logger", registry+"/logger:v4.0.3", false)
 }
 
-func (r *rig) offAndOn() {
-	r.edit(r.cloud(), `{"spec":{"logger":{"replicas":3,"image":"`+pinned+`","disable":true}}}`)
-	r.until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
+func (e *cloudTest) offAndOn() {
+	e.Edit(`{"spec":{"logger":{"replicas":3,"image":"` + pinned + `","disable":true}}}`)
+	e.Until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
 		cr, ok := o.(*v1alpha1.OnecloudCluster)
 		return ok && slices.ContainsFunc(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == "logger" && c.State == v1alpha1.Disabled }), "logger is on"
 	})
-	r.edit(r.cloud(), `{"spec":{"logger":{"disable":false}}}`)
-	r.imageIs("logger", pinned, true)
-	r.shows(map[string]string{"logger.replicas": "3", "logger.image": pinned})
-	r.edit(r.cloud(), `{"spec":{"logger":{"replicas":null,"image":null,"disable":null}}}`)
-	r.shows(map[string]string{"logger.replicas": "1"})
+	e.Edit(`{"spec":{"logger":{"disable":false}}}`)
+	e.imageIs("logger", pinned, true)
+	e.shows(map[string]string{"logger.replicas": "3", "logger.image": pinned})
+	e.Edit(`{"spec":{"logger":{"replicas":null,"image":null,"disable":null}}}`)
+	e.shows(map[string]string{"logger.replicas": "1"})
 }
 
 // newRelease: an older release showed other defaults, and one that there is no more. This one finds them, and a choice among them.
-func (r *rig) newRelease() {
-	r.edit(r.cloud(), `{"spec":{"ovnNorth":{"replicas":2}}}`)
-	r.shows(map[string]string{"ovnNorth.replicas": "2"})
-	r.stopOperator()
-	ours := savedSpec(r.t, r.cloud())
+func (e *cloudTest) newRelease() {
+	e.Edit(`{"spec":{"ovnNorth":{"replicas":2}}}`)
+	e.shows(map[string]string{"ovnNorth.replicas": "2"})
+	e.StopOperator()
+	ours := savedSpec(e.T, e.Cloud())
 	now := map[string]string{}
 	old := map[string]any{}
 	for path, value := range map[string]any{
@@ -236,34 +217,34 @@ func (r *rig) newRelease() {
 	} {
 		now[path] = textAt(ours, path)
 		if err := unstructured.SetNestedField(old, value, strings.Split(path, ".")...); err != nil {
-			r.t.Fatal(err)
+			e.Fatal(err)
 		}
 	}
-	if err := r.client.Patch(r.t.Context(), file(old), client.Apply, client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil { //nolint:staticcheck // as the operator does
-		r.t.Fatal(err)
+	if err := e.Client.Patch(e.Context(), file(old), client.Apply, client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership); err != nil { //nolint:staticcheck // as the operator does
+		e.Fatal(err)
 	}
-	if have := textAt(savedSpec(r.t, r.cloud()), "scheduler.replicas"); have != "2" {
-		r.t.Fatalf("the older release's default is not there: %s", have)
+	if have := textAt(savedSpec(e.T, e.Cloud()), "scheduler.replicas"); have != "2" {
+		e.Fatalf("the older release's default is not there: %s", have)
 	}
-	r.startOperator()
+	e.StartOperator()
 	now["ovnNorth.replicas"] = "2"
-	r.shows(now)
-	r.filledAgain()
+	e.shows(now)
+	e.filledAgain()
 }
 
 // filledAgain: the older release here showed little; everything is there again.
-func (r *rig) filledAgain() {
-	cr := r.cloud()
+func (e *cloudTest) filledAgain() {
+	cr := e.Cloud()
 	for _, m := range cr.ManagedFields {
 		if m.Manager == v1alpha1.ManagerDefaults && m.Operation == metav1.ManagedFieldsOperationApply && strings.Contains(m.FieldsV1.GetRawString(), "f:webconsole") {
 			return
 		}
 	}
-	r.t.Error("the defaults are not filled in again")
+	e.Error("the defaults are not filled in again")
 }
 
 // savedFiles: kubectl get oc -o yaml > f; edit spec.version in f; kubectl apply -f f. And once more with the same old file.
-func (r *rig) savedFiles() {
+func (e *cloudTest) savedFiles() {
 	everything := func(version string) map[string]string {
 		want := map[string]string{}
 		for key, name := range map[string]string{
@@ -277,32 +258,32 @@ func (r *rig) savedFiles() {
 		}
 		return want
 	}
-	saved := savedSpec(r.t, r.cloud())
-	r.fileAnnotations = map[string]string{v1alpha1.AnnotationDefaultImages: r.cloud().Annotations[v1alpha1.AnnotationDefaultImages]}
+	saved := savedSpec(e.T, e.Cloud())
+	e.fileAnnotations = map[string]string{v1alpha1.AnnotationDefaultImages: e.Cloud().Annotations[v1alpha1.AnnotationDefaultImages]}
 	for i, apply := range []func(map[string]any){
-		r.clientSideApply, r.clientSideApply,
+		e.clientSideApply, e.clientSideApply,
 		func(spec map[string]any) {
 			// By now the file's images are others than ours: kubectl says so and asks.
-			if err := r.tryServerSideApply(spec, false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), v1alpha1.ManagerDefaults) {
-				r.t.Errorf("no conflict: %v", err)
+			if err := e.tryServerSideApply(spec, false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), v1alpha1.ManagerDefaults) {
+				e.Errorf("no conflict: %v", err)
 			}
-			r.serverSideApply(spec, true)
+			e.serverSideApply(spec, true)
 		},
 	} {
 		version := fmt.Sprintf("v4.1.%d", i)
 		saved["version"] = version
 		apply(saved)
-		r.shows(everything(version))
-		r.imageIs("keystone", registry+"/keystone:"+version, false)
+		e.shows(everything(version))
+		e.imageIs("keystone", registry+"/keystone:"+version, false)
 	}
 	// A choice in such a file stays one.
 	if err := unstructured.SetNestedField(saved, pinned, "logger", "image"); err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	saved["version"] = "v4.2.0"
-	r.serverSideApply(saved, true)
+	e.serverSideApply(saved, true)
 	want := everything("v4.2.0")
 	want["logger.image"] = pinned
-	r.shows(want)
-	r.imageIs("logger", pinned, true)
+	e.shows(want)
+	e.imageIs("logger", pinned, true)
 }

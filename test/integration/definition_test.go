@@ -3,11 +3,9 @@
 package integration
 
 import (
-	"context"
-	"net"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,66 +14,54 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // TestDefinitionIsUpdated starts the operator where the definition of OnecloudCluster is an earlier one, where it is a later one, and
 // where the operator may not write it. There is no database and no cloud.
 func TestDefinitionIsUpdated(t *testing.T) {
-	r := &rig{t: t, whole: t.Context(), log: &harness.Log{}, namespaces: []string{namespace}, dial: (&net.Dialer{}).DialContext}
-	r.cluster = harness.Require(t, harness.Options{})
-	var err error
-	if r.client, err = kube.New(r.cluster.Config(harness.Admin)); err != nil {
-		t.Fatal(err)
-	}
-	r.apply("operator/deployment", "operator/rbac", "operator/namespace", "operator/crds")
-	t.Cleanup(r.stopOperator)
-
-	r.ageDefinition("")
-	r.untilAccepted(false)
-	r.startOperator()
-	r.untilSaid("updated the definition of OnecloudCluster")
-	r.untilAccepted(true)
-	r.untilSaid("Starting workers")
-	r.stopOperator()
-	if said := r.log.String(); strings.Count(said, "updated the definition") != 1 {
+	e := newCloudTest(t, env.Options{})
+	e.ageDefinition("")
+	e.untilAccepted(false)
+	e.StartOperator()
+	e.untilSaid("updated the definition of OnecloudCluster")
+	e.untilAccepted(true)
+	e.untilSaid("Starting workers")
+	e.StopOperator()
+	if said := e.Said(); strings.Count(said, "updated the definition") != 1 {
 		t.Errorf("not said once:\n%s", said)
 	}
-	r.log = &harness.Log{}
-	r.startOperator() // finds nothing to do
-	r.untilSaid("Starting workers")
-	r.stopOperator()
-	if said := r.log.String(); strings.Contains(said, "definition") {
+	e.StartOperator() // finds nothing to do
+	e.untilSaid("Starting workers")
+	e.StopOperator()
+	if said := e.Said(); strings.Contains(said, "definition") {
 		t.Errorf("started again, the operator says:\n%s", said)
 	}
 
-	r.ageDefinition("1000000")
-	r.log = &harness.Log{}
-	r.startOperator()
-	r.untilSaid("is that of a later release and stays")
-	r.untilSaid("Starting workers")
-	r.untilAccepted(false)
-	r.stopOperator()
+	e.ageDefinition("1000000")
+	e.StartOperator()
+	e.untilSaid("is that of a later release and stays")
+	e.untilSaid("Starting workers")
+	e.untilAccepted(false)
+	e.StopOperator()
 
-	r.ageDefinition("")
-	if err := r.client.Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "onecloud-operator-definition"}}); err != nil {
+	e.ageDefinition("")
+	if err := e.Client.Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "onecloud-operator-definition"}}); err != nil {
 		t.Fatal(err)
 	}
-	r.log = &harness.Log{}
-	r.startOperator()
-	r.untilSaid("no right to update the definition")
-	r.untilSaid("Starting workers")
-	r.untilAccepted(false)
+	e.StartOperator()
+	e.untilSaid("no right to update the definition")
+	e.untilSaid("Starting workers")
+	e.untilAccepted(false)
 }
 
 // ageDefinition takes spec.glance.dnsConfig out of the definition and gives it a revision, "" being none.
-func (r *rig) ageDefinition(revision string) {
-	r.t.Helper()
+func (e *cloudTest) ageDefinition(revision string) {
+	e.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := r.client.Get(r.t.Context(), client.ObjectKey{Name: "onecloudclusters.onecloud.yunion.io"}, crd); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Get(e.Context(), client.ObjectKey{Name: "onecloudclusters.onecloud.yunion.io"}, crd); err != nil {
+		e.Fatal(err)
 	}
 	crd.SetAnnotations(map[string]string{v1alpha1.AnnotationRevision: revision})
 	if revision == "" {
@@ -83,58 +69,37 @@ func (r *rig) ageDefinition(revision string) {
 	}
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	version, ok := versions[0].(map[string]any)
 	if !ok {
-		r.t.Fatal("the definition has no version")
+		e.Fatal("the definition has no version")
 	}
 	unstructured.RemoveNestedField(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "glance", "properties", "dnsConfig")
 	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
-	if err := r.client.Update(r.t.Context(), crd, client.FieldOwner("an-earlier-release")); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Update(e.Context(), crd, client.FieldOwner("an-earlier-release")); err != nil {
+		e.Fatal(err)
 	}
 }
 
 // untilAccepted asks the API server, as kubectl does, until it takes spec.glance.dnsConfig, or refuses it. It serves a definition some
 // time after it has stored it, and nothing tells when.
-func (r *rig) untilAccepted(want bool) {
-	r.t.Helper()
+func (e *cloudTest) untilAccepted(want bool) {
+	e.Helper()
 	spec := map[string]any{"mysql": map[string]any{"host": "192.0.2.1", "password": "none"}, "glance": map[string]any{"dnsConfig": map[string]any{}}}
-	var err error
-	r.eventually(func() bool {
-		err = r.client.Create(r.t.Context(), written("probe", spec), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+	e.Eventually(func() (bool, string) {
+		err := e.Client.Create(e.Context(), written("probe", spec), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 		if err != nil && !strings.Contains(err.Error(), `unknown field "spec.glance.dnsConfig"`) {
-			r.t.Fatal(err)
+			e.Fatal(err)
 		}
-		return (err == nil) == want
-	}, func() string { return "the API server says " + errorText(err) })
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return "nothing"
-	}
-	return err.Error()
+		return (err == nil) == want, fmt.Sprint("the API server says ", err)
+	})
 }
 
 // untilSaid waits for a line of the operator's log.
-func (r *rig) untilSaid(text string) {
-	r.t.Helper()
-	r.eventually(func() bool { return strings.Contains(r.log.String(), text) }, func() string { return "not said: " + text + "\n" + r.log.String() })
-}
-
-func (r *rig) eventually(holds func() bool, why func() string) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	for tick := time.NewTicker(50 * time.Millisecond); !holds(); {
-		select {
-		case <-ctx.Done():
-			r.t.Fatal(why())
-		case <-tick.C:
-		}
-	}
+func (e *cloudTest) untilSaid(text string) {
+	e.Helper()
+	e.Eventually(func() (bool, string) { return strings.Contains(e.Said(), text), "not said: " + text + "\n" + e.Said() })
 }

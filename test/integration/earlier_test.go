@@ -64,8 +64,8 @@ func earlierLabels(component string) map[string]string {
 }
 
 // earlier makes an object as the earlier operator did: by a plain create, under its manager, owned by the cloud.
-func (r *rig) earlier(o client.Object, name, component string, more ...map[string]string) {
-	r.t.Helper()
+func (e *cloudTest) earlier(o client.Object, name, component string, more ...map[string]string) {
+	e.Helper()
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	if component != "" {
@@ -78,35 +78,35 @@ func (r *rig) earlier(o client.Object, name, component string, more ...map[strin
 	yes := true
 	if _, claim := o.(*corev1.PersistentVolumeClaim); !claim {
 		o.SetOwnerReferences([]metav1.OwnerReference{{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud, UID: r.cloud().UID, Controller: &yes, BlockOwnerDeletion: &yes,
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud, UID: e.Cloud().UID, Controller: &yes, BlockOwnerDeletion: &yes,
 		}})
 	}
-	if err := r.client.Create(r.t.Context(), o, client.FieldOwner(earlierManager)); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Create(e.Context(), o, client.FieldOwner(earlierManager)); err != nil {
+		e.Fatal(err)
 	}
 }
 
-func (r *rig) json(v any) string {
-	r.t.Helper()
+func (e *cloudTest) json(v any) string {
+	e.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	return string(b)
 }
 
-func (r *rig) earlierConfig(component, file string) {
+func (e *cloudTest) earlierConfig(component, file string) {
 	data := map[string]string{"config": file}
-	r.earlier(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(data)}}, Data: data}, cloud+"-"+component, component)
+	e.earlier(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: e.json(data)}}, Data: data}, cloud+"-"+component, component)
 }
 
-func (r *rig) earlierDSN(user, password, database string) string {
+func (e *cloudTest) earlierDSN(user, password, database string) string {
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true", user, password,
-		net.JoinHostPort(r.db.Host, fmt.Sprint(r.db.Port)), database)
+		net.JoinHostPort(e.DB.Host, fmt.Sprint(e.DB.Port)), database)
 }
 
 // earlierFile is the dump of a service's whole option structure; here of the part that the stand-ins know.
-func (r *rig) earlierFile(s earlierService) string {
+func (e *cloudTest) earlierFile(s earlierService) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "enable_ssl: true\nssl_ca_certs: /etc/yunion/pki/ca.crt\nssl_certfile: /etc/yunion/pki/service.crt\nssl_keyfile: /etc/yunion/pki/service.key\n")
 	fmt.Fprintf(&b, "region: region0\nport: %d\ncron_job_worker_count: 4\nlocal_task_worker_count: 4\nrequest_worker_count: 8\ntask_worker_count: 4\n", s.port)
@@ -115,7 +115,7 @@ func (r *rig) earlierFile(s earlierService) string {
 		fmt.Fprintf(&b, "auth_url: https://default-keystone:30357/v3\nadmin_domain: Default\nadmin_project: system\nadmin_user: %s\nadmin_password: %s\n", s.account, s.password)
 	}
 	if s.database != "" {
-		fmt.Fprintf(&b, "sql_connection: %s\n", r.earlierDSN(s.user, s.dbPassword, s.database))
+		fmt.Fprintf(&b, "sql_connection: %s\n", e.earlierDSN(s.user, s.dbPassword, s.database))
 	}
 	return b.String() + s.options
 }
@@ -182,7 +182,7 @@ func earlierTolerations() []corev1.Toleration {
 	}
 }
 
-func (r *rig) earlierDeployment(s earlierService) {
+func (e *cloudTest) earlierDeployment(s earlierService) {
 	pod := earlierPod(s, []string{"/opt/yunion/bin/" + s.name, "--config", "/etc/yunion/" + s.name + ".conf"})
 	if s.database != "" {
 		main := pod.Spec.Containers[0]
@@ -207,10 +207,10 @@ func (r *rig) earlierDeployment(s earlierService) {
 	one := int32(1)
 	spec := appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod,
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}}
-	r.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-"+s.name, s.name, s.labels)
+	e.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: e.json(spec)}}, Spec: spec}, cloud+"-"+s.name, s.name, s.labels)
 }
 
-func (r *rig) earlierNodePorts(component string, labels map[string]string, ports map[string]int32) {
+func (e *cloudTest) earlierNodePorts(component string, labels map[string]string, ports map[string]int32) {
 	var list []corev1.ServicePort
 	for name, n := range ports {
 		list = append(list, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: n, TargetPort: intstr.FromInt32(n), NodePort: n})
@@ -218,12 +218,12 @@ func (r *rig) earlierNodePorts(component string, labels map[string]string, ports
 	selector := earlierLabels(component)
 	maps.Copy(selector, labels)
 	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: selector, Ports: list}
-	r.earlier(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-"+component, component, labels)
+	e.earlier(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: e.json(spec)}}, Spec: spec}, cloud+"-"+component, component, labels)
 }
 
-func (r *rig) earlierClaim(name, component, size, dir string) {
+func (e *cloudTest) earlierClaim(name, component, size, dir string) {
 	class := "local-path"
-	r.earlier(&corev1.PersistentVolumeClaim{
+	e.earlier(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"pvc.onecloud.yunion.io/pv-path": dir}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
@@ -233,7 +233,7 @@ func (r *rig) earlierClaim(name, component, size, dir string) {
 }
 
 // earlierRecord is ConfigMap default-cluster-config.
-func (r *rig) earlierRecord() {
+func (e *cloudTest) earlierRecord() {
 	var b strings.Builder
 	b.WriteString("apiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudClusterConfig\nmetadata:\n  creationTimestamp: null\ncommonConfig:\n  cron_job_worker_count: 4\n  request_worker_count: 8\n")
 	b.WriteString("keystone:\n  port: 30500\n  db: {database: keystone, username: keystone, password: keystoneDbSecret25}\n")
@@ -243,12 +243,12 @@ func (r *rig) earlierRecord() {
 	}
 	b.WriteString("host:\n  username: hostadmin\n  password: hostAcctSecret2\nnotify:\n  port: 30777\n  username: notify\n  password: notifyAcctSecret2\n" +
 		"  db: {database: notify, username: notify, password: notifyDbSecret29}\n")
-	r.earlier(&corev1.ConfigMap{Data: map[string]string{"OnecloudClusterConfig": b.String()}}, cloud+"-cluster-config", "")
+	e.earlier(&corev1.ConfigMap{Data: map[string]string{"OnecloudClusterConfig": b.String()}}, cloud+"-cluster-config", "")
 }
 
 // earlierCerts is Secret default-certs: one CA, one certificate for all. It did not have the names of the Services; four are here as
 // spec.certSANs would have added them, because the stand-ins do not start without.
-func (r *rig) earlierCerts() (ca []byte) {
+func (e *cloudTest) earlierCerts() (ca []byte) {
 	names := []string{"service", "service.onecloud", "service.onecloud.svc", "localhost"}
 	for _, s := range []string{"keystone", "region", "glance", "logger"} {
 		names = append(names, "default-"+s, "default-"+s+".onecloud", "default-"+s+".onecloud.svc")
@@ -256,43 +256,43 @@ func (r *rig) earlierCerts() (ca []byte) {
 	now := time.Now()
 	authority, err := pki.NewCA(now.Add(-time.Hour), "onecloud", nil)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	leaf, err := pki.Issue(authority, pki.Request{CommonName: "service", Usage: pki.Server, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(800 * 24 * time.Hour),
 		DNSNames: names, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	caKey, err := authority.KeyPEM()
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	key, err := leaf.KeyPEM()
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
-	r.earlier(&corev1.Secret{Data: map[string][]byte{
+	e.earlier(&corev1.Secret{Data: map[string][]byte{
 		"ca.crt": authority.CertPEM(), "ca.key": caKey, "service.crt": leaf.CertPEM(), "service.key": key, "tls.crt": leaf.CertPEM(), "tls.key": key,
 	}}, cloud+"-certs", "")
-	r.earlier(&corev1.Secret{Data: map[string][]byte{"etcd-client.crt": leaf.CertPEM(), "etcd-client.key": key, "etcd-client-ca.crt": authority.CertPEM()}}, "etcd-client", "etcd")
+	e.earlier(&corev1.Secret{Data: map[string][]byte{"etcd-client.crt": leaf.CertPEM(), "etcd-client.key": key, "etcd-client-ca.crt": authority.CertPEM()}}, "etcd-client", "etcd")
 	return authority.CertPEM()
 }
 
 // earlierWeb: nginx, a Service with more ports than ours has, an Ingress.
-func (r *rig) earlierWeb() {
-	r.earlierConfig("web", "server { listen 443 ssl; }\n")
+func (e *cloudTest) earlierWeb() {
+	e.earlierConfig("web", "server { listen 443 ssl; }\n")
 	pod := earlierPod(earlierService{name: "web", port: 80}, []string{"nginx", "-g", "daemon off;"})
 	pod.Spec.Containers[0].ReadinessProbe = nil
 	one := int32(1)
 	spec := appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod}
-	r.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: r.json(spec)}}, Spec: spec}, cloud+"-web", "web")
+	e.earlier(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{earlierLast: e.json(spec)}}, Spec: spec}, cloud+"-web", "web")
 	var ports []corev1.ServicePort
 	for name, n := range map[string]int32{"http": 80, "https": 443, "overview": 8080, "docs": 8081} {
 		ports = append(ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: n, TargetPort: intstr.FromInt32(n)})
 	}
-	r.earlier(&corev1.Service{Spec: corev1.ServiceSpec{Selector: earlierLabels("web"), Ports: ports}}, cloud+"-web", "web")
+	e.earlier(&corev1.Service{Spec: corev1.ServiceSpec{Selector: earlierLabels("web"), Ports: ports}}, cloud+"-web", "web")
 	kind := networkingv1.PathTypePrefix
-	r.earlier(&networkingv1.Ingress{
+	e.earlier(&networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS", earlierLast: "{}"}},
 		Spec: networkingv1.IngressSpec{
 			TLS: []networkingv1.IngressTLS{{SecretName: cloud + "-certs"}},
@@ -304,8 +304,8 @@ func (r *rig) earlierWeb() {
 }
 
 // earlierNodes: the host agent with its configuration, region-dns with a password in a ConfigMap, a bare pod of etcd.
-func (r *rig) earlierNodes() {
-	r.earlierConfig("host", r.earlierFile(earlierService{name: "host", port: 8885, account: "hostadmin", password: "hostAcctSecret2"}))
+func (e *cloudTest) earlierNodes() {
+	e.earlierConfig("host", e.earlierFile(earlierService{name: "host", port: 8885, account: "hostadmin", password: "hostAcctSecret2"}))
 	for _, name := range []string{"host", "region-dns"} {
 		pod := earlierPod(earlierService{name: name, port: 8885}, []string{"/opt/yunion/bin/" + name})
 		pod.Spec.Containers[0].ReadinessProbe = nil
@@ -316,11 +316,11 @@ func (r *rig) earlierNodes() {
 		}
 		spec := appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod}
 		// It forgot the annotation of DaemonSets it created.
-		r.earlier(&appsv1.DaemonSet{Spec: spec}, cloud+"-"+name, name)
+		e.earlier(&appsv1.DaemonSet{Spec: spec}, cloud+"-"+name, name)
 	}
-	r.earlierConfig("region-dns", ".:53 {\n    yunion . {\n        admin_password regionAcctSecret2\n    }\n}\n")
+	e.earlierConfig("region-dns", ".:53 {\n    yunion . {\n        admin_password regionAcctSecret2\n    }\n}\n")
 	// On no node: nobody here would end it.
-	r.earlier(&corev1.Pod{Spec: corev1.PodSpec{
+	e.earlier(&corev1.Pod{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers:    []corev1.Container{{Name: "etcd", Image: earlierRegistry + "/etcd:3.5.12"}},
 	}}, cloud+"-etcd-abcdefghij", "etcd")

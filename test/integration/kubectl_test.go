@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // The requests that kubectl makes, each under the manager by which the API server knows it.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
 // savedSpec is the spec in the file of `kubectl get oc -o yaml`.
-func savedSpec(t *testing.T, cr *v1alpha1.OnecloudCluster) map[string]any {
+func savedSpec(t env.T, cr *v1alpha1.OnecloudCluster) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(cr.Spec)
 	if err != nil {
@@ -45,75 +45,75 @@ func file(spec map[string]any) *unstructured.Unstructured {
 }
 
 // serverSideApply is `kubectl apply --server-side [--force-conflicts]`.
-func (r *rig) serverSideApply(spec map[string]any, force bool) {
-	r.t.Helper()
-	if err := r.tryServerSideApply(spec, force); err != nil {
-		r.t.Fatal(err)
+func (e *cloudTest) serverSideApply(spec map[string]any, force bool) {
+	e.Helper()
+	if err := e.tryServerSideApply(spec, force); err != nil {
+		e.Fatal(err)
 	}
 }
 
-func (r *rig) tryServerSideApply(spec map[string]any, force bool) error {
+func (e *cloudTest) tryServerSideApply(spec map[string]any, force bool) error {
 	options := []client.PatchOption{client.FieldOwner("kubectl")}
 	if force {
 		options = append(options, client.ForceOwnership)
 	}
 	u := file(runtime.DeepCopyJSON(spec))
-	u.SetAnnotations(r.fileAnnotations)
-	return r.client.Patch(r.t.Context(), u, client.Apply, options...) //nolint:staticcheck // as kubectl does
+	u.SetAnnotations(e.fileAnnotations)
+	return e.Client.Patch(e.Context(), u, client.Apply, options...) //nolint:staticcheck // as kubectl does
 }
 
 // clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and what is there.
-func (r *rig) clientSideApply(spec map[string]any) {
-	r.t.Helper()
+func (e *cloudTest) clientSideApply(spec map[string]any) {
+	e.Helper()
 	u := file(runtime.DeepCopyJSON(spec))
-	u.SetAnnotations(r.fileAnnotations)
+	u.SetAnnotations(e.fileAnnotations)
 	whole, err := json.Marshal(u.Object)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	live := file(nil)
-	if err := r.client.Get(r.t.Context(), client.ObjectKeyFromObject(live), live); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Get(e.Context(), client.ObjectKeyFromObject(live), live); err != nil {
+		e.Fatal(err)
 	}
 	original := []byte(live.GetAnnotations()[lastApplied])
 	annotations := map[string]string{lastApplied: string(whole)}
-	maps.Copy(annotations, r.fileAnnotations)
+	maps.Copy(annotations, e.fileAnnotations)
 	u.SetAnnotations(annotations)
 	modified, err := json.Marshal(u.Object)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	current, err := json.Marshal(live.Object)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(original, modified, current)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
-	if err := r.client.Patch(r.t.Context(), u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("kubectl-client-side-apply")); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Patch(e.Context(), u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("kubectl-client-side-apply")); err != nil {
+		e.Fatal(err)
 	}
 }
 
 // everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own
 // and those that somebody chose.
-func (r *rig) everyServiceRuns(registry, version string, chosen map[string]string) {
-	r.t.Helper()
+func (e *cloudTest) everyServiceRuns(registry, version string, chosen map[string]string) {
+	e.Helper()
 	own := []string{"ovn-north", "victoria-metrics"}
-	for name, d := range r.deployments() {
+	for name, d := range e.Deployments() {
 		for _, c := range append(slices.Clone(d.Spec.Template.Spec.InitContainers), d.Spec.Template.Spec.Containers...) {
 			if c.Name == "volume-on-node" { // not the cloud's own
 				continue
 			}
 			if image := chosen[name]; image != "" {
 				if c.Image != image {
-					r.t.Errorf("%s/%s runs %s, not %s as was chosen", name, c.Name, c.Image, image)
+					e.Errorf("%s/%s runs %s, not %s as was chosen", name, c.Name, c.Image, image)
 				}
 				continue
 			}
 			if !strings.HasPrefix(c.Image, registry+"/") || !strings.HasSuffix(c.Image, ":"+version) && !slices.Contains(own, name) {
-				r.t.Errorf("%s/%s runs %s", name, c.Name, c.Image)
+				e.Errorf("%s/%s runs %s", name, c.Name, c.Image)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -36,59 +37,59 @@ spec:
 // TestMinimalResource makes a cloud of the smallest resource. Its public endpoints lead to a node, and stay there when the address of the
 // node changes. At the end its backup runs on schedule.
 func TestMinimalResource(t *testing.T) {
-	r := newRigWith(t, mariadb.Options{Addr: "127.0.0.1:3306"}, 3306)
-	r.address("node1", "127.0.0.1")
-	r.startOperator()
+	e := newCloudTest(t, env.Options{Workloads: env.Processes, Database: &mariadb.Options{Addr: "127.0.0.1:3306"}})
+	e.address("node1", "127.0.0.1")
+	e.StartOperator()
 	cr := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(minimalResource, "PASSWORD", r.db.RootPassword)), &cr.Object); err != nil {
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(minimalResource, "PASSWORD", e.DB.RootPassword)), &cr.Object); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
+	if err := e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
 		t.Fatal(err)
 	}
-	r.untilReady()
-	spec := r.cloud().Spec
+	e.UntilReady()
+	spec := e.Cloud().Spec
 	if spec.LoadBalancerEndpoint != "127.0.0.1" || spec.Version != "latest" || spec.MySQL.Port != 3306 {
 		t.Errorf("the spec shows address %q, version %q, port %d", spec.LoadBalancerEndpoint, spec.Version, spec.MySQL.Port)
 	}
-	if have, want := r.endpoints("region2"), []string{"internal=https://default-region:30888", "public=https://127.0.0.1:30888"}; !slices.Equal(have, want) {
+	if have, want := e.endpoints("region2"), []string{"internal=https://default-region:30888", "public=https://127.0.0.1:30888"}; !slices.Equal(have, want) {
 		t.Errorf("endpoints of region: %q, want %q", have, want)
 	}
-	ended, _ := r.passes()
-	r.address("node1", "192.0.2.99")
-	r.untilQuiet(ended)
-	if now := r.cloud().Spec.LoadBalancerEndpoint; now != "127.0.0.1" {
+	ended, _ := e.Passes()
+	e.address("node1", "192.0.2.99")
+	e.UntilQuiet(ended)
+	if now := e.Cloud().Spec.LoadBalancerEndpoint; now != "127.0.0.1" {
 		t.Errorf("the address followed the node to %s", now)
 	}
-	r.runsOnSchedule()
+	e.runsOnSchedule()
 }
 
 // runsOnSchedule gives the backup the shortest schedule: the CronJob controller of Kubernetes makes a Job of it, which ends.
-func (r *rig) runsOnSchedule() {
-	r.edit(r.cloud(), `{"spec":{"backup":{"disable":false,"schedule":"* * * * *"}}}`)
+func (e *cloudTest) runsOnSchedule() {
+	e.Edit(`{"spec":{"backup":{"disable":false,"schedule":"* * * * *"}}}`)
 	cron := &batchv1.CronJob{}
-	r.until(cron, "default-backup", func(o client.Object) (bool, string) {
+	e.Until(cron, "default-backup", func(o client.Object) (bool, string) {
 		c, ok := o.(*batchv1.CronJob)
 		return ok && c.Status.LastSuccessfulTime != nil, "no Job of it has succeeded"
 	})
-	r.get(cron, "default-backup")
+	e.Get(cron, "default-backup")
 	jobs := &batchv1.JobList{}
-	if err := r.client.List(r.t.Context(), jobs, client.InNamespace(namespace)); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.List(e.Context(), jobs, client.InNamespace(namespace)); err != nil {
+		e.Fatal(err)
 	}
 	of := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, cron) })
 	if len(of) == 0 || of[0].Spec.Template.Spec.Containers[0].Image != cron.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image {
-		r.t.Errorf("%d Jobs of the CronJob, want one with its image", len(of))
+		e.Errorf("%d Jobs of the CronJob, want one with its image", len(of))
 	}
 }
 
 // address gives a node its address, as its kubelet does.
-func (r *rig) address(node, address string) {
-	r.t.Helper()
+func (e *cloudTest) address(node, address string) {
+	e.Helper()
 	o := &corev1.Node{}
 	o.Name = node
 	patch := `{"status":{"addresses":[{"type":"Hostname","address":"` + node + `"},{"type":"InternalIP","address":"` + address + `"}]}}`
-	if err := r.client.Status().Patch(r.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Status().Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		e.Fatal(err)
 	}
 }

@@ -14,29 +14,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // TestOlderReleases installs a cloud of a v3 release and moves it up to v4: each release becomes Ready with just the components it has.
 func TestOlderReleases(t *testing.T) {
-	r := newRig(t)
-	r.startOperator()
-	cr := r.minimal()
+	e := newCloudTest(t, env.Options{Workloads: env.Processes})
+	e.StartOperator()
+	cr := e.Minimal()
 	cr.Spec.Version = "v3.10.16"
-	if err := r.client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
+	if err := e.Client.Create(t.Context(), cr, client.FieldOwner("kubectl-create")); err != nil {
 		t.Fatal(err)
 	}
-	r.untilReady()
-	r.disabled(map[string]string{
+	e.UntilReady()
+	e.disabled(map[string]string{
 		"llm": "first in v4.0.2", "mcp-server": "first in v4.0.2", "aiproxy": "first in v4.0.4", "host-sdnagent": "first in v4.0.2", "influxdb": "",
 	})
 	service, claim := &corev1.Service{}, &corev1.PersistentVolumeClaim{}
-	r.get(service, "default-influxdb")
+	e.Get(service, "default-influxdb")
 	if port := service.Spec.Ports[0].NodePort; port != 30086 {
 		t.Errorf("influxdb is published at port %d", port)
 	}
-	r.get(claim, "default-influxdb")
+	e.Get(claim, "default-influxdb")
 	host := &appsv1.DaemonSet{}
-	r.get(host, "default-host")
+	e.Get(host, "default-host")
 	var containers []string
 	for _, c := range host.Spec.Template.Spec.Containers {
 		containers = append(containers, c.Name)
@@ -45,24 +46,24 @@ func TestOlderReleases(t *testing.T) {
 		t.Errorf("the host's pod runs %v, want %v", containers, want)
 	}
 
-	r.edit(r.cloud(), `{"spec":{"version":"v3.11.14"}}`)
-	r.untilReady()
-	r.disabled(map[string]string{"influxdb": "last in v3.10", "llm": "first in v4.0.2"})
-	if err := r.client.Get(t.Context(), client.ObjectKeyFromObject(service), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+	e.Edit(`{"spec":{"version":"v3.11.14"}}`)
+	e.UntilReady()
+	e.disabled(map[string]string{"influxdb": "last in v3.10", "llm": "first in v4.0.2"})
+	if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(service), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
 		t.Errorf("influxdb still runs: %v", err)
 	}
-	r.get(claim, "default-influxdb") // its data stays
+	e.Get(claim, "default-influxdb") // its data stays
 
-	r.edit(r.cloud(), `{"spec":{"version":"v4.0.3"}}`)
-	r.untilReady()
-	r.disabled(map[string]string{"llm": "", "host-sdnagent": "", "aiproxy": "first in v4.0.4"})
+	e.Edit(`{"spec":{"version":"v4.0.3"}}`)
+	e.UntilReady()
+	e.disabled(map[string]string{"llm": "", "host-sdnagent": "", "aiproxy": "first in v4.0.4"})
 }
 
 // disabled compares components with the reason why they are off, "" if they are on.
-func (r *rig) disabled(want map[string]string) {
-	r.t.Helper()
+func (e *cloudTest) disabled(want map[string]string) {
+	e.Helper()
 	var wrong []string
-	for _, c := range r.cloud().Status.Components {
+	for _, c := range e.Cloud().Status.Components {
 		reason, asked := want[c.Name]
 		off := c.State == v1alpha1.Disabled
 		if asked && (off != (reason != "") || !strings.Contains(c.Message, reason)) {
@@ -71,6 +72,6 @@ func (r *rig) disabled(want map[string]string) {
 		delete(want, c.Name)
 	}
 	if len(wrong) > 0 || len(want) > 0 {
-		r.t.Errorf("wrong: %v; not in the status: %v", wrong, want)
+		e.Errorf("wrong: %v; not in the status: %v", wrong, want)
 	}
 }

@@ -3,9 +3,7 @@
 package integration
 
 import (
-	"context"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -22,24 +20,24 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// optional: the backup, a CronJob, comes and goes, and so does the console with its Ingress.
-func (r *rig) optional() {
-	r.edit(r.minimal(), `{"spec":{"backup":{"disable":false},"web":{"disable":true}}}`)
-	r.until(&batchv1.CronJob{}, "default-backup", func(o client.Object) (bool, string) { return o != nil, "there is none" })
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	r.gone(ctx, &networkingv1.Ingress{}, "default-web")
-	r.untilReady()
-	r.edit(r.minimal(), `{"spec":{"backup":{"disable":true},"web":{"disable":false}}}`)
-	r.gone(ctx, &batchv1.CronJob{}, "default-backup")
-	r.until(&networkingv1.Ingress{}, "default-web", func(o client.Object) (bool, string) { return o != nil, "there is none" })
-	r.untilReady()
+// TestOptionalComponentsComeAndGo: the backup, a CronJob, comes and goes, and so does the console with its Ingress.
+func TestOptionalComponentsComeAndGo(t *testing.T) {
+	e := installed(t, env.Options{}, append([]string{"backup"}, env.Small...)...)
+	e.Edit(`{"spec":{"backup":{"disable":false},"web":{"disable":true}}}`)
+	e.UntilThere(&batchv1.CronJob{}, "default-backup")
+	e.UntilGone(&networkingv1.Ingress{}, "default-web")
+	e.UntilReady()
+	e.Edit(`{"spec":{"backup":{"disable":true},"web":{"disable":false}}}`)
+	e.UntilGone(&batchv1.CronJob{}, "default-backup")
+	e.UntilThere(&networkingv1.Ingress{}, "default-web")
+	e.UntilReady()
 }
 
-// seldom tells whether a right is not used in an ordinary life; TestSeldomRights uses it. What is listed at once elsewhere is streamed by
+// seldom reports whether a right is not used in an ordinary life; TestSeldomRights uses it. What is listed at once elsewhere is streamed by
 // a watch of this API server; passwords are updated when a release adds some; the finalizers are asked for by an admission plugin; a bare
 // pod is one of the earlier operator's etcd; a definition is updated when it is an earlier one.
 func seldom(right string) bool {
@@ -54,42 +52,49 @@ const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"
 // everybody are requests that Kubernetes allows every account (system:basic-user, system:discovery).
 var everybody = []string{"create authorization.k8s.io/selfsubjectaccessreviews"}
 
-// rights compares what the operator's account may do with what it did in its whole life, both ways.
-func (r *rig) rights() {
-	end, err := r.cluster.Mark(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	requests, err := r.cluster.Requests(0, end, harness.Filter{User: operatorUser, Watches: true, Leases: true})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	used := r.used(requests)
-	granted := r.granted()
+// TestOperatorUsesExactlyItsRights lets the operator do everything that it does in the ordinary life of a cloud, and compares the rights that
+// it used with those that it has, both ways.
+func TestOperatorUsesExactlyItsRights(t *testing.T) {
+	e := newCloudTest(t, env.Options{})
+	from := e.Mark()
+	cr := e.Minimal()
+	cr.Spec.DeletionPolicy = v1alpha1.Delete
+	cr.Annotations = map[string]string{v1alpha1.AnnotationDeleteBackups: "true"}
+	e.Install(cr)
+	e.Edit(`{"spec":{"backup":{"disable":false},"version":"v4.0.5"}}`)
+	e.UntilReady()
+	e.Edit(`{"spec":{"backup":{"disable":true},"web":{"disable":true},"glance":{"disable":true},"etcd":{"disable":true},"telegraf":{"disable":true}}}`)
+	e.UntilGone(&networkingv1.Ingress{}, "default-web")
+	e.UntilReady()
+	e.Delete()
+	e.StopOperator()
+	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})
+	used := e.used(requests)
+	granted := e.granted()
 	for _, u := range slices.Sorted(maps.Keys(used)) {
 		if !granted[u] {
-			r.t.Errorf("used and not granted by its Roles: %s (%s)", u, used[u])
+			e.Errorf("used and not granted by its Roles: %s (%s)", u, used[u])
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(granted)) {
 		if used[g] == "" && !seldom(g) && g != series {
-			r.t.Errorf("granted and never used: %s", g)
+			e.Errorf("granted and never used: %s", g)
 		}
 	}
 	if len(used) < 40 {
-		r.t.Errorf("only %d rights were used: is the audit log whole?", len(used))
+		e.Errorf("only %d rights were used: is the audit log whole?", len(used))
 	}
 }
 
 // used are the rights that requests took. One that was refused is a failure.
-func (r *rig) used(requests []harness.Request) map[string]string {
+func (e *cloudTest) used(requests []harness.Request) map[string]string {
 	used := map[string]string{}
 	for _, q := range requests {
 		if q.Resource == "" || q.Code == 401 {
 			continue // which kinds there are is for everybody to ask
 		}
 		if q.Code == 403 {
-			r.t.Errorf("refused: %s", q)
+			e.Errorf("refused: %s", q)
 		}
 		used[right(q.Verb, q.Group, ofKind(q.Resource, q.Subresource))] = q.String()
 		if q.Verb == "patch" && q.Code == 201 { // an apply that creates takes both
@@ -106,72 +111,51 @@ func (r *rig) used(requests []harness.Request) map[string]string {
 // lists and minds who may keep the owner of an object, and over a Secret of passwords that lacks some. There is no database: the cloud
 // gets no further than its first objects.
 func TestSeldomRights(t *testing.T) {
-	r := &rig{t: t, whole: t.Context(), log: &harness.Log{}}
-	r.cluster = harness.Require(t, harness.Options{APIServerArgs: []string{
+	e := newCloudTest(t, env.Options{APIServer: []string{
 		"--feature-gates=WatchList=false", "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 	}})
-	var err error
-	if r.client, err = kube.New(r.cluster.Config(harness.Admin)); err != nil {
-		t.Fatal(err)
-	}
-	r.apply("operator/deployment", "operator/rbac", "operator/namespace", "operator/crds")
-	r.ageDefinition("")
-	cr := r.cloudAt("127.0.0.1", 1)
+	from := e.Mark()
+	e.ageDefinition("")
+	cr := e.CloudAt("127.0.0.1", 1)
 	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud}
 	some := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default-credentials", Labels: labels},
 		Data: map[string][]byte{"keystone.database-password": []byte("from-before")}}
 	for _, o := range []client.Object{some, cr} {
-		if err := r.client.Create(t.Context(), o); err != nil {
+		if err := e.Client.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	etcd := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default-etcd-abcdefghij", Labels: maps.Clone(labels)},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Image: "etcd"}}}}
 	etcd.Labels[v1alpha1.LabelComponent] = "etcd"
-	if err := controllerutil.SetControllerReference(cr, etcd, r.client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(cr, etcd, e.Client.Scheme()); err != nil {
 		t.Fatal(err)
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}} // no pod is made without
-	for _, o := range []client.Object{account, etcd} {
-		if err := r.client.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.dial, r.namespaces = (&net.Dialer{}).DialContext, []string{"gone", namespace} // nobody gave it rights in the first
-	r.startOperator()
-	t.Cleanup(r.stopOperator)
-	r.until(&corev1.ConfigMap{}, "default-region", func(o client.Object) (bool, string) { return o != nil, "there is none" })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	r.gone(ctx, &corev1.Pod{}, etcd.Name)
-	if pw := string(r.credentials()["keystone.database-password"]); pw != "from-before" {
+	e.Create(etcd)
+	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nobody gave it rights in the first
+	e.UntilThere(&corev1.ConfigMap{}, "default-region")
+	e.UntilGone(&corev1.Pod{}, etcd.Name)
+	if pw := string(e.Credentials()["keystone.database-password"]); pw != "from-before" {
 		t.Errorf("a password that was there is now %q", pw)
 	}
-	r.stopOperator()
-	end, err := r.cluster.Mark(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	requests, err := r.cluster.Requests(0, end, harness.Filter{User: operatorUser, Watches: true, Leases: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := r.used(requests)
-	for g := range r.granted() {
+	e.StopOperator()
+	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})
+	used := e.used(requests)
+	for g := range e.granted() {
 		if seldom(g) && g != finalizers && used[g] == "" {
 			t.Errorf("not used here either: %s", g)
 		}
 	}
 	// Without that right the plugin refuses what has an owner.
 	roles := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "onecloud-operator"}}
-	r.get(roles, roles.Name)
+	e.Get(roles, roles.Name)
 	roles.Rules = slices.DeleteFunc(roles.Rules, func(rule rbacv1.PolicyRule) bool {
 		return slices.Contains(rule.Resources, "onecloudclusters/finalizers")
 	})
-	if err := r.client.Update(t.Context(), roles); err != nil {
+	if err := e.Client.Update(t.Context(), roles); err != nil {
 		t.Fatal(err)
 	}
-	as, err := kube.New(r.cluster.ServiceAccount(namespace, "onecloud-operator"))
+	as, err := kube.New(e.Cluster.ServiceAccount(namespace, "onecloud-operator"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +175,7 @@ func ofKind(name, sub string) string {
 	return strings.TrimSuffix(name+"/"+sub, "/")
 }
 
-// narrowEnough tells whether the operator may have a right in the whole cluster.
+// narrowEnough reports whether the operator may have a right in the whole cluster.
 func narrowEnough(rule rbacv1.PolicyRule) bool {
 	switch {
 	case slices.Equal(rule.Resources, []string{"nodes"}):
@@ -203,14 +187,14 @@ func narrowEnough(rule rbacv1.PolicyRule) bool {
 }
 
 // granted are the rights that Roles give the operator. Those in the whole cluster must be narrowEnough.
-func (r *rig) granted() map[string]bool {
-	r.t.Helper()
+func (e *cloudTest) granted() map[string]bool {
+	e.Helper()
 	out := map[string]bool{}
 	is := func(s rbacv1.Subject) bool { return s.Name == "onecloud-operator" }
 	var wide rbacv1.ClusterRoleBindingList
 	var narrow rbacv1.RoleBindingList
-	if err := r.client.List(r.t.Context(), &wide); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.List(e.Context(), &wide); err != nil {
+		e.Fatal(err)
 	}
 	add := func(rules []rbacv1.PolicyRule) {
 		for _, rule := range rules {
@@ -228,26 +212,26 @@ func (r *rig) granted() map[string]bool {
 			continue
 		}
 		role := &rbacv1.ClusterRole{}
-		if err := r.client.Get(r.t.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role); err != nil {
-			r.t.Fatal(err)
+		if err := e.Client.Get(e.Context(), types.NamespacedName{Name: b.RoleRef.Name}, role); err != nil {
+			e.Fatal(err)
 		}
 		for _, rule := range role.Rules {
 			if !narrowEnough(rule) {
-				r.t.Errorf("%s gives the operator more in the whole cluster than to read nodes and update its definition: %v", b.RoleRef.Name, rule)
+				e.Errorf("%s gives the operator more in the whole cluster than to read nodes and update its definition: %v", b.RoleRef.Name, rule)
 			}
 		}
 		add(role.Rules)
 	}
-	if err := r.client.List(r.t.Context(), &narrow); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.List(e.Context(), &narrow); err != nil {
+		e.Fatal(err)
 	}
 	for _, b := range narrow.Items {
 		if !slices.ContainsFunc(b.Subjects, is) {
 			continue
 		}
 		role := &rbacv1.Role{}
-		if err := r.client.Get(r.t.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role); err != nil {
-			r.t.Fatal(err)
+		if err := e.Client.Get(e.Context(), types.NamespacedName{Namespace: b.Namespace, Name: b.RoleRef.Name}, role); err != nil {
+			e.Fatal(err)
 		}
 		add(role.Rules)
 	}

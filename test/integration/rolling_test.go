@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/status"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -78,7 +79,7 @@ func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 // are without an available pod at once.
 func (f *fleet) follow(what string, done func(*appsv1.DaemonSet, status.Seen) bool) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.t.Context(), env.Patience)
 	defer cancel()
 	changes, err := f.c.Watch(ctx, &appsv1.DaemonSetList{}, client.InNamespace(namespace))
 	if err != nil {
@@ -164,7 +165,7 @@ func TestOneNodeAtATime(t *testing.T) {
 	begun := func(d *appsv1.DaemonSet, _ status.Seen) bool { return d.Status.NumberAvailable == 3 }
 	waitFor := func(what string, done func(*appsv1.DaemonSet, status.Seen) bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), env.Patience)
 		defer cancel()
 		if err := kube.WaitFor(ctx, f.c, &appsv1.DaemonSet{ObjectMeta: ds.ObjectMeta}, func(client.Object) (bool, string) {
 			d, s := f.seen(ctx)

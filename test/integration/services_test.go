@@ -19,32 +19,38 @@ import (
 )
 
 // identity logs in as the administrator of the cloud, from outside the operator.
-func (r *rig) identity() (*identity.Client, *identity.Snapshot) {
-	r.t.Helper()
+func (e *cloudTest) identity() (*identity.Client, *identity.Snapshot) {
+	e.Helper()
 	certs := &corev1.Secret{}
-	r.get(certs, cloud+"-"+v1alpha1.SecretCerts)
+	e.Get(certs, cloud+"-"+v1alpha1.SecretCerts)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(certs.Data["ca.crt"])
-	transport := &http.Transport{DialContext: r.pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	r.t.Cleanup(transport.CloseIdleConnections)
+	var transport http.RoundTripper
+	if e.Pods == nil {
+		transport = e.Services.Transport()
+	} else {
+		byTLS := &http.Transport{DialContext: e.Pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		e.Cleanup(byTLS.CloseIdleConnections)
+		transport = byTLS
+	}
 	c, err := identity.New(identity.Options{
 		AuthURL: "https://default-keystone.onecloud.svc:30357/v3", Username: "sysadmin",
-		Password: string(r.credentials()[component.BootstrapPassword]), Transport: transport,
+		Password: string(e.Credentials()[component.BootstrapPassword]), Transport: transport,
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
-	snapshot, err := c.Snapshot(r.t.Context())
+	snapshot, err := c.Snapshot(e.Context())
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	return c, snapshot
 }
 
 // endpoints are the enabled ones of a service, as interface=URL.
-func (r *rig) endpoints(service string) []string {
-	r.t.Helper()
-	_, snapshot := r.identity()
+func (e *cloudTest) endpoints(service string) []string {
+	e.Helper()
+	_, snapshot := e.identity()
 	var out []string
 	for _, e := range snapshot.Endpoints(service) {
 		if e.Enabled {
@@ -56,7 +62,7 @@ func (r *rig) endpoints(service string) []string {
 }
 
 // catalogue: services, endpoints and accounts are registered, the zone is made, the console's settings are stored.
-func (r *rig) catalogue() {
+func (e *cloudTest) catalogue() {
 	both := func(port int, path, component string) []string {
 		return []string{fmt.Sprintf("internal=https://default-%s:%d%s", component, port, path), fmt.Sprintf("public=https://127.0.0.1:%d%s", port, path)}
 	}
@@ -66,55 +72,55 @@ func (r *rig) catalogue() {
 		"log": both(30999, "", "logger"), "yunionconf": both(30889, "", "yunionconf"), "yunionapi": both(30300, "", "apigateway"),
 		"websocket": both(30443, "", "apigateway"),
 	} {
-		if have := r.endpoints(service); !slices.Equal(have, want) {
-			r.t.Errorf("endpoints of %s:\n%q\nwant\n%q", service, have, want)
+		if have := e.endpoints(service); !slices.Equal(have, want) {
+			e.Errorf("endpoints of %s:\n%q\nwant\n%q", service, have, want)
 		}
 	}
-	c, snapshot := r.identity()
+	c, snapshot := e.identity()
 	for _, service := range []string{"offlinecloudmeta", "external-service", "common", "yunionagent", "host"} {
 		if _, there := snapshot.Service(service); !there {
-			r.t.Errorf("no service %s", service)
+			e.Errorf("no service %s", service)
 		}
 	}
 	for _, user := range []string{"regionadmin", "glance", "loggeradmin", "yunionconf", "yunionapi", "hostadmin"} {
 		if !snapshot.HasRole(user, "system", "admin") {
-			r.t.Errorf("%s is no administrator of the system project", user)
+			e.Errorf("%s is no administrator of the system project", user)
 		}
 	}
 	if !snapshot.HasRegion("region0") {
-		r.t.Error("no region")
+		e.Error("no region")
 	}
-	if _, made, err := c.Compute("https://default-region.onecloud.svc:30888").EnsureZone(r.t.Context(), r.cloud().Spec.Zone); err != nil || made {
-		r.t.Errorf("the zone was not there: %v, %v", made, err)
+	if _, made, err := c.Compute("https://default-region.onecloud.svc:30888").EnsureZone(e.Context(), e.Cloud().Spec.Zone); err != nil || made {
+		e.Errorf("the zone was not there: %v, %v", made, err)
 	}
 	var stored map[string]any
-	if _, err := c.Parameters("https://default-yunionconf.onecloud.svc:30889").Ensure(r.t.Context(), "global-settings", "yunionagent",
+	if _, err := c.Parameters("https://default-yunionconf.onecloud.svc:30889").Ensure(e.Context(), "global-settings", "yunionagent",
 		func(old map[string]any) map[string]any { stored = old; return old }); err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	if stored["productVersion"] != "FullStack" || stored["setupKeys"] == nil {
-		r.t.Errorf("the console's settings: %v", stored)
+		e.Errorf("the console's settings: %v", stored)
 	}
 }
 
 // databases of the server.
-func (r *rig) databases() []string {
-	r.t.Helper()
-	admin, err := mysql.Open(r.t.Context(), mysql.Config{Host: r.db.Host, Port: r.db.Port, User: "root", Password: r.db.RootPassword})
+func (e *cloudTest) databases() []string {
+	e.Helper()
+	admin, err := mysql.Open(e.Context(), mysql.Config{Host: e.DB.Host, Port: e.DB.Port, User: "root", Password: e.DB.RootPassword})
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	defer admin.Close()
-	all, err := admin.Databases(r.t.Context())
+	all, err := admin.Databases(e.Context())
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	return all
 }
 
-// logsIn tells whether an account still has its password.
-func (r *rig) logsIn(ctx context.Context, user, password string) bool {
-	admin, err := mysql.Open(ctx, mysql.Config{Host: r.db.Host, Port: r.db.Port, User: user, Password: password})
+// logsIn reports whether an account still has its password.
+func (e *cloudTest) logsIn(ctx context.Context, user, password string) bool {
+	admin, err := mysql.Open(ctx, mysql.Config{Host: e.DB.Host, Port: e.DB.Port, User: user, Password: password})
 	if err == nil {
 		_ = admin.Close()
 	}

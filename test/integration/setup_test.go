@@ -7,31 +7,33 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/policy"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // setups: what the operator makes in the services' own APIs is there, once, and people's changes stay.
-func (r *rig) setups() {
-	id, snapshot := r.identity()
+func (e *cloudTest) setups() {
+	id, snapshot := e.identity()
 	etcd := []string{"internal=https://default-etcd-client:2379", "public=https://127.0.0.1:30379"}
-	if have := r.endpoints("etcd"); !slices.Equal(have, etcd) {
-		r.t.Errorf("endpoints of etcd: %q, want %q", have, etcd)
+	if have := e.endpoints("etcd"); !slices.Equal(have, etcd) {
+		e.Errorf("endpoints of etcd: %q, want %q", have, etcd)
 	}
 	certificates := identity.Kind{Plural: "servicecertificates", Singular: "servicecertificate"}
-	stored, err := id.Records("https://default-keystone.onecloud.svc:30357/v3").List(r.t.Context(), certificates, url.Values{})
+	stored, err := id.Records("https://default-keystone.onecloud.svc:30357/v3").List(e.Context(), certificates, url.Values{})
 	if err != nil || len(stored) != 1 {
-		r.t.Fatalf("certificates for etcd's clients: %v, %v", stored, err)
+		e.Fatalf("certificates for etcd's clients: %v, %v", stored, err)
 	}
-	for _, e := range snapshot.Endpoints("etcd") {
-		if e.CertificateID != stored[0]["id"] {
-			r.t.Errorf("the %s endpoint of etcd has certificate %q", e.Interface, e.CertificateID)
+	for _, p := range snapshot.Endpoints("etcd") {
+		if p.CertificateID != stored[0]["id"] {
+			e.Errorf("the %s endpoint of etcd has certificate %q", p.Interface, p.CertificateID)
 		}
 	}
-	r.standardPolicies(id)
+	e.standardPolicies(id)
 	for what, want := range map[string]struct {
 		base, kind string
 		names      []string
@@ -46,24 +48,24 @@ func (r *rig) setups() {
 			"host_raid.adapter", "mem.available", "process.total", "process.zombies", "smart_device.exit_status", "system.host_reboot",
 			"system.load1_pcore", "system.uptime"}},
 	} {
-		if have := r.names(id, want.base, want.kind); !slices.Equal(have, want.names) {
-			r.t.Errorf("%s:\n%q\nwant\n%q", what, have, want.names)
+		if have := e.names(id, want.base, want.kind); !slices.Equal(have, want.names) {
+			e.Errorf("%s:\n%q\nwant\n%q", what, have, want.names)
 		}
 	}
 }
 
 // standardPolicies: every standard policy and role is there, with its rules, and roles have their policies.
-func (r *rig) standardPolicies(id *identity.Client) {
+func (e *cloudTest) standardPolicies(id *identity.Client) {
 	const base = "https://default-keystone.onecloud.svc:30357/v3"
 	table, err := policy.Standard()
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	list := func(plural, singular string) []map[string]any {
-		r.t.Helper()
-		all, err := id.Records(base).List(r.t.Context(), identity.Kind{Plural: plural, Singular: singular}, url.Values{"scope": {"system"}})
+		e.Helper()
+		all, err := id.Records(base).List(e.Context(), identity.Kind{Plural: plural, Singular: singular}, url.Values{"scope": {"system"}})
 		if err != nil {
-			r.t.Fatal(err)
+			e.Fatal(err)
 		}
 		return all
 	}
@@ -73,23 +75,23 @@ func (r *rig) standardPolicies(id *identity.Client) {
 	}
 	for _, want := range table.Policies {
 		if p := have[want.Name]; p == nil || p["scope"] != want.Scope || !reflect.DeepEqual(p["blob"], want.Rules) || p["enabled"] != true {
-			r.t.Errorf("policy %s: %v", want.Name, p)
+			e.Errorf("policy %s: %v", want.Name, p)
 		}
 	}
 	if roles := list("roles", "role"); len(have) != len(table.Policies) || len(roles) != len(table.Roles) {
-		r.t.Errorf("%d policies, %d roles", len(have), len(roles))
+		e.Errorf("%d policies, %d roles", len(have), len(roles))
 	}
 	if bindings := list("rolepolicies", "rolepolicy"); len(bindings) != table.Grants() {
-		r.t.Errorf("the roles have %d policies, want %d", len(bindings), table.Grants())
+		e.Errorf("the roles have %d policies, want %d", len(bindings), table.Grants())
 	}
 }
 
 // names of the records of a kind, sorted; doubles are seen.
-func (r *rig) names(id *identity.Client, base, kind string) []string {
-	r.t.Helper()
-	list, err := id.Records(base).List(r.t.Context(), identity.Kind{Plural: kind + "s", Singular: kind}, url.Values{})
+func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
+	e.Helper()
+	list, err := id.Records(base).List(e.Context(), identity.Kind{Plural: kind + "s", Singular: kind}, url.Values{})
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	var out []string
 	for _, x := range list {
@@ -100,36 +102,37 @@ func (r *rig) names(id *identity.Client, base, kind string) []string {
 	return out
 }
 
-// asked: the object store and the monitoring stack are asked for when the spec wants them, with the secrets that the services have, too.
-func (r *rig) asked() {
-	r.edit(r.cloud(), `{"spec":{"minio":{"enable":true},"monitorStack":{"disable":false}}}`)
-	r.untilReady()
-	for name, state := range r.installed() {
+// TestKubeserverIsAskedForWhatTheSpecWants: the object store and the monitoring stack are asked for, with the secrets that the services have, too.
+func TestKubeserverIsAskedForWhatTheSpecWants(t *testing.T) {
+	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region", "kubeserver", "monitor-stack", "minio", "host")
+	e.Edit(`{"spec":{"minio":{"enable":true},"monitorStack":{"disable":false}}}`)
+	e.UntilReady()
+	for name, state := range e.installed() {
 		if enabled, _ := state["enabled"].(bool); enabled != (name != "thanos") {
-			r.t.Errorf("%s: %v", name, state)
+			e.Errorf("%s: %v", name, state)
 		}
 	}
-	if dbs := r.databases(); !slices.Contains(dbs, "grafana") {
-		r.t.Errorf("no database for Grafana: %q", dbs)
+	if dbs := e.databases(); !slices.Contains(dbs, "grafana") {
+		e.Errorf("no database for Grafana: %q", dbs)
 	}
 	host := &corev1.Secret{}
-	r.get(host, "default-host-config")
-	if !strings.Contains(string(host.Data["common.conf"]), "s3_secret_key: "+string(r.credentials()["minio.secret-key"])) {
-		r.t.Error("the hosts do not know the object store's key")
+	e.Get(host, "default-host-config")
+	if !strings.Contains(string(host.Data["common.conf"]), "s3_secret_key: "+string(e.Credentials()["minio.secret-key"])) {
+		e.Error("the hosts do not know the object store's key")
 	}
-	r.edit(r.cloud(), `{"spec":{"minio":{"enable":false},"monitorStack":{"disable":true}}}`)
-	r.untilReady()
+	e.Edit(`{"spec":{"minio":{"enable":false},"monitorStack":{"disable":true}}}`)
+	e.UntilReady()
 }
 
 // installed is what kubeserver says of what it can install.
-func (r *rig) installed() map[string]map[string]any {
-	r.t.Helper()
-	id, _ := r.identity()
+func (e *cloudTest) installed() map[string]map[string]any {
+	e.Helper()
+	id, _ := e.identity()
 	var out map[string]map[string]any
-	err := id.Records("https://default-kubeserver.onecloud.svc:30442/api").Read(r.t.Context(),
+	err := id.Records("https://default-kubeserver.onecloud.svc:30442/api").Read(e.Context(),
 		identity.Kind{Plural: "kubeclusters", Singular: "kubecluster"}, "system-default", "components-status", &out)
 	if err != nil {
-		r.t.Fatal(err)
+		e.Fatal(err)
 	}
 	return out
 }

@@ -4,14 +4,17 @@ package integration
 
 import (
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/test/env"
 )
 
 // read: what people and older tools ask the status for is there, and each transition was told once.
-func (r *rig) read() {
+func (e *cloudTest) read() {
 	for _, c := range []struct {
 		want string
 		args []string
@@ -23,32 +26,32 @@ func (r *rig) read() {
 		{"apigateway Normal", []string{"get", "-o", "jsonpath={.status.apiGateway.imageStatus.imageName} {.status.web.phase}"}},
 		{"Available", []string{"get", "-o", `jsonpath={.status.components[?(@.name=="glance")].state}`}},
 	} {
-		out, err := r.cluster.Kubectl(r.t.Context(), append([]string{"-n", namespace, c.args[0], "oc/" + cloud}, c.args[1:]...)...)
+		out, err := e.Cluster.Kubectl(e.Context(), append([]string{"-n", namespace, c.args[0], "oc/" + cloud}, c.args[1:]...)...)
 		if err != nil || out != c.want {
-			r.t.Errorf("kubectl %q: %q, want %q, %v", c.args, out, c.want, err)
+			e.Errorf("kubectl %q: %q, want %q, %v", c.args, out, c.want, err)
 		}
 	}
-	told := r.told()
+	told := e.told()
 	available := 0
 	for note, n := range told {
 		if strings.HasPrefix(note, "Available: ") {
 			available++
 			if n > 1 {
-				r.t.Errorf("told %d times: %s", n, note)
+				e.Errorf("told %d times: %s", n, note)
 			}
 		}
 	}
 	if available < 30 || told["Running: the cloud is Running"] != 1 {
-		r.t.Errorf("%d components are told to be Available; %v", available, told)
+		e.Errorf("%d components are told to be Available; %v", available, told)
 	}
 }
 
 // told are the events about the cloud so far, "reason: note", counted.
-func (r *rig) told() map[string]int {
-	r.t.Helper()
+func (e *cloudTest) told() map[string]int {
+	e.Helper()
 	var list eventsv1.EventList
-	if err := r.client.List(r.t.Context(), &list, client.InNamespace(namespace)); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.List(e.Context(), &list, client.InNamespace(namespace)); err != nil {
+		e.Fatal(err)
 	}
 	told := map[string]int{}
 	for _, e := range list.Items {
@@ -64,11 +67,12 @@ func (r *rig) told() map[string]int {
 	return told
 }
 
-// loop: climc has no readiness probe. Its program ends again and again, and runs in between: that is one transition to Degraded and, once
+// TestCrashLoopIsOneTransition: climc has no readiness probe. Its program ends again and again, and runs in between: that is one transition to Degraded and, once
 // it has lasted, one back.
-func (r *rig) loop() {
+func TestCrashLoopIsOneTransition(t *testing.T) {
+	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region", "climc")
 	count := func() (degraded, available int) {
-		for note, n := range r.told() {
+		for note, n := range e.told() {
 			switch {
 			case strings.HasPrefix(note, "PodsNotRunning: climc is Degraded"):
 				degraded += n
@@ -80,19 +84,19 @@ func (r *rig) loop() {
 	}
 	degraded, available := count()
 	var pods corev1.PodList
-	if err := r.client.List(r.t.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app": "climc"}); err != nil || len(pods.Items) != 1 {
-		r.t.Fatalf("%d pods of climc, %v", len(pods.Items), err)
+	if err := e.Client.List(e.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app": "climc"}); err != nil || len(pods.Items) != 1 {
+		e.Fatalf("%d pods of climc, %v", len(pods.Items), err)
 	}
 	for ends := int32(1); ends <= 4; ends++ {
-		r.pods.Kill("default-climc")
-		r.until(&corev1.Pod{}, pods.Items[0].Name, func(o client.Object) (bool, string) {
+		e.Pods.Kill("default-climc")
+		e.Until(&corev1.Pod{}, pods.Items[0].Name, func(o client.Object) (bool, string) {
 			p, ok := o.(*corev1.Pod)
 			return ok && p.Status.ContainerStatuses[0].RestartCount >= ends && p.Status.ContainerStatuses[0].State.Running != nil, "climc does not run again"
 		})
 	}
-	r.untilReady()
+	e.UntilReady()
 	// The last event, that it is Available again, may be on its way.
 	if d, a := count(); d-degraded != 1 || a-available > 1 {
-		r.t.Errorf("climc became Degraded %d times and Available %d times, want once each: %v", d-degraded, a-available, r.told())
+		e.Errorf("climc became Degraded %d times and Available %d times, want once each: %v", d-degraded, a-available, e.told())
 	}
 }

@@ -22,27 +22,28 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // session calls services of the cloud as its administrator.
 type session struct {
-	r     *rig
+	e     *cloudTest
 	http  *http.Client
 	token string
 }
 
-func (r *rig) session() *session {
-	r.t.Helper()
+func (e *cloudTest) session() *session {
+	e.Helper()
 	certs := &corev1.Secret{}
-	r.get(certs, cloud+"-"+v1alpha1.SecretCerts)
+	e.Get(certs, cloud+"-"+v1alpha1.SecretCerts)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(certs.Data["ca.crt"])
-	transport := &http.Transport{DialContext: r.pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	r.t.Cleanup(transport.CloseIdleConnections)
-	s := &session{r: r, http: &http.Client{Transport: transport}}
+	transport := &http.Transport{DialContext: e.Pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	e.Cleanup(transport.CloseIdleConnections)
+	s := &session{e: e, http: &http.Client{Transport: transport}}
 	login := fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":"sysadmin","password":%q,"domain":{"name":"Default"}}}},
-		"scope":{"project":{"name":"system","domain":{"name":"Default"}}}}}`, r.credentials()[component.BootstrapPassword])
+		"scope":{"project":{"name":"system","domain":{"name":"Default"}}}}}`, e.Credentials()[component.BootstrapPassword])
 	header, _ := s.call(http.MethodPost, "https://default-keystone.onecloud.svc:30357/v3/auth/tokens", []byte(login), nil)
 	s.token = header.Get("X-Subject-Token")
 	return s
@@ -50,12 +51,12 @@ func (r *rig) session() *session {
 
 // call returns the answer of a call that must succeed.
 func (s *session) call(method, url string, body []byte, header map[string]string) (http.Header, map[string]any) {
-	s.r.t.Helper()
-	ctx, cancel := context.WithTimeout(s.r.t.Context(), patience)
+	s.e.Helper()
+	ctx, cancel := context.WithTimeout(s.e.Context(), env.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		s.r.t.Fatal(err)
+		s.e.Fatal(err)
 	}
 	request.Header.Set("X-Auth-Token", s.token)
 	if header == nil {
@@ -66,87 +67,77 @@ func (s *session) call(method, url string, body []byte, header map[string]string
 	}
 	response, err := s.http.Do(request)
 	if err != nil {
-		s.r.t.Fatal(err)
+		s.e.Fatal(err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		s.r.t.Fatalf("%s %s: %s %.500s, %v", method, url, response.Status, text, err)
+		s.e.Fatalf("%s %s: %s %.500s, %v", method, url, response.Status, text, err)
 	}
 	var answer map[string]any
 	if err := json.Unmarshal(text, &answer); err != nil {
-		s.r.t.Fatal(err)
+		s.e.Fatal(err)
 	}
 	return response.Header, answer
 }
 
 // masters: region asks Kubernetes with the token of its own account, which may do that and no more.
-func (r *rig) masters() {
+func (e *cloudTest) masters() {
 	node := &corev1.Node{}
-	if err := r.client.Get(r.t.Context(), types.NamespacedName{Name: "node1"}, node); err != nil {
-		r.t.Fatal(err)
+	if err := e.Client.Get(e.Context(), types.NamespacedName{Name: "node1"}, node); err != nil {
+		e.Fatal(err)
 	}
 	for _, patch := range []struct {
 		to   client.SubResourceWriter
 		text string
 	}{
 		{nil, `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`},
-		{r.client.Status(), `{"status":{"addresses":[{"type":"Hostname","address":"node1"},{"type":"InternalIP","address":"192.0.2.11"}]}}`},
+		{e.Client.Status(), `{"status":{"addresses":[{"type":"Hostname","address":"node1"},{"type":"InternalIP","address":"192.0.2.11"}]}}`},
 	} {
 		raw := client.RawPatch(types.MergePatchType, []byte(patch.text))
 		var err error
 		if patch.to == nil {
-			err = r.client.Patch(r.t.Context(), node, raw)
+			err = e.Client.Patch(e.Context(), node, raw)
 		} else {
-			err = patch.to.Patch(r.t.Context(), node, raw)
+			err = patch.to.Patch(e.Context(), node, raw)
 		}
 		if err != nil {
-			r.t.Fatal(err)
+			e.Fatal(err)
 		}
 	}
-	begin, err := r.cluster.Mark(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	_, answer := r.session().call(http.MethodGet, "https://default-region.onecloud.svc:30888/hosts/k8s-master-node-ips", nil, nil)
+	begin := e.Mark()
+	_, answer := e.session().call(http.MethodGet, "https://default-region.onecloud.svc:30888/hosts/k8s-master-node-ips", nil, nil)
 	if fmt.Sprint(answer["ips"]) != "[192.0.2.11]" {
-		r.t.Errorf("%v", answer)
+		e.Errorf("%v", answer)
 	}
-	end, err := r.cluster.Mark(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	requests, err := r.cluster.Requests(begin, end, harness.Filter{User: "system:serviceaccount:onecloud:onecloud-region"})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	requests := e.Requests(begin, harness.Filter{User: "system:serviceaccount:onecloud:onecloud-region"})
 	if len(requests) != 1 || requests[0].Verb != "list" || requests[0].Resource != "nodes" || requests[0].Code != http.StatusOK {
-		r.t.Errorf("region asked Kubernetes: %v", requests)
+		e.Errorf("region asked Kubernetes: %v", requests)
 	}
 }
 
 // images: what is uploaded lies in the claim, and is there for the next pod.
-func (r *rig) images() {
+func (e *cloudTest) images() {
 	const images = "https://default-glance.onecloud.svc:30292/v1/images"
 	content := []byte(strings.Repeat("bytes of an image ", 1000))
-	s := r.session()
+	s := e.session()
 	_, answer := s.call(http.MethodPost, images, content, map[string]string{"X-Image-Meta-Name": "cirros"})
 	id := fmt.Sprint(answer["image"].(map[string]any)["id"])
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(env.Patience)
 	for {
 		_, answer = s.call(http.MethodGet, images+"/"+id, nil, nil)
 		if image := answer["image"].(map[string]any); image["status"] == "active" {
 			break
 		}
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%v", answer)
+			e.Fatalf("%v", answer)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	for _, suffix := range []string{"", ".qcow2"} {
-		file := filepath.Join(r.pods.Claim("default-glance"), "images", id+suffix)
+		file := filepath.Join(e.Pods.Claim("default-glance"), "images", id+suffix)
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, content) {
-			r.t.Errorf("%s has %d bytes, %v", file, len(got), err)
+			e.Errorf("%s has %d bytes, %v", file, len(got), err)
 		}
 	}
 }

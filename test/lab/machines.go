@@ -22,34 +22,47 @@ import (
 var errOnMachine = errors.New("on the machine")
 
 func machineCommands() []*cobra.Command {
-	return []*cobra.Command{upCommand(), downCommand(), statusCommand(), shellCommand(), execCommand(), copyCommand(), deployCommand()}
+	return []*cobra.Command{
+		upCommand(), downCommand(),
+		ofLab("status", "Print the machines' names and addresses", cobra.NoArgs, func(_ *cobra.Command, name string, _ []string) error {
+			lab, err := machine.Open(name, logf)
+			if err == nil {
+				printNodes(lab)
+			}
+			return err
+		}),
+		onNode("shell", "Open a shell on a machine", cobra.NoArgs, func([]string) []string { return []string{"bash", "--login"} }),
+		onNode("exec -- COMMAND [ARGUMENT...]", "Run a command on a machine; its exit status is ours", cobra.MinimumNArgs(1),
+			func(args []string) []string { return args }),
+		ofLab("cp FROM TO", "Copy a file to or from a machine, named as in node1:/path", cobra.ExactArgs(2), copyFile),
+		deployCommand(),
+	}
 }
 
-func nameFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "name", machine.DefaultName, "the lab's name, when there is more than one")
+// ofLab is a command about the lab of a name.
+func ofLab(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, name string, args []string) error) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, name, args) }}
+	cmd.Flags().StringVar(&name, "name", machine.DefaultName, "the lab's name, when there is more than one")
+	return cmd
 }
 
 func upCommand() *cobra.Command {
 	o := machine.Options{Logf: logf}
-	cmd := &cobra.Command{
-		Use: "up", Args: cobra.NoArgs,
-		Short:   "Boot fresh machines, or find them running",
-		Example: "  # Two machines with the checkout's ocadm and bundle\n  lab up --nodes 2 --ocadm bin/ocadm --bundle bin/ocadm.bundle",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, p := range []*string{&o.Ocadm, &o.Bundle} {
-				if err := absolute(p); err != nil {
-					return err
-				}
-			}
-			lab, err := machine.Up(cmd.Context(), o)
-			if err != nil {
+	cmd := ofLab("up", "Boot fresh machines, or find them running", cobra.NoArgs, func(cmd *cobra.Command, name string, _ []string) error {
+		o.Name = name
+		for _, p := range []*string{&o.Ocadm, &o.Bundle} {
+			if err := absolute(p); err != nil {
 				return err
 			}
+		}
+		lab, err := machine.Up(cmd.Context(), o)
+		if err == nil {
 			printNodes(lab)
-			return nil
-		},
-	}
-	nameFlag(cmd, &o.Name)
+		}
+		return err
+	})
+	cmd.Example = "  # Two machines with the checkout's ocadm and bundle\n  lab up --nodes 2 --ocadm bin/ocadm --bundle bin/ocadm.bundle"
 	cmd.Flags().IntVar(&o.Nodes, "nodes", 2, "how many machines")
 	cmd.Flags().StringVar(&o.Ocadm, "ocadm", "", "the ocadm binary, to appear as /usr/local/bin/ocadm")
 	cmd.Flags().StringVar(&o.Bundle, "bundle", "", "the bundle, to appear as /bundle/ocadm.bundle")
@@ -57,18 +70,16 @@ func upCommand() *cobra.Command {
 }
 
 // absolute makes a path absolute. The file may come later, its directory must be there.
-func absolute(path *string) error {
+func absolute(path *string) (err error) {
 	if *path == "" {
 		return nil
 	}
-	abs, err := filepath.Abs(*path)
-	if err != nil {
-		return fmt.Errorf("finding %s: %w", *path, err)
+	if *path, err = filepath.Abs(*path); err != nil {
+		return fmt.Errorf("finding a file of the lab: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(abs), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(*path), 0o755); err != nil {
 		return fmt.Errorf("creating the directory of %s: %w", *path, err)
 	}
-	*path = abs
 	return nil
 }
 
@@ -78,70 +89,33 @@ func printNodes(lab *machine.Lab) {
 	}
 }
 
-func statusCommand() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{
-		Use: "status", Args: cobra.NoArgs,
-		Short: "Print the machines' names and addresses",
-		RunE: func(*cobra.Command, []string) error {
-			lab, err := machine.Open(name, logf)
-			if err != nil {
-				return err
-			}
-			printNodes(lab)
-			return nil
-		},
-	}
-	nameFlag(cmd, &name)
-	return cmd
-}
-
 func downCommand() *cobra.Command {
-	var name string
 	var all, verify bool
-	cmd := &cobra.Command{
-		Use: "down", Args: cobra.NoArgs,
-		Short: "Remove machines and everything that belongs to them",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			// Found before it goes, because nobody can say later what belonged to it.
-			lab, openErr := machine.Open(name, logf)
-			down := func() error { return machine.Down(ctx, name, logf) }
-			if all {
-				down = func() error { return machine.DownAll(ctx, logf) }
-			}
-			if err := down(); err != nil || !verify {
-				return err
-			}
-			switch {
-			case all:
-				return verifyGone(machine.Residue)
-			case openErr == nil:
-				return verifyGone(lab.Residue)
-			default: // there was none
-				return nil
-			}
-		},
-	}
-	nameFlag(cmd, &name)
-	cmd.Flags().BoolVar(&all, "all", false, "remove every lab, and what lost ones left")
-	cmd.Flags().BoolVar(&verify, "verify", false, "look for what is left, print it, and fail if there is something")
-	return cmd
-}
-
-func verifyGone(residue func() ([]string, error)) error {
-	left, err := residue()
-	if err != nil {
+	cmd := ofLab("down", "Remove machines and everything that belongs to them", cobra.NoArgs, func(cmd *cobra.Command, name string, _ []string) error {
+		// Found before it goes: afterwards nothing knows what belonged to it.
+		lab, openErr := machine.Open(name, logf)
+		var err error
+		if all {
+			err = machine.DownAll(cmd.Context(), logf)
+		} else {
+			err = machine.Down(cmd.Context(), name, logf)
+		}
+		residue := machine.Residue
+		if openErr == nil && !all {
+			residue = lab.Residue
+		}
+		if err != nil || !verify || openErr != nil && !all {
+			return err
+		}
+		left, err := residue()
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left of the lab:\n%s", strings.Join(left, "\n"))
+		}
 		return err
-	}
-	for _, line := range left {
-		fmt.Println(line)
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%d things are left of the lab", len(left))
-	}
-	logf("no mount, network namespace, link, control group, process or directory is left")
-	return nil
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "remove every lab, and what lost ones left")
+	cmd.Flags().BoolVar(&verify, "verify", false, "look for what is left, and fail if there is something")
+	return cmd
 }
 
 func node(name string, index int) (*machine.Node, error) {
@@ -158,85 +132,47 @@ func node(name string, index int) (*machine.Node, error) {
 	return lab.Node(index), nil
 }
 
-func shellCommand() *cobra.Command {
-	var name string
+// onNode is a command that runs a program on one machine.
+func onNode(use, short string, args cobra.PositionalArgs, argv func([]string) []string) *cobra.Command {
 	var index int
-	cmd := &cobra.Command{
-		Use: "shell", Args: cobra.NoArgs,
-		Short: "Open a shell on a machine",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return onMachine(cmd, name, index, []string{"bash", "--login"})
-		},
-	}
-	nameFlag(cmd, &name)
+	cmd := ofLab(use, short, args, func(cmd *cobra.Command, name string, args []string) error {
+		n, err := node(name, index)
+		if err != nil {
+			return err
+		}
+		s := machine.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+		s.Terminal = term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+		if err := n.Run(cmd.Context(), s, argv(args)...); err != nil {
+			return fmt.Errorf("%w: %w", errOnMachine, err)
+		}
+		return nil
+	})
 	cmd.Flags().IntVar(&index, "node", 1, "which machine")
 	return cmd
 }
 
-func execCommand() *cobra.Command {
-	var name string
-	var index int
-	cmd := &cobra.Command{
-		Use: "exec -- COMMAND [ARGUMENT...]", Args: cobra.MinimumNArgs(1),
-		Short: "Run a command on a machine; its exit status is ours",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return onMachine(cmd, name, index, args)
-		},
+func copyFile(cmd *cobra.Command, name string, args []string) error {
+	from, fromPath := splitTarget(args[0])
+	to, toPath := splitTarget(args[1])
+	if (from == 0) == (to == 0) {
+		return errors.New("copying: exactly one of the two must be on a machine, as in node1:/path")
 	}
-	nameFlag(cmd, &name)
-	cmd.Flags().IntVar(&index, "node", 1, "which machine")
-	return cmd
-}
-
-func onMachine(cmd *cobra.Command, name string, index int, argv []string) error {
-	n, err := node(name, index)
+	n, err := node(name, from+to)
 	if err != nil {
 		return err
 	}
-	s := machine.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	s.Terminal = term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	if err := n.Run(cmd.Context(), s, argv...); err != nil {
-		return fmt.Errorf("%w: %w", errOnMachine, err)
+	if to != 0 {
+		return n.CopyIn(cmd.Context(), fromPath, toPath)
 	}
-	return nil
-}
-
-func copyCommand() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{
-		Use: "cp FROM TO", Args: cobra.ExactArgs(2),
-		Short:   "Copy a file to or from a machine",
-		Example: "  lab cp cloud.yaml node1:/root/cloud.yaml\n  lab cp node1:/etc/kubernetes/admin.conf admin.conf",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			from, fromPath := splitTarget(args[0])
-			to, toPath := splitTarget(args[1])
-			if (from == 0) == (to == 0) {
-				return errors.New("copying: exactly one of the two must be on a machine, as in node1:/path")
-			}
-			n, err := node(name, from+to)
-			if err != nil {
-				return err
-			}
-			if to != 0 {
-				return n.CopyIn(cmd.Context(), fromPath, toPath)
-			}
-			return n.CopyOut(cmd.Context(), fromPath, toPath)
-		},
-	}
-	nameFlag(cmd, &name)
-	return cmd
+	return n.CopyOut(cmd.Context(), fromPath, toPath)
 }
 
 // splitTarget takes "node1:/path" apart. A path of this host has machine 0.
 func splitTarget(s string) (int, string) {
-	host, path, ok := strings.Cut(s, ":")
-	number, found := strings.CutPrefix(host, "node")
-	if !ok || !found {
-		return 0, s
+	host, path, _ := strings.Cut(s, ":")
+	number, _ := strings.CutPrefix(host, "node")
+	if i, err := strconv.Atoi(number); err == nil && path != "" {
+		return i, path
 	}
-	i, err := strconv.Atoi(number)
-	if err != nil {
-		return 0, s
-	}
-	return i, path
+	return 0, s
 }

@@ -33,7 +33,7 @@ func main() {
 	os.Exit(1)
 }
 
-// logf tells the story, on standard error.
+// logf returns the story, on standard error.
 func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...) }
 
 func root() *cobra.Command {

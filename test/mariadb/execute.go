@@ -6,18 +6,16 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 )
 
 // Execute runs statements as root, by the client of the server's package, and returns what it printed: a line for each row, with tabs.
 func (s *Server) Execute(ctx context.Context, statements ...string) (string, error) {
-	client, err := find("mariadb", "mysql")
+	p, err := findPrograms()
 	if err != nil {
 		return "", err
 	}
-	//nolint:gosec // a program of the distribution
-	cmd := exec.CommandContext(ctx, client, "--no-defaults", "--socket="+s.Socket, "--user=root", "--batch", "--skip-column-names")
+	cmd := p.client.run(ctx, "--socket="+s.Socket, "--user=root", "--batch", "--skip-column-names")
 	cmd.Env = append(os.Environ(), "MYSQL_PWD="+s.RootPassword)
 	cmd.Stdin = strings.NewReader(strings.Join(statements, ";\n") + ";\n")
 	out, err := cmd.CombinedOutput()
@@ -32,7 +30,7 @@ func (s *Server) Wipe(ctx context.Context) error {
 	list, err := s.Execute(ctx,
 		"SELECT CONCAT('DROP DATABASE `', REPLACE(SCHEMA_NAME, '`', '``'), '`') FROM information_schema.SCHEMATA "+
 			"WHERE SCHEMA_NAME NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')",
-		"SELECT CONCAT('DROP USER ', QUOTE(User), '@', QUOTE(Host)) FROM mysql.user WHERE User NOT IN ('root', 'mariadb.sys')")
+		"SELECT CONCAT('DROP USER ', QUOTE(User), '@', QUOTE(Host)) FROM mysql.user WHERE User NOT IN ('root', 'mariadb.sys') AND User NOT LIKE 'mysql.%'")
 	if err != nil || strings.TrimSpace(list) == "" {
 		return err
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mariadb starts a real MariaDB server for tests, from the distribution's package, in a directory of its own. It leaves
-// nothing behind: neither process nor file. It is not for production: durability is off.
+// Package mariadb starts a real database server for tests in a directory of its own: MariaDB from the distribution's package, or MySQL where
+// OCADM_TEST_MYSQL names its files (scripts/mysql.sh). It leaves neither process nor file behind. Durability is off.
 package mariadb
 
 import (
@@ -41,8 +41,10 @@ type Options struct {
 	Args []string
 }
 
-// Server is a running MariaDB.
+// Server is a running server.
 type Server struct {
+	// MySQL is true for Oracle's MySQL, false for MariaDB.
+	MySQL        bool
 	Host         string
 	Port         int
 	Socket       string
@@ -64,17 +66,13 @@ const startTimeout = 3 * time.Minute
 
 // Start makes a database directory below dir, starts a server in it and waits until it takes connections. ctx bounds the start only.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
-	daemon, err := find("mariadbd", "mysqld")
-	if err != nil {
-		return nil, err
-	}
-	install, err := find("mariadb-install-db", "mysql_install_db")
+	p, err := findPrograms()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s := &Server{RootPassword: o.RootPassword, done: make(chan struct{})}
+	s := &Server{MySQL: p.mysql, RootPassword: o.RootPassword, done: make(chan struct{})}
 	if s.RootPassword == "" {
 		s.RootPassword = "Root-" + rand.Text()
 	}
@@ -84,13 +82,13 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	if s.dir, err = os.MkdirTemp(dir, "mariadb-"); err != nil {
 		return nil, err
 	}
-	if err := s.start(ctx, daemon, install, o); err != nil {
+	if err := s.start(ctx, p, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, daemon, install string, o Options) error {
+func (s *Server) start(ctx context.Context, p programs, o Options) error {
 	me, err := user.Current()
 	if err != nil {
 		return err
@@ -104,24 +102,23 @@ func (s *Server) start(ctx context.Context, daemon, install string, o Options) e
 		return err
 	}
 	//nolint:gosec // programs of the distribution
-	out, err := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--user="+me.Username,
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--tmpdir="+tmp).CombinedOutput()
+	out, err := p.install.run(ctx, "--datadir="+data, "--user="+me.Username, "--tmpdir="+tmp).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making a database directory: %w: %s", err, out)
 	}
-	if err := os.WriteFile(initFile, []byte(initSQL(s.RootPassword, o.RootHosts)), 0o600); err != nil {
+	if err := os.WriteFile(initFile, []byte(initSQL(s.RootPassword, o.RootHosts, p.mysql)), 0o600); err != nil {
 		return err
 	}
 	args := []string{
-		"--no-defaults", "--user=" + me.Username, "--datadir=" + data, "--socket=" + s.Socket, "--init-file=" + initFile, "--tmpdir=" + tmp,
+		"--user=" + me.Username, "--datadir=" + data, "--socket=" + s.Socket, "--init-file=" + initFile, "--tmpdir=" + tmp,
 		"--pid-file=" + filepath.Join(s.dir, "pid"), "--bind-address=" + s.Host, "--port=" + strconv.Itoa(s.Port),
 		"--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF", "--innodb-flush-log-at-trx-commit=0",
-		"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--max-connections=500",
+		"--innodb-buffer-pool-size=64M", "--max-connections=500",
 	}
 	if o.GeneralLog {
 		args = append(args, "--general-log", "--general-log-file="+s.log)
 	}
-	cmd := exec.Command(daemon, append(args, o.Args...)...) //nolint:gosec // as above
+	cmd := p.daemon.run(context.WithoutCancel(ctx), append(args, o.Args...)...) // ctx bounds the start only
 	cmd.Dir = s.dir
 	// The server dies with the test that started it, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -193,18 +190,18 @@ func (s *Server) Close() error {
 }
 
 // initSQL gives root its password and hosts. Both are the test's own, and quoted all the same.
-func initSQL(password string, hosts []string) string {
+func initSQL(password string, hosts []string, mysql bool) string {
 	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'" }
 	if len(hosts) == 0 {
 		hosts = []string{"%"}
 	}
-	lines := []string{
-		"DELETE FROM mysql.global_priv WHERE User = '' OR (User = 'root' AND Host <> 'localhost')", "FLUSH PRIVILEGES",
-		"ALTER USER root@localhost IDENTIFIED BY " + quote(password),
+	lines := []string{"ALTER USER root@localhost IDENTIFIED BY " + quote(password)}
+	if !mysql {
+		lines = append(lines, "DELETE FROM mysql.global_priv WHERE User = '' OR (User = 'root' AND Host <> 'localhost')", "FLUSH PRIVILEGES")
 	}
 	for _, h := range hosts {
 		lines = append(lines,
-			"CREATE OR REPLACE USER root@"+quote(h)+" IDENTIFIED BY "+quote(password),
+			"DROP USER IF EXISTS root@"+quote(h), "CREATE USER root@"+quote(h)+" IDENTIFIED BY "+quote(password),
 			"GRANT ALL PRIVILEGES ON *.* TO root@"+quote(h)+" WITH GRANT OPTION")
 	}
 	return strings.Join(lines, ";\n") + ";\n"
@@ -228,19 +225,4 @@ func listenAddr(addr string) (string, int, error) {
 	}
 	defer l.Close()
 	return host, l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// find looks in the sbin directories too, which are not in everybody's PATH.
-func find(names ...string) (string, error) {
-	for _, n := range names {
-		if p, err := exec.LookPath(n); err == nil {
-			return p, nil
-		}
-		for _, d := range []string{"/usr/sbin", "/usr/local/sbin", "/sbin"} {
-			if p, err := exec.LookPath(filepath.Join(d, n)); err == nil {
-				return p, nil
-			}
-		}
-	}
-	return "", ErrNotInstalled
 }

@@ -17,8 +17,8 @@ type Statement struct {
 	Text    string
 }
 
-// logLine is "[yymmdd hh:mm:ss]\t thread Command\ttext"; lines that do not match continue the statement before.
-var logLine = regexp.MustCompile(`^(?:\d{6}\s+\d{1,2}:\d{2}:\d{2}|\s)\s*(\d+) ([A-Z][A-Za-z ]*)\t(.*)$`)
+// logLine is "[yymmdd hh:mm:ss]\t thread Command\ttext", in MySQL with an RFC 3339 time; lines that do not match continue the statement before.
+var logLine = regexp.MustCompile(`^(?:\d{6}\s+\d{1,2}:\d{2}:\d{2}|\d{4}-\S+Z|\s)\s*(\d+) ([A-Z][A-Za-z ]*)\t(.*)$`)
 
 // Statements returns what the general log holds (Options.GeneralLog).
 func (s *Server) Statements() ([]Statement, error) {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/test/journey"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 func benchCommand() *cobra.Command {
@@ -36,13 +36,13 @@ func bench(ctx context.Context, runs int) error {
 	}
 	var ours, plain []float64
 	for i := range runs {
-		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(j *journey.Journey) error {
+		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(j *scenario.Journey) error {
 			return j.Init(ctx, "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
 		})
 		if err != nil {
 			return err
 		}
-		p, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-b%d", i), func(j *journey.Journey) error { return j.PlainInit(ctx) })
+		p, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-b%d", i), func(j *scenario.Journey) error { return j.PlainInit(ctx) })
 		if err != nil {
 			return err
 		}
@@ -52,12 +52,12 @@ func bench(ctx context.Context, runs int) error {
 	return nil
 }
 
-func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*journey.Journey) error) (float64, error) {
+func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scenario.Journey) error) (float64, error) {
 	l, err := machine.Up(ctx, machine.Options{Name: name, Nodes: 1, Ocadm: ocadm, Bundle: bundle, Logf: logf})
 	if err != nil {
 		return 0, err
 	}
-	j := &journey.Journey{Lab: l, Story: os.Stderr}
+	j := &scenario.Journey{Lab: l, Story: os.Stderr}
 	werr := j.Software(ctx)
 	if werr == nil {
 		werr = walk(j)

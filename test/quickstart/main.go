@@ -21,10 +21,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/test/journey"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
 )
 
 // lab is the quickstart's own, apart from a developer's.
@@ -90,7 +90,7 @@ func downCommand() *cobra.Command {
 
 // build makes bin/ocadm and the bundle; both are skipped in moments when nothing changed.
 func build(ctx context.Context, version, images string) (ocadm, bundle string, err error) {
-	if err := journey.Root(); err != nil {
+	if err := scenario.Root(); err != nil {
 		return "", "", err
 	}
 	if err := debian.Prepare(ctx, logf); err != nil {
@@ -121,23 +121,40 @@ func up(ctx context.Context, nodes int, version, images string) error {
 	if err != nil {
 		return err
 	}
-	logf("booting %d machines", nodes)
-	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: logf})
+	options := machine.Options{Name: lab, Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: logf}
+	err = install(ctx, options, version)
+	if err == nil || !strings.Contains(err.Error(), otherRelease) {
+		return err
+	}
+	// ocadm changes nothing on a machine that another build installed, and every commit makes another build.
+	logf("these machines are those of another build: replacing them")
+	if err := machine.Down(ctx, lab, logf); err != nil {
+		return err
+	}
+	return install(ctx, options, version)
+}
+
+// otherRelease is the finding that another build of ocadm has installed a machine.
+const otherRelease = "OCA-1027"
+
+func install(ctx context.Context, o machine.Options, version string) error {
+	logf("booting %d machines", o.Nodes)
+	l, err := machine.Up(ctx, o)
 	if err != nil {
 		return err
 	}
-	j := &journey.Journey{Lab: l, Story: os.Stderr}
+	j := &scenario.Journey{Lab: l, Story: os.Stderr}
 	// The cloud is not waited for yet: its compute agents need the nodes that join next.
 	if err := j.Init(ctx, "--onecloud-version", version, "--wait=false"); err != nil {
 		return err
 	}
-	for i := 2; i <= nodes; i++ {
+	for i := 2; i <= o.Nodes; i++ {
 		if err := j.Join(ctx, i); err != nil {
 			return err
 		}
 	}
 	err = j.Timed("cloud available", func() error {
-		_, err := j.On(ctx, 1, journey.Ocadm, "cluster", "create", "--version", version, "--wait")
+		_, err := j.On(ctx, 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait")
 		return err
 	})
 	if err != nil {
@@ -147,7 +164,7 @@ func up(ctx context.Context, nodes int, version, images string) error {
 }
 
 // show looks at what came of it, as a person would.
-func show(ctx context.Context, j *journey.Journey, w io.Writer) error {
+func show(ctx context.Context, j *scenario.Journey, w io.Writer) error {
 	if err := j.AllAvailable(ctx); err != nil {
 		return err
 	}
@@ -166,7 +183,7 @@ func show(ctx context.Context, j *journey.Journey, w io.Writer) error {
 		}
 		fmt.Fprintf(w, "\n$ kubectl %s\n%s", strings.Join(argv, " "), out)
 	}
-	status, err := j.On(ctx, 1, journey.Ocadm, "cluster", "status")
+	status, err := j.On(ctx, 1, scenario.Ocadm, "cluster", "status")
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ if [ -s /etc/yunion/openvswitch.image ]; then
 fi
 if [ -z "$image" ]; then
 	# CONTAINER IMAGE RUNTIME, for the container of ovs-vswitchd or, before it runs, of ovsdb-server.
-	for container in vswitchd ovsdb; do
+	for container in ovs-vswitchd ovsdb-server; do
 		image=$(ctr -n k8s.io containers ls "labels.\"io.kubernetes.container.name\"==$container" | awk 'NR > 1 { image = $2 } END { print image }')
 		[ -z "$image" ] || break
 	done

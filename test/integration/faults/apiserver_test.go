@@ -18,17 +18,17 @@ import (
 const foreign = "example.com/other:v1"
 
 // drift sets the image of a Deployment as a person does by hand.
-func (w *world) drift(t testing.TB, name string) {
+func (w *faulty) drift(t testing.TB, name string) {
 	t.Helper()
 	d := &appsv1.Deployment{}
 	w.get(t, d, name)
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"`+foreign+`"}]`))
-	if err := w.client.Patch(t.Context(), d, patch, client.FieldOwner("kubectl-edit")); err != nil {
+	if err := w.Client.Patch(t.Context(), d, patch, client.FieldOwner("kubectl-edit")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) untilHealed(t testing.TB, o *operator, name string) {
+func (w *faulty) untilHealed(t testing.TB, o *operator, name string) {
 	t.Helper()
 	w.untilThere(t, o, &appsv1.Deployment{}, name, func(x client.Object) (bool, string) {
 		d, ok := x.(*appsv1.Deployment)
@@ -48,20 +48,20 @@ func TestAPIServer(t *testing.T) {
 		do   func(*testing.T)
 	}{
 		{"hangs", func(t *testing.T) {
-			if err := w.cluster.Signal("kube-apiserver", syscall.SIGSTOP); err != nil {
+			if err := w.Cluster.Signal("kube-apiserver", syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(lasting(3*time.Second, time.Minute))
-			if err := w.cluster.Signal("kube-apiserver", syscall.SIGCONT); err != nil {
+			if err := w.Cluster.Signal("kube-apiserver", syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"is gone", func(t *testing.T) {
-			if err := w.cluster.Kill("kube-apiserver"); err != nil {
+			if err := w.Cluster.Kill("kube-apiserver"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(lasting(3*time.Second, time.Minute))
-			if err := w.cluster.Restart(t.Context(), "kube-apiserver"); err != nil {
+			if err := w.Cluster.Restart(t.Context(), "kube-apiserver"); err != nil {
 				t.Fatal(err)
 			}
 		}},

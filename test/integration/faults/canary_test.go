@@ -93,7 +93,7 @@ func TestCanary(t *testing.T) {
 	w.untilReady(t, o, -1)
 	remember("ready")
 	words := w.secrets(t)
-	words["the database administrator's password"] = w.db.RootPassword
+	words["the database administrator's password"] = w.DB.RootPassword
 	for name := range words {
 		if strings.HasSuffix(name, ".crt") || strings.HasSuffix(name, "-ca.pem") || // everybody may see these
 			strings.HasSuffix(name, "/cloud-id") { // the resource's UID
@@ -101,7 +101,7 @@ func TestCanary(t *testing.T) {
 		}
 	}
 	var events eventsv1.EventList
-	if err := w.client.List(t.Context(), &events, client.InNamespace(namespace)); err != nil {
+	if err := w.Client.List(t.Context(), &events, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	texts["events"], texts["the operator's log"] = fmt.Sprint(events.Items), log.String()

@@ -18,19 +18,21 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/operatorctl"
-	standin "yunion.io/x/ocadm/test/standin/clickhouse"
+	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
-// columns is a cloud with a ClickHouse, which is a stand-in, and an operator that reaches it.
-type columns struct {
-	*world
-	server *standin.Server
+// clickhouseEnv is an environment with a ClickHouse server, which package test/fakecloud plays, and an operator that reaches it.
+type clickhouseEnv struct {
+	*faulty
+	server *fakeclickhouse.Server
 }
 
-func withClickHouse(t *testing.T) *columns { return &columns{world: use(t), server: standin.Start(t)} }
+func withClickHouse(t *testing.T) *clickhouseEnv {
+	return &clickhouseEnv{faulty: use(t), server: fakeclickhouse.Start(t)}
+}
 
 // direct keeps the way to ClickHouse apart from that to the database, which counts and breaks.
-func (c *columns) direct(o *operatorctl.Options) {
+func (c *clickhouseEnv) direct(o *operatorctl.Options) {
 	usual, at := o.Dial, c.server.Addr().String()
 	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == at {
@@ -40,17 +42,17 @@ func (c *columns) direct(o *operatorctl.Options) {
 	}
 }
 
-func (c *columns) minimal() *v1alpha1.OnecloudCluster {
-	cr := c.world.minimal()
+func (c *clickhouseEnv) minimal() *v1alpha1.OnecloudCluster {
+	cr := c.faulty.minimal()
 	at := c.server.Addr()
 	cr.Spec.Clickhouse = v1alpha1.DatabaseServer{Host: at.IP.String(), Port: int32(at.Port), Password: c.server.AdminPassword}
 	return cr
 }
 
 // made are the databases on the server that are not its own.
-func (c *columns) made(t testing.TB) []string {
+func (c *clickhouseEnv) made(t testing.TB) []string {
 	t.Helper()
-	rows, x := c.server.Run(standin.AdminUser, "SELECT name FROM system.databases")
+	rows, x := c.server.Run(fakeclickhouse.AdminUser, "SELECT name FROM system.databases")
 	if x != nil {
 		t.Fatal(x.Message)
 	}
@@ -64,15 +66,15 @@ func (c *columns) made(t testing.TB) []string {
 }
 
 // by does something to the server by hand.
-func (c *columns) by(t testing.TB, statement string) {
+func (c *clickhouseEnv) by(t testing.TB, statement string) {
 	t.Helper()
-	if _, x := c.server.Run(standin.AdminUser, statement); x != nil {
+	if _, x := c.server.Run(fakeclickhouse.AdminUser, statement); x != nil {
 		t.Fatal(x.Message)
 	}
 }
 
 // logins tries every account with the password that its component is configured with.
-func (c *columns) logins(t testing.TB) {
+func (c *clickhouseEnv) logins(t testing.TB) {
 	t.Helper()
 	at := c.server.Addr()
 	admin := clickhouse.Open(clickhouse.Config{Host: at.IP.String(), Port: at.Port, Password: c.server.AdminPassword})
@@ -92,7 +94,7 @@ func (c *columns) logins(t testing.TB) {
 	}
 }
 
-// TestClickHouse: a cloud with a ClickHouse server gets databases and accounts there; what becomes of them is told, and put right where it
+// TestClickHouse: a cloud with a ClickHouse server gets databases and accounts there; what becomes of them is reported, and put right where it
 // can be.
 func TestClickHouse(t *testing.T) {
 	c := withClickHouse(t)
@@ -156,10 +158,10 @@ func TestClickHouse(t *testing.T) {
 		}
 		secret := &corev1.Secret{}
 		secret.Namespace, secret.Name, secret.StringData = namespace, "columns", map[string]string{"password": next}
-		if err := c.client.Create(t.Context(), secret); err != nil {
+		if err := c.Client.Create(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = client.IgnoreNotFound(c.client.Delete(context.WithoutCancel(t.Context()), secret)) })
+		t.Cleanup(func() { _ = client.IgnoreNotFound(c.Client.Delete(context.WithoutCancel(t.Context()), secret)) })
 		c.edit(t, `{"spec":{"clickhouse":{"password":null,"passwordSecretRef":{"name":"columns","key":"password"}}}}`)
 		c.untilReady(t, o, -1)
 		for _, password := range []string{next, cr.Spec.Clickhouse.Password} {
@@ -200,7 +202,7 @@ func TestClickHouse(t *testing.T) {
 		if got := c.made(t); len(got) != 0 {
 			t.Errorf("databases %q are left", got)
 		}
-		if rows, _ := c.server.Run(standin.AdminUser, "SELECT name FROM system.users"); len(rows) != 2 {
+		if rows, _ := c.server.Run(fakeclickhouse.AdminUser, "SELECT name FROM system.users"); len(rows) != 2 {
 			t.Errorf("accounts %q are left", rows)
 		}
 	})

@@ -17,20 +17,21 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/instant"
 )
 
 // dbUser is an administrator without the rights that would let him past a server that is read-only or full.
 const dbUser, dbPassword = "cloudadmin", "Cloudadmin-password"
 
-func (w *world) administrator(t testing.TB) {
+func (w *faulty) administrator(t testing.TB) {
 	t.Helper()
 	w.sql(t, "CREATE USER ?@'%' IDENTIFIED BY ?", dbUser, dbPassword)
 	w.sql(t, "GRANT ALTER, ALTER ROUTINE, CREATE, CREATE ROUTINE, CREATE TEMPORARY TABLES, CREATE USER, CREATE VIEW, DELETE, DELETE HISTORY, DROP, EVENT, "+
 		"EXECUTE, INDEX, INSERT, LOCK TABLES, REFERENCES, SELECT, SHOW VIEW, TRIGGER, UPDATE ON *.* TO ?@'%' WITH GRANT OPTION", dbUser)
 }
 
-func (w *world) withAdministrator() *v1alpha1.OnecloudCluster {
+func (w *faulty) withAdministrator() *v1alpha1.OnecloudCluster {
 	cr := w.minimal()
 	cr.Spec.MySQL.Username, cr.Spec.MySQL.Password = dbUser, dbPassword
 	return cr
@@ -42,43 +43,43 @@ func TestDatabaseOnInstall(t *testing.T) {
 	refused := func(context.Context) error { return instant.Refused("database") }
 	for _, fault := range []struct {
 		name         string
-		begin, end   func(*testing.T, *world, *operator)
+		begin, end   func(*testing.T, *faulty, *operator)
 		says         string
-		cr           func(*world) *v1alpha1.OnecloudCluster
+		cr           func(*faulty) *v1alpha1.OnecloudCluster
 		dials, calls float64 // each second
 	}{
 		{
 			name:  "is down",
-			begin: func(_ *testing.T, _ *world, o *operator) { o.breaks(nil, refused, nil) },
-			end:   func(_ *testing.T, _ *world, o *operator) { o.heals() },
+			begin: func(_ *testing.T, _ *faulty, o *operator) { o.breaks(nil, refused, nil) },
+			end:   func(_ *testing.T, _ *faulty, o *operator) { o.heals() },
 			says:  "connection refused", dials: 5, calls: 1,
 		},
 		{
 			name:  "is read-only",
-			begin: func(t *testing.T, w *world, _ *operator) { w.sql(t, "SET GLOBAL read_only = ON") },
-			end:   func(t *testing.T, w *world, _ *operator) { w.sql(t, "SET GLOBAL read_only = OFF") },
+			begin: func(t *testing.T, w *faulty, _ *operator) { w.sql(t, "SET GLOBAL read_only = ON") },
+			end:   func(t *testing.T, w *faulty, _ *operator) { w.sql(t, "SET GLOBAL read_only = OFF") },
 			says:  "read-only", dials: 5, calls: 20,
 		},
 		{
 			name: "refuses the password",
-			cr: func(w *world) *v1alpha1.OnecloudCluster {
+			cr: func(w *faulty) *v1alpha1.OnecloudCluster {
 				cr := w.withAdministrator()
 				cr.Spec.MySQL.Password = "another"
 				return cr
 			},
-			begin: func(*testing.T, *world, *operator) {},
-			end: func(t *testing.T, w *world, _ *operator) {
+			begin: func(*testing.T, *faulty, *operator) {},
+			end: func(t *testing.T, w *faulty, _ *operator) {
 				w.edit(t, `{"spec":{"mysql":{"password":"`+dbPassword+`"}}}`)
 			},
 			says: "Access denied for user", dials: 5, calls: 5,
 		},
 		{
 			name: "takes no more connections",
-			begin: func(t *testing.T, w *world, _ *operator) {
+			begin: func(t *testing.T, w *faulty, _ *operator) {
 				w.sql(t, "ALTER USER ?@'%' WITH MAX_USER_CONNECTIONS 1", dbUser)
 				w.hold(t)
 			},
-			end: func(t *testing.T, w *world, _ *operator) {
+			end: func(t *testing.T, w *faulty, _ *operator) {
 				w.sql(t, "ALTER USER ?@'%' WITH MAX_USER_CONNECTIONS 0", dbUser)
 			},
 			says: "max_user_connections", dials: 5, calls: 5,
@@ -98,8 +99,8 @@ func TestDatabaseOnInstall(t *testing.T) {
 			w.create(t, cr)
 			for _, c := range []string{"keystone", "yunionconf"} {
 				w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-					s := component(cr, c)
-					return strings.Contains(s.Message, fault.says) && (s.State == v1alpha1.Waiting || s.State == v1alpha1.Degraded), states(cr)
+					s := env.Component(cr, c)
+					return strings.Contains(s.Message, fault.says) && (s.State == v1alpha1.Waiting || s.State == v1alpha1.Degraded), env.States(cr)
 				})
 			}
 			for _, c := range []string{"web"} {
@@ -118,9 +119,9 @@ func TestDatabaseOnInstall(t *testing.T) {
 }
 
 // hold takes a connection of the administrator until the test's end.
-func (w *world) hold(t *testing.T) {
+func (w *faulty) hold(t *testing.T) {
 	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", dbUser, dbPassword, w.db.Addr()))
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", dbUser, dbPassword, w.DB.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func (w *world) hold(t *testing.T) {
 }
 
 // saysNothingOf checks that a secret is not in what people read.
-func (w *world) saysNothingOf(t testing.TB, secret string) {
+func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	t.Helper()
 	cr := w.cr(t)
 	if text := fmt.Sprint(cr.Status); strings.Contains(text, secret) {
@@ -208,9 +209,9 @@ func TestDatabaseOfRunningCloud(t *testing.T) {
 	}
 }
 
-func (w *world) login(t testing.TB, user, password string) {
+func (w *faulty) login(t testing.TB, user, password string) {
 	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", user, password, w.db.Addr()))
+	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", user, password, w.DB.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestDatabasePasswordInSecret(t *testing.T) {
 	w.administrator(t)
 	secret := &corev1.Secret{}
 	secret.Namespace, secret.Name = namespace, "database"
-	t.Cleanup(func() { _ = client.IgnoreNotFound(w.client.Delete(context.WithoutCancel(t.Context()), secret)) })
+	t.Cleanup(func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), secret)) })
 	cr := w.withAdministrator()
 	cr.Spec.MySQL.Password, cr.Spec.MySQL.PasswordSecretRef = "", &v1alpha1.SecretKeyRef{Name: "database", Key: "password"}
 	o := w.run(t, func(*operatorctl.Options) {})
@@ -234,12 +235,12 @@ func TestDatabasePasswordInSecret(t *testing.T) {
 	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `secrets "database" not found`)
 	w.untilSays(t, o, "web", v1alpha1.Available)
 	secret.StringData = map[string]string{"other": "x"}
-	if err := w.client.Create(t.Context(), secret); err != nil {
+	if err := w.Client.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `Secret "database" has no key "password"`)
 	secret.StringData = map[string]string{"password": dbPassword}
-	if err := w.client.Update(t.Context(), secret); err != nil {
+	if err := w.Client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	w.untilReady(t, o, -1)

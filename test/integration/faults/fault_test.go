@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // lasting is how long a fault lasts that only shows over time: long where everything is tried, short in between.
@@ -30,7 +31,7 @@ func lasting(short, long time.Duration) time.Duration {
 }
 
 // install makes a cloud of its own for a test, with an operator that runs until the test's end.
-func (w *world) install(t *testing.T, cr *v1alpha1.OnecloudCluster, options ...func(*operatorctl.Options)) *operator {
+func (w *faulty) install(t *testing.T, cr *v1alpha1.OnecloudCluster, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	o := w.run(t, options...)
 	began, _ := passes(t)
@@ -40,7 +41,7 @@ func (w *world) install(t *testing.T, cr *v1alpha1.OnecloudCluster, options ...f
 }
 
 // run starts an operator that runs until the test's end.
-func (w *world) run(t *testing.T, options ...func(*operatorctl.Options)) *operator {
+func (w *faulty) run(t *testing.T, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	o := w.start(t, nil, options...)
 	t.Cleanup(func() { o.stop(t) })
@@ -52,71 +53,62 @@ func audits(every time.Duration) func(*operatorctl.Options) {
 	return func(o *operatorctl.Options) { o.Audit = every }
 }
 
-// component is the state of one component.
-func component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
-	i := slices.IndexFunc(cr.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name })
-	if i < 0 {
-		return v1alpha1.ComponentStatus{Name: name}
-	}
-	return cr.Status.Components[i]
-}
-
 // untilSays waits until a component's state is one of the given ones, and its message holds every text.
-func (w *world) untilSays(t testing.TB, o *operator, name string, state v1alpha1.State, texts ...string) {
+func (w *faulty) untilSays(t testing.TB, o *operator, name string, state v1alpha1.State, texts ...string) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-		c := component(cr, name)
-		return c.State == state && !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(c.Message, s) }), states(cr)
+		c := env.Component(cr, name)
+		return c.State == state && !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(c.Message, s) }), env.States(cr)
 	})
 }
 
 // are checks that components are in a state.
-func (w *world) are(t testing.TB, state v1alpha1.State, names ...string) {
+func (w *faulty) are(t testing.TB, state v1alpha1.State, names ...string) {
 	t.Helper()
 	cr := w.cr(t)
 	for _, n := range names {
-		if c := component(cr, n); c.State != state {
+		if c := env.Component(cr, n); c.State != state {
 			t.Errorf("%s is %s (%s: %s), not %s", n, c.State, c.Reason, c.Message, state)
 		}
 	}
 }
 
 // get reads an object of the cloud.
-func (w *world) get(t testing.TB, o client.Object, name string) {
+func (w *faulty) get(t testing.TB, o client.Object, name string) {
 	t.Helper()
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // untilThere waits until an object is as wanted.
-func (w *world) untilThere(t testing.TB, op *operator, o client.Object, name string, cond kube.Condition) {
+func (w *faulty) untilThere(t testing.TB, op *operator, o client.Object, name string, cond kube.Condition) {
 	t.Helper()
 	o.SetNamespace(namespace)
 	o.SetName(name)
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(env.Patience)
 	for {
 		fresh, ok := o.DeepCopyObject().(client.Object)
 		if !ok {
 			t.Fatalf("%T is no object", o)
 		}
 		why := "it is not there"
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(o), fresh); err == nil {
+		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), fresh); err == nil {
 			if ok, why = cond(fresh); ok {
 				return
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s\n%s\n%s", name, why, states(w.cr(t)), op.tail(30))
+			t.Fatalf("%s: %s\n%s\n%s", name, why, env.States(w.cr(t)), op.tail(30))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
 // sql runs a statement as the administrator of the database server.
-func (w *world) sql(t testing.TB, statement string, args ...any) {
+func (w *faulty) sql(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?interpolateParams=true", w.db.RootPassword, w.db.Addr()))
+	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?interpolateParams=true", w.DB.RootPassword, w.DB.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,12 +119,12 @@ func (w *world) sql(t testing.TB, statement string, args ...any) {
 }
 
 // untilTold waits for an event about the cloud whose note holds a text.
-func (w *world) untilTold(t testing.TB, o *operator, reason, text string) {
+func (w *faulty) untilTold(t testing.TB, o *operator, reason, text string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(env.Patience)
 	for {
 		var list eventsv1.EventList
-		if err := w.client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+		if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range list.Items {

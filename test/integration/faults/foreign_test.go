@@ -14,7 +14,7 @@ import (
 )
 
 // annotate sets an annotation of the cloud.
-func (w *world) annotate(t testing.TB, key, value string) {
+func (w *faulty) annotate(t testing.TB, key, value string) {
 	t.Helper()
 	cr := w.cr(t)
 	before := client.MergeFrom(cr.DeepCopy())
@@ -22,7 +22,7 @@ func (w *world) annotate(t testing.TB, key, value string) {
 		cr.Annotations = map[string]string{}
 	}
 	cr.Annotations[key] = value
-	if err := w.client.Patch(t.Context(), cr, before); err != nil {
+	if err := w.Client.Patch(t.Context(), cr, before); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +59,7 @@ func TestForeignDatabase(t *testing.T) {
 	if err != nil || !slices.Equal(left, []string{"glance"}) {
 		t.Errorf("left: %q, %v", left, err)
 	}
-	if marks, err := w.db.Execute(t.Context(), "SELECT * FROM "+mysql.OwnersDatabase+".owners"); err != nil || strings.TrimSpace(marks) != "" {
+	if marks, err := w.DB.Execute(t.Context(), "SELECT * FROM "+mysql.OwnersDatabase+".owners"); err != nil || strings.TrimSpace(marks) != "" {
 		t.Errorf("markers left: %q, %v", marks, err)
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/integration/instant"
-	"yunion.io/x/ocadm/test/standin/store"
 )
 
 // table opens a service's database, where a test edits what the service's API would not let it.
-func (w *world) table(t testing.TB, database string) *store.Store {
+func (w *faulty) table(t testing.TB, database string) *rest.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.db.RootPassword, w.db.Addr(), database))
+	s, err := rest.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.DB.RootPassword, w.DB.Addr(), database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func answer(code int, class string) *http.Response {
 
 func isLogin(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/auth/tokens") }
 
-// TestIdentityOfRunningCloud: an identity service that cannot be asked is told where it matters, holds up nobody else, and is asked a few
+// TestIdentityOfRunningCloud: an identity service that cannot be asked is reported where it matters, holds up nobody else, and is asked a few
 // times a minute; what was edited in it is put right.
 func TestIdentityOfRunningCloud(t *testing.T) {
 	w := use(t)
@@ -61,8 +62,8 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 			before, began := o.has(), time.Now()
 			o.breaks(fault.service, nil, nil)
 			w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-				c := component(cr, "glance")
-				return strings.Contains(c.Message, fault.says) && (c.State == v1alpha1.Degraded || c.State == v1alpha1.Waiting), states(cr)
+				c := env.Component(cr, "glance")
+				return strings.Contains(c.Message, fault.says) && (c.State == v1alpha1.Degraded || c.State == v1alpha1.Waiting), env.States(cr)
 			})
 			w.drift(t, "default-web")
 			w.untilHealed(t, o, "default-web")
@@ -101,7 +102,7 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 		s := w.table(t, "keystone")
 		r := w.endpoint(t, s, "glance", "internal")
 		want := r.Text("url")
-		if _, err := s.Update(t.Context(), "endpoints", r, store.Record{"url": "https://elsewhere:1"}); err != nil {
+		if _, err := s.Update(t.Context(), "endpoints", r, rest.Record{"url": "https://elsewhere:1"}); err != nil {
 			t.Fatal(err)
 		}
 		w.untilTold(t, o, "Repaired", "endpoints/glance")
@@ -143,13 +144,13 @@ func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 	}, nil, nil)
 	w.create(t, w.minimal())
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-		k := component(cr, "keystone")
+		k := env.Component(cr, "keystone")
 		for _, name := range []string{"region", "glance", "yunionconf", "web"} {
-			if component(cr, name).State != v1alpha1.Available {
-				return false, states(cr)
+			if env.Component(cr, name).State != v1alpha1.Available {
+				return false, env.States(cr)
 			}
 		}
-		return k.State == v1alpha1.Degraded && strings.Contains(k.Message, "setup/standard-policies: creating role"), states(cr)
+		return k.State == v1alpha1.Degraded && strings.Contains(k.Message, "setup/standard-policies: creating role"), env.States(cr)
 	})
 	o.heals()
 	w.untilReady(t, o, -1)
@@ -159,7 +160,7 @@ func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 }
 
 // endpoints of a service with an interface, as the identity service stores them.
-func (w *world) endpoints(t testing.TB, s *store.Store, service, iface string) []store.Record {
+func (w *faulty) endpoints(t testing.TB, s *rest.Store, service, iface string) []rest.Record {
 	t.Helper()
 	owner, err := s.Get(t.Context(), "services", service)
 	if err != nil {
@@ -169,7 +170,7 @@ func (w *world) endpoints(t testing.TB, s *store.Store, service, iface string) [
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []store.Record
+	var out []rest.Record
 	for _, e := range all {
 		if e.Text("service_id") == owner.Text("id") && e.Text("interface") == iface {
 			out = append(out, e)
@@ -178,7 +179,7 @@ func (w *world) endpoints(t testing.TB, s *store.Store, service, iface string) [
 	return out
 }
 
-func (w *world) endpoint(t testing.TB, s *store.Store, service, iface string) store.Record {
+func (w *faulty) endpoint(t testing.TB, s *rest.Store, service, iface string) rest.Record {
 	t.Helper()
 	all := w.endpoints(t, s, service, iface)
 	if len(all) != 1 {

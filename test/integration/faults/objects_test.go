@@ -23,18 +23,19 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/env"
 )
 
 const hold = "example.com/hold"
 
 // patch changes an object as a person does.
-func (w *world) patch(t testing.TB, o client.Object, name, merge string) {
+func (w *faulty) patch(t testing.TB, o client.Object, name, merge string) {
 	t.Helper()
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	// It may be used to clean up, after the test's own context has ended.
 	ctx := context.WithoutCancel(t.Context())
-	if err := w.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(merge)), client.FieldOwner("kubectl-edit")); client.IgnoreNotFound(err) != nil {
+	if err := w.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(merge)), client.FieldOwner("kubectl-edit")); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
 }
@@ -73,45 +74,45 @@ func TestOrphanedPod(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
 	d := &appsv1.Deployment{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "default-glance"}, d); err != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "default-glance"}, d); err != nil {
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{Spec: *d.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name, pod.Labels = namespace, "default-glance-left", d.Spec.Template.Labels
-	if err := w.client.Create(t.Context(), pod); err != nil {
+	if err := w.Client.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.IgnoreNotFound(w.client.Delete(context.WithoutCancel(t.Context()), pod)) })
+	t.Cleanup(func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
 	w.remove(t)
 	w.untilDeleting(t, o, "(kubectl -n onecloud delete pod default-glance-left)")
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.DeletionTimestamp != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.DeletionTimestamp != nil {
 		t.Errorf("the pod was touched: %v, deleted %v", err, pod.DeletionTimestamp)
 	}
-	if err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+	if err := w.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
 	w.untilGone(t, o)
 }
 
-func (w *world) untilDeleting(t testing.TB, o *operator, text string) {
+func (w *faulty) untilDeleting(t testing.TB, o *operator, text string) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-		return slices.ContainsFunc(cr.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, text) }), states(cr)
+		return slices.ContainsFunc(cr.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, text) }), env.States(cr)
 	})
 }
 
-// TestQuota: objects that a quota refuses are told at their component, and are there once it is lifted.
+// TestQuota: objects that a quota refuses are reported at their component, and are there once it is lifted.
 func TestQuota(t *testing.T) {
 	w := use(t)
 	quota := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")}}}
 	quota.Namespace, quota.Name = namespace, "tight"
-	if err := w.client.Create(t.Context(), quota); err != nil {
+	if err := w.Client.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	remove := func() { _ = client.IgnoreNotFound(w.client.Delete(context.WithoutCancel(t.Context()), quota)) }
+	remove := func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), quota)) }
 	t.Cleanup(remove)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // nobody else counts here
-	if err := w.client.Status().Update(t.Context(), quota); err != nil {
+	if err := w.Client.Status().Update(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
 	o := w.run(t)
@@ -139,22 +140,22 @@ func TestThereAndBack(t *testing.T) {
 	o := w.install(t, w.minimal())
 	want := withoutGenerations(w.state(t))
 	was := w.generations(t)
-	w.kubelet.Hold("Deployment", namespace, "default-region")
-	defer w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
+	w.Kubelet.Hold("Deployment", namespace, "default-region")
+	defer w.Kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
 	w.edit(t, `{"spec":{"version":"v4.0.5"}}`)
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-		c := component(cr, "region")
-		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.5"), states(cr)
+		c := env.Component(cr, "region")
+		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.5"), env.States(cr)
 	})
 	if v := w.cr(t).Status.Version; v != "v4.0.4" {
 		t.Errorf("the cloud says it is %s before the last component has moved", v)
 	}
 	w.edit(t, `{"spec":{"version":"v4.0.4"}}`)
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-		c := component(cr, "region")
-		return strings.HasSuffix(c.Image, ":v4.0.4") && cr.Status.ObservedGeneration == cr.Generation, states(cr)
+		c := env.Component(cr, "region")
+		return strings.HasSuffix(c.Image, ":v4.0.4") && cr.Status.ObservedGeneration == cr.Generation, env.States(cr)
 	})
-	w.kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
+	w.Kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
 	w.untilReady(t, o, -1)
 	have := withoutGenerations(w.state(t))
 	delete(want, "OnecloudCluster default") // a person is among its managers now
@@ -186,7 +187,7 @@ func TestConflictStorm(t *testing.T) {
 				d := &appsv1.Deployment{}
 				d.Namespace, d.Name = namespace, name
 				image := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"example.com/other:%d"}]`, n)
-				err := w.client.Patch(ctx, d, client.RawPatch(types.JSONPatchType, []byte(image)), client.FieldOwner("hostile"))
+				err := w.Client.Patch(ctx, d, client.RawPatch(types.JSONPatchType, []byte(image)), client.FieldOwner("hostile"))
 				if ctx.Err() != nil {
 					return
 				}
@@ -199,12 +200,16 @@ func TestConflictStorm(t *testing.T) {
 	}
 	for _, name := range []string{"glance", "region", "yunionconf"} {
 		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-			return strings.Contains(component(cr, name).Message, "hostile"), states(cr)
+			return strings.Contains(env.Component(cr, name).Message, "hostile"), env.States(cr)
 		})
 	}
 	w.drift(t, "default-web")
 	w.untilHealed(t, o, "default-web")
-	w.are(t, v1alpha1.Available, "keystone", "web", "host-deployer")
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		return !slices.ContainsFunc([]string{"keystone", "web", "host-deployer"}, func(n string) bool {
+			return env.Component(cr, n).State != v1alpha1.Available
+		}), env.States(cr)
+	})
 	time.Sleep(lasting(0, 30*time.Second))
 	stop()
 	storm.Wait()
@@ -230,15 +235,15 @@ func TestNamespaceTerminating(t *testing.T) {
 	const fleeting = "fleeting"
 	ns := &corev1.Namespace{}
 	ns.Name = fleeting
-	if err := w.client.Create(t.Context(), ns); err != nil {
+	if err := w.Client.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
 	rights := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleeting, Name: "operator"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: operatorUser}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: env.OperatorUser}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 	}
-	if err := w.client.Create(t.Context(), rights); err != nil {
+	if err := w.Client.Create(t.Context(), rights); err != nil {
 		t.Fatal(err)
 	}
 	o := w.run(t, func(o *operatorctl.Options) { o.Namespaces = []string{namespace, fleeting} })
@@ -246,40 +251,40 @@ func TestNamespaceTerminating(t *testing.T) {
 	cr.Namespace = fleeting
 	cr.Finalizers = []string{v1alpha1.Finalizer} // an earlier pass has set it
 	cr.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
-	if err := w.client.Create(t.Context(), cr); err != nil {
+	if err := w.Client.Create(t.Context(), cr); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.client.Delete(t.Context(), ns); err != nil {
+	if err := w.Client.Delete(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
 	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))
 	before, began := o.has(), time.Now()
-	if err := w.client.Patch(t.Context(), cr, unpause); err != nil {
+	if err := w.Client.Patch(t.Context(), cr, unpause); err != nil {
 		t.Fatal(err)
 	}
 	get := func() *v1alpha1.OnecloudCluster {
 		got := &v1alpha1.OnecloudCluster{}
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(cr), got); err != nil {
+		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(cr), got); err != nil {
 			return nil
 		}
 		return got
 	}
-	for deadline := began.Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := began.Add(env.Patience); ; time.Sleep(20 * time.Millisecond) {
 		if got := get(); got != nil && strings.Contains(fmt.Sprint(got.Status.Conditions), "because it is being terminated") {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s\n%s", states(get()), o.tail(12))
+			t.Fatalf("%s\n%s", env.States(get()), o.tail(12))
 		}
 	}
 	time.Sleep(lasting(time.Second, time.Minute))
 	atMost(t, "requests to the API server", o.has().minus(before).requests, 60, 8, time.Since(began))
-	if err := w.client.Delete(t.Context(), cr); err != nil {
+	if err := w.Client.Delete(t.Context(), cr); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); get() != nil; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(env.Patience); get() != nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s\n%s", states(get()), o.tail(12))
+			t.Fatalf("%s\n%s", env.States(get()), o.tail(12))
 		}
 	}
 }
@@ -293,7 +298,7 @@ func TestSecrets(t *testing.T) {
 		s := &corev1.Secret{}
 		s.Namespace, s.Name = namespace, name
 		passed, _ := passes(t)
-		if err := w.client.Delete(t.Context(), s); err != nil {
+		if err := w.Client.Delete(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		w.untilThere(t, o, &corev1.Secret{}, name, func(x client.Object) (bool, string) { return x.GetDeletionTimestamp() == nil, "it is going" })
@@ -343,12 +348,12 @@ func TestSecrets(t *testing.T) {
 		old := w.secrets(t)["default-certs/ca.crt"]
 		w.patch(t, &corev1.Secret{}, "default-certs", `{"data":{"ca.crt":"eA=="}}`)
 		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-			return strings.Contains(fmt.Sprint(cr.Status.Conditions), `reading the CA in Secret "default-certs"`), states(cr)
+			return strings.Contains(fmt.Sprint(cr.Status.Conditions), `reading the CA in Secret "default-certs"`), env.States(cr)
 		})
 		w.patch(t, &corev1.Secret{}, "default-certs", fmt.Sprintf(`{"stringData":{"ca.crt":%q}}`, old))
 		w.untilReady(t, o, -1)
 		w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
-			return !strings.Contains(fmt.Sprint(cr.Status.Conditions), "reading the CA"), states(cr)
+			return !strings.Contains(fmt.Sprint(cr.Status.Conditions), "reading the CA"), env.States(cr)
 		})
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -44,7 +45,7 @@ func (p point) String() string {
 // operator is one process of the operator, as far as the world can tell. Everything it does passes through here. Killed, it does nothing
 // more, whatever its goroutines still try; what was under way may have happened or not, and nobody hears the answer.
 type operator struct {
-	w    *world
+	w    *faulty
 	kill *point
 	// killed is closed when the operator meets the point at which it dies.
 	killed chan struct{}
@@ -52,7 +53,7 @@ type operator struct {
 	done   chan error
 	log    harness.Log
 	fault  fault
-	// orderly: at its point it is told to stop, and may end what it is doing.
+	// orderly: at its point it is asked to stop, and may end what it is doing.
 	orderly bool
 	// flight are the requests whose effects are under way.
 	flight sync.WaitGroup
@@ -80,7 +81,7 @@ type fault struct {
 	dial    func(context.Context) error
 	sql     func(statement string) error
 	conns   []net.Conn
-	// mangle changes what is sent to the database server, heard is told what it answers.
+	// mangle changes what is sent to the database server, heard is reported what it answers.
 	mangle func(packet []byte) []byte
 	heard  func(string)
 }
@@ -109,16 +110,16 @@ func (o *operator) has() asked {
 }
 
 // start starts an operator that dies at a point, or at none.
-func (w *world) start(t testing.TB, kill *point, options ...func(*operatorctl.Options)) *operator {
+func (w *faulty) start(t testing.TB, kill *point, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	return w.startOne(t, &operator{kill: kill}, options...)
 }
 
-func (w *world) startOne(t testing.TB, o *operator, options ...func(*operatorctl.Options)) *operator {
+func (w *faulty) startOne(t testing.TB, o *operator, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	o.w, o.killed, o.cancel, o.done, o.times = w, make(chan struct{}), cancel, make(chan error, 1), map[string]int{}
-	config := w.cluster.ServiceAccount(namespace, "onecloud-operator")
+	config := w.Cluster.ServiceAccount(namespace, "onecloud-operator")
 	config.Dial = w.dial
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
 	if s := w.streams; s != nil {
@@ -126,8 +127,8 @@ func (w *world) startOne(t testing.TB, o *operator, options ...func(*operatorctl
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(s.wrap(next)) }
 	}
 	opts := operatorctl.Options{
-		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial, Grace: patience,
-		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.services.Transport()) },
+		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial, Grace: env.Patience,
+		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.Services.Transport()) },
 		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
 	for _, f := range options {
@@ -146,7 +147,7 @@ func (o *operator) stop(t testing.TB) {
 		if err != nil && !o.isDead() {
 			t.Errorf("the operator ended: %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(env.Patience):
 		t.Fatal("the operator does not end")
 	}
 	o.done <- nil // it may be stopped again
@@ -159,7 +160,7 @@ func (o *operator) isDead() bool {
 	return o.dead
 }
 
-// begin counts something that is about to be done. die tells that the operator dies once it is done.
+// begin counts something that is about to be done. die reports that the operator dies once it is done.
 func (o *operator) begin(what string) (die bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -221,7 +222,7 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 		return nil, err
 	}
 	if effect != "" && !o.orderly {
-		// What was sent happens, even if the killing is faster than the answer: an API server that is told to stop in the middle of
+		// What was sent happens, even if the killing is faster than the answer: an API server that is asked to stop in the middle of
 		// making a Service may leave its port taken for ten minutes.
 		r = r.WithContext(context.WithoutCancel(r.Context()))
 		o.flight.Add(1)
@@ -288,7 +289,7 @@ func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// about tells what a request's body is about: the name in it, or what else tells it from others of its kind.
+// about returns what a request's body is about: the name in it, or what else tells it from others of its kind.
 func about(r *http.Request) string {
 	var wrapped map[string]map[string]any
 	if json.Unmarshal([]byte(body(r)), &wrapped) != nil {

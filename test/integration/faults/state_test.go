@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -20,18 +19,18 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/test/standin/keystone"
-	"yunion.io/x/ocadm/test/standin/store"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/fakecloud/keystone"
+	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
 // secrets are the passwords and keys of the cloud, by Secret and key: what must survive everything.
-func (w *world) secrets(t testing.TB) map[string]string {
+func (w *faulty) secrets(t testing.TB) map[string]string {
 	t.Helper()
 	var list corev1.SecretList
-	if err := w.client.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
+	if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
@@ -48,11 +47,11 @@ func (w *world) secrets(t testing.TB) map[string]string {
 
 // state is everything a cloud consists of, by name, without what differs between two installations that are the same: identifiers,
 // times, and the secrets, which are named instead.
-func (w *world) state(t testing.TB) map[string]string {
+func (w *faulty) state(t testing.TB) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	secrets := w.secrets(t)
-	for _, kind := range append(kinds(), &v1alpha1.OnecloudCluster{}) {
+	for _, kind := range append(env.Kinds(), &v1alpha1.OnecloudCluster{}) {
 		w.objects(t, kind, secrets, out)
 	}
 	databases, err := w.root.Databases(t.Context())
@@ -73,15 +72,15 @@ func (w *world) state(t testing.TB) map[string]string {
 	return out
 }
 
-func (w *world) objects(t testing.TB, kind client.Object, secrets map[string]string, out map[string]string) {
+func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]string, out map[string]string) {
 	t.Helper()
-	gvk, err := w.client.GroupVersionKindFor(kind)
+	gvk, err := w.Client.GroupVersionKindFor(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gvk)
-	if err := w.client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+	if err := w.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	gone := w.cr(t) == nil
@@ -155,7 +154,7 @@ var certificateName = regexp.MustCompile(`-[0-9a-f]{8}\b`)
 var ownerField = regexp.MustCompile(`k:\{"uid":"[0-9a-f-]+"\}`)
 
 // named replaces secrets by their names.
-func (w *world) named(text string, secrets map[string]string) string {
+func (w *faulty) named(text string, secrets map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		if strings.HasPrefix(name, cloud+"-"+v1alpha1.SecretCredentials) {
 			text = strings.ReplaceAll(text, secrets[name], "<"+name+">")
@@ -165,8 +164,8 @@ func (w *world) named(text string, secrets map[string]string) string {
 	return pemBlock.ReplaceAllString(text, "<$1>")
 }
 
-// logins tells of each component whether its account is good for its database.
-func (w *world) logins(t testing.TB, secrets map[string]string, out map[string]string) {
+// logins mentions each component whether its account is good for its database.
+func (w *faulty) logins(t testing.TB, secrets map[string]string, out map[string]string) {
 	t.Helper()
 	for _, c := range catalog.All() {
 		if c.Database == nil || !slices.Contains(strings.Split(out["databases"], "\n"), c.Database.Name) {
@@ -179,19 +178,19 @@ func (w *world) logins(t testing.TB, secrets map[string]string, out map[string]s
 }
 
 // records are what the services stored, with the names of records in place of their ids.
-func (w *world) records(t testing.TB, databases []string, out map[string]string) {
+func (w *faulty) records(t testing.TB, databases []string, out map[string]string) {
 	t.Helper()
 	tables := map[string][]string{
 		"keystone":    slices.DeleteFunc(keystone.Tables(), func(s string) bool { return s == "fernet_keys" }),
 		"yunioncloud": {"zones", "wires", "schedtags", "dynamicschedtags"}, "yunionconf": {"parameters"},
 	}
-	all := map[string][]store.Record{}
+	all := map[string][]rest.Record{}
 	names := map[string]string{}
 	for database, list := range tables {
 		if !slices.Contains(databases, database) {
 			continue
 		}
-		s, err := store.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.db.RootPassword, w.db.Addr(), database))
+		s, err := rest.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.DB.RootPassword, w.DB.Addr(), database))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +232,7 @@ func (w *world) records(t testing.TB, databases []string, out map[string]string)
 	}
 }
 
-// differences tells where two states differ, line by line.
+// differences reports where two states differ, line by line.
 func differences(want, have map[string]string) []string {
 	var out []string
 	keys := map[string]bool{}
@@ -289,85 +288,37 @@ func clip(s string) string {
 }
 
 // cr is the cloud as it is now, nil if there is none.
-func (w *world) cr(t testing.TB) *v1alpha1.OnecloudCluster {
+func (w *faulty) cr(t testing.TB) *v1alpha1.OnecloudCluster {
 	t.Helper()
-	cr := &v1alpha1.OnecloudCluster{}
-	err := w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: cloud}, cr)
-	if client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		return nil
-	}
-	return cr
+	return w.In(t).TryCloud()
 }
 
-// until waits until the cloud is as a test wants it; why tells what is missing.
-func (w *world) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCluster) (bool, string)) {
+// until waits until the cloud is as a test wants it; why returns what is missing.
+func (w *faulty) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCluster) (bool, string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cr := &v1alpha1.OnecloudCluster{}
-	cr.Namespace, cr.Name = namespace, cloud
-	if err := kube.WaitFor(ctx, w.client, cr, func(x client.Object) (bool, string) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("operator:\n%s", o.tail(12))
+		}
+	}()
+	w.In(t).Until(&v1alpha1.OnecloudCluster{}, cloud, func(x client.Object) (bool, string) {
 		got, ok := x.(*v1alpha1.OnecloudCluster)
 		if !ok {
 			return false, "there is none"
 		}
 		return cond(got)
-	}, func(string) {}); err != nil {
-		t.Fatalf("%v\n%s\noperator:\n%s", err, states(w.cr(t)), o.tail(12))
-	}
+	})
 }
 
-// untilReady waits until the operator has nothing left to do in a cloud that is Ready, having made a pass since.
-func (w *world) untilReady(t testing.TB, o *operator, since float64) {
+// untilReady waits until the operator has nothing left to do in a cloud that is Ready, having made a reconcile since.
+func (w *faulty) untilReady(t testing.TB, o *operator, since float64) {
 	t.Helper()
-	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) { return isReady(cr), states(cr) })
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) { return env.IsReady(cr), env.States(cr) })
 	untilQuiet(t, since)
 }
 
-// untilQuiet waits until a pass has ended after since and none follows at once.
+// untilQuiet waits until a reconcile has ended after since and none follows at once.
 func untilQuiet(t testing.TB, since float64) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for last, calm := -1.0, 0; calm < 3; time.Sleep(15 * time.Millisecond) {
-		ended, busy := passes(t)
-		calm++
-		if ended <= since || busy || ended != last {
-			calm = 0
-		}
-		last = ended
-		if time.Now().After(deadline) {
-			t.Fatal("the operator does not come to rest")
-		}
-	}
-}
-
-func isReady(cr *v1alpha1.OnecloudCluster) bool {
-	if cr == nil {
-		return false
-	}
-	for _, c := range cr.Status.Conditions {
-		if c.Type == v1alpha1.ConditionReady {
-			return c.Status == "True" && c.ObservedGeneration == cr.Generation && cr.Status.ObservedGeneration == cr.Generation
-		}
-	}
-	return false
-}
-
-func states(cr *v1alpha1.OnecloudCluster) string {
-	if cr == nil {
-		return "there is no cloud"
-	}
-	var b strings.Builder
-	for _, c := range cr.Status.Components {
-		if c.State != v1alpha1.Disabled {
-			fmt.Fprintf(&b, "  %-12s %-12s %s: %s\n", c.Name, c.State, c.Reason, c.Message)
-		}
-	}
-	for _, c := range cr.Status.Conditions {
-		fmt.Fprintf(&b, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
-	}
-	return b.String()
+	env.UntilQuiet(t, since, 3, 15*time.Millisecond, func() (float64, bool) { return passes(t) })
 }

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // samples are how many of the points are tried where time is short; OCADM_SWEEP=all tries every one,
@@ -32,23 +33,23 @@ func TestCrashOnInstall(t *testing.T) {
 	w := use(t)
 	want, effects := w.undisturbed(t)
 	w.sweep(t, effects, func(t *testing.T, p point) ([]string, bool) {
-		w.clean(t)
-		return w.crash(t, p, want, isReady, func(t *testing.T) { w.create(t, w.minimal()) })
+		w.In(t).Clean()
+		return w.crash(t, p, want, env.IsReady, func(t *testing.T) { w.create(t, w.minimal()) })
 	})
 }
 
-// TestStopOnInstall: an operator that is told to stop ends what it has begun: an API server that is left in the middle of making a Service
+// TestStopOnInstall: an operator that is asked to stop ends what it has begun: an API server that is left in the middle of making a Service
 // keeps its port for ten minutes.
 func TestStopOnInstall(t *testing.T) {
 	w := use(t)
 	for _, at := range []string{"default-etcd", "default-glance", "default-web"} {
-		w.clean(t)
+		w.In(t).Clean()
 		began, _ := passes(t)
 		first := w.startOne(t, &operator{orderly: true, kill: &point{what: "PATCH /api/v1/services/" + at, nth: 1}})
 		w.create(t, w.minimal())
 		select {
 		case <-first.killed:
-		case <-time.After(patience):
+		case <-time.After(env.Patience):
 			t.Fatalf("it has not come to the Service %s", at)
 		}
 		first.stop(t)
@@ -90,7 +91,7 @@ func TestCrashOnUpgrade(t *testing.T) {
 		version := versions[turn%2]
 		turn++
 		generations := w.generations(t)
-		wrong, met := w.crash(t, p, nil, isReady, func(t *testing.T) { w.edit(t, `{"spec":{"version":"`+version+`"}}`) })
+		wrong, met := w.crash(t, p, nil, env.IsReady, func(t *testing.T) { w.edit(t, `{"spec":{"version":"`+version+`"}}`) })
 		wrong = append(wrong, differences(want[version], withoutGenerations(w.state(t)))...)
 		for name, now := range w.generations(t) {
 			if now != generations[name]+1 {
@@ -105,7 +106,7 @@ func TestCrashOnUpgrade(t *testing.T) {
 func TestCrashOnDelete(t *testing.T) {
 	w := use(t)
 	install := func(t *testing.T) {
-		w.clean(t)
+		w.In(t).Clean()
 		began, _ := passes(t)
 		o := w.start(t, nil)
 		cr := w.minimal()
@@ -126,38 +127,38 @@ func TestCrashOnDelete(t *testing.T) {
 	})
 }
 
-func (w *world) create(t testing.TB, cr *v1alpha1.OnecloudCluster) {
+func (w *faulty) create(t testing.TB, cr *v1alpha1.OnecloudCluster) {
 	t.Helper()
-	if err := w.client.Create(t.Context(), cr); err != nil {
+	if err := w.Client.Create(t.Context(), cr); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) remove(t testing.TB) {
+func (w *faulty) remove(t testing.TB) {
 	t.Helper()
-	if err := w.client.Delete(t.Context(), w.minimal()); err != nil {
+	if err := w.Client.Delete(t.Context(), w.minimal()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) untilGone(t testing.TB, o *operator) {
+func (w *faulty) untilGone(t testing.TB, o *operator) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), env.Patience)
 	defer cancel()
-	if err := kube.WaitGone(ctx, w.client, w.minimal(), func(client.Object) string { return "it is still there" }, func(string) {}); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, states(w.cr(t)), o.tail(12))
+	if err := kube.WaitGone(ctx, w.Client, w.minimal(), func(client.Object) string { return "it is still there" }, func(string) {}); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, env.States(w.cr(t)), o.tail(12))
 	}
 }
 
 // edit changes the cloud as a person does.
-func (w *world) edit(t testing.TB, patch string) {
+func (w *faulty) edit(t testing.TB, patch string) {
 	t.Helper()
-	if err := w.client.Patch(t.Context(), w.minimal(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
+	if err := w.Client.Patch(t.Context(), w.minimal(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) move(t testing.TB, o *operator, version string) {
+func (w *faulty) move(t testing.TB, o *operator, version string) {
 	t.Helper()
 	began, _ := passes(t)
 	w.edit(t, `{"spec":{"version":"`+version+`"}}`)
@@ -165,10 +166,10 @@ func (w *world) move(t testing.TB, o *operator, version string) {
 }
 
 // generations of the workloads: how many times each was changed.
-func (w *world) generations(t testing.TB) map[string]int64 {
+func (w *faulty) generations(t testing.TB) map[string]int64 {
 	t.Helper()
 	var list appsv1.DeploymentList
-	if err := w.client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+	if err := w.Client.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]int64{}
@@ -189,10 +190,10 @@ func withoutGenerations(state map[string]string) map[string]string {
 
 // undisturbed installs a cloud twice, and returns what is there in the end and when an operator may die. Two, so that what differs
 // from one installation to the next without any crash is seen here.
-func (w *world) undisturbed(t *testing.T) (want map[string]string, effects []point) {
+func (w *faulty) undisturbed(t *testing.T) (want map[string]string, effects []point) {
 	t.Helper()
 	for range 2 {
-		w.clean(t)
+		w.In(t).Clean()
 		began, _ := passes(t)
 		o := w.start(t, nil)
 		w.create(t, w.minimal())
@@ -268,7 +269,7 @@ func renumbered(effects []point) []point {
 }
 
 // sweep tries the moments before and after each effect, or a sample, and prints a table of those that failed.
-func (w *world) sweep(t *testing.T, effects []point, try func(*testing.T, point) (wrong []string, met bool)) {
+func (w *faulty) sweep(t *testing.T, effects []point, try func(*testing.T, point) (wrong []string, met bool)) {
 	t.Helper()
 	points := beforeAndAfter(fewAlike(effects))
 	switch chosen := os.Getenv("OCADM_SWEEP"); chosen {
@@ -301,7 +302,7 @@ func (w *world) sweep(t *testing.T, effects []point, try func(*testing.T, point)
 }
 
 // crash lets an operator die at a point while something is carried out, and has another one finish it.
-func (w *world) crash(t *testing.T, p point, want map[string]string, finished func(*v1alpha1.OnecloudCluster) bool, act func(*testing.T)) (wrong []string, met bool) {
+func (w *faulty) crash(t *testing.T, p point, want map[string]string, finished func(*v1alpha1.OnecloudCluster) bool, act func(*testing.T)) (wrong []string, met bool) {
 	t.Helper()
 	began, _ := passes(t)
 	first := w.start(t, &p)
@@ -329,9 +330,9 @@ func (w *world) crash(t *testing.T, p point, want map[string]string, finished fu
 }
 
 // metOrFinished waits until the operator has died, or has finished without meeting its point.
-func (w *world) metOrFinished(t *testing.T, o *operator, since float64, finished func(*v1alpha1.OnecloudCluster) bool) bool {
+func (w *faulty) metOrFinished(t *testing.T, o *operator, since float64, finished func(*v1alpha1.OnecloudCluster) bool) bool {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(env.Patience)
 	for calm, last := 0, -1.0; calm < 3; {
 		select {
 		case <-o.killed:
@@ -345,7 +346,7 @@ func (w *world) metOrFinished(t *testing.T, o *operator, since float64, finished
 		}
 		last = ended
 		if time.Now().After(deadline) {
-			t.Fatalf("neither killed nor finished:\n%s\n%s", states(w.cr(t)), o.tail(12))
+			t.Fatalf("neither killed nor finished:\n%s\n%s", env.States(w.cr(t)), o.tail(12))
 		}
 	}
 	return o.isDead()

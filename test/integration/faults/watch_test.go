@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/test/env"
 )
 
 // everything withholds every event, bookmarks too, as a connection does that is dead and that nobody has noticed.
@@ -104,7 +105,7 @@ func TestWatches(t *testing.T) {
 			before, began := o.has(), time.Now()
 			s.hide(fault.hide)
 			fault.do(t)
-			for deadline := time.Now().Add(patience); fault.last != "" && s.hidden(fault.last) == 0; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(env.Patience); fault.last != "" && s.hidden(fault.last) == 0; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("no event %s was withheld, so nothing is shown", fault.last)
 				}
@@ -127,17 +128,17 @@ func TestWatches(t *testing.T) {
 }
 
 // damage is what people do behind the operator's back: another image, a Service deleted.
-func (w *world) damage(t *testing.T) {
+func (w *faulty) damage(t *testing.T) {
 	t.Helper()
 	w.drift(t, "default-glance")
 	w.lose(t, &corev1.Service{}, "default-glance")
 }
 
 // lose deletes an object.
-func (w *world) lose(t *testing.T, o client.Object, name string) {
+func (w *faulty) lose(t *testing.T, o client.Object, name string) {
 	t.Helper()
 	w.get(t, o, name)
-	if err := w.client.Delete(t.Context(), o); err != nil {
+	if err := w.Client.Delete(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -147,7 +147,7 @@ type event struct {
 	ObjectRef                          struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 }
 
-// request tells whether the event ends a request; a watch counts when it begins.
+// request reports whether the event ends a request; a watch counts when it begins.
 func (e event) request() (Request, bool) {
 	stages := []string{"ResponseComplete", "Panic"}
 	if e.Verb == "watch" {

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -32,12 +31,8 @@ type Options struct {
 	Dir string
 	// ControllerManager starts a real one: deployments then make replica sets and pods.
 	ControllerManager bool
-	// ControllerManagerArgs are added to its command line.
-	ControllerManagerArgs []string
 	// APIServerArgs are added to its command line.
 	APIServerArgs []string
-	// Binaries is a directory to take programs from before the lab's cache; OCADM_TEST_BINARIES when empty.
-	Binaries string
 }
 
 // Cluster is a running control plane.
@@ -67,9 +62,6 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	dir, err := os.MkdirTemp(o.Dir, "apiserver-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory: %w", err)
-	}
-	if o.Binaries == "" {
-		o.Binaries = os.Getenv("OCADM_TEST_BINARIES")
 	}
 	c := &Cluster{Dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig"), options: o, token: rand.Text(), auditLog: filepath.Join(dir, "audit.log")}
 	if err := c.start(ctx); err != nil {
@@ -104,19 +96,13 @@ func (c *Cluster) Close() error {
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	names := []string{"etcd", "kube-apiserver"}
 	programs := map[string]string{}
-	for _, name := range names {
+	for _, name := range []string{"etcd", "kube-apiserver"} {
 		path, err := c.program(ctx, name)
 		if err != nil {
 			return err
 		}
 		programs[name] = path
-	}
-	if c.options.ControllerManager { // it may have to be built
-		if _, err := c.program(ctx, "kube-controller-manager"); err != nil {
-			return err
-		}
 	}
 	whole := ctx
 	// Programs may have to be built; only what follows has a limit.
@@ -143,7 +129,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if !c.options.ControllerManager {
 		return nil
 	}
-	return c.StartControllerManager(whole, c.options.ControllerManagerArgs...)
+	return c.StartControllerManager(whole)
 }
 
 // StartControllerManager starts a real kube-controller-manager in a cluster that was started without one, with arguments added to its
@@ -175,14 +161,6 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 }
 
 func (c *Cluster) program(ctx context.Context, name string) (string, error) {
-	if c.options.Binaries != "" {
-		path := filepath.Join(c.options.Binaries, name)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("finding %s: %w", name, err)
-		}
-	}
 	path, err := binaries.Path(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("finding %s: %w", name, err)

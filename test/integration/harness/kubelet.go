@@ -210,12 +210,12 @@ func (k *Kubelet) fitting(spec corev1.PodSpec) ([]*corev1.Node, error) {
 
 func (k *Kubelet) deployment(ctx context.Context, object any, held bool) error {
 	d := object.(*appsv1.Deployment)
-	status := deploymentStatus(d, held, now())
+	status := DeploymentStatus(d, !held, !held)
 	if status.ObservedGeneration == d.Status.ObservedGeneration && status.AvailableReplicas == d.Status.AvailableReplicas &&
 		status.UnavailableReplicas == d.Status.UnavailableReplicas && status.Replicas == d.Status.Replicas && len(d.Status.Conditions) > 0 {
 		return nil
 	}
-	_, err := k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err := k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -225,7 +225,7 @@ func (k *Kubelet) statefulSet(ctx context.Context, object any, held bool) error 
 	if equality.Semantic.DeepEqual(status, s.Status) {
 		return nil
 	}
-	_, err := k.client.AppsV1().StatefulSets(s.Namespace).Patch(ctx, s.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err := k.client.AppsV1().StatefulSets(s.Namespace).Patch(ctx, s.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -239,7 +239,7 @@ func (k *Kubelet) daemonSet(ctx context.Context, object any, held bool) error {
 	if equality.Semantic.DeepEqual(status, d.Status) {
 		return nil
 	}
-	_, err = k.client.AppsV1().DaemonSets(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err = k.client.AppsV1().DaemonSets(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -248,7 +248,7 @@ func (k *Kubelet) job(ctx context.Context, object any, held bool) error {
 	if jobDone(j) || held && j.Status.StartTime != nil {
 		return nil
 	}
-	_, err := k.client.BatchV1().Jobs(j.Namespace).Patch(ctx, j.Name, types.JSONPatchType, patch(jobStatus(j, held, now())), metav1.PatchOptions{}, "status")
+	_, err := k.client.BatchV1().Jobs(j.Namespace).Patch(ctx, j.Name, types.JSONPatchType, StatusPatch(jobStatus(j, held, Now())), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -258,7 +258,7 @@ func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
 	if status.Phase == claim.Status.Phase {
 		return nil
 	}
-	_, err := k.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err := k.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -280,15 +280,15 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 			Target: corev1.ObjectReference{Kind: "Node", Name: nodes[0].Name}}
 		return k.client.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 	}
-	status := podStatus(p, held, now())
+	status := podStatus(p, held, Now())
 	if status.Phase == p.Status.Phase && (held || p.Status.StartTime != nil) {
 		return nil
 	}
-	_, err := k.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err := k.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
 	return err
 }
 
-// lost tells whether a node is there and is not Ready: nobody starts or ends a pod there.
+// lost reports whether a node is there and is not Ready: nobody starts or ends a pod there.
 func (k *Kubelet) lost(name string) bool {
 	n, err := k.nodes.Get(name)
 	return err == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -296,8 +296,8 @@ func (k *Kubelet) lost(name string) bool {
 	})
 }
 
-// patch replaces the status as a whole: a merge would keep numbers that have become zero.
-func patch(status any) []byte {
+// StatusPatch replaces the status as a whole: a merge would keep numbers that have become zero.
+func StatusPatch(status any) []byte {
 	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
 	if err != nil {
 		panic(err) // a status of the API's own types always encodes
@@ -309,14 +309,13 @@ func createNode(ctx context.Context, client kubernetes.Interface, n Node) error 
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"),
 		corev1.ResourcePods: resource.MustParse("110")}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-	created, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating node %s: %w", n.Name, err)
 	}
-	created.Status = corev1.NodeStatus{Capacity: size, Allocatable: size, Conditions: []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Instant", LastHeartbeatTime: now(), LastTransitionTime: now()},
+	status := corev1.NodeStatus{Capacity: size, Allocatable: size, Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Instant", LastHeartbeatTime: Now(), LastTransitionTime: Now()},
 	}}
-	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("reporting on node %s: %w", n.Name, err)
 	}
 	// The API server gives a new node the taint not-ready, which the node controller takes away; there is none.

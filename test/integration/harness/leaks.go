@@ -14,8 +14,8 @@ import (
 // shortest is the length below which a word may be in a text by chance.
 const shortest = 8
 
-// Leaks tells which words, by what they are, are in which texts, by where they are: as they are, as they are between the quotes of JSON or
-// of a log, and of a word of several lines every line. An empty text, and a word too short to look for, are told, too: then nothing is shown.
+// Leaks returns which words, by what they are, are in which texts, by where they are: as they are, as they are between the quotes of JSON or
+// of a log, and of a word of several lines every line. An empty text, and a word too short to look for, are reported, too: then nothing is shown.
 func Leaks(words, texts map[string]string) []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(words)) {

@@ -14,20 +14,24 @@ import (
 
 // The statuses that controllers and kubelets would report at last, or at first when the object is held back.
 
-func deploymentStatus(d *appsv1.Deployment, held bool, now metav1.Time) appsv1.DeploymentStatus {
+// DeploymentStatus is that of a Deployment whose pods are ready, and have been so for long enough to be available.
+func DeploymentStatus(d *appsv1.Deployment, ready, available bool) appsv1.DeploymentStatus {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
-	available, reason := corev1.ConditionTrue, "MinimumReplicasAvailable"
-	progress := "NewReplicaSetAvailable"
-	if held && want > 0 {
-		status.UnavailableReplicas = want
-		available, reason, progress = corev1.ConditionFalse, "MinimumReplicasUnavailable", "ReplicaSetUpdated"
-	} else {
-		status.ReadyReplicas, status.AvailableReplicas = want, want
+	is := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
+	progress := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}
+	if ready || want == 0 {
+		status.ReadyReplicas = want
 	}
-	status.Conditions = []appsv1.DeploymentCondition{
-		{Type: appsv1.DeploymentAvailable, Status: available, Reason: reason, LastUpdateTime: now, LastTransitionTime: now},
-		{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: progress, LastUpdateTime: now, LastTransitionTime: now},
+	if ready && available || want == 0 {
+		status.AvailableReplicas = want
+		is.Status, is.Reason, progress.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable", "NewReplicaSetAvailable"
+	} else {
+		status.UnavailableReplicas = want
+	}
+	for _, c := range []appsv1.DeploymentCondition{is, progress} {
+		c.LastUpdateTime, c.LastTransitionTime = Now(), Now()
+		status.Conditions = append(status.Conditions, c)
 	}
 	return status
 }
@@ -115,5 +119,5 @@ func claimStatus(claim *corev1.PersistentVolumeClaim, held bool) corev1.Persiste
 	return corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests}
 }
 
-// now is the time that statuses carry: whole seconds, as the API keeps them.
-func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }
+// Now is the time that statuses carry: whole seconds, as the API keeps them.
+func Now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }

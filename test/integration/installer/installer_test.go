@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package installer_test applies what the installer applies to a real API server: every addon, the operator, a cloud.
 package installer_test
 
 import (
@@ -46,6 +45,7 @@ type reporter struct{ changed, waiting []string }
 
 func (*reporter) Info(string, ...any)           {}
 func (*reporter) Output(string)                 {}
+func (*reporter) Alive()                        {}
 func (*reporter) Progress(int64, int64, string) {}
 func (r *reporter) Waiting(what, why string)    { r.waiting = append(r.waiting, what+": "+why) }
 func (r *reporter) Changed(f string, a ...any)  { r.changed = append(r.changed, f) }
@@ -119,7 +119,7 @@ func run(t *testing.T, p host.Phase, h *host.Host) {
 	})
 }
 
-// namespaces: the operator is told of another namespace once, and not made to forget it by the next installation.
+// namespaces: the operator is reported of another namespace once, and not made to forget it by the next installation.
 func namespaces(t *testing.T, c client.WithWatch, h *host.Host) {
 	for i, want := range []int{12, 0} {
 		set, err := operator.Serve(t.Context(), c, "tenant-b")

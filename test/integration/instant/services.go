@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instant plays the API services of a cloud in this process: the stand-ins' own code (package test/standin) behind an
-// http.RoundTripper, without network, TLS or processes. A service serves once its Deployment is available; it reads the configuration
-// file that the operator composed for it, logs in to its database and at the identity service with the passwords in that file, and
-// starts anew when its pods would. What the identity service grants counts at once. It is test code, for tests that install a cloud
-// hundreds of times.
+// Package instant plays the API services of clouds in this process: the code of package test/fakecloud behind an http.RoundTripper or a
+// listener, without processes. A service serves once its Deployment is available; it reads the configuration file that the operator
+// composed for it, logs in to its database and at the identity service with the passwords in that file, and starts anew when its pods
+// would. It is test code, for tests that install a cloud hundreds of times.
 package instant
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,25 +18,36 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/test/standin/cloud"
-	"yunion.io/x/ocadm/test/standin/config"
-	"yunion.io/x/ocadm/test/standin/keystone"
-	"yunion.io/x/ocadm/test/standin/profile"
-	"yunion.io/x/ocadm/test/standin/service"
-	"yunion.io/x/ocadm/test/standin/store"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/fakecloud/keystone"
+	"yunion.io/x/ocadm/test/fakecloud/program"
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// Services are those of one cloud.
+// Services are those of every cloud of a cluster; a cloud is known by its namespace, and its name is "default".
 type Services struct {
-	// Client reads as somebody who may read everything.
-	Client           client.Reader
-	Namespace, Cloud string
+	// Client may read everything.
+	Client client.Reader
+	// Measured services answer as real ones do while something is measured: what the identity service grants counts after some seconds,
+	// and a service that runs is looked at once a second. Otherwise both happen at once.
+	Measured bool
+
+	mu     sync.Mutex
+	clouds map[string]*services
+}
+
+// services are those of one cloud.
+type services struct {
+	*Services
+	namespace string
 
 	mu      sync.Mutex
 	running map[string]*running
@@ -46,16 +57,20 @@ type Services struct {
 
 // running is one service since its last start.
 type running struct {
-	// pods tells the pods of this start from those of another.
+	// pods returns the pods of this start from those of another.
 	pods    string
+	seen    time.Time
 	handler http.Handler
-	store   *store.Store
+	store   *rest.Store
 	stop    context.CancelFunc
 	// refresh makes the identity service read its policies again.
 	refresh func() error
 }
 
-const identity = "keystone"
+const (
+	identity = "keystone"
+	prefix   = "default-"
+)
 
 // Transport is the way to the services.
 func (s *Services) Transport() http.RoundTripper { return roundTrip(s.serve) }
@@ -68,11 +83,92 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, c := range s.clouds {
+		c.close()
+	}
+	s.clouds = nil
+}
+
+// Forget ends the services of a cloud that is gone.
+func (s *Services) Forget(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.clouds[namespace]; c != nil {
+		c.close()
+		delete(s.clouds, namespace)
+	}
+}
+
+func (s *services) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, r := range s.running {
 		r.close()
 	}
 	s.running = map[string]*running{}
 	s.identity.Store(nil)
+}
+
+// of takes a name such as default-keystone.cloud-1.svc apart.
+func (s *Services) of(host string) (*services, string) {
+	object, rest, _ := strings.Cut(host, ".")
+	namespace, _, _ := strings.Cut(rest, ".")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clouds[namespace]
+	if c == nil {
+		c = &services{Services: s, namespace: namespace, running: map[string]*running{}}
+		if s.clouds == nil {
+			s.clouds = map[string]*services{}
+		}
+		s.clouds[namespace] = c
+	}
+	return c, strings.TrimPrefix(object, prefix)
+}
+
+// Listen serves the services at an address, by TLS with the certificates that the operator made, until ctx ends: on the ports of every
+// service that the operator may call.
+func (s *Services) Listen(ctx context.Context, address string) error {
+	ports := map[int32]bool{}
+	for _, c := range catalog.All() {
+		if c.Service == nil || c.Account == nil && c.Name != identity { // etcd and others are not played
+			continue
+		}
+		for _, p := range c.Service.Ports {
+			ports[max(p.Port, p.NodePort)] = true
+		}
+	}
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		c, component := s.of(r.TLS.ServerName)
+		handler, err := c.get(r.Context(), component)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}
+	for port := range ports {
+		socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, fmt.Sprint(port)))
+		if err != nil {
+			return fmt.Errorf("listening for the services: %w", err)
+		}
+		server := &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second,
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate}}
+		go func() { _ = server.ServeTLS(socket, "", "") }()
+		context.AfterFunc(ctx, func() { _ = server.Close() })
+	}
+	return nil
+}
+
+// certificate is that of the cloud whose service a client asks for.
+func (s *Services) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c, _ := s.of(hello.ServerName)
+	var secret corev1.Secret
+	if err := s.Client.Get(hello.Context(), client.ObjectKey{Namespace: c.namespace, Name: prefix + "certs"}, &secret); err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(secret.Data["service.crt"], secret.Data["service.key"])
+	return &pair, err
 }
 
 // Refused is what a caller sees of a service that is not there.
@@ -84,8 +180,8 @@ func (s *Services) serve(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	component, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Hostname(), s.Cloud+"-"), ".")
-	handler, err := s.get(r.Context(), component)
+	c, component := s.of(r.URL.Hostname())
+	handler, err := c.get(r.Context(), component)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +190,9 @@ func (s *Services) serve(r *http.Request) (*http.Response, error) {
 	if component != identity || r.Method == http.MethodGet || !grants {
 		return answer, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if up := s.running[identity]; up != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if up := c.running[identity]; up != nil {
 		return answer, up.refresh()
 	}
 	return answer, nil
@@ -112,7 +208,7 @@ func ask(handler http.Handler, r *http.Request) *http.Response {
 }
 
 // beside is serve for a service that asks the identity service.
-func (s *Services) beside(r *http.Request) (*http.Response, error) {
+func (s *services) beside(r *http.Request) (*http.Response, error) {
 	handler := s.identity.Load()
 	if handler == nil {
 		return nil, Refused(identity)
@@ -121,7 +217,7 @@ func (s *Services) beside(r *http.Request) (*http.Response, error) {
 }
 
 // get is the service as its Deployment has it now.
-func (s *Services) get(ctx context.Context, component string) (http.Handler, error) {
+func (s *services) get(ctx context.Context, component string) (http.Handler, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if component != identity {
@@ -136,14 +232,18 @@ func (s *Services) get(ctx context.Context, component string) (http.Handler, err
 	return r.handler, nil
 }
 
-func (s *Services) ensure(ctx context.Context, component string) (*running, error) {
+func (s *services) ensure(ctx context.Context, component string) (*running, error) {
+	if r := s.running[component]; r != nil && s.Measured && time.Since(r.seen) < time.Second {
+		return r, nil
+	}
 	d := &appsv1.Deployment{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Cloud + "-" + component}, d); err != nil || d.Status.AvailableReplicas == 0 {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: prefix + component}, d); err != nil || d.Status.AvailableReplicas == 0 {
 		return nil, Refused(component)
 	}
 	pods := string(d.UID) + d.Spec.Template.Annotations[v1alpha1.AnnotationConfigHash]
 	if r := s.running[component]; r != nil {
 		if r.pods == pods {
+			r.seen = time.Now()
 			return r, nil
 		}
 		r.close()
@@ -152,9 +252,6 @@ func (s *Services) ensure(ctx context.Context, component string) (*running, erro
 	r, err := s.start(ctx, component, pods)
 	if err != nil {
 		return nil, errors.Join(Refused(component), err)
-	}
-	if s.running == nil {
-		s.running = map[string]*running{}
 	}
 	s.running[component] = r
 	return r, nil
@@ -168,20 +265,20 @@ func (r *running) close() {
 }
 
 // start plays a program as its process would, from the file in its Secret. It outlives the request that found it down.
-func (s *Services) start(ctx context.Context, component, pods string) (*running, error) {
-	p := profile.Lookup(component)
+func (s *services) start(ctx context.Context, component, pods string) (*running, error) {
+	p := servicespec.Lookup(component)
 	options, err := s.options(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	r := &running{pods: pods, stop: func() {}}
-	if p.Database == profile.OwnDatabase {
-		if r.store, err = store.Open(ctx, options.Text("sql_connection", "")); err != nil {
+	r := &running{pods: pods, seen: time.Now(), stop: func() {}}
+	if p.Database == servicespec.OwnDatabase {
+		if r.store, err = rest.Open(ctx, options.Text("sql_connection", "")); err != nil {
 			return nil, err
 		}
 	}
-	if p.Role == profile.Identity {
+	if p.Role == servicespec.Identity {
 		err = s.playIdentity(ctx, r, p, options)
 	} else {
 		err = s.play(ctx, r, p, options)
@@ -193,15 +290,15 @@ func (s *Services) start(ctx context.Context, component, pods string) (*running,
 	return r, nil
 }
 
-func (s *Services) options(ctx context.Context, p profile.Profile) (config.Values, error) {
+func (s *services) options(ctx context.Context, p servicespec.Spec) (servicespec.Values, error) {
 	secret := &corev1.Secret{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Cloud + "-" + p.Name + "-config"}, secret); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: prefix + p.Name + "-config"}, secret); err != nil {
 		return nil, fmt.Errorf("reading the configuration of %s: %w", p.Name, err)
 	}
-	return config.Parse(p.Name+".conf", p.Schema(), secret.Data[p.Name+".conf"])
+	return servicespec.Parse(p.Name+".conf", p.Schema(), secret.Data[p.Name+".conf"])
 }
 
-func (s *Services) playIdentity(ctx context.Context, r *running, p profile.Profile, options config.Values) error {
+func (s *services) playIdentity(ctx context.Context, r *running, p servicespec.Spec, options servicespec.Values) error {
 	if err := r.store.Sync(ctx, keystone.Tables()); err != nil {
 		return err
 	}
@@ -226,8 +323,8 @@ func (s *Services) playIdentity(ctx context.Context, r *running, p profile.Profi
 	return r.refresh()
 }
 
-func (s *Services) play(ctx context.Context, r *running, p profile.Profile, options config.Values) error {
-	session := cloud.New(cloud.Credentials{
+func (s *services) play(ctx context.Context, r *running, p servicespec.Spec, options servicespec.Values) error {
+	session := program.New(program.Credentials{
 		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
 		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""), Domain: "Default", Project: "system",
 		Transport: roundTrip(s.beside),
@@ -240,6 +337,6 @@ func (s *Services) play(ctx context.Context, r *running, p profile.Profile, opti
 	if _, err := session.Login(ctx); err != nil {
 		return err
 	}
-	r.handler = service.Service{Profile: p, Options: options, Cloud: session, Store: r.store}.Routes(ctx)
+	r.handler = program.Service{Profile: p, Options: options, Cloud: session, Store: r.store}.Routes(ctx)
 	return nil
 }

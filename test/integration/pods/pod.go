@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // pod is one pod of a workload: its life is run.
@@ -57,7 +59,7 @@ func (p *pod) dir() string { return filepath.Join(p.w.k.dir, "pods", p.name) }
 // run lives until ctx ends, and leaves no process, Pod object or file.
 func (p *pod) run(ctx context.Context) {
 	defer close(p.done)
-	p.began = now()
+	p.began = harness.Now()
 	p.mu.Lock()
 	for _, c := range p.object.Spec.InitContainers {
 		p.containers = append(p.containers, newContainer(c, true))
@@ -130,7 +132,7 @@ func (p *pod) prepare(ctx context.Context) (map[string][]mount, bool) {
 func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount) bool {
 	if c.argv == nil {
 		p.change(ctx, func() {
-			c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now()}}
+			c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: harness.Now()}}
 			if c.init {
 				c.status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
 			}
@@ -170,9 +172,9 @@ func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount)
 
 // once runs a container to its end.
 func (p *pod) once(ctx context.Context, c *container, mounts []mount) *corev1.ContainerStateTerminated {
-	began := now()
+	began := harness.Now()
 	failed := func(err error) *corev1.ContainerStateTerminated {
-		return &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: began, FinishedAt: now()}
+		return &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: began, FinishedAt: harness.Now()}
 	}
 	env, err := p.environment(ctx, c.spec)
 	if err != nil {
@@ -193,7 +195,7 @@ func (p *pod) once(ctx context.Context, c *container, mounts []mount) *corev1.Co
 	})
 	grace := time.Duration(ptr.Deref(p.object.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
 	code := proc.wait(ctx, grace)
-	ended := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Error", StartedAt: began, FinishedAt: now()}
+	ended := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Error", StartedAt: began, FinishedAt: harness.Now()}
 	if code == 0 {
 		ended.Reason = "Completed"
 	}
@@ -266,7 +268,7 @@ func (p *pod) report(ctx context.Context) {
 	status := p.status()
 	if !equality.Semantic.DeepEqual(status, p.reported) {
 		p.reported = status
-		_, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+		_, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.name, types.JSONPatchType, harness.StatusPatch(status), metav1.PatchOptions{}, "status")
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			p.w.k.note(fmt.Errorf("reporting on Pod %q: %w", p.name, err))
 		}
@@ -299,7 +301,7 @@ func (p *pod) lasting() (time.Duration, bool) {
 	return p.minReady, p.minReady > 0
 }
 
-// isAvailable tells whether the pod has been ready for minReadySeconds.
+// isAvailable reports whether the pod has been ready for minReadySeconds.
 func (p *pod) isAvailable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +336,7 @@ func (p *pod) status() corev1.PodStatus {
 	return s
 }
 
-// sleep tells whether the time passed before ctx ended.
+// sleep reports whether the time passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

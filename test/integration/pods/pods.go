@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pods is a kubelet of processes: it runs the Deployments of a namespace as processes of this machine, against a real API
-// server and without a container runtime. The static stand-in (test/standin) plays every program in /opt/yunion/bin. Each pod has a
+// server and without a container runtime. The static stand-in (test/fakecloud) plays every program in /opt/yunion/bin. Each pod has a
 // directory as its root, a mount namespace with its volumes, a host name, /etc/hosts with every Service, restarts with back-off,
 // probes, a Pod object and a log.
 //
@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	_ "yunion.io/x/ocadm/test/standin/program" // what Build builds: go test must know that results depend on it
+	_ "yunion.io/x/ocadm/test/fakecloud/program" // what Build builds: go test must know that results depend on it
 )
 
 // Agent is the user agent of the kubelet: leave it out of counts.
@@ -72,8 +72,8 @@ type Kubelet struct {
 
 // Build builds the stand-in into a directory and returns its path.
 func Build(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "standin")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "yunion.io/x/ocadm/test/standin")
+	program := filepath.Join(dir, "fakecloud")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "yunion.io/x/ocadm/test/fakecloud")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the stand-in: %w\n%s", err, out)

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // workload is a Deployment, from its first sight to the end of the kubelet: one that comes back under its name waits for the pod
@@ -135,36 +137,15 @@ func (w *workload) report(ctx context.Context) {
 	if d == nil {
 		return
 	}
-	status := deploymentStatus(d, current != nil && current.isReady(), current != nil && current.isAvailable())
+	status := harness.DeploymentStatus(d, current != nil && current.isReady(), current != nil && current.isAvailable())
 	if w.reportedUID == d.UID && equality.Semantic.DeepEqual(withoutTimes(w.reported), withoutTimes(status)) {
 		return
 	}
 	w.reported, w.reportedUID = status, d.UID
-	_, err := w.k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch(status), metav1.PatchOptions{}, "status")
+	_, err := w.k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, harness.StatusPatch(status), metav1.PatchOptions{}, "status")
 	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		w.k.note(fmt.Errorf("reporting on Deployment %q: %w", w.name, err))
 	}
-}
-
-func deploymentStatus(d *appsv1.Deployment, ready, available bool) appsv1.DeploymentStatus {
-	want := ptr.Deref(d.Spec.Replicas, 1)
-	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
-	is := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
-	progress := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated"}
-	if ready || want == 0 {
-		status.ReadyReplicas = want
-	}
-	if ready && available || want == 0 {
-		status.AvailableReplicas = want
-		is.Status, is.Reason, progress.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable", "NewReplicaSetAvailable"
-	} else {
-		status.UnavailableReplicas = want
-	}
-	for _, c := range []appsv1.DeploymentCondition{is, progress} {
-		c.LastUpdateTime, c.LastTransitionTime = now(), now()
-		status.Conditions = append(status.Conditions, c)
-	}
-	return status
 }
 
 func withoutTimes(s appsv1.DeploymentStatus) appsv1.DeploymentStatus {
@@ -174,15 +155,3 @@ func withoutTimes(s appsv1.DeploymentStatus) appsv1.DeploymentStatus {
 	}
 	return s
 }
-
-// patch replaces the status as a whole: a merge would keep numbers that have become zero.
-func patch(status any) []byte {
-	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
-	if err != nil {
-		panic(err) // a status of the API's own types always encodes
-	}
-	return data
-}
-
-// now is the time that statuses carry: whole seconds, as the API keeps them.
-func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }

@@ -35,8 +35,8 @@ type Options struct {
 	CloudVersion string
 	// Ocadm is a static ocadm; OcadmVersion is its version, asked of it when empty.
 	Ocadm, OcadmVersion string
-	// Standin is the stand-in program; it is built from this repository when empty.
-	Standin string
+	// Fakecloud is the stand-in program; it is built from this repository when empty.
+	Fakecloud string
 	// ServiceImages is a directory of image archives that take the place of the stand-ins.
 	ServiceImages string
 	Logf          cache.Logf
@@ -81,7 +81,7 @@ func Bundle(ctx context.Context, o Options) error {
 const ownLayerAge = 24 * time.Hour
 
 func prune() error {
-	return errors.Join(cache.Prune("layers", "ocadm-", ownLayerAge), cache.Prune("layers", "standin-", ownLayerAge))
+	return errors.Join(cache.Prune("layers", "ocadm-", ownLayerAge), cache.Prune("layers", "fakecloud-", ownLayerAge))
 }
 
 // Images makes the bundle's images. It fills what Options leave open.
@@ -90,7 +90,7 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 		return nil, err
 	}
 	return images.All(ctx, images.Options{
-		CloudVersion: o.CloudVersion, OcadmVersion: o.OcadmVersion, Ocadm: o.Ocadm, Standin: o.Standin,
+		CloudVersion: o.CloudVersion, OcadmVersion: o.OcadmVersion, Ocadm: o.Ocadm, Fakecloud: o.Fakecloud,
 		ServiceImages: o.ServiceImages, Logf: o.Logf,
 	})
 }
@@ -105,8 +105,8 @@ func complete(ctx context.Context, o *Options) error {
 			return err
 		}
 	}
-	if o.Standin == "" {
-		o.Standin, err = own(ctx, "standin", "./test/standin", "", o.Logf)
+	if o.Fakecloud == "" {
+		o.Fakecloud, err = own(ctx, "fakecloud", "./test/fakecloud", "", o.Logf)
 	}
 	return err
 }

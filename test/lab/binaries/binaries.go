@@ -77,19 +77,6 @@ func Names() []string {
 	return append(names, pauseName)
 }
 
-// All returns every program, building what is not in the cache.
-func All(ctx context.Context, logf cache.Logf) ([]Built, error) {
-	var list []Built
-	for _, name := range Names() {
-		b, err := Get(ctx, name, logf)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, b)
-	}
-	return list, nil
-}
-
 // Checkout is the directory of this repository, found from the working directory.
 func Checkout() (string, error) {
 	dir, err := os.Getwd()

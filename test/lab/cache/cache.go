@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Logf tells the person at the terminal what is going on.
+// Logf returns the person at the terminal what is going on.
 type Logf func(format string, args ...any)
 
 // keyLength is enough hex digits to tell the handful of entries of one kind apart.

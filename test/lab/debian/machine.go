@@ -33,7 +33,7 @@ func Machine() Tree {
 		Packages: []string{
 			"systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "mount", "less",
 			"iproute2", "iptables", "nftables", "ipset", "conntrack", "ethtool", "socat", "ebtables", "iputils-ping",
-			"ca-certificates", "curl", "jq", "openssl",
+			"ca-certificates", "curl", "jq", "openssl", "python3-minimal",
 		},
 		Files: map[string]string{
 			"etc/systemd/journald.conf.d/lab.conf": "# The kernel's log is the host's.\n[Journal]\nReadKMsg=no\nStorage=persistent\nSystemMaxUse=64M\n",

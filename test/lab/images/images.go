@@ -29,8 +29,8 @@ import (
 type Options struct {
 	// CloudVersion and OcadmVersion are the tags of the cloud's images and of the operator's.
 	CloudVersion, OcadmVersion string
-	// Ocadm and Standin are static programs.
-	Ocadm, Standin string
+	// Ocadm and Fakecloud are static programs.
+	Ocadm, Fakecloud string
 	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
 	ServiceImages string
 	Logf          cache.Logf
@@ -48,7 +48,11 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 func All(ctx context.Context, o Options) ([]Named, error) {
 	b := &builder{logf: o.Logf, bases: map[string]v1.Layer{}}
 	made := map[string]v1.Image{}
-	for _, i := range append(upstream(), cloud(o.CloudVersion, o.OcadmVersion, o.Ocadm, o.Standin)...) {
+	services, err := cloud(o.CloudVersion, o.OcadmVersion, o.Ocadm, o.Fakecloud)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range append(upstream(), services...) {
 		img, err := b.build(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("making the image %s: %w", i.Name, err)

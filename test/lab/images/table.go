@@ -5,9 +5,15 @@ package images
 import (
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
+	"strings"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	pinned "yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
 // Repository is where the cloud's own images are named.
@@ -22,7 +28,7 @@ const (
 
 // notMade are the rows of templates/images.yaml that the lab does not make, with the reason. An archive of LAB_SERVICE_IMAGES may hold them.
 var notMade = map[string]string{
-	"traefik": "its go.mod replaces dependencies by forks, two of which could not be fetched as modules",
+	"traefik": "two forks that its go.mod requires cannot be fetched as modules",
 }
 
 // image says what an image is made of, layers from the bottom up.
@@ -86,80 +92,88 @@ func etcdPrograms() map[string]string {
 	return map[string]string{"etcd": "usr/local/bin/etcd", "etcdctl": "usr/local/bin/etcdctl"}
 }
 
-// service is a service of the cloud that the stand-in plays. An empty tag is the cloud's version; Programs are the paths under which it
-// is called, /opt/yunion/bin/<Name> if there are none. The first is what runs when nobody says what.
-type service struct {
-	Name, Tag string
-	Programs  []string
+// programs are the paths under which the stand-in is called in images that are not called by /opt/yunion/bin/NAME. The first is what runs
+// when nothing else is asked for.
+var programs = map[string][]string{
+	"victoria-metrics":          {"usr/bin/victoria-metrics"},
+	"telegraf":                  {"usr/bin/telegraf"},
+	"telegraf-init":             {"bin/telegraf-init"},
+	"openvswitch":               {"start.sh", "usr/bin/sleep"},
+	"guacd":                     {"usr/bin/guacd"},
+	"cloudmux":                  {"usr/bin/tail"},
+	"onecloud-service-operator": {"manager", "usr/bin/kubectl"},
 }
 
-// services are all that a cloud of edition ce is made of. Those of the enterprise editions are left out: nobody could run them.
-func services() []service {
-	list := []service{
-		{Name: "host-health", Tag: "v0.0.4"},
-		{Name: "host-image", Tag: "v1.0.8"},
-		{Name: "victoria-metrics", Tag: "v1.129.1-1", Programs: []string{"usr/bin/victoria-metrics"}},
-		{Name: "telegraf", Tag: "release-1.36.4-6", Programs: []string{"usr/bin/telegraf"}},
-		{Name: "telegraf-init", Tag: "release-1.36-1", Programs: []string{"bin/telegraf-init"}},
-		{Name: "openvswitch", Tag: "2.12.4-20260415", Programs: []string{"start.sh"}},
-		{Name: "guacd", Tag: "1.6.0", Programs: []string{"usr/bin/guacd"}},
-		{Name: "cloudmux", Programs: []string{"usr/bin/tail"}},
-		{Name: "onecloud-service-operator", Programs: []string{"manager", "usr/bin/kubectl"}},
+// services are the references of the images that a cloud of edition ce runs, the components included that are off, as the operator
+// resolves them. Those of the enterprise editions are left out: nobody could run them.
+func services(cloudVersion string) ([]string, error) {
+	table, err := pinned.Load()
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range []string{
-		"keystone", "region", "scheduler", "glance", "logger", "yunionconf", "apigateway", "climc", "webconsole", "notify", "scheduledtask", "apimap",
-		"region-dns", "kubeserver", "monitor", "cloudmon", "ansibleserver", "devtool", "cloudid", "cloudevent", "cloudproxy", "cloudnet", "s3gateway",
-		"llm", "mcp-server", "aiproxy", "host", "host-deployer", "sdnagent", "vpcagent", "lbagent", "baremetal-agent", "esxi-agent",
-	} {
-		list = append(list, service{Name: name})
+	cr := &v1alpha1.OnecloudCluster{}
+	cr.Spec.MySQL.Host, cr.Spec.Version, cr.Spec.EnableCloudNet, cr.Spec.EnableS3Gateway = "db", cloudVersion, true, true
+	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	if err != nil {
+		return nil, err
 	}
-	return list
+	seen := map[string]bool{}
+	for _, c := range cluster.Components {
+		for _, ref := range append(slices.Collect(maps.Values(c.Sub)), c.FullImage) {
+			seen[ref] = seen[ref] || c.Visible && strings.HasPrefix(ref, Repository+"/")
+		}
+	}
+	maps.DeleteFunc(seen, func(_ string, runs bool) bool { return !runs })
+	return slices.Sorted(maps.Keys(seen)), nil
 }
 
 const serviceDir = "opt/yunion/bin/"
 
 // cloud are the images of the cloud. All services share the stand-in's layer; a link says which one it plays.
-func cloud(cloudVersion, ocadmVersion, ocadm, standin string) []image {
-	var list []image
-	for _, s := range services() {
-		tag := s.Tag
-		if tag == "" {
-			tag = cloudVersion
-		}
-		i := image{
-			Name:    fmt.Sprintf("%s/%s:%s", Repository, s.Name, tag),
-			Entries: []entry{{Path: serviceDir + "standin", Mode: executable, Source: standin}},
-		}
-		if len(s.Programs) == 0 {
-			i.Entries = append(i.Entries, entry{Path: serviceDir + s.Name, Link: "standin"})
-			i.Cmd = []string{"/" + serviceDir + s.Name}
-		} else {
-			i.Entrypoint = []string{"/" + s.Programs[0]}
-		}
-		for _, path := range s.Programs {
-			i.Entries = append(i.Entries, entry{Path: path, Link: "/" + serviceDir + "standin"})
-		}
-		if s.Name == "climc" {
-			i.Base = []string{"busybox"}
-			i.Entries = append(i.Entries,
-				entry{Path: "bin/bash", Mode: executable, Text: "#!/bin/sh\nexec /bin/sh \"$@\"\n"},
-				entry{Path: "opt/climc-entrypoint.sh", Mode: executable, Text: "#!/bin/sh\nexec /" + serviceDir + "climc sleep\n"})
+func cloud(cloudVersion, ocadmVersion, ocadm, fakecloud string) ([]image, error) {
+	refs, err := services(cloudVersion)
+	if err != nil {
+		return nil, fmt.Errorf("listing the images of the cloud: %w", err)
+	}
+	list := []image{{
+		Name: pinned.OperatorRef(Repository, ocadmVersion), User: "65534:65534", Entrypoint: []string{"/ocadm"},
+		Entries: []entry{{Path: "ocadm", Mode: executable, Source: ocadm}},
+	}}
+	for _, ref := range refs {
+		name, _, _ := strings.Cut(strings.TrimPrefix(ref, Repository+"/"), ":")
+		i := image{Name: ref}
+		switch name {
+		case "web":
+			i.Base, i.Cmd = []string{"nginx"}, []string{"nginx", "-g", "daemon off;"}
+		case "etcd": // the cloud names an older one; the lab has only the control plane's, and its API is the same
+			i.Base, i.Programs = []string{"busybox"}, etcdPrograms()
+		default:
+			i.play(name, fakecloud)
 		}
 		list = append(list, i)
 	}
-	return append(list,
-		image{
-			Name: pinned.OperatorRef(Repository, ocadmVersion), User: "65534:65534", Entrypoint: []string{"/ocadm"},
-			Entries: []entry{{Path: "ocadm", Mode: executable, Source: ocadm}},
-		},
-		image{
-			Name: fmt.Sprintf("%s/web:%s", Repository, cloudVersion), Base: []string{"nginx"},
-			Cmd: []string{"nginx", "-g", "daemon off;"},
-		},
-		image{
-			// The cloud names an older etcd. The lab has one etcd only, the control plane's, and its API is the same.
-			Name: Repository + "/etcd:3.5.12", Base: []string{"busybox"}, Programs: etcdPrograms(),
-		})
+	return list, nil
+}
+
+// play makes an image of a service that the stand-in plays.
+func (i *image) play(name, fakecloud string) {
+	i.Entries = []entry{{Path: serviceDir + "fakecloud", Mode: executable, Source: fakecloud}}
+	paths := programs[name]
+	if len(paths) == 0 {
+		i.Entries = append(i.Entries, entry{Path: serviceDir + name, Link: "fakecloud"})
+		i.Cmd = []string{"/" + serviceDir + name}
+	} else {
+		i.Entrypoint = []string{"/" + paths[0]}
+	}
+	for _, path := range paths {
+		i.Entries = append(i.Entries, entry{Path: path, Link: "/" + serviceDir + "fakecloud"})
+	}
+	if name == "climc" {
+		i.Base = []string{"busybox"}
+		i.Entries = append(i.Entries,
+			entry{Path: "bin/bash", Mode: executable, Text: "#!/bin/sh\nexec /bin/sh \"$@\"\n"},
+			entry{Path: "opt/climc-entrypoint.sh", Mode: executable, Text: "#!/bin/sh\nexec /" + serviceDir + "climc sleep\n"})
+	}
 }
 
 const executable fs.FileMode = 0o755

@@ -58,7 +58,7 @@ type state struct {
 // ErrNoLab says that there is no lab of that name.
 var ErrNoLab = errors.New("no such lab")
 
-// ErrNotRoot is what a person without root is told.
+// ErrNotRoot is what a person without root is reported.
 var ErrNotRoot = errors.New("the lab makes network interfaces, mounts and containers: run it as root")
 
 // Up makes the lab and boots its machines, or finds them running.

@@ -125,7 +125,7 @@ func (n *Node) shareMounts(ctx context.Context) error {
 	return err
 }
 
-// waitBooted waits until systemd has started everything, and tells which units failed.
+// waitBooted waits until systemd has started everything, and returns which units failed.
 func (n *Node) waitBooted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/render"
+)
+
+// newComponentOptions groups the commands that work on the options of a component's service.
+func newComponentOptions(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "options",
+		Short: "List, set and unset the options of a component",
+		Long: "The options of a component are its ConfigMap, CLOUD-COMPONENT: one key for each option, with the value in YAML. The operator checks\n" +
+			"every change, stores it in the identity service if the service keeps its options there, and restarts the pods.",
+		Example: "  ocadm component options list region\n  ocadm component options set region default_bandwidth=2000\n" +
+			"  ocadm component options unset region default_bandwidth",
+		Args: cobra.ArbitraryArgs,
+		RunE: groupRunE,
+	}
+	c.AddCommand(newOptionsList(a, "list COMPONENT"), newOptionsSet(a), newOptionsUnset(a))
+	return c
+}
+
+// newClusterOptions is the former name of "component options list".
+func newClusterOptions(a *app) *cobra.Command {
+	return formerly(a, newOptionsList(a, "options COMPONENT"), "ocadm component options list")
+}
+
+func newOptionsList(a *app, use string) *cobra.Command {
+	var f cloudFlags
+	var set bool
+	c := &cobra.Command{
+		Use:   use,
+		Short: "List the options of a component with their effective values",
+		Long: "Lists the options that the service of a component accepts, with the type and the effective value of each. SOURCE says where the value\n" +
+			"comes from: you (the ConfigMap), the operator, stored (set in the console or with climc, or by the service itself), or default (built\n" +
+			"into the service). Values that may be secrets are hidden.",
+		Example: "  ocadm component options list region\n  ocadm component options list region --only-set\n" +
+			"  ocadm component options list keystone -o json | jq -r '.[] | select(.source == \"you\") | .name'",
+		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: configurableNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			service, err := optionsOf(args[0])
+			if err != nil {
+				return err
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				stored, err := cluster.StoredOptions(ctx, k, f.key(), service)
+				if err != nil {
+					a.warn("values that the identity service stores are missing: %v", err)
+				}
+				list, err := cluster.ServiceOptions(ctx, k, f.key(), args[0], stored)
+				if err != nil {
+					return err
+				}
+				if set {
+					list = slices.DeleteFunc(list, func(o cluster.ServiceOption) bool {
+						return o.Source != cluster.SourceUser && o.Source != cluster.SourceOperator
+					})
+				}
+				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return optionsTable(w, list) })
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	c.Flags().BoolVar(&set, "only-set", false, "list only options that you or the operator set")
+	c.Flags().BoolVar(&set, "set", false, "the former name of --only-set")
+	hide(c.Flags(), "set")
+	return c
+}
+
+func newOptionsSet(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use:   "set COMPONENT KEY=VALUE...",
+		Short: "Set options of a component",
+		Long: "Sets options in the ConfigMap of a component. VALUE is YAML: 2000, true, '[\"a\", \"b\"]'. All options are checked before any is set.\n" +
+			"The operator then restarts the pods of the component once.",
+		Example: "  ocadm component options set region default_bandwidth=2000\n" +
+			"  ocadm component options set glance 'target_image_formats=[\"qcow2\", \"vmdk\"]'",
+		Args: arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: configurableNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := optionsOf(args[0]); err != nil {
+				return err
+			}
+			values := map[string]string{}
+			for _, arg := range args[1:] {
+				key, value, ok := strings.Cut(arg, "=")
+				if !ok || key == "" {
+					return misused(fmt.Sprintf("%q is not KEY=VALUE", arg), c.UseLine())
+				}
+				values[key] = value
+			}
+			return a.editOptions(c, &f, func(ctx context.Context, k client.WithWatch) ([]string, error) {
+				return cluster.SetServiceOptions(ctx, k, f.key(), args[0], values)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func newOptionsUnset(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use:   "unset COMPONENT KEY...",
+		Short: "Remove options that you set from a component",
+		Long: "Removes options that you set from the ConfigMap of a component. The operator removes their stored values from the identity service and\n" +
+			"restarts the pods, so that each option has its default again: the operator's, or else the one built into the service.\n" +
+			"Removing a key with kubectl edit configmap has the same effect.",
+		Example: "  ocadm component options unset region default_bandwidth\n  ocadm component options unset glance target_image_formats",
+		Args:    arguments(cobra.MinimumNArgs(2)), ValidArgsFunction: configurableNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := optionsOf(args[0]); err != nil {
+				return err
+			}
+			return a.editOptions(c, &f, func(ctx context.Context, k client.WithWatch) ([]string, error) {
+				return cluster.UnsetServiceOptions(ctx, k, f.key(), args[0], args[1:])
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+// editOptions edits the options of a cloud and prints what was changed, one line each.
+func (a *app) editOptions(c *cobra.Command, f *cloudFlags, edit func(context.Context, client.WithWatch) ([]string, error)) error {
+	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+		lines, err := edit(ctx, k)
+		if err != nil {
+			return err
+		}
+		if len(lines) == 0 {
+			return a.printResult(f, "unchanged")
+		}
+		return a.printResult(f, "configured", lines...)
+	})
+}
+
+// formerly hides a command that has another name now, and says so.
+func formerly(a *app, c *cobra.Command, now string) *cobra.Command {
+	c.Hidden = true
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		a.warn("%s is now %s", c.CommandPath(), now)
+		return run(c, args)
+	}
+	return c
+}
+
+// optionsOf returns the record of the identity service that stores the options of a component, "" if there is none. It refuses names that
+// are not components with options.
+func optionsOf(name string) (service string, err error) {
+	known, _ := configurableNames(nil, nil, "")
+	if !slices.Contains(known, name) {
+		return "", misspelt(fmt.Sprintf("%q is not a component with options", name), name, known, "use one of "+strings.Join(known, ", "))
+	}
+	for _, c := range catalog.All() {
+		if c.Name == name {
+			service = c.OptionsRecord()
+		}
+	}
+	return service, nil
+}
+
+// configurableNames completes the name of a component with options.
+func configurableNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, c := range catalog.All() {
+		if len(args) == 0 && render.Configurable(c) {
+			names = append(names, c.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func optionsTable(w io.Writer, list []cluster.ServiceOption) error {
+	var rows [][]string
+	for _, o := range list {
+		kind := o.Type
+		if len(o.Choices) > 0 {
+			kind = strings.Join(o.Choices, "|")
+		}
+		value := "-"
+		if o.Value != nil {
+			value = cmp.Or(strings.TrimSpace(*o.Value), `""`)
+		}
+		rows = append(rows, []string{o.Name, cmp.Or(kind, "-"), value, o.Source, o.Problem})
+	}
+	return ui.Table(w, []string{"OPTION", "TYPE", "VALUE", "SOURCE", "PROBLEM"}, rows)
+}

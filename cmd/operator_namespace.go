@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	operatorphase "yunion.io/x/ocadm/phases/operator"
+)
+
+// newOperatorNamespace groups the commands that say in which namespaces the operator manages clouds.
+func newOperatorNamespace(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "namespace",
+		Short: "List, add and remove the namespaces in which the operator manages clouds",
+		Long: "The operator manages clouds in its own namespace and in those added here, and has rights nowhere else. Adding or removing a namespace\n" +
+			"changes the rights of the operator and restarts it; clouds keep running.",
+		Example: "  ocadm operator namespace list\n  ocadm operator namespace add tenant-b",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRunE,
+	}
+	c.AddCommand(newNamespaceList(a), newNamespaceAdd(a, "add NAMESPACE..."), newNamespaceRemove(a))
+	return c
+}
+
+// newOperatorWatch is the former name of "operator namespace add", and without arguments of "list".
+func newOperatorWatch(a *app) *cobra.Command {
+	c := newNamespaceAdd(a, "watch [NAMESPACE...]")
+	c.Args = arguments(cobra.ArbitraryArgs)
+	return formerly(a, c, "ocadm operator namespace add, or list")
+}
+
+func newNamespaceList(a *app) *cobra.Command {
+	return newNamespaceCommand(a, &cobra.Command{
+		Use:     "list",
+		Short:   "List the namespaces in which the operator manages clouds",
+		Long:    "Lists the namespaces in which the operator manages clouds. Its own namespace is always the first.",
+		Example: "  ocadm operator namespace list\n  ocadm operator namespace list -o json",
+		Args:    arguments(cobra.NoArgs),
+	}, nil)
+}
+
+func newNamespaceAdd(a *app, use string) *cobra.Command {
+	return newNamespaceCommand(a, &cobra.Command{
+		Use:   use,
+		Short: "Let the operator manage clouds in more namespaces",
+		Long: "Creates each namespace that does not exist, gives the operator rights there, creates the service accounts of the components, and\n" +
+			"restarts the operator.",
+		Example: "  ocadm operator namespace add tenant-b\n  ocadm operator namespace add tenant-b tenant-c",
+		Args:    arguments(cobra.MinimumNArgs(1)),
+	}, operatorphase.Serve)
+}
+
+func newNamespaceRemove(a *app) *cobra.Command {
+	return newNamespaceCommand(a, &cobra.Command{
+		Use:   "remove NAMESPACE...",
+		Short: "Stop managing clouds in namespaces",
+		Long: "Removes the rights of the operator and the service accounts of the components from each namespace, and restarts the operator.\n" +
+			"The namespace itself stays. A namespace that still holds a cloud is refused: delete the cloud first.",
+		Example: "  ocadm operator namespace remove tenant-b\n  ocadm operator namespace remove tenant-b tenant-c",
+		Args:    arguments(cobra.MinimumNArgs(1)),
+	}, operatorphase.Leave)
+}
+
+// managedNamespace is a namespace in which the operator manages clouds, and what a command changed there.
+type managedNamespace struct {
+	Namespace string   `json:"namespace"`
+	Changes   []string `json:"changes,omitempty"`
+}
+
+// newNamespaceCommand completes a command that changes the namespaces of its arguments. Without arguments it lists the namespaces.
+func newNamespaceCommand(a *app, c *cobra.Command, change func(context.Context, client.WithWatch, string) (kube.ChangeSet, error)) *cobra.Command {
+	var kubeconfig string
+	output := ui.NewFormat("table", "json", "yaml")
+	c.RunE = func(c *cobra.Command, names []string) error {
+		return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
+			list, err := namespaces(ctx, k)
+			if len(names) > 0 && err == nil {
+				list, err = changeNamespaces(ctx, k, names, change)
+			}
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), list, func(w io.Writer) error { return namespacesTable(w, list) })
+		})
+	}
+	addKubeconfig(c.Flags(), &kubeconfig)
+	c.Flags().VarP(output, "output", "o", "output format")
+	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
+	return c
+}
+
+func namespaces(ctx context.Context, k client.Client) ([]managedNamespace, error) {
+	watched, err := operatorphase.Watched(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if watched == nil {
+		return nil, finding.Errorf("OCA-7008", "Operator not found", "install it: ocadm init phase operator", "there is no Deployment %s/%s",
+			operatorphase.Namespace, operatorphase.Name)
+	}
+	list := make([]managedNamespace, len(watched))
+	for i, name := range watched {
+		list[i].Namespace = name
+	}
+	return list, nil
+}
+
+func changeNamespaces(ctx context.Context, k client.WithWatch, names []string,
+	change func(context.Context, client.WithWatch, string) (kube.ChangeSet, error),
+) ([]managedNamespace, error) {
+	var list []managedNamespace
+	for _, name := range names {
+		set, err := change(ctx, k, name)
+		if err != nil {
+			return nil, err
+		}
+		n := managedNamespace{Namespace: name}
+		for _, c := range set.Changed() {
+			n.Changes = append(n.Changes, c.String())
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// namespacesTable prints one line for each change.
+func namespacesTable(w io.Writer, list []managedNamespace) error {
+	var rows [][]string
+	for _, n := range list {
+		for _, change := range n.Changes {
+			rows = append(rows, []string{n.Namespace, change})
+		}
+		if len(n.Changes) == 0 {
+			rows = append(rows, []string{n.Namespace, "-"})
+		}
+	}
+	return ui.Table(w, []string{"NAMESPACE", "CHANGES"}, rows)
+}

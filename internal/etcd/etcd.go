@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd keeps an etcd in order: it gives back space, lifts the alarm of a full database, and replaces a member that has lost its disk.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// Member is one member and where it listens.
+type Member struct{ Name, ClientURL, PeerURL string }
+
+// Config is how an etcd is reached.
+type Config struct {
+	// Members are all that the etcd is meant to have.
+	Members []Member
+	// TLS is nil for an etcd without certificates.
+	TLS *tls.Config
+	// Dial replaces the ordinary dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Client asks one etcd. Close it.
+type Client struct {
+	members []Member
+	v3      *clientv3.Client
+}
+
+const (
+	connectTimeout = 2 * time.Second
+	askTimeout     = 5 * time.Second
+	// defragTimeout bounds one member, which serves no requests meanwhile.
+	defragTimeout = time.Minute
+)
+
+// ErrUnreachable means that no member accepts connections.
+var ErrUnreachable = errors.New("no member of etcd can be reached")
+
+// IsUnavailable reports whether an etcd did not answer: no member accepts connections, or it is too busy to serve in time. Trying later may help.
+func IsUnavailable(err error) bool {
+	var answer rpctypes.EtcdError
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &answer) && answer.Code() == codes.Unavailable
+}
+
+// Open connects to the members that accept connections. It returns ErrUnreachable, soon, if none does: an RPC would try until its deadline.
+func Open(ctx context.Context, c Config) (*Client, error) {
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	var endpoints []string
+	for _, m := range c.Members {
+		endpoints = append(endpoints, m.ClientURL)
+	}
+	if !anyOpen(ctx, c) {
+		return nil, ErrUnreachable
+	}
+	v3, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: c.TLS, Logger: zap.NewNop(), DialTimeout: connectTimeout,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return c.Dial(ctx, "tcp", address)
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of etcd: %w", err)
+	}
+	return &Client{members: c.Members, v3: v3}, nil
+}
+
+// anyOpen reports whether any member accepts a connection.
+func anyOpen(ctx context.Context, c Config) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	answers := make(chan bool, len(c.Members))
+	for _, m := range c.Members {
+		go func() {
+			u, err := url.Parse(m.ClientURL)
+			if err != nil {
+				answers <- false
+				return
+			}
+			conn, err := c.Dial(ctx, "tcp", u.Host)
+			if err == nil {
+				_ = conn.Close() // nothing was sent
+			}
+			answers <- err == nil
+		}()
+	}
+	for range c.Members {
+		if <-answers {
+			return true
+		}
+	}
+	return false
+}
+
+// Close closes the connections.
+func (c *Client) Close() { _ = c.v3.Close() } // nothing depends on it any more
+
+// member is one that etcd lists, with how it is; status is nil where it does not answer.
+type member struct {
+	id      uint64
+	name    string
+	peers   []string
+	client  string
+	started bool
+	status  *clientv3.StatusResponse
+	err     error
+}
+
+// list reads the membership. It needs a majority.
+func (c *Client) list(ctx context.Context) ([]member, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := c.v3.MemberList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing the members of etcd: %w", err)
+	}
+	var out []member
+	for _, m := range answer.Members {
+		one := member{id: m.ID, name: m.Name, peers: m.PeerURLs, started: m.Name != ""}
+		if at := slices.IndexFunc(c.members, func(o Member) bool { return slices.Contains(m.PeerURLs, o.PeerURL) }); at >= 0 {
+			one.name, one.client = c.members[at].Name, c.members[at].ClientURL
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// look asks each member how it is. The leader comes last.
+func (c *Client) look(ctx context.Context) ([]member, error) {
+	all, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		all[i].status, all[i].err = c.status(ctx, all[i])
+	}
+	leads := func(m member) int {
+		if m.status != nil && m.status.Leader == m.id {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b member) int { return leads(a) - leads(b) })
+	return all, nil
+}
+
+func (c *Client) status(ctx context.Context, m member) (*clientv3.StatusResponse, error) {
+	switch {
+	case m.client == "":
+		return nil, fmt.Errorf("etcd has a member %q at %q, which is not one of the cloud's", m.name, m.peers)
+	case !m.started:
+		return nil, fmt.Errorf("member %s of etcd has not started yet", m.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err := c.v3.Status(ctx, m.client)
+	if err != nil {
+		return nil, fmt.Errorf("asking member %s of etcd: %w", m.name, err)
+	}
+	if s.Leader == 0 {
+		return nil, fmt.Errorf("member %s of etcd knows no leader", m.name)
+	}
+	return s, nil
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"yunion.io/x/ocadm/test/lab/binaries"
+)
+
+// cluster is an etcd of real processes on loopback.
+type cluster struct {
+	t       *testing.T
+	root    string
+	program string
+	config  Config
+	args    []string
+	running map[string]*running
+}
+
+type running struct {
+	cmd  *exec.Cmd
+	log  *bytes.Buffer
+	done chan struct{}
+	// err is how it ended, once done is closed.
+	err error
+}
+
+func startCluster(t *testing.T, size int, args ...string) *cluster {
+	t.Helper()
+	program, err := binaries.Path(t.Context(), "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other := os.Getenv("OCADM_TEST_ETCD"); other != "" { // another version of it
+		program = other
+	}
+	c := &cluster{t: t, root: t.TempDir(), program: program, args: args, running: map[string]*running{}}
+	for i := range size {
+		c.config.Members = append(c.config.Members, Member{
+			Name: fmt.Sprintf("m-%d", i), ClientURL: "http://" + freeAddress(t), PeerURL: "http://" + freeAddress(t),
+		})
+	}
+	for _, m := range c.config.Members {
+		c.start(m.Name, "")
+	}
+	for _, m := range c.config.Members {
+		c.ready(m.Name)
+	}
+	return c
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (c *cluster) dir(name string) string { return filepath.Join(c.root, name) }
+
+func (c *cluster) member(name string) Member {
+	return c.config.Members[slices.IndexFunc(c.config.Members, func(m Member) bool { return m.Name == name })]
+}
+
+// start runs a member with the flags that the catalogue gives it; state is what the pods get from the environment.
+func (c *cluster) start(name, state string) {
+	c.t.Helper()
+	m := c.member(name)
+	var initial []string
+	for _, o := range c.config.Members {
+		initial = append(initial, o.Name+"="+o.PeerURL)
+	}
+	r := &running{log: &bytes.Buffer{}, done: make(chan struct{})}
+	r.cmd = exec.Command(c.program, append([]string{
+		"--name=" + name, "--data-dir=" + c.dir(name), "--listen-client-urls=" + m.ClientURL, "--advertise-client-urls=" + m.ClientURL,
+		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + strings.Join(initial, ","),
+		"--initial-cluster-token=test", "--auto-compaction-retention=1", "--max-wals=1",
+	}, c.args...)...)
+	r.cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
+	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		defer close(r.done)
+		r.err = r.cmd.Wait()
+	}()
+	c.running[name] = r
+	c.t.Cleanup(func() { c.stop(name) })
+}
+
+// stop ends a member and returns its log.
+func (c *cluster) stop(name string) string {
+	r := c.running[name]
+	if r == nil {
+		return ""
+	}
+	delete(c.running, name)
+	_ = r.cmd.Process.Kill() // it may have ended
+	<-r.done
+	return r.log.String()
+}
+
+// ends waits until a member ends by itself and returns its log.
+func (c *cluster) ends(name string) string {
+	c.t.Helper()
+	r := c.running[name]
+	select {
+	case <-r.done:
+		delete(c.running, name)
+	case <-time.After(time.Minute):
+		c.t.Fatalf("member %s runs on", name)
+	}
+	return r.log.String()
+}
+
+func (c *cluster) ready(name string) {
+	c.t.Helper()
+	kv := c.kv(name)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		_, err := kv.Get(ctx, "ready")
+		if err == nil {
+			return
+		}
+		select {
+		case <-c.running[name].done:
+			c.t.Fatalf("member %s ended: %v", name, c.running[name].err)
+		case <-ctx.Done():
+			c.t.Fatalf("member %s: %v", name, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (c *cluster) kv(names ...string) *clientv3.Client {
+	c.t.Helper()
+	var endpoints []string
+	for _, n := range names {
+		endpoints = append(endpoints, c.member(n).ClientURL)
+	}
+	v3, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = v3.Close() })
+	return v3
+}
+
+func (c *cluster) open() *Client {
+	c.t.Helper()
+	e, err := Open(c.t.Context(), c.config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(e.Close)
+	return e
+}
+
+// sizes are those of the members' databases.
+func (c *cluster) sizes(e *Client) map[string]int64 {
+	c.t.Helper()
+	all, err := e.look(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out := map[string]int64{}
+	for _, m := range all {
+		if m.err != nil {
+			c.t.Fatal(m.err)
+		}
+		out[m.name] = m.status.DbSize
+	}
+	return out
+}
+
+// dropped waits until a member has dropped what a compaction lets it drop. It writes meanwhile: pages count as free after the next write.
+func (c *cluster) dropped(e *Client, name string) {
+	c.t.Helper()
+	for range 600 {
+		if _, err := e.v3.Put(c.t.Context(), "tick", ""); err != nil {
+			c.t.Fatal(err)
+		}
+		s, err := e.v3.Status(c.t.Context(), c.member(name).ClientURL)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if s.DbSizeInUse < s.DbSize/2 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.t.Fatalf("member %s keeps old revisions", name)
+}
+
+const mebi = 1 << 20
+
+// fill writes n MiB under one key, until etcd refuses.
+func fill(ctx context.Context, kv *clientv3.Client, n int) error {
+	for range n {
+		if _, err := kv.Put(ctx, "filler", strings.Repeat("x", mebi)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestNothingListens(t *testing.T) {
+	_, err := Open(t.Context(), Config{Members: []Member{{Name: "m-0", ClientURL: "http://" + freeAddress(t)}}})
+	if !errors.Is(err, ErrUnreachable) {
+		t.Fatalf("Open: %v", err)
+	}
+}
+
+func TestDefragment(t *testing.T) {
+	c := startCluster(t, 3)
+	kv := c.kv("m-0", "m-1", "m-2")
+	if err := fill(t.Context(), kv, 20); err != nil {
+		t.Fatal(err)
+	}
+	e := c.open()
+	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
+		t.Fatalf("with all in use: freed %d, %v", freed, err)
+	}
+	if err := e.compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name := range c.sizes(e) {
+		c.dropped(e, name)
+	}
+	c.stop("m-2")
+	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
+		t.Fatalf("with a member down: freed %d, %v", freed, err)
+	}
+	c.start("m-2", "")
+	c.ready("m-2")
+	before := c.sizes(e)
+	freed, err := e.Defragment(t.Context())
+	if err != nil || freed < 3*15*mebi {
+		t.Fatalf("freed %d, %v", freed, err)
+	}
+	for name, size := range c.sizes(e) {
+		if size > before[name]/2 {
+			t.Errorf("%s: %d bytes before, %d after", name, before[name], size)
+		}
+	}
+	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
+		t.Errorf("once more: freed %d, %v", freed, err)
+	}
+}
+
+func TestLiftNoSpace(t *testing.T) {
+	c := startCluster(t, 3, fmt.Sprintf("--quota-backend-bytes=%d", 16*mebi))
+	kv, e := c.kv("m-0", "m-1", "m-2"), c.open()
+	if lifted, err := e.LiftNoSpace(t.Context()); err != nil || len(lifted.Members) != 0 {
+		t.Fatalf("without an alarm: %+v, %v", lifted, err)
+	}
+	if err := fill(t.Context(), kv, 40); err == nil || !strings.Contains(err.Error(), "space exceeded") {
+		t.Fatalf("filling it: %v", err)
+	}
+	lifted, err := e.LiftNoSpace(t.Context())
+	if err != nil || len(lifted.Members) == 0 || lifted.Before < 15*mebi || lifted.After > 4*mebi {
+		t.Fatalf("%+v, %v", lifted, err)
+	}
+	if err := fill(t.Context(), kv, 1); err != nil {
+		t.Errorf("writing afterwards: %v", err)
+	}
+}
+
+// A member whose disk is new is removed and added, and joins with the data of the others.
+func TestReplace(t *testing.T) {
+	c := startCluster(t, 3)
+	kv, e := c.kv("m-0", "m-1"), c.open()
+	if _, err := kv.Put(t.Context(), "kept", "yes"); err != nil {
+		t.Fatal(err)
+	}
+	allowed := 0
+	allow := func(context.Context) error { allowed++; return nil }
+	if replaced, err := e.Replace(t.Context(), "m-2", allow); err != nil || replaced || allowed != 0 {
+		t.Fatalf("a member that is well: %v, %v, allowed %d times", replaced, err, allowed)
+	}
+	c.stop("m-2")
+	if err := os.RemoveAll(c.dir("m-2")); err != nil {
+		t.Fatal(err)
+	}
+	c.start("m-2", "")
+	if log := c.ends("m-2"); !LostDisk(log) {
+		t.Fatalf("it does not say that it has lost its disk:\n%s", log)
+	}
+	for i, want := range []bool{true, false} { // whoever is stopped in between goes on
+		if replaced, err := e.Replace(t.Context(), "m-2", allow); err != nil || replaced != want || allowed != i+1 {
+			t.Fatalf("%v, %v, allowed %d times", replaced, err, allowed)
+		}
+	}
+	if joining, err := e.Joining(t.Context()); err != nil || !slices.Equal(joining, []string{"m-2"}) {
+		t.Fatalf("joining: %v, %v", joining, err)
+	}
+	c.start("m-2", "existing")
+	c.ready("m-2")
+	answer, err := c.kv("m-2").Get(t.Context(), "kept", clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) != 1 {
+		t.Fatalf("its data: %v, %v", answer, err)
+	}
+	if joining, err := e.Joining(t.Context()); err != nil || len(joining) != 0 {
+		t.Errorf("joining: %v, %v", joining, err)
+	}
+	if log := c.stop("m-2"); LostDisk(log) {
+		t.Error("a member that joins is taken for one that has lost its disk")
+	}
+	c.start("m-2", "") // what the environment says counts only once
+	c.ready("m-2")
+}
+
+func TestIsUnavailable(t *testing.T) {
+	for err, want := range map[error]bool{
+		ErrUnreachable: true, context.DeadlineExceeded: true, rpctypes.ErrTimeout: true, rpctypes.ErrNoLeader: true,
+		rpctypes.ErrNoSpace: false, context.Canceled: false, errors.New("etcd reports CORRUPT"): false, nil: false,
+	} {
+		wrapped := err
+		if err != nil {
+			wrapped = fmt.Errorf("listing the members of etcd: %w", err)
+		}
+		if IsUnavailable(wrapped) != want {
+			t.Errorf("%v: %v", err, !want)
+		}
+	}
+}

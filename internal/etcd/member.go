@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// LostDisk reports whether the log of an etcd that ended says that it found no data although it was a member before.
+func LostDisk(log string) bool { return strings.Contains(log, "has already been bootstrapped") }
+
+// Replace makes room for the successor of a member that has lost its data: it removes the member, and adds one at the same address. Data
+// under the old identity must not come back, because the others count on what that member had acknowledged. The successor must start with
+// --initial-cluster-state=existing; allow is called to see to that as soon as the old member is removed, and when Replace is repeated.
+// A member that answers is left alone.
+func (c *Client) Replace(ctx context.Context, name string, allow func(context.Context) error) (replaced bool, err error) {
+	at := slices.IndexFunc(c.members, func(m Member) bool { return m.Name == name })
+	if at < 0 {
+		return false, fmt.Errorf("etcd is to have no member %s", name)
+	}
+	all, err := c.list(ctx)
+	if err != nil {
+		return false, err
+	}
+	is := slices.IndexFunc(all, func(m member) bool { return m.name == name })
+	if is >= 0 && all[is].started {
+		if _, err := c.status(ctx, all[is]); err == nil {
+			return false, nil
+		}
+		if err := c.remove(ctx, all[is]); err != nil {
+			return false, err
+		}
+		is = -1
+	}
+	if err := allow(ctx); err != nil {
+		return false, err
+	}
+	if is >= 0 {
+		return false, nil
+	}
+	return true, c.add(ctx, c.members[at])
+}
+
+func (c *Client) remove(ctx context.Context, m member) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := c.v3.MemberRemove(ctx, m.id); err != nil {
+		return fmt.Errorf("removing member %s of etcd: %w", m.name, err)
+	}
+	return nil
+}
+
+// add retries while etcd finds itself not well enough: it wants its other members connected for a few seconds.
+func (c *Client) add(ctx context.Context, m Member) error {
+	ctx, cancel := context.WithTimeout(ctx, 6*askTimeout)
+	defer cancel()
+	for {
+		_, err := c.v3.MemberAdd(ctx, []string{m.PeerURL})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			return fmt.Errorf("adding member %s to etcd: %w", m.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("adding member %s to etcd: %w", m.Name, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Joining are the members that were added and have not started yet.
+func (c *Client) Joining(ctx context.Context) ([]string, error) {
+	all, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range c.members {
+		if !slices.ContainsFunc(all, func(o member) bool { return o.name == m.Name && o.started }) {
+			out = append(out, m.Name)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// worthwhile is the least that a defragmentation must free: a member serves no requests meanwhile.
+const worthwhile = 8 << 20
+
+// Defragment gives space back that deleted keys left in the databases, one member after the other and the leader last. It does nothing
+// while a member is not well, and skips those that would free less than a third. It returns how many bytes it freed.
+func (c *Client) Defragment(ctx context.Context) (freed int64, err error) {
+	all, err := c.look(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range all {
+		if !c.well(all) {
+			return freed, nil
+		}
+		if free := m.status.DbSize - m.status.DbSizeInUse; free < worthwhile || free < m.status.DbSize/3 {
+			continue
+		}
+		after, err := c.defragment(ctx, m)
+		if err != nil {
+			return freed, err
+		}
+		freed += m.status.DbSize - after
+		again, err := c.look(ctx)
+		if err != nil || !c.well(again) {
+			return freed, err
+		}
+	}
+	return freed, nil
+}
+
+// well reports whether all members are there and nothing is wrong with any.
+func (c *Client) well(all []member) bool {
+	for _, m := range all {
+		if m.err != nil || m.status.IsLearner || len(m.status.Errors) > 0 {
+			return false
+		}
+	}
+	return len(all) == len(c.members)
+}
+
+// defragment returns the size of the database afterwards.
+func (c *Client) defragment(ctx context.Context, m member) (int64, error) {
+	limited, cancel := context.WithTimeout(ctx, defragTimeout)
+	defer cancel()
+	if _, err := c.v3.Defragment(limited, m.client); err != nil {
+		return 0, fmt.Errorf("defragmenting member %s of etcd: %w", m.name, err)
+	}
+	s, err := c.status(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	return s.DbSize, nil
+}
+
+// Lifted is what was done about full databases: their members, and the largest size before and after.
+type Lifted struct {
+	Members       []string
+	Before, After int64
+}
+
+// LiftNoSpace makes room in databases that have reached their quota, so that etcd takes writes again: it drops all old revisions,
+// defragments each member, and disarms the alarm. It does nothing without such an alarm. About any other alarm it returns an error.
+// Members that do not answer keep theirs.
+func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
+	var out Lifted
+	full, err := c.alarms(ctx)
+	if err != nil || len(full) == 0 {
+		return out, err
+	}
+	all, err := c.look(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := c.compact(ctx); err != nil {
+		return out, err
+	}
+	var errs []error
+	for _, m := range all {
+		if m.err != nil {
+			errs = append(errs, m.err)
+			continue
+		}
+		after, err := c.squeeze(ctx, m)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.Before, out.After = max(out.Before, m.status.DbSize), max(out.After, after)
+		if full[m.id] {
+			if err := c.disarm(ctx, m.id); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			out.Members = append(out.Members, m.name)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// squeeze defragments a member until that frees something: each drops old revisions at its own pace after a compaction, and reports no end.
+func (c *Client) squeeze(ctx context.Context, m member) (after int64, err error) {
+	for range 5 {
+		after, err = c.defragment(ctx, m)
+		if err != nil || after < m.status.DbSize*3/4 {
+			return after, err
+		}
+		select {
+		case <-ctx.Done():
+			return after, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	return after, nil
+}
+
+// alarms returns the members that are out of space.
+func (c *Client) alarms(ctx context.Context) (map[uint64]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := c.v3.AlarmList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the alarms of etcd: %w", err)
+	}
+	full := map[uint64]bool{}
+	for _, a := range answer.Alarms {
+		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			return nil, fmt.Errorf("etcd reports %s of member %x", a.Alarm, a.MemberID)
+		}
+		full[a.MemberID] = true
+	}
+	return full, nil
+}
+
+func (c *Client) compact(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, defragTimeout)
+	defer cancel()
+	now, err := c.v3.Get(ctx, "0", clientv3.WithCountOnly()) // any key: the revision is wanted
+	if err != nil {
+		return fmt.Errorf("reading the revision of etcd: %w", err)
+	}
+	_, err = c.v3.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("compacting etcd: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) disarm(ctx context.Context, id uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := c.v3.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	if err != nil {
+		return fmt.Errorf("disarming the alarm of etcd: %w", err)
+	}
+	return nil
+}

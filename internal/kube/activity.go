@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// activityInterval is how often pulls that go on are reported.
+	activityInterval = 20 * time.Second
+	pullingReason    = "Pulling"
+)
+
+// Activity follows the events of pods until ctx ends and calls moved for each sign that pods move on: an event that is new and no
+// warning, and as long as an image is being pulled. pulling names the images that are being pulled, "" when there are none. The kubelet
+// ends a pull that makes no progress, and counts up an old event where a container fails again.
+func Activity(ctx context.Context, c client.WithWatch, moved func(pulling string), opts ...client.ListOption) {
+	updates := make(chan contents)
+	go follow(ctx, c, sourceObject, &corev1.Event{}, updates, opts...)
+	tick := time.NewTicker(activityInterval)
+	defer tick.Stop()
+	var a activity
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-updates:
+			if u.trouble == "" && a.take(u.objects) {
+				moved(a.pulling())
+			}
+		case <-tick.C:
+			if now := a.pulling(); now != "" {
+				moved(now)
+			}
+		}
+	}
+}
+
+// activity is what the events of pods say.
+type activity struct {
+	seen   map[types.UID]bool
+	newest map[string]*corev1.Event // by pod
+}
+
+// take reports whether one of the events is new and no warning.
+func (a *activity) take(objects map[types.UID]client.Object) bool {
+	moved, first := false, a.seen == nil
+	if first {
+		a.seen = map[types.UID]bool{}
+	}
+	a.newest = map[string]*corev1.Event{}
+	for uid, o := range objects {
+		e, ok := o.(*corev1.Event)
+		if !ok || e.InvolvedObject.Kind != "Pod" {
+			continue
+		}
+		moved = moved || !a.seen[uid] && e.Type == corev1.EventTypeNormal
+		a.seen[uid] = true
+		pod := e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+		if old := a.newest[pod]; old == nil || newer(e, old) {
+			a.newest[pod] = e
+		}
+	}
+	return moved && !first
+}
+
+func (a *activity) pulling() string {
+	var images []string
+	for _, pod := range slices.Sorted(maps.Keys(a.newest)) {
+		if e := a.newest[pod]; e.Reason == pullingReason {
+			images = append(images, strings.Trim(strings.TrimPrefix(e.Message, "Pulling image "), `"`))
+		}
+	}
+	slices.Sort(images)
+	return strings.Join(slices.Compact(images), ", ")
+}
+
+// newer reports whether an event was written after another one. Their times are in seconds.
+func newer(e, other *corev1.Event) bool {
+	order, err := resourceversion.CompareResourceVersion(e.ResourceVersion, other.ResourceVersion)
+	return err == nil && order > 0
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+func TestResume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lib", "journal.jsonl")
+	j := workflow.NewJournal(path)
+	j.Redact = func(s string) string { return strings.ReplaceAll(s, "s3cret", "***") }
+	runWith := func(o workflow.Options, phases ...phase) {
+		t.Helper()
+		_, _ = workflow.Runner[*log]{Plan: "init", Phases: phases, Journal: j}.Run(t.Context(), &log{}, o)
+	}
+	if in, err := j.Resume("init"); in != nil || err != nil {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	runWith(workflow.Options{Inputs: map[string]string{"--node-ip": "10.0.0.1"}}, step("a"), failing(step("b"), errors.New("password s3cret refused")), step("c"))
+	in, err := j.Resume("init")
+	if err != nil || in == nil {
+		t.Fatal(in, err)
+	}
+	if in.Phase != "b" || in.Error != "password *** refused" {
+		t.Errorf("%+v", in)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, in.Did); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{"--node-ip: 10.0.0.1 → 10.0.0.2", "--region: (default) → r1"}
+	if diff := cmp.Diff(want, in.Differences(map[string]string{"--node-ip": "10.0.0.2", "--region": "r1"})); diff != "" {
+		t.Error(diff)
+	}
+	if other, err := j.Resume("join"); other != nil || err != nil {
+		t.Errorf("another plan: %+v, %v", other, err)
+	}
+	runWith(workflow.Options{}, step("a"), step("b"))
+	if in, err := j.Resume("init"); in != nil || err != nil {
+		t.Errorf("after a good run: %+v, %v", in, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// A crash at any byte of the journal leaves one that can be read and written on.
+func TestTornJournal(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	j := workflow.NewJournal(whole)
+	_, err := workflow.Runner[*log]{Plan: "init", Phases: []phase{step("a"), step("b")}, Journal: j}.Run(t.Context(), &log{}, workflow.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range raw {
+		path := filepath.Join(dir, "torn")
+		if err := os.WriteFile(path, raw[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		torn := workflow.NewJournal(path)
+		in, err := torn.Resume("init")
+		first := strings.Index(string(raw), "\n")
+		if unfinished := n >= first && n < len(raw)-1; err != nil || (in != nil) != unfinished {
+			t.Fatalf("%d bytes: %+v, %v", n, in, err)
+		}
+		if err := torn.Append(workflow.Entry{Run: "x", Plan: "join", Event: "run-started"}); err != nil {
+			t.Fatal(err)
+		}
+		if in, err := torn.Resume("join"); err != nil || in == nil {
+			t.Fatalf("%d bytes: the new line is lost: %+v, %v", n, in, err)
+		}
+		if err := torn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "ocadm.lock")
+	unlock, err := workflow.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = workflow.Lock(path)
+	l := finding.Of(err)
+	if len(l) != 1 || l[0].Code != "OCA-1050" || !strings.Contains(l[0].Cause, "process ") || strings.Contains(l[0].Cause, "unknown") {
+		t.Errorf("%+v, %v", l, err)
+	}
+	unlock()
+	again, err := workflow.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Lock keeps two runs apart. The kernel drops it when the process ends, however it ends.
+func Lock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory of the lock: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		return nil, busy(path)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // only for the message to a second run
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func busy(path string) error {
+	pid := "unknown"
+	if raw, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(raw))) > 0 {
+		pid = strings.TrimSpace(string(raw))
+	}
+	return finding.Finding{Code: "OCA-1050", Severity: finding.Error, What: "Another ocadm is at work on this machine",
+		Cause: fmt.Sprintf("process %s holds %s", pid, path), Remedy: "wait until it ends; to see what it does: ps -fp " + pid}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// longestPhase bounds a phase that has patience and no timeout.
+const longestPhase = 4 * time.Hour
+
+// patience ends the context of a phase that makes no progress. A report that differs from all earlier ones by more than numbers is
+// progress, because a container that keeps failing says the same again with another count. So is a higher count of Progress.
+type patience struct {
+	limit time.Duration
+	timer *time.Timer
+
+	mu   sync.Mutex
+	seen map[string]bool
+	most map[string]int64
+}
+
+// expired is why the context of a phase ended: its time, or its patience, was up.
+type expired string
+
+func (e expired) Error() string { return string(e) }
+
+func (expired) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// bounded is the context of a phase's Run and Verify. The phase's timeout bounds it, and its patience where it has any.
+func bounded(ctx context.Context, timeout, limit time.Duration) (context.Context, *patience, context.CancelFunc) {
+	if limit == 0 {
+		if timeout == 0 {
+			timeout = DefaultTimeout
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
+		return ctx, nil, cancel
+	}
+	if timeout == 0 {
+		timeout = longestPhase
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
+	p := &patience{limit: limit, seen: map[string]bool{}, most: map[string]int64{}}
+	p.timer = time.AfterFunc(limit, func() { end(expired(fmt.Sprintf("giving up after %s without progress", limit))) })
+	return ctx, p, func() {
+		p.timer.Stop()
+		cancel()
+		end(nil)
+	}
+}
+
+// renew starts the time without progress anew.
+func (p *patience) renew() {
+	if p != nil {
+		p.timer.Reset(p.limit)
+	}
+}
+
+var number = regexp.MustCompile(`[0-9]+`)
+
+// said renews the patience for a text that was not reported before.
+func (p *patience) said(text string) {
+	if p == nil {
+		return
+	}
+	text = number.ReplaceAllString(text, "")
+	p.mu.Lock()
+	again := p.seen[text]
+	p.seen[text] = true
+	p.mu.Unlock()
+	if !again {
+		p.renew()
+	}
+}
+
+// counted renews the patience for a count that is higher than before.
+func (p *patience) counted(done int64, unit string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	most, known := p.most[unit]
+	more := !known || done > most
+	if more {
+		p.most[unit] = done
+	}
+	p.mu.Unlock()
+	if more {
+		p.renew()
+	}
+}

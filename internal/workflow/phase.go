@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workflow is the step engine of the installer: phases are values, plans are lists of them, one runner checks, plans, runs,
+// verifies, undoes and journals them. It knows nothing of Kubernetes, of hosts or of terminals.
+package workflow
+
+import (
+	"context"
+	"time"
+)
+
+// Phase is one named, idempotent step of a plan. S is what the phases of a plan share. A nil function is an ability the phase lacks.
+//
+// The runner calls, in this order: Skip, Check, (Plan for a dry run, else) Run, Verify. A phase whose Check finds its work already
+// done is not run: so a repeated command changes nothing, and one that was cut off goes on where it stopped. The machine and the
+// cluster are the truth; the journal only records what happened and lets reset take back what this tool made.
+type Phase[S any] struct {
+	// Name is kebab-case, unique within its plan; a child is "parent/name" in --skip-phases, "init phase parent name" on the command line.
+	Name string
+	// Short is an imperative one-liner without a period; Long and Example are for "init phase NAME --help".
+	Short, Long, Example string
+	// After names the phases of the plan that must have ended before this one starts. nil means: the one listed before it.
+	// An explicit list (also an empty one) lets phases overlap.
+	After []string
+	// Skip gives the reason why the phase does not apply to this run; "" means that it does.
+	Skip func(S) string
+	// Check reads and reports whether the work is already done. It changes nothing.
+	Check func(context.Context, S) (done bool, err error)
+	// Plan reads and returns what Run would change, one line each, for --dry-run. It changes nothing.
+	Plan func(context.Context, S) ([]string, error)
+	// Run does the work. It may be repeated. It reports progress through the Reporter.
+	Run func(context.Context, S, Reporter) error
+	// Verify checks after Run that the work is really done.
+	Verify func(context.Context, S) error
+	// Undo takes back what Run did; used by reset and by init --on-failure=rollback. It may be repeated.
+	Undo func(context.Context, S, Reporter) error
+	// Timeout bounds Run and Verify together; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Patience is how long Run may report nothing new before it is given up. With it, a Timeout of 0 means several hours: such a phase
+	// takes as long as it makes progress.
+	Patience time.Duration
+	// Always runs the phase even if it is not among the phases selected by a single "phase NAME" (gathering facts, loading the bundle index).
+	Always bool
+	// ReadOnly says that Run only looks: a run that ends before any other phase began has changed nothing and is not journaled.
+	ReadOnly bool
+	// Phases are the children; a phase has either children or Run.
+	Phases []Phase[S]
+}
+
+// DefaultTimeout bounds a phase that names no timeout of its own.
+const DefaultTimeout = 5 * time.Minute
+
+// Reporter takes what a running phase has to say.
+type Reporter interface {
+	// Info is one line of story.
+	Info(format string, args ...any)
+	// Output is one line of another program's output.
+	Output(line string)
+	// Waiting reports what the phase waits for and why it is not there yet, as often as that changes. An empty why ends this wait.
+	Waiting(what, why string)
+	// Progress reports how much of something countable is done; unit is "B" for bytes or a noun.
+	Progress(done, total int64, unit string)
+	// Alive extends the patience of the phase for progress that no other report shows.
+	Alive()
+	// Changed records one thing that the phase changed, for the summary and the journal: "wrote /etc/ocadm/config.yaml".
+	Changed(format string, args ...any)
+}

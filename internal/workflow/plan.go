@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// step is a phase without children, in its place in a plan.
+type step[S any] struct {
+	name  string
+	phase Phase[S]
+	// needs are the steps that must have ended before this one starts, by index.
+	needs []int
+	skips []func(S) string
+}
+
+// node is a phase with or without children: the range of steps it covers.
+type node struct {
+	name, short string
+	depth       int
+	first, last int // steps[first:last]
+}
+
+type flattening[S any] struct {
+	steps []step[S]
+	nodes []node
+	errs  []error
+}
+
+var phaseName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// flatten turns a plan into its steps and resolves who waits for whom. It reports every mistake of the plan at once.
+func flatten[S any](phases []Phase[S]) (*flattening[S], error) {
+	f := &flattening[S]{}
+	f.add("", phases, 0, nil, false)
+	f.link("", phases, nil)
+	f.acyclic()
+	return f, errors.Join(f.errs...)
+}
+
+func (f *flattening[S]) add(parent string, phases []Phase[S], depth int, skips []func(S) string, always bool) {
+	for _, p := range phases {
+		name := join(parent, p.Name)
+		f.inspect(name, p)
+		skips := slices.Clip(skips)
+		if p.Skip != nil {
+			skips = append(skips, p.Skip)
+		}
+		n := len(f.nodes)
+		f.nodes = append(f.nodes, node{name: name, short: p.Short, depth: depth, first: len(f.steps)})
+		if len(p.Phases) > 0 {
+			f.add(name, p.Phases, depth+1, skips, always || p.Always)
+		} else {
+			p.Always = always || p.Always
+			f.steps = append(f.steps, step[S]{name: name, phase: p, skips: skips})
+		}
+		f.nodes[n].last = len(f.steps)
+	}
+}
+
+func (f *flattening[S]) inspect(name string, p Phase[S]) {
+	switch {
+	case !phaseName.MatchString(p.Name):
+		f.errs = append(f.errs, fmt.Errorf("phase %q: the name is not kebab-case", name))
+	case slices.ContainsFunc(f.nodes, func(n node) bool { return n.name == name }):
+		f.errs = append(f.errs, fmt.Errorf("phase %q: the name occurs twice", name))
+	case p.Short == "" || strings.HasSuffix(p.Short, "."):
+		f.errs = append(f.errs, fmt.Errorf("phase %q: Short is an imperative line without a period", name))
+	case len(p.Phases) > 0 && (p.Run != nil || p.Check != nil || p.Plan != nil || p.Verify != nil || p.Undo != nil):
+		f.errs = append(f.errs, fmt.Errorf("phase %q: it has children and work of its own", name))
+	case len(p.Phases) == 0 && p.Run == nil:
+		f.errs = append(f.errs, fmt.Errorf("phase %q: it has neither children nor Run", name))
+	}
+}
+
+func (f *flattening[S]) link(parent string, phases []Phase[S], inherited []int) {
+	for i, p := range phases {
+		name := join(parent, p.Name)
+		needs := slices.Clone(inherited)
+		switch {
+		case p.After == nil && i > 0:
+			needs = append(needs, f.covered(join(parent, phases[i-1].Name))...)
+		case p.After != nil:
+			for _, after := range p.After {
+				found, ok := f.find(parent, after)
+				if !ok {
+					f.errs = append(f.errs, fmt.Errorf("phase %q: After names %q, which the plan does not have", name, after))
+				}
+				needs = append(needs, f.covered(found)...)
+			}
+		}
+		slices.Sort(needs)
+		needs = slices.Compact(needs)
+		if len(p.Phases) > 0 {
+			f.link(name, p.Phases, needs)
+		} else if at := slices.IndexFunc(f.steps, func(s step[S]) bool { return s.name == name }); at >= 0 {
+			f.steps[at].needs = needs
+		}
+	}
+}
+
+// find resolves a name of After: a sibling first, else a name of the whole plan.
+func (f *flattening[S]) find(parent, name string) (string, bool) {
+	for _, full := range []string{join(parent, name), name} {
+		if slices.ContainsFunc(f.nodes, func(n node) bool { return n.name == full }) {
+			return full, true
+		}
+	}
+	return "", false
+}
+
+func (f *flattening[S]) covered(name string) []int {
+	var out []int
+	for _, n := range f.nodes {
+		if n.name == name {
+			for i := n.first; i < n.last; i++ {
+				out = append(out, i)
+			}
+		}
+	}
+	return out
+}
+
+func (f *flattening[S]) acyclic() {
+	ended := make([]bool, len(f.steps))
+	for progress := true; progress; {
+		progress = false
+		for i, s := range f.steps {
+			if !ended[i] && !slices.ContainsFunc(s.needs, func(n int) bool { return !ended[n] }) {
+				ended[i], progress = true, true
+			}
+		}
+	}
+	var stuck []string
+	for i, s := range f.steps {
+		if !ended[i] {
+			stuck = append(stuck, s.name)
+		}
+	}
+	if len(stuck) > 0 {
+		f.errs = append(f.errs, fmt.Errorf("phases wait for each other: %s", strings.Join(stuck, ", ")))
+	}
+}
+
+// Validate returns every mistake of a plan: names that repeat or are no names, After that names what is not there, cycles.
+func Validate[S any](phases []Phase[S]) error {
+	_, err := flatten(phases)
+	return err
+}
+
+// Row is a phase as help shows it.
+type Row struct {
+	Name, Short string
+	Depth       int
+}
+
+// Table lists the phases of a plan with their children, in order.
+func Table[S any](phases []Phase[S]) []Row {
+	f, _ := flatten(phases)
+	rows := make([]Row, len(f.nodes))
+	for i, n := range f.nodes {
+		rows[i] = Row{Name: n.name, Short: n.short, Depth: n.depth}
+	}
+	return rows
+}
+
+func join(parent, name string) string {
+	if parent == "" {
+		return name
+	}
+	return parent + "/" + name
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// State is how a phase of a run ended.
+type State string
+
+// The states. A phase that is not in a Result was not selected.
+const (
+	Pending   State = "pending" // never started: an earlier one failed
+	Skipped   State = "skipped"
+	Unchanged State = "unchanged"
+	Done      State = "done"
+	Planned   State = "planned"
+	Failed    State = "failed"
+	Stopped   State = "stopped" // ended because another phase failed or the run was interrupted
+	Undone    State = "undone"
+)
+
+// StepResult is what became of one phase.
+type StepResult struct {
+	Name     string        `json:"name"`
+	State    State         `json:"state"`
+	Reason   string        `json:"reason,omitempty"`
+	Changes  []string      `json:"changes,omitempty"`
+	Start    time.Time     `json:"start,omitzero"`
+	Duration time.Duration `json:"duration"`
+	Err      error         `json:"-"`
+}
+
+// Result is what became of a run.
+type Result struct {
+	Plan     string        `json:"plan"`
+	Steps    []StepResult  `json:"steps"`
+	Duration time.Duration `json:"duration"`
+}
+
+// OnFailure says what a run does when a phase fails.
+type OnFailure string
+
+// Keep leaves everything for the next run to go on from; Rollback undoes what this run and the interrupted one before it did.
+const (
+	Keep     OnFailure = "keep"
+	Rollback OnFailure = "rollback"
+)
+
+// Options are how one run behaves.
+type Options struct {
+	DryRun bool
+	// Skip and Only name phases; a parent's name covers its children.
+	Skip, Only []string
+	OnFailure  OnFailure
+	// Inputs are the settings of the run without secrets, for the journal.
+	Inputs map[string]string
+	// Stop, when it ends, lets the running phases come to an end and starts no more; nil never does. The end of Run's own context ends
+	// the running phases, too.
+	Stop context.Context
+	// Before are the phases that an interrupted run did; a rollback undoes them too.
+	Before []string
+}
+
+// Runner walks a plan. The zero value of Journal and Sink is allowed: then nothing is written or reported.
+type Runner[S any] struct {
+	Plan    string
+	Phases  []Phase[S]
+	Sink    Sink
+	Journal *Journal
+}
+
+// PhaseError is a failed phase.
+type PhaseError struct {
+	Plan, Phase string
+	Err         error
+}
+
+func (e *PhaseError) Error() string { return fmt.Sprintf("phase %s: %v", e.Phase, e.Err) }
+
+func (e *PhaseError) Unwrap() error { return e.Err }
+
+// ErrStopped is why a phase ended that ran beside a failed one.
+var ErrStopped = errors.New("another phase failed")
+
+const (
+	// checkTimeout bounds Check and Plan, which only read.
+	checkTimeout = time.Minute
+	// undoTimeout bounds a rollback, which goes on after the run's context has ended.
+	undoTimeout = 10 * time.Minute
+)
+
+// Run walks the plan over s: phases start as soon as those they come after have ended, a failed one stops the rest.
+func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
+	f, err := flatten(r.Phases)
+	if err != nil {
+		return Result{}, fmt.Errorf("checking the plan %s: %w", r.Plan, err)
+	}
+	modes, err := f.choose(r.Plan, o.Skip, o.Only)
+	if err != nil {
+		return Result{}, err
+	}
+	w := newWalk(r, f, modes, s, o)
+	if err := w.record(Entry{Event: string(RunStarted), Inputs: o.Inputs}); err != nil {
+		return Result{}, err
+	}
+	w.emit(Event{Type: RunStarted, Count: w.count})
+	start := time.Now()
+	err = w.run(ctx)
+	if err != nil && o.OnFailure == Rollback && !o.DryRun {
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		if uerr := w.rollback(undoing); uerr != nil {
+			err = errors.Join(err, fmt.Errorf("rolling back: %w", uerr))
+		}
+		cancel()
+	}
+	res := Result{Plan: r.Plan, Steps: w.selected(), Duration: time.Since(start)}
+	end := Event{Type: RunDone, Duration: res.Duration.Seconds()}
+	if err != nil {
+		end.Type, end.Message = RunFailed, err.Error()
+	}
+	w.emit(end)
+	err = errors.Join(err, w.record(Entry{Event: string(end.Type), Error: end.Message, Duration: res.Duration.Seconds()}))
+	return res, unjoined(err)
+}
+
+// unjoined keeps a single error single.
+func unjoined(err error) error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) == 1 {
+		return j.Unwrap()[0]
+	}
+	return err
+}
+
+// run starts what is free to start and waits for what runs, until all has ended or something failed.
+func (w *walker[S]) run(parent context.Context) error {
+	ctx, stop := context.WithCancelCause(parent)
+	defer stop(nil)
+	ended := make(chan int)
+	started, over := make([]bool, len(w.f.steps)), make([]bool, len(w.f.steps))
+	running, first := 0, error(nil)
+	stopping := w.stopping()
+	for {
+		if (first == nil || w.o.DryRun) && ctx.Err() == nil && !w.stopped() {
+			running += w.launch(ctx, started, over, ended)
+		}
+		if running == 0 {
+			break
+		}
+		var i int
+		select {
+		case <-stopping:
+			stopping = nil
+			if first == nil {
+				w.reportRunning(started, over)
+			}
+			continue
+		case i = <-ended:
+		}
+		running--
+		over[i] = true
+		if err := w.results[i].Err; err != nil && first == nil {
+			first = &PhaseError{Plan: w.r.Plan, Phase: w.f.steps[i].name, Err: err}
+			if w.o.DryRun {
+				continue // reports the rest, too
+			}
+			stop(fmt.Errorf("%w: %s: %w", ErrStopped, w.f.steps[i].name, context.Canceled))
+		}
+	}
+	switch {
+	case first == nil && parent.Err() != nil:
+		return context.Cause(parent)
+	case first == nil && w.stopped() && slices.Contains(over, false):
+		return context.Cause(w.o.Stop)
+	}
+	return first
+}
+
+// stopping is closed when no more phases are to be started; nil if that never happens.
+func (w *walker[S]) stopping() <-chan struct{} {
+	if w.o.Stop == nil {
+		return nil
+	}
+	return w.o.Stop.Done()
+}
+
+func (w *walker[S]) stopped() bool { return w.o.Stop != nil && w.o.Stop.Err() != nil }
+
+// reportRunning says which phases a run that was interrupted still waits for.
+func (w *walker[S]) reportRunning(started, over []bool) {
+	var names []string
+	for i, s := range w.f.steps {
+		if started[i] && !over[i] {
+			names = append(names, s.name)
+		}
+	}
+	w.emit(Event{Type: PhaseInfo, Message: "interrupted: waiting until these phases end, and starting no more: " + strings.Join(names, ", ") +
+		"; a second interrupt ends them"})
+}
+
+// launch starts every step that is free to start and returns how many it started; in a dry run one at a time, so that it reads in the
+// order of the plan. Steps that are not walked end at once.
+func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan<- int) int {
+	n := 0
+	for again := true; again; {
+		again = false
+		for i, s := range w.f.steps {
+			if started[i] || slices.ContainsFunc(s.needs, func(need int) bool { return !over[need] }) {
+				continue
+			}
+			started[i] = true
+			if w.modes[i] != walk {
+				w.pass(i)
+				over[i], again = true, true
+				continue
+			}
+			n++
+			go func() {
+				w.step(ctx, i)
+				ended <- i
+			}()
+			if w.o.DryRun {
+				return n
+			}
+		}
+	}
+	return n
+}
+
+// rollback undoes in reverse order what ran.
+func (w *walker[S]) rollback(ctx context.Context) error {
+	var errs []error
+	for i, s := range slices.Backward(w.f.steps) {
+		ran := slices.Contains([]State{Done, Failed, Stopped}, w.results[i].State) || slices.Contains(w.o.Before, s.name)
+		if s.phase.Undo == nil || !ran {
+			continue
+		}
+		rep := w.reporter(i)
+		rep.Info("undoing")
+		if err := protect(func() error { return s.phase.Undo(ctx, w.s, rep) }); err != nil {
+			errs = append(errs, fmt.Errorf("undoing phase %s: %w", s.name, err))
+			continue
+		}
+		w.results[i].State = Undone
+		w.emitAt(i, Event{Type: PhaseUndone})
+		errs = append(errs, w.record(Entry{Phase: s.name, Event: string(PhaseUndone), Changes: rep.changes()}))
+	}
+	return errors.Join(errs...)
+}
+
+func protect(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return f()
+}

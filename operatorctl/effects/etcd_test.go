@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effects
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/lab/binaries"
+)
+
+const alreadyMember = `{"level":"fatal","msg":"discovery failed","error":"member 117b9266988c4966 has already been bootstrapped"}`
+
+// told records what a task does besides asking etcd.
+type told struct {
+	notices []string
+	state   map[string]string
+}
+
+func (r *told) clients(dial func(context.Context, string, string) (net.Conn, error)) Clients {
+	return Clients{
+		Dial: dial, Tell: func(n Notice) { r.notices = append(r.notices, n.Reason) },
+		SetState: func(_ context.Context, _ string, data map[string]string) error { r.state = data; return nil },
+	}
+}
+
+func etcdInput(t *testing.T, size int32, words map[string]string) (Input, pki.Etcd, pki.Pair) {
+	t.Helper()
+	now := time.Now()
+	ca, err := pki.NewCA(now, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reqs := pki.EtcdRequests("default-etcd", "onecloud", nil, now.Add(-time.Hour), now.Add(time.Hour))
+	pair, err := pki.Issue(ca, reqs.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pair.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Input{
+		Cluster: component.Cluster{Name: "default", Namespace: "onecloud", Instance: "onecloud-cluster-default", Spec: &component.Spec{}, Components: map[string]component.Resolved{
+			etcdName: {Enabled: true, Replicas: size, Component: component.Component{Name: etcdName}},
+		}},
+		ClientCertificate: identity.Certificate{PEM: string(pair.CertPEM()), KeyPEM: string(key), CAPEM: string(ca.CertPEM())},
+		LastWords:         map[string]map[string]string{etcdName: words}, State: map[string]map[string]string{},
+	}, reqs, ca
+}
+
+func refuse(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+
+// An etcd that accepts connections and does not answer in time is a matter for its probes, not a failure of the upkeep.
+func TestBusyEtcdIsLeftToItsProbes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, l.Addr().String())
+	}
+	in, _, _ := etcdInput(t, 1, nil)
+	r := &told{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if changed, err := keepEtcd(ctx, r.clients(dial), in); changed || err != nil {
+		t.Errorf("changed %v, %v", changed, err)
+	}
+}
+
+// Upkeep is due when all serve, and at once when a member has lost its disk.
+func TestEtcdUpkeepIsDue(t *testing.T) {
+	plan := func(words, state map[string]string) Effect {
+		in, _, _ := etcdInput(t, 3, words)
+		in.State[etcdName] = state
+		return in.setup(in.Cluster.Components[etcdName], "etcd-upkeep")
+	}
+	well := plan(nil, nil)
+	if !well.Aside || len(well.Needs) != 1 || well.Needs[0] != etcdName {
+		t.Errorf("with all well: %+v", well)
+	}
+	if other := plan(map[string]string{"default-etcd-1": "panic: something else"}, nil); other.Hash != well.Hash {
+		t.Error("a member that fails otherwise makes it due")
+	}
+	lost := plan(map[string]string{"default-etcd-1": alreadyMember}, nil)
+	joining := plan(nil, map[string]string{component.EtcdInitialState: "existing"})
+	if lost.Hash == well.Hash || joining.Hash == well.Hash || lost.Needs != nil || joining.Needs != nil {
+		t.Errorf("lost: %+v\njoining: %+v", lost, joining)
+	}
+}
+
+func TestEtcdUnreachable(t *testing.T) {
+	var r told
+	in, _, _ := etcdInput(t, 3, nil)
+	if changed, err := keepEtcd(t.Context(), r.clients(refuse), in); changed || err != nil {
+		t.Errorf("with all well as far as is known: %v, %v", changed, err)
+	}
+	one := map[string]string{"default-etcd-1": alreadyMember}
+	in, _, _ = etcdInput(t, 3, one)
+	if _, err := keepEtcd(t.Context(), r.clients(refuse), in); err == nil {
+		t.Error("a member waits for a place, and nothing is said")
+	}
+	one["default-etcd-2"] = alreadyMember
+	in, _, _ = etcdInput(t, 3, one)
+	_, err := keepEtcd(t.Context(), r.clients(refuse), in)
+	if err == nil || !strings.Contains(err.Error(), "2 of 3 members have lost their disks") || !strings.Contains(err.Error(), "delete --wait=false pvc,pod -l ") {
+		t.Errorf("without a majority: %v", err)
+	}
+}
+
+// A full etcd with the cloud's certificates takes writes again.
+func TestEtcdNoSpace(t *testing.T) {
+	in, reqs, ca := etcdInput(t, 1, nil)
+	program, err := binaries.Path(t.Context(), "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	server, err := pki.Issue(ca, reqs.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := server.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at [2]string
+	for i := range at {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[i] = l.Addr().String()
+		_ = l.Close() // etcd takes it
+	}
+	peer := "https://" + in.Cluster.PodHost(etcdName, 0) + ":2380"
+	cmd := exec.CommandContext(t.Context(), program, "--name=default-etcd-0", "--data-dir="+filepath.Join(dir, "data"),
+		"--listen-client-urls=https://"+at[0], "--advertise-client-urls=https://"+in.Cluster.PodHost(etcdName, 0)+":2379",
+		"--listen-peer-urls=http://"+at[1], "--initial-advertise-peer-urls="+peer, "--initial-cluster=default-etcd-0="+peer,
+		fmt.Sprintf("--quota-backend-bytes=%d", 8<<20), "--client-cert-auth=true", "--trusted-ca-file="+write("ca.crt", ca.CertPEM()),
+		"--cert-file="+write("server.crt", server.CertPEM()), "--key-file="+write("server.key", key), "--log-level=warn")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, at[0])
+	}
+	var r told
+	until(t, "etcd answers", func() bool {
+		c, err := openEtcd(t.Context(), r.clients(dial), in)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		joining, err := c.Joining(t.Context())
+		return err == nil && len(joining) == 0
+	})
+	kv := etcdClient(t, in, dial)
+	if _, err := keepEtcd(t.Context(), r.clients(dial), in); err != nil || len(r.notices) != 0 {
+		t.Fatalf("with nothing to do: %v, told %q", err, r.notices)
+	}
+	full := func() (err error) {
+		for range 20 {
+			if _, err = kv.Put(t.Context(), "filler", strings.Repeat("x", 1<<20)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := full(); err == nil || !strings.Contains(err.Error(), "space exceeded") {
+		t.Fatalf("filling etcd: %v", err)
+	}
+	changed, err := keepEtcd(t.Context(), r.clients(dial), in)
+	if err != nil || !changed || !slices.Equal(r.notices, []string{"EtcdNoSpace"}) {
+		t.Fatalf("%v, %v, told %q", changed, err, r.notices)
+	}
+	if _, err := kv.Put(t.Context(), "filler", "x"); err != nil {
+		t.Errorf("writing afterwards: %v", err)
+	}
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for range 600 {
+		if done() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("it never happened that %s", what)
+}
+
+func etcdClient(t *testing.T, in Input, dial func(context.Context, string, string) (net.Conn, error)) *clientv3.Client {
+	t.Helper()
+	tlsConfig, err := etcdTLS(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"https://" + in.Cluster.PodHost(etcdName, 0) + ":2379"}, TLS: tlsConfig, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kv.Close() })
+	return kv
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// A cluster may hold an older CRD, which lets through what ours refuses. The API server in memory checks nothing.
+func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	change := func(patch string) {
+		t.Helper()
+		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
+			t.Fatal(err)
+		}
+		cr := b.cloud()
+		cr.Generation++ // the API server in memory counts none
+		if err := b.api.Update(t.Context(), cr); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+	}
+	degraded := func() string {
+		for _, c := range b.cloud().Status.Conditions {
+			if c.Type == v1alpha1.ConditionDegraded && c.Reason == status.ReasonInvalid {
+				return c.Message
+			}
+		}
+		return ""
+	}
+	b.reconcile()
+	if got := b.cloud().Status.Fixed; got["region"] != "region0" || got["mysql.host"] != "db.example.com" || got["mysql.port"] != "3306" {
+		t.Fatalf("%v", got)
+	}
+	for patch, want := range map[string]string{
+		`{"spec":{"region":"other"}}`:             "spec.region: region cannot change",
+		`{"spec":{"mysql":{"host":"elsewhere"}}}`: "spec.mysql.host: mysql.host cannot change",
+		`{"spec":{"mysql":{"port":3307}}}`:        "spec.mysql.port: mysql.port cannot change",
+		`{"spec":{"imageRepository":"http://r"}}`: "spec.imageRepository: leave the scheme out",
+		`{"spec":{"certSANs":["a b"]}}`:           "spec.certSANs: each entry is an IP address or a DNS name",
+	} {
+		change(patch)
+		if got := degraded(); !strings.Contains(got, want) {
+			t.Errorf("%s: %q", patch, got)
+		}
+		change(`{"spec":{"region":"region0","mysql":{"host":"db.example.com","port":3306},"imageRepository":null,"certSANs":null}}`)
+		if got := degraded(); got != "" {
+			t.Fatalf("taken back: %s", got)
+		}
+	}
+	// What is wrong with one block is the trouble of its component.
+	change(`{"spec":{"glance":{"replicas":-1},"etcd":{"size":2}}}`)
+	if got := degraded(); got != "" {
+		t.Errorf("the whole cloud: %s", got)
+	}
+	for name, want := range map[string]string{"glance": "should be greater than or equal to 0", "etcd": "spec.etcd.size: "} {
+		if c := b.component(name); c.State != v1alpha1.Degraded || c.Reason != status.ReasonInvalid || !strings.Contains(c.Message, want) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if c := b.component("keystone"); c.State == v1alpha1.Degraded && c.Reason == status.ReasonInvalid {
+		t.Errorf("%+v", c)
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/adopt"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+)
+
+// earlierConfigMap is a component's ConfigMap as the earlier operator left it, and what it had written.
+func earlierConfigMap(t *testing.T, name, file, written string) *corev1.ConfigMap {
+	t.Helper()
+	b, err := json.Marshal(map[string]string{adopt.ConfigKey: written})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cloudKey.Namespace, Name: cloudKey.Name + "-" + name, Labels: render.Labels("default", name),
+		Annotations: map[string]string{adopt.LastApplied: string(b)},
+	}, Data: map[string]string{adopt.ConfigKey: file}}
+}
+
+// A password that exists is not made anew because it cannot be read at this moment.
+func TestUnreadableRecordStopsTheCloud(t *testing.T) {
+	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: "default-cluster-config"},
+		Data: map[string]string{adopt.ClusterConfigKey: "region: {password: geheim\n"}}
+	b := newBench(t, interceptor.Funcs{}, newCloud(), record)
+	_, err := b.r.Reconcile(t.Context(), request())
+	if err == nil || !strings.Contains(err.Error(), "default-cluster-config") || strings.Contains(err.Error(), "geheim") {
+		t.Fatalf("%v", err)
+	}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: "default-credentials"}, &corev1.Secret{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("passwords were made: %v", err)
+	}
+	record.Data[adopt.ClusterConfigKey] = "region: {password: geheim-enough, db: {password: also-secret}}"
+	if err := b.api.Update(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	s := &corev1.Secret{}
+	b.get(s, "default-credentials")
+	if string(s.Data[component.AccountPassword("region")]) != "geheim-enough" || string(s.Data[component.DatabasePassword("region")]) != "also-secret" {
+		t.Error("the passwords are not the earlier ones")
+	}
+	if len(s.Data[component.DatabasePassword("glance")]) < 20 {
+		t.Error("what nobody knew was not made")
+	}
+	// Once they lie there, the record is not asked any more.
+	record.Data[adopt.ClusterConfigKey] = "region: {password: another-one}"
+	if err := b.api.Update(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	b.get(s, "default-credentials")
+	if string(s.Data[component.AccountPassword("region")]) != "geheim-enough" {
+		t.Error("a password was taken over twice")
+	}
+}
+
+// A service whose file leads to another database server than the spec would lose its data: it is left, and the others are not.
+func TestFileOfAnotherDatabaseServerIsLeft(t *testing.T) {
+	const file = "sql_connection: mysql+pymysql://u:region-secret@10.9.9.9:3306/yunioncloud\n"
+	b := newBench(t, interceptor.Funcs{}, newCloud(), earlierConfigMap(t, "region", file, file),
+		earlierConfigMap(t, "glance", strings.ReplaceAll(file, "10.9.9.9", "db.example.com"), file))
+	b.reconcile()
+	cm := &corev1.ConfigMap{}
+	b.get(cm, "default-region")
+	if cm.Data[adopt.ConfigKey] != file || len(cm.Data) != 1 {
+		t.Errorf("the ConfigMap was changed: %v", cm.Data)
+	}
+	if s := b.component("region"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "10.9.9.9:3306") || strings.Contains(s.Message, "region-secret") {
+		t.Errorf("region is %s: %s", s.State, s.Message)
+	}
+	b.get(cm, "default-glance")
+	if cm.Annotations[engine.HashAnnotation] == "" || cm.Data["port"] == "" {
+		t.Error("glance was not taken over")
+	}
+}
+
+// What people chose for a component outlives its being off; what is ours goes.
+func TestOptionsOutliveDisable(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	if err := edit(t, &corev1.ConfigMap{}, "default-glance", `{"data":{"image_stream_worker_count":"7"}}`)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":true},"logger":{"disable":true}}}`)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	cm := &corev1.ConfigMap{}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: "default-logger"}, cm); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("logger's ConfigMap is still there: %v", err)
+	}
+	b.get(cm, "default-glance")
+	if cm.Data["image_stream_worker_count"] != "7" {
+		t.Errorf("glance has %v", cm.Data)
+	}
+	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"disable":false}}}`)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	b.reconcile()
+	s := &corev1.Secret{}
+	b.get(s, "default-glance-config")
+	if !strings.Contains(string(s.Data["glance.conf"]), "image_stream_worker_count: 7") {
+		t.Error("the option is not in the file")
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/adopt"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// A cloud of the earlier operator is taken over as docs/decisions/0010-adoption.md says. What it left is known by the absence of
+// engine.HashAnnotation: an object that this operator has applied once has it.
+
+// ReasonAdopted is the reason of events about what was taken over.
+const ReasonAdopted = "Adopted"
+
+// newApplier takes over objects of the earlier operator; of their ConfigMaps the file stays until no pod mounts it any more.
+func newApplier(c client.Client) *engine.Applier {
+	applier := engine.NewApplier(c, c)
+	applier.Earlier = v1alpha1.ManagerEarlier
+	applier.Take = func(k engine.Key) func(fieldpath.Path) bool {
+		if k.GVK.Kind != "ConfigMap" {
+			return nil
+		}
+		file := fieldpath.MakePathOrDie("data", adopt.ConfigKey)
+		return func(p fieldpath.Path) bool { return !p.Equals(file) }
+	}
+	return applier
+}
+
+// earlierCredentials are what the earlier operator used for components that lack a credential. An unreadable record is an error: a password
+// that exists is not made anew.
+func earlierCredentials(s State, c catalogue, missing []string) (map[string]string, error) {
+	var record adopt.Record
+	if cm := s.Secrets.record; cm != nil {
+		var err error
+		if record, err = adopt.ParseRecord(cm.Data); err != nil {
+			return nil, fmt.Errorf("reading the earlier operator's passwords from ConfigMap %q: %w; restore it: passwords that exist are not made anew",
+				cm.Name, err)
+		}
+	}
+	return record.Known(c.components, missing, &s.Cloud.Spec, func(name string) string {
+		if cm := earlierConfig(s, name); cm != nil {
+			return cm.Data[adopt.ConfigKey]
+		}
+		return ""
+	}), nil
+}
+
+// earlierConfig is the ConfigMap of a component as the earlier operator left it; nil if there is none, or it is taken over.
+func earlierConfig(s State, name string) *corev1.ConfigMap {
+	cm := s.Live.configMap(s.Cloud.Name + "-" + name)
+	if cm == nil || cm.Annotations[engine.HashAnnotation] != "" || !adopt.IsEarlier(cm, metav1.IsControlledBy(cm, s.Cloud)) {
+		return nil
+	}
+	return cm
+}
+
+// adoptionDue is true if a ConfigMap of the earlier operator has to be taken over.
+func adoptionDue(s State) bool {
+	for key, o := range s.Live.objects {
+		if key.GVK.Kind == "ConfigMap" && o.GetAnnotations()[engine.HashAnnotation] == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards nobody knows any more. A
+// component that could be brought to another database by that is left as it is.
+func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
+	here := net.JoinHostPort(d.Cluster.MysqlHost, strconv.Itoa(d.Cluster.MysqlPort))
+	for _, c := range d.Components {
+		cm := earlierConfig(s, c.Name)
+		if cm == nil || c.err != nil || c.paused || c.Config == nil || c.Config.Of != "" || c.Config.Sealed != "" {
+			continue
+		}
+		options, err := adopt.PlanConfig(c.Component, cm, here, func() (map[string]string, []string, error) {
+			return render.Options(c.Resolved, inputs(s, d, c))
+		})
+		if err == nil {
+			err = a.keepOptions(ctx, s, d, c, cm, options)
+		}
+		if err != nil {
+			s.part(c.Name).err, s.Refused = fmt.Errorf("taking over ConfigMap %s of the earlier operator: %w", cm.Name, err), true
+		}
+	}
+	return s
+}
+
+// keepOptions gives options an owner of their own.
+func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, cm *corev1.ConfigMap, options adopt.Options) error {
+	switch {
+	case options.Unclear:
+		a.event(s.Cloud, warning(subject(cm.Name), ReasonAdopted, "ConfigMap %s was edited (%s) and nothing shows which options: kept are %s; what else you chose, set again",
+			cm.Name, options.Editor, options.List()))
+	case len(options.Kept) > 0 && c.Config.Plain == "":
+		a.event(s.Cloud, normal(subject(cm.Name), ReasonAdopted, "ConfigMap %s: kept as your options: %s", cm.Name, options.List()))
+	}
+	if len(options.Kept) == 0 {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	u.SetNamespace(cm.Namespace)
+	u.SetName(cm.Name)
+	u.SetResourceVersion(cm.ResourceVersion)
+	if err := unstructured.SetNestedStringMap(u.Object, options.Kept, "data"); err != nil {
+		return err
+	}
+	if err := a.client.Patch(ctx, u, client.Apply, client.FieldOwner(v1alpha1.ManagerAdoption), client.ForceOwnership); err != nil { //nolint:staticcheck // partial object
+		return err
+	}
+	now := &corev1.ConfigMap{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
+		return err
+	}
+	s.Live.objects[engine.Key{GVK: u.GroupVersionKind(), Namespace: now.Namespace, Name: now.Name}] = now
+	if c.Enabled {
+		return nil
+	}
+	// It is not rendered, so it is applied here: empty, which makes it ours. The cleanup removes the file.
+	_, err := a.applier.Apply(ctx, []client.Object{own(s.Cloud, &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Namespace: now.Namespace, ResourceVersion: now.ResourceVersion, Labels: render.ComponentLabels(inputs(s, d, c))},
+	})})
+	return err
+}
+
+// planLeftovers removes what the earlier operator left and nothing needs any more: its files with passwords, once no pod mounts them, and its
+// bare etcd pods, which would answer beside ours.
+func planLeftovers(s State, d *Desired, seen map[string]observation, out *cleanup) {
+	for _, c := range d.Components {
+		cm := s.Live.configMap(d.Cluster.Object(c.Name))
+		if cm == nil || c.paused || c.Config == nil || c.Config.Of != "" || c.Config.Plain != "" || cm.Annotations[engine.HashAnnotation] == "" {
+			continue
+		}
+		if adopt.HasFile(cm) && movedOn(s, d, seen, c) {
+			out.patches = append(out.patches, adopt.DropFile(cm))
+		}
+	}
+	for i := range s.Live.pods {
+		pod := &s.Live.pods[i]
+		if !metav1.IsControlledBy(pod, s.Cloud) || !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if c := d.component(d.catalog.componentOf(pod)); c != nil && !c.paused && c.Enabled && seen[c.Name].workload != nil {
+			key := engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: pod.Namespace, Name: pod.Name}
+			out.deletes = append(out.deletes, copied(pod, key))
+		}
+	}
+}
+
+// movedOn is true if every pod that mounted a component's earlier file runs on the new one.
+func movedOn(s State, d *Desired, seen map[string]observation, c *target) bool {
+	for _, user := range d.Components {
+		if user.Name != c.Name && (user.Config == nil || user.Config.Of != c.Name) {
+			continue
+		}
+		if user.Enabled && !seen[user.Name].serving {
+			return false
+		}
+		for _, w := range user.wants {
+			if live := s.Live.objects[w.key]; live != nil && w.role == roleCopy {
+				if workload := status.WorkloadOf(live, s.seen()); workload != nil && !workload.Serving() {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// leftover is true if an object that was never applied is the earlier operator's, of a component we know, and not needed any more: the
+// component is off, or the whole cloud has moved on.
+func leftover(s State, d *Desired, seen map[string]observation, o client.Object) bool {
+	c := d.component(d.catalog.componentOf(o))
+	if c == nil || !metav1.IsControlledBy(o, s.Cloud) {
+		return false
+	}
+	return !c.Enabled || !slices.ContainsFunc(d.Components, func(c *target) bool { return c.Enabled && !seen[c.Name].available })
+}
+
+// hasOptions is true if an object holds what users chose, which outlives the component's being off.
+func hasOptions(o client.Object) bool {
+	cm, ok := o.(*corev1.ConfigMap)
+	return ok && len(optionsOf(cm)) > 0
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// A request that fails brings no watch event: the pass itself has to see to it that it is tried again, and not wait for the audit.
+func TestRefusedObjectIsTriedAgain(t *testing.T) {
+	broken, tried := true, 0
+	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if broken && o.GetObjectKind().GroupVersionKind().Kind == "Service" && o.GetName() == "default-glance" {
+			tried++
+			return errors.New("the API server is busy")
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	b := newBench(t, funcs, newCloud())
+	b.reconcile()
+	if s := b.component("glance"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "busy") {
+		t.Fatalf("%s: %s", s.State, s.Message)
+	}
+	if tried != 1 {
+		t.Fatalf("tried %d times", tried)
+	}
+	if res := b.reconcile(); tried != 1 || res.RequeueAfter > time.Second {
+		t.Errorf("tried %d times at once, the next pass comes after %s", tried, res.RequeueAfter)
+	}
+	b.clock = b.clock.Add(time.Second)
+	if b.reconcile(); tried != 2 {
+		t.Errorf("tried %d times", tried)
+	}
+	broken = false
+	b.clock = b.clock.Add(2 * time.Second)
+	b.reconcile()
+	if s := b.component("glance"); s.State == v1alpha1.Degraded {
+		t.Fatalf("still %s: %s", s.State, s.Message)
+	}
+	for refusals, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		if got := retryDelay(refusals); got != want*time.Second {
+			t.Errorf("tried again after %s, want %d s", got, want)
+		}
+	}
+}
+
+// While the database is away, the fix of a component whose schema has long been made must get through.
+func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
+	e := effects.Effect{Key: "database/glance", Component: "glance", Hash: "1", Stage: effects.Before}
+	d, c := &Desired{Effects: []effects.Effect{e}}, &target{Resolved: component.Resolved{Component: component.Component{Name: "glance"}}}
+	s := State{Cloud: newCloud(), Effects: map[string]effects.Outcome{e.Key: {Effect: e, State: effects.Failed}}}
+	if done(s, d, c, effects.Before, true) {
+		t.Error("a workload is made before its database")
+	}
+	s.Cloud.Status.Effects = map[string]string{"database/glance": "1"}
+	if !done(s, d, c, effects.Before, true) {
+		t.Error("a database that was made and cannot be verified now holds up the workload")
+	}
+}
+
+// The backup alone needs the administrator's password; a Secret that is missing is its trouble, not the cloud's.
+func TestMissingAdminSecretIsTheBackupsTroubleOnly(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	const patch = `{"spec":{"mysql":{"password":null,"passwordSecretRef":{"name":"gone","key":"password"}},"backup":{"disable":false},"keystone":{"replicas":2}}}`
+	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if s := b.component("backup"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "gone") {
+		t.Errorf("backup is %s: %s", s.State, s.Message)
+	}
+}
+
+// However long the API server takes, a reconcile looks at the effects: nothing else would bring the next one.
+func TestSlowAPIServerDoesNotKeepEffectsBack(t *testing.T) {
+	var b *bench
+	b = newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		b.clock = b.clock.Add(2 * advanceFor)
+		return c.Patch(ctx, o, p, opts...)
+	}}, newCloud())
+	b.reconcile()
+	if s := b.component("keystone"); s.Reason != status.ReasonEffectPending {
+		t.Errorf("keystone is %s %s: %s", s.State, s.Reason, s.Message)
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"bytes"
+	"crypto/x509"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+func pairData(t *testing.T, p pki.Pair, name string) map[string][]byte {
+	t.Helper()
+	key, err := p.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{name + ".crt": p.CertPEM(), name + ".key": key}
+}
+
+func certsSecret(t *testing.T, made time.Time) *corev1.Secret {
+	t.Helper()
+	ca, err := pki.NewCA(made, "onecloud", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := pairData(t, ca, "ca")
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-certs"}, Data: data}
+}
+
+// The cache holds what bears the operator's label, and may be behind. A CA is too dear to be replaced because of that.
+func TestCAThatTheCacheDoesNotSeeIsKept(t *testing.T) {
+	old := certsSecret(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	ca := bytes.Clone(old.Data["ca.crt"])
+	b := newBench(t, interceptor.Funcs{}, newCloud(), old)
+	b.reconcile()
+	now := &corev1.Secret{}
+	b.get(now, old.Name)
+	if !bytes.Equal(now.Data["ca.crt"], ca) {
+		t.Fatal("the CA was replaced")
+	}
+	if len(now.Data["service.crt"]) == 0 {
+		t.Fatal("no service certificate was issued")
+	}
+}
+
+// A leaf is renewed at two thirds of its life, and when the address by which people reach the cloud changes.
+func TestLeafIsRenewed(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	leaf := func() *x509.Certificate {
+		t.Helper()
+		b.reconcile()
+		s := &corev1.Secret{}
+		b.get(s, "default-certs")
+		certs, err := pki.ParseCerts(s.Data["service.crt"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certs[0]
+	}
+	first := leaf()
+	told := b.cloud().Status.Certificates
+	if !told.NotAfter.Time.Equal(first.NotAfter) || told.RenewAt.IsZero() || told.CANotAfter.IsZero() {
+		t.Errorf("the status says %+v", told)
+	}
+	b.clock = told.RenewAt.Add(-time.Hour)
+	if !leaf().Equal(first) {
+		t.Fatal("renewed too early")
+	}
+	b.clock = told.RenewAt.Add(time.Hour)
+	second := leaf()
+	if second.Equal(first) || !second.NotAfter.After(first.NotAfter) {
+		t.Fatal("not renewed at two thirds of its life")
+	}
+	cr := b.cloud()
+	cr.Spec.LoadBalancerEndpoint = "192.0.2.7"
+	if err := b.api.Update(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	if third := leaf(); third.Equal(second) || third.VerifyHostname("192.0.2.7") != nil {
+		t.Fatal("a new address is not in the certificate")
+	}
+}
+
+// Certificates of a person are used and never written; what keeps them from being used is said.
+func TestSuppliedCertificates(t *testing.T) {
+	ca, err := pki.NewCA(b0, "of the house", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(names ...string) *corev1.Secret {
+		pair, err := pki.Issue(ca, pki.Request{CommonName: "cloud", DNSNames: names, NotBefore: b0, Usage: pki.Server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := pairData(t, pair, "service")
+		data["ca.crt"] = ca.CertPEM()
+		return &corev1.Secret{Data: data, ObjectMeta: metav1.ObjectMeta{
+			Namespace: "onecloud", Name: "default-certs", Annotations: map[string]string{v1alpha1.AnnotationSupplied: "true"},
+		}}
+	}
+	good := issue("*.onecloud.svc")
+	b := newBench(t, interceptor.Funcs{}, newCloud(), good)
+	b.reconcile()
+	now := &corev1.Secret{}
+	b.get(now, good.Name)
+	if !maps.EqualFunc(now.Data, good.Data, bytes.Equal) || len(now.OwnerReferences) > 0 || len(now.Labels) > 0 {
+		t.Error("the Secret was written")
+	}
+	if told := b.cloud().Status.Certificates; !told.Supplied || told.NotAfter.IsZero() {
+		t.Errorf("the status says %+v", told)
+	}
+	b.get(&corev1.Secret{}, "default-etcd-ca") // etcd's own
+
+	other := issue("example.com")
+	missing := issue("*.onecloud.svc")
+	delete(missing.Data, "service.key")
+	stranger := issue("*.onecloud.svc")
+	stranger.Data["service.key"] = other.Data["service.key"]
+	for want, s := range map[string]*corev1.Secret{"default-keystone.onecloud.svc": other, "service.key is missing": missing, "belongs to another": stranger} {
+		b := newBench(t, interceptor.Funcs{}, newCloud(), s)
+		if _, err := b.r.Reconcile(t.Context(), request()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), v1alpha1.AnnotationSupplied) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/admission"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// Desired is what a cloud is to be.
+type Desired struct {
+	Cluster      component.Cluster
+	Credentials  component.Credentials
+	Certificates secrets.Certificates
+	// Defaults are to be written into the spec, nil if they are there.
+	Defaults *unstructured.Unstructured
+	// Notices are fields of the spec that have no effect.
+	Notices []resolve.Notice
+	// Components in dependency order, enabled or not.
+	Components []*target
+	Effects    []effects.Effect
+
+	catalog catalogue
+	// passwordTaken is true if the identity service had the administrator's password when this was resolved.
+	passwordTaken bool
+	// options are what users put into the ConfigMaps; nil until something is rendered.
+	options *userOptions
+}
+
+// target is what one component is to be.
+type target struct {
+	component.Resolved
+	// wants are the objects that it is to have, objects are they if they were rendered in this reconcile.
+	wants   []want
+	objects *component.Objects
+	// err is why it cannot be rendered.
+	err error
+	// invalid says which options of its ConfigMap its service would not accept.
+	invalid string
+	// paused is true if a user keeps the operator from all of it.
+	paused bool
+}
+
+// want is an object that a component is to have, with the hash under which it is applied.
+type want struct {
+	key  engine.Key
+	hash string
+	role role
+}
+
+// role says when an object is applied.
+type role int
+
+const (
+	// roleBase are configuration, secrets, claims, Services, Ingresses.
+	roleBase role = iota
+	// roleWorkload is the workload, roleCopy a read-only replica or a copy for a zone.
+	roleWorkload
+	roleCopy
+)
+
+// invalidSpec is a spec that cannot be carried out until somebody edits it.
+type invalidSpec struct{ err error }
+
+func (e *invalidSpec) Error() string { return e.err.Error() }
+func (e *invalidSpec) Unwrap() error { return e.err }
+
+// resolution is a resolved cloud.
+type resolution struct {
+	cluster  component.Cluster
+	defaults *unstructured.Unstructured
+	notices  []resolve.Notice
+}
+
+// rendering is what all components are to have. The objects themselves are rendered again when one has to be written or compared.
+type rendering struct {
+	wants   map[string][]want
+	errs    map[string]error
+	invalid map[string]string
+	effects []effects.Effect
+}
+
+// resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
+func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, error) {
+	passwords, names := secrets.Split(s.Secrets.credentials)
+	passwords[component.AdminPassword] = s.Secrets.admin
+	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
+		passwords[component.ClickHouseAdminPassword] = pw // only to be kept out of messages
+	}
+	key := resolvedFrom(s, names)
+	resolved, err := m.resolved.get(key, func() (*resolution, error) { return r.resolveCloud(ctx, m, s, names) })
+	if err != nil {
+		return nil, err
+	}
+	d := &Desired{
+		Cluster: resolved.cluster, Credentials: passwords, Certificates: s.Secrets.current, Defaults: resolved.defaults, Notices: resolved.notices,
+		catalog: r.acts.catalog, passwordTaken: s.passwordTaken(),
+	}
+	for _, name := range r.acts.catalog.order {
+		d.Components = append(d.Components, &target{Resolved: resolved.cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
+	}
+	from := renderedFrom(s, d, key)
+	if from == "" {
+		m.rendered.drop()
+	}
+	rendered, err := m.rendered.get(from, func() (*rendering, error) { return renderAll(s, d), nil })
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range d.Components {
+		c.wants, c.err, c.invalid = rendered.wants[c.Name], rendered.errs[c.Name], rendered.invalid[c.Name]
+	}
+	d.Effects = rendered.effects
+	return d, nil
+}
+
+// resolvedFrom is a hash of everything that the resolved cloud, and its defaults, depend on: the spec, who owns which of its fields, and what
+// was chosen before.
+func resolvedFrom(s State, names map[string]string) string {
+	h := sha256.New()
+	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance)
+	for _, key := range slices.Sorted(maps.Keys(s.Cloud.Annotations)) {
+		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
+			fmt.Fprintf(h, "%s=%q\n", key, s.Cloud.Annotations[key])
+		}
+	}
+	for _, m := range s.Cloud.ManagedFields {
+		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) {
+			fmt.Fprintln(h, m.Manager, m.Operation)
+			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither end can fail
+		}
+	}
+	return string(h.Sum(nil))
+}
+
+func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names map[string]string) (*resolution, error) {
+	owned, err := resolve.NewOwned(s.Cloud)
+	if err != nil {
+		return nil, fmt.Errorf("reading who owns the fields of the spec: %w", err)
+	}
+	facts := resolve.Facts{
+		Components: r.acts.catalog.components, Owned: owned, LastImages: resolve.LastImages(&s.Cloud.Status), Images: r.acts.catalog.images,
+		Names: names, Instance: s.Live.instance, Address: s.address(),
+	}
+	judged, err := m.judged.get(s.Cloud.Generation, func() (*judgement, error) {
+		checked := r.options.SpecsChecked && (m.valid || s.Cloud.CreationTimestamp.After(r.started))
+		return judge(ctx, s.Cloud, facts, checked)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("judging the spec: %w", err)
+	}
+	m.valid = judged.whole == nil && len(judged.blocks) == 0
+	if judged.whole != nil {
+		return nil, &invalidSpec{judged.whole}
+	}
+	out := &resolution{notices: judged.ignored}
+	// Effects that go on after a reconcile must not share the cloud with it.
+	if out.cluster, err = resolve.Cluster(s.Cloud.DeepCopy(), facts); err != nil {
+		return nil, &invalidSpec{err}
+	}
+	judged.blame(out.cluster.Components)
+	if out.defaults, err = resolve.Defaults(s.Cloud, out.cluster, owned); err != nil {
+		return nil, fmt.Errorf("working out the defaults: %w", err)
+	}
+	hold, err := engine.AppliedBy(s.Cloud, v1alpha1.ManagerDefaults, out.defaults)
+	if hold {
+		out.defaults = nil
+	}
+	return out, err
+}
+
+// judgement is the verdict on a spec.
+type judgement struct {
+	// whole is what is wrong with the cloud as a whole, blocks with the block of a component.
+	whole  error
+	blocks map[string]string
+	// ignored are fields without effect.
+	ignored []resolve.Notice
+}
+
+// judge checks the spec as the API server should have done, unless it has: the CRD of this cluster may be an older one. What is wrong with
+// the block of a component concerns that component only.
+func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, checked bool) (*judgement, error) {
+	var violations []admission.Violation
+	var err error
+	if !checked {
+		violations, err = admission.Check(ctx, &cr.Spec, admission.Before(cr.Status.Fixed))
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := &judgement{blocks: map[string]string{}}
+	var whole []error
+	for _, v := range violations {
+		switch {
+		case cr.Spec.Component(v.Block) == nil:
+			whole = append(whole, v)
+		case j.blocks[v.Block] == "":
+			j.blocks[v.Block] = v.Error()
+		}
+	}
+	j.whole = errors.Join(whole...)
+	j.ignored, err = resolve.Notices(cr, f)
+	return j, err
+}
+
+// blame gives components what is wrong with their blocks.
+func (j *judgement) blame(components map[string]component.Resolved) {
+	for _, name := range slices.Collect(maps.Keys(components)) {
+		c := components[name]
+		block, _, _ := strings.Cut(c.SpecKey, ".")
+		if block == "" {
+			block = name
+		}
+		if why := j.blocks[block]; why != "" && c.Enabled && c.Problem == "" {
+			c.Problem = why
+			components[name] = c
+		}
+	}
+}
+
+// renderedFrom is a hash of everything that objects and effects are made of besides the resolved cloud: secrets, certificates, what users put
+// into the ConfigMaps, what the pods have; "" if something of it could not be read.
+func renderedFrom(s State, d *Desired, resolvedFrom string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%x %s %s %v\n", resolvedFrom, d.Certificates.CertHash, d.Certificates.EtcdHash, d.passwordTaken)
+	for _, key := range slices.Sorted(maps.Keys(d.Credentials)) {
+		fmt.Fprintf(h, "%s=%q\n", key, d.Credentials[key])
+	}
+	recorded := s.Cloud.Status.Effects
+	for _, c := range d.Components {
+		if c.err != nil {
+			return ""
+		}
+		fmt.Fprint(h, c.Name, " ")
+		for _, o := range []client.Object{d.configMap(s, c.Name), d.composedSecret(s, c)} {
+			fmt.Fprint(h, o.GetUID(), o.GetResourceVersion(), " ")
+		}
+		// What the plan of effects looks up in the record: whether it was registered, whether its options were stored.
+		fmt.Fprintln(h, lastWords(s, c), leftState(s, d, c), replicaDown(s, d, c), absent(s, d, c),
+			recorded["endpoints/"+c.Name] != "", recorded["options/"+c.Name] != "", recorded["clickhouse/"+c.Name] != "")
+	}
+	return string(h.Sum(nil))
+}
+
+// configMap of a component, an empty one if there is none.
+func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
+	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
+		return cm
+	}
+	return &corev1.ConfigMap{}
+}
+
+// composedSecret holds the file that the pods of a component mount; an empty one if there is none.
+func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
+	if secret := s.Live.secret(d.Cluster.Object(c.Name) + render.ConfigSuffix); secret != nil {
+		return secret
+	}
+	return &corev1.Secret{}
+}
+
+// renderAll renders every enabled component. One that cannot be rendered is its own failure, not the cloud's.
+func renderAll(s State, d *Desired) *rendering {
+	out := &rendering{wants: map[string][]want{}, errs: map[string]error{}, invalid: map[string]string{}}
+	d.options = readOptions(s, d)
+	for _, c := range d.Components {
+		if c.Enabled && c.err == nil && c.Problem != "" {
+			c.err = errors.New(c.Problem)
+		}
+		if c.Enabled && c.err == nil {
+			var objects component.Objects
+			if objects, c.err = d.render(s, c); c.err == nil {
+				out.wants[c.Name], c.err = wantsOf(objects)
+			}
+		}
+		out.errs[c.Name], out.invalid[c.Name] = c.err, d.options.invalid[c.Name]
+	}
+	out.effects = planEffects(s, d)
+	return out
+}
+
+// render returns the objects of a component, with owners: the hash under which an object is applied covers them.
+func (d *Desired) render(s State, c *target) (component.Objects, error) {
+	if c.objects != nil {
+		return *c.objects, nil
+	}
+	if d.options == nil {
+		d.options = readOptions(s, d)
+	}
+	in := inputs(s, d, c)
+	in.Options, in.Values = d.options.chosen, d.options.values
+	objects, err := render.Component(c.Resolved, in)
+	if err != nil {
+		return objects, fmt.Errorf("rendering: %w", err)
+	}
+	for _, o := range render.List(objects) {
+		own(s.Cloud, o)
+	}
+	c.objects = &objects
+	return objects, nil
+}
+
+// inputs of a component's render, without options.
+func inputs(s State, d *Desired, c *target) component.Inputs {
+	return component.Inputs{
+		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
+		Absent: absent(s, d, c), AdminPasswordTaken: d.passwordTaken,
+	}
+}
+
+// wantsOf lists what was rendered.
+func wantsOf(o component.Objects) ([]want, error) {
+	var out []want
+	for _, obj := range render.List(o) {
+		w := want{key: engine.KeyOf(obj)}
+		switch {
+		case obj == o.Workload:
+			w.role = roleWorkload
+		case slices.Contains(o.Twins, obj):
+			w.role = roleCopy
+		}
+		var err error
+		if w.hash, err = engine.HashOf(obj); err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// object finds what was rendered for a want.
+func object(o component.Objects, w want) client.Object {
+	for _, obj := range render.List(o) {
+		if engine.KeyOf(obj) == w.key {
+			return obj
+		}
+	}
+	return nil
+}
+
+// workload is the workload a component is to have; ok is false if it has none.
+func (c *target) workload() (w want, ok bool) {
+	for _, w := range c.wants {
+		if w.role == roleWorkload {
+			return w, true
+		}
+	}
+	return want{}, false
+}
+
+// component by name, nil if this build does not know it.
+func (d *Desired) component(name string) *target {
+	for _, c := range d.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}

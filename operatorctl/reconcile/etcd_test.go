@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// An etcd that was switched off, given another size and switched on again does not start beside the data of the earlier one.
+func TestEtcdOfAnotherSize(t *testing.T) {
+	cr := newCloud()
+	cr.Spec.Etcd.Size = 3
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: cr.Namespace, Name: "data-default-etcd-0", Labels: map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name, v1alpha1.LabelComponent: "etcd",
+	}}}
+	b := newBench(t, interceptor.Funcs{}, cr, claim)
+	for range 2 { // what is remembered between passes does not hide it
+		b.reconcile()
+		s := b.component("etcd")
+		if s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "volumes of etcd with 1 members, and spec.etcd.size is 3") || !strings.Contains(s.Message, "delete pvc -l ") {
+			t.Fatalf("etcd is %s: %s", s.State, s.Message)
+		}
+	}
+	set := &appsv1.StatefulSet{}
+	key := client.ObjectKey{Namespace: cr.Namespace, Name: "default-etcd"}
+	if err := b.api.Get(t.Context(), key, set); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Fatalf("the StatefulSet was made: %v", err)
+	}
+	if err := b.api.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	b.get(set, "default-etcd")
+	anti := set.Spec.Template.Spec.Affinity.PodAntiAffinity
+	if anti == nil || len(anti.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
+		t.Errorf("members may share a node without need: %+v", anti)
+	}
+}
+
+// What a task leaves for the pods of a component stays until the task takes it back, and goes with the cloud.
+func TestStateForPods(t *testing.T) {
+	cr := newCloud()
+	cr.Spec.Etcd.Size = 3
+	lost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: cr.Namespace, Name: "default-etcd-2", Labels: map[string]string{
+		v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name, v1alpha1.LabelComponent: "etcd",
+	}}}
+	lost.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "etcd", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "has already been bootstrapped"}},
+	}}
+	b := newBench(t, interceptor.Funcs{}, cr, lost)
+	b.reconcile()
+	d := &Desired{Cluster: component.Cluster{Name: cr.Name}}
+	s := State{Cloud: b.cloud(), Live: Live{namespace: cr.Namespace, instance: v1alpha1.InstancePrefix + cr.Name}}
+	set := b.r.acts.setState(s, d.Cluster)
+	if err := set(t.Context(), "etcd", map[string]string{component.EtcdInitialState: "existing"}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	cm := &corev1.ConfigMap{}
+	b.get(cm, "default-etcd-state")
+	if len(cm.OwnerReferences) != 1 || cm.Data[component.EtcdInitialState] != "existing" {
+		t.Errorf("%+v", cm)
+	}
+	var err error
+	if s.Live, err = b.r.reads.list(t.Context(), s.Cloud); err != nil {
+		t.Fatal(err)
+	}
+	etcd := &target{Resolved: component.Resolved{Component: component.Component{Name: "etcd", Workload: component.Workload{Kind: component.StatefulSet}}}}
+	if leftState(s, d, etcd)[component.EtcdInitialState] != "existing" || lastWords(s, etcd)["default-etcd-2"] != "has already been bootstrapped" {
+		t.Errorf("what the plan is made of: %v, %v", leftState(s, d, etcd), lastWords(s, etcd))
+	}
+	if err := set(t.Context(), "etcd", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(cm), cm); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("taken back: %v", err)
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// told are the events since the last call, counted.
+func (b *bench) told() map[string]int {
+	out := map[string]int{}
+	for {
+		select {
+		case e := <-b.events.Events:
+			out[e]++
+		default:
+			return out
+		}
+	}
+}
+
+// A transition is one event: another pass does not tell it again, and a pass whose write failed tells nothing.
+func TestEveryTransitionIsOneEvent(t *testing.T) {
+	fail := false
+	b := newBench(t, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+		opts ...client.SubResourcePatchOption) error {
+		if fail {
+			return errors.New("the API server is gone")
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}}, newCloud())
+	fail = true
+	if _, err := b.r.Reconcile(t.Context(), request()); err == nil {
+		t.Fatal("the status was written after all")
+	}
+	if told := b.told(); len(told) > 0 {
+		t.Errorf("told before it was written: %v", told)
+	}
+	fail = false
+	b.reconcile()
+	if told := b.told(); told["Normal Creating the cloud is Creating"] != 1 {
+		t.Errorf("of a new cloud: %v", told)
+	}
+	b.reconcile()
+	if told := b.told(); len(told) > 0 {
+		t.Errorf("told without a transition: %v", told)
+	}
+}
+
+// Each way from one state to the next is told as it should be.
+func TestWhatIsToldOfAComponent(t *testing.T) {
+	in := func(s v1alpha1.State, reason string) v1alpha1.ComponentStatus {
+		return v1alpha1.ComponentStatus{Name: "glance", State: s, Reason: reason, Message: "why"}
+	}
+	var none v1alpha1.ComponentStatus
+	for _, c := range []struct {
+		was, is v1alpha1.ComponentStatus
+		want    string
+	}{
+		{none, in(v1alpha1.Waiting, "WaitingForComponents"), ""},
+		{none, in(v1alpha1.Disabled, "Disabled"), ""},
+		{in(v1alpha1.Waiting, "WaitingForComponents"), in(v1alpha1.Progressing, "RolloutInProgress"), ""},
+		{in(v1alpha1.Progressing, "RolloutInProgress"), in(v1alpha1.Available, "Available"), "Normal Available glance is Available"},
+		{in(v1alpha1.Available, "Available"), in(v1alpha1.Available, "Paused"), ""},
+		{in(v1alpha1.Progressing, "RolloutInProgress"), in(v1alpha1.Idle, "NoMatchingNodes"), "Normal Idle glance is Idle: why"},
+		{in(v1alpha1.Idle, "NoMatchingNodes"), in(v1alpha1.Progressing, "RolloutInProgress"), "Normal RolloutInProgress glance is Progressing: why"},
+		{in(v1alpha1.Available, "Available"), in(v1alpha1.Progressing, "RolloutInProgress"), "Normal RolloutInProgress glance is Progressing: why"},
+		{in(v1alpha1.Available, "Available"), in(v1alpha1.Degraded, "PodsNotRunning"), "Warning PodsNotRunning glance is Degraded: why"},
+		{in(v1alpha1.Degraded, "PodsNotRunning"), in(v1alpha1.Degraded, "PodsNotRunning"), ""},
+		{in(v1alpha1.Degraded, "PodsNotRunning"), in(v1alpha1.Degraded, "EffectFailed"), "Warning EffectFailed glance is Degraded: why"},
+		{in(v1alpha1.Degraded, "EffectFailed"), in(v1alpha1.Progressing, "NotMade"), "Normal NotMade glance is Progressing: why"},
+		{in(v1alpha1.Available, "Available"), in(v1alpha1.Disabled, "Disabled"), "Normal Disabled glance is Disabled: why"},
+		{in(v1alpha1.Disabled, "Disabled"), in(v1alpha1.Waiting, "WaitingForComponents"), "Normal WaitingForComponents glance is Waiting: why"},
+	} {
+		var before v1alpha1.OnecloudClusterStatus
+		if c.was.Name != "" {
+			before.Components = []v1alpha1.ComponentStatus{c.was}
+		}
+		var got string
+		for _, e := range transitions(before, v1alpha1.OnecloudClusterStatus{Components: []v1alpha1.ComponentStatus{c.is}}) {
+			got += e.kind + " " + e.reason + " " + e.note
+		}
+		if got != c.want {
+			t.Errorf("%s %s to %s %s: %q", c.was.State, c.was.Reason, c.is.State, c.is.Reason, got)
+		}
+	}
+}
+
+// A spec that cannot be carried out is told once, and again when it is another trouble.
+func TestInvalidSpecIsToldOnce(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	generation := 1
+	set := func(spec string) {
+		generation++ // the API server in memory counts none
+		patch := fmt.Sprintf(`{"metadata":{"generation":%d},"spec":%s}`, generation, spec)
+		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() (n int) {
+		for e, times := range b.told() {
+			if strings.Contains(e, status.ReasonInvalid) {
+				n += times
+			}
+		}
+		return n
+	}
+	set(`{"db_engine":"dameng"}`)
+	b.reconcile()
+	b.reconcile()
+	if n := count(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	set(`{"db_engine":null,"mysql":{"host":null}}`)
+	b.reconcile()
+	b.reconcile()
+	if n := count(); n != 1 {
+		t.Errorf("the other trouble was told %d times", n)
+	}
+	if p := b.cloud().Status.Phase; p != v1alpha1.PhaseFailed {
+		t.Errorf("phase %s", p)
+	}
+}
+
+// statusLimit bounds the status of a cloud in which everything is on and everything says as much as it can: an object in etcd may have
+// 1.5 MiB, and every watcher of clouds receives it whole.
+const statusLimit = 96 << 10
+
+func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	long := strings.Repeat("ünïcödé ", 2000)
+	s := v1alpha1.OnecloudClusterStatus{Effects: map[string]string{}}
+	for _, c := range b.r.acts.catalog.components {
+		r := component.Resolved{Component: c, Enabled: true, FullImage: "registry.example.com:5000/" + strings.Repeat("p/", 60) + c.Name + ":v4.0.4", PullPolicy: "IfNotPresent"}
+		cs := status.Component(status.Observed{Name: c.Name, Resolved: r, Problem: long, BlockedBy: c.After, Now: b.clock})
+		s.Components = append(s.Components, cs)
+		if place := s.Workload(c.StatusKey); place != nil {
+			*place = status.Legacy(r, cs)
+		}
+		for _, effect := range append([]string{"database", "account", "endpoints", "options"}, c.Setup...) {
+			s.Effects[effect+"/"+c.Name] = strings.Repeat("f", 24)
+		}
+	}
+	s.Conditions = status.Conditions(nil, s.Components, 1, b.clock)
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d components, %d effects: %d bytes", len(s.Components), len(s.Effects), len(text))
+	if len(text) > statusLimit {
+		t.Errorf("the status may grow to %d bytes, limit %d", len(text), statusLimit)
+	}
+	if len(s.Components) < 50 || !strings.HasSuffix(s.Components[0].Message, "…") {
+		t.Error("the status is not what this test means it to be")
+	}
+}

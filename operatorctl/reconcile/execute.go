@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// actor is all that acts on the cluster, and on databases and services.
+type actor struct {
+	client   client.Client
+	direct   client.Reader
+	applier  *engine.Applier
+	events   events.EventRecorder
+	observer Observer
+	logger   *slog.Logger
+	catalog  catalogue
+	options  effects.Options
+	now      func() time.Time
+	// woken are clouds for which an effect has ended that no reconcile waited for.
+	woken chan event.GenericEvent
+}
+
+// apply brings the objects of a plan to the cluster: first configuration and secrets, together with the defaults, then workloads, whose pods
+// mount them. The error is one that concerns the whole cloud.
+func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (State, error) {
+	var g errgroup.Group
+	var written *v1alpha1.OnecloudCluster
+	var certificates []engine.Change
+	g.Go(func() (err error) {
+		written, err = writeDefaults(ctx, a.client, p)
+		return err
+	})
+	g.Go(func() (err error) {
+		certificates, err = writeCertificates(ctx, a.applier, p.Secrets)
+		return err
+	})
+	err := a.applyItems(ctx, &s, d, p.Base)
+	if written := g.Wait(); written != nil {
+		return s, written
+	}
+	for _, c := range certificates {
+		a.note(&s, nil, c)
+	}
+	if written != nil {
+		s.Cloud, m.written = written, written.DeepCopy()
+	}
+	if apierrors.IsConflict(err) {
+		return s, err
+	}
+	err = errors.Join(err, a.applyItems(ctx, &s, d, p.Workloads))
+	for _, i := range p.Workloads {
+		s.part(i.target.Name).tried = true
+	}
+	if err != nil {
+		a.log(s).Warn("applying", "error", err)
+	}
+	return s, nil
+}
+
+// writeDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it. It returns nil if nothing was written.
+func writeDefaults(ctx context.Context, c client.Client, p Plan) (*v1alpha1.OnecloudCluster, error) {
+	if p.Defaults == nil {
+		return nil, nil //nolint:nilnil // documented: nothing was written
+	}
+	updated := &v1alpha1.OnecloudCluster{}
+	err := c.Patch(ctx, p.Defaults, client.Apply, //nolint:staticcheck // typed apply configurations do not exist for the CR
+		client.FieldOwner(v1alpha1.ManagerDefaults), client.ForceOwnership)
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(p.Defaults.Object, updated)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing defaults into the spec: %w", err)
+	}
+	return updated, nil
+}
+
+// writeCertificates writes the CA before what it has signed: an operator that is stopped in between goes on with both.
+func writeCertificates(ctx context.Context, applier *engine.Applier, all []client.Object) (changes []engine.Change, err error) {
+	for len(all) > 0 {
+		n := len(all)
+		if changes == nil {
+			n = 1
+		}
+		done, err := applier.Apply(ctx, all[:n])
+		if changes = append(changes, done...); err != nil {
+			return changes, err
+		}
+		all = all[n:]
+	}
+	return changes, nil
+}
+
+// applyItems brings objects to the cluster. Those that are known to be right are not even rendered.
+func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item) error {
+	var errs []error
+	var objs []client.Object
+	var owners []item
+	for _, i := range list {
+		if s.part(i.target.Name).err != nil {
+			continue
+		}
+		live := s.Live.objects[i.want.key]
+		if live != nil {
+			if c, ok := a.applier.Known(i.want.key, live.GetResourceVersion(), i.want.hash); ok {
+				a.note(s, i.target, c)
+				continue
+			}
+		}
+		objects, err := d.render(*s, i.target)
+		o := object(objects, i.want)
+		if err == nil && o == nil {
+			err = fmt.Errorf("rendering: %s %q is not what it was", i.want.key.GVK.Kind, i.want.key.Name)
+		}
+		if err != nil {
+			errs = append(errs, s.notApplied(i.target, err))
+			continue
+		}
+		// Users edit ConfigMaps. One that was changed since it was read is not overwritten, but read again.
+		if cm, ok := o.(*corev1.ConfigMap); ok && live != nil {
+			cm.SetResourceVersion(live.GetResourceVersion())
+		}
+		objs, owners = append(objs, o), append(owners, i)
+	}
+	changes, perObject := a.applier.ApplyEach(ctx, objs)
+	for n, err := range perObject {
+		if err != nil {
+			errs = append(errs, s.notApplied(owners[n].target, err))
+		}
+		a.note(s, owners[n].target, changes[n])
+		key := owners[n].want.key
+		if now := a.applier.Latest(key, s.Live.objects[key]); now != nil {
+			s.Live.objects[key] = now
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// note logs what happened to an object, and keeps it for the report.
+func (a actor) note(s *State, c *target, change engine.Change) {
+	if change.Action != engine.Unchanged && change.Action != "" {
+		a.log(*s).Info("applied", "kind", change.Kind, "name", change.Name, "action", string(change.Action), "where", change.Where)
+	}
+	s.note(c, change)
+}
+
+func (s *State) note(c *target, change engine.Change) {
+	if c != nil {
+		p := s.part(c.Name)
+		p.kept = append(p.kept, change.Kept...)
+		if change.Fight != nil {
+			p.refusals = append(p.refusals, change.Fight)
+			s.retryAt(change.Fight.Until)
+		}
+	}
+	if change.Action != engine.Unchanged && change.Action != "" {
+		s.Changes = append(s.Changes, change)
+	}
+}
+
+// notApplied notes that an object of a component was not accepted. What can never be accepted as it is does not keep the rest of the
+// component from being applied: the way out may be in there.
+func (s *State) notApplied(c *target, err error) error {
+	p := s.part(c.Name)
+	var refusal *engine.Refusal
+	if errors.As(err, &refusal) {
+		p.refusals = append(p.refusals, refusal)
+		s.retryAt(refusal.Until)
+	}
+	if refusal == nil || refusal.Reason == engine.ReasonRefused {
+		p.err = err
+		s.Refused = s.Refused || refusal == nil
+	}
+	return fmt.Errorf("%s: %w", c.Name, err)
+}
+
+// waitLimit is how long a reconcile waits for databases and services that take their time; an ordinary answer takes milliseconds. What
+// takes longer goes on by itself and brings a reconcile of its own.
+const waitLimit = 2 * time.Second
+
+// ReasonRepaired is the event of something outside Kubernetes that was done once, was not there any more, and was done again.
+const ReasonRepaired = "Repaired"
+
+// ReasonReplaced is the event of passwords that were lost.
+const ReasonReplaced = "CredentialsReplaced"
+
+// perform carries out the effects of a plan that are due. progress is true if any was done that was not done before.
+func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (_ State, progress bool) {
+	recorded := s.recorded()
+	runner := effects.Runner{
+		Clients: a.connect(m, s, d), Memory: m.effects, Recorded: recorded, Audit: p.Audit, Now: a.now, WaitLimit: waitLimit,
+		Available: func(name string) bool { return p.Available[name] },
+		Serving:   func(name string) bool { return p.Serving[name] },
+		Wake:      waker(a.woken, client.ObjectKeyFromObject(s.Cloud)),
+	}
+	for _, o := range runner.Run(ctx, p.Effects) {
+		s.Effects[o.Effect.Key] = o
+		if o.State == effects.Done && !o.Effect.Note && recorded[o.Effect.Key] != o.Effect.Hash {
+			progress = true
+		}
+		if o.Changed {
+			a.log(s).Info("effect", "effect", o.Effect.Key)
+			if !o.Effect.Tells && s.Cloud.Status.Effects[o.Effect.Key] == o.Effect.Hash {
+				a.event(s.Cloud, repaired(o.Effect))
+			}
+		}
+		a.observer.Effect(o)
+	}
+	return s, progress
+}
+
+// repaired is the event of an effect that had been done as it is to be, and was not so any more.
+func repaired(e effects.Effect) told {
+	note := "%s had been changed or lost outside the operator, and was put right"
+	if e.Target == effects.MySQL || e.Target == effects.ClickHouse {
+		return warning(subject(e.Key), ReasonRepaired, note+"; a database that was lost is empty now: restore a backup, then restart the pods of %s", e.Key, e.Component)
+	}
+	return warning(subject(e.Key), ReasonRepaired, note, e.Key)
+}
+
+// connect returns the clients for databases and services. When the way there was changed, everything that failed is tried at once: perhaps that
+// was meant to mend it.
+func (a actor) connect(m *cloud, s State, d *Desired) effects.Clients {
+	way, err := engine.Hash([]any{s.Cloud.Spec.MySQL, s.Cloud.Spec.Clickhouse, d.Credentials, d.Certificates.CAPEM, s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]})
+	if err == nil && way != m.access {
+		if m.access != "" {
+			m.effects.Retry()
+		}
+		m.access = way
+	}
+	return a.clients(m, s, d.Cluster, d.Credentials, d.Certificates.CAPEM)
+}
+
+// clients are made for one round. They may be used after the reconcile, so they share nothing with the cloud.
+func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials component.Credentials, ca []byte) effects.Clients {
+	if m.connections == nil {
+		m.connections = effects.NewConnections(a.options)
+	}
+	_, names := secrets.Split(s.Secrets.credentials)
+	id := names[component.CloudID]
+	if id == "" {
+		id = string(s.Cloud.UID) // what a new Secret would get
+	}
+	return m.connections.For(effects.Access{
+		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
+		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
+		Adopt:  effects.ParseAdoption(s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]),
+		Secret: secretReader(a.direct, s.Cloud.Namespace), SetState: a.setState(s, cluster), Tell: a.notify(s.Cloud),
+	})
+}
+
+// clean deletes what is no longer wanted.
+func (a actor) clean(ctx context.Context, s State, c cleanup) State {
+	for _, o := range c.deletes {
+		kind := o.GetObjectKind().GroupVersionKind().Kind
+		if err := a.applier.Delete(ctx, o); err != nil {
+			a.log(s).Warn("pruning", "error", err)
+			s.Refused = true
+			continue
+		}
+		a.note(&s, nil, engine.Change{Action: engine.Pruned, Kind: kind, Name: o.GetName()})
+	}
+	for _, p := range c.patches {
+		if err := a.client.Patch(ctx, p.Object, p.Patch, client.FieldOwner(engine.FieldManager)); err != nil && !apierrors.IsConflict(err) {
+			a.log(s).Warn("removing what the earlier operator left", "error", err)
+			s.Refused = true
+		}
+	}
+	return s
+}

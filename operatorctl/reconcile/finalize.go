@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// abandonDatabases is the value of AnnotationAbandon.
+const abandonDatabases = "databases"
+
+// finalize removes a cloud in reverse order: a component goes once all that come after it are gone. Configuration, Services and
+// certificates go with the owner reference when the cloud itself does. Databases, claims and credentials stay unless
+// spec.deletionPolicy is Delete.
+func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer) {
+		if others := s.Cloud.Finalizers; len(others) > 0 {
+			return ctrl.Result{}, r.reportDeleting(ctx, m, s, nil, "every workload of the cloud is gone; the cloud itself is kept by "+finalizers(others))
+		}
+		return ctrl.Result{}, nil
+	}
+	if m.last.released == s.Cloud.UID {
+		return ctrl.Result{}, nil // the cache is behind: its data is not removed, and its end not reported, twice
+	}
+	left := remaining(s, r.acts.catalog)
+	var errs []error
+	for name, objs := range left {
+		if neededBy(name, left, r.acts.catalog) {
+			continue
+		}
+		for _, o := range objs {
+			if o.GetDeletionTimestamp().IsZero() {
+				errs = append(errs, r.acts.applier.Delete(ctx, o))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(left) > 0 {
+		// A node that does not end a pod is reported once it has taken long, which no watch brings.
+		var blockers string
+		blockers, m.last.orphans = deletionBlockers(s, r.acts.catalog, left)
+		message := "waiting for the pods of " + strings.Join(slices.Sorted(maps.Keys(left)), ", ") + blockers
+		return ctrl.Result{RequeueAfter: stuckAfter}, r.reportDeleting(ctx, m, s, left, message)
+	}
+	if m.effects.Busy() { // nothing may be made any more after what follows
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	if s.Cloud.Spec.DeletionPolicy == v1alpha1.Delete {
+		if err := r.acts.purge(ctx, m, s); err != nil {
+			return ctrl.Result{}, r.blocked(ctx, m, s, fmt.Errorf(
+				"%w; it is tried again. To leave all data where it is, set spec.deletionPolicy to Retain; to leave only the databases: kubectl -n %s annotate oc %s %s=%s",
+				err, s.Cloud.Namespace, s.Cloud.Name, v1alpha1.AnnotationAbandon, abandonDatabases))
+		}
+	}
+	patch := client.MergeFromWithOptions(s.Cloud.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	controllerutil.RemoveFinalizer(s.Cloud, v1alpha1.Finalizer)
+	if err := r.acts.client.Patch(ctx, s.Cloud, patch, client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("releasing the cloud: %w", err)
+	}
+	m.last.released = s.Cloud.UID
+	r.acts.event(s.Cloud, normal("Delete", "Deleted", "every workload of the cloud is gone"))
+	return ctrl.Result{}, nil
+}
+
+// reportDeleting reports what is still there of a cloud that is being deleted, and what went since.
+func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]client.Object, message string) error {
+	out := deletingStatus(s, message)
+	var events []told
+	if s.Cloud.Status.Phase != out.Phase {
+		events = append(events, normal(wholeCloud, string(out.Phase), "deleting the cloud, last component first"))
+	}
+	for _, gone := range m.last.leaving {
+		if _, still := left[gone]; !still {
+			events = append(events, normal(subject(gone), "Deleted", "%s is gone", gone))
+		}
+	}
+	if err := r.acts.publish(ctx, m, s, out, events); err != nil {
+		return err
+	}
+	m.last.leaving = slices.Sorted(maps.Keys(left))
+	return nil
+}
+
+// remaining are the live workloads by component and, while pods of a component still run, the component itself.
+func remaining(s State, c catalogue) map[string][]client.Object {
+	left := map[string][]client.Object{}
+	for key, o := range s.Live.objects {
+		switch key.GVK.Kind {
+		case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
+			if o := copied(o, key); o != nil {
+				name := c.componentOf(o)
+				left[name] = append(left[name], o)
+			}
+		}
+	}
+	for i := range s.Live.pods {
+		name := c.componentOf(&s.Live.pods[i])
+		if _, there := left[name]; !there {
+			left[name] = nil
+		}
+	}
+	return left
+}
+
+// neededBy is true if a component that is still there comes after the named one.
+func neededBy(name string, left map[string][]client.Object, all catalogue) bool {
+	return slices.ContainsFunc(all.components, func(c component.Component) bool {
+		_, there := left[c.Name]
+		return there && slices.Contains(c.After, name)
+	})
+}
+
+// purge removes what holds data: databases and their accounts, claims, credentials and certificates.
+func (a actor) purge(ctx context.Context, m *cloud, s State) error {
+	if s.Cloud.Annotations[v1alpha1.AnnotationAbandon] != abandonDatabases {
+		if err := a.purgeDatabases(ctx, m, s); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for key, o := range s.Live.objects {
+		claim := key.GVK.Kind == "PersistentVolumeClaim"
+		if s, ok := o.(*corev1.Secret); ok && secrets.IsProvided(s) {
+			continue // a user's
+		}
+		if claim && holdsBackups(o, a.catalog) && s.Cloud.Annotations[v1alpha1.AnnotationDeleteBackups] != "true" {
+			// They are what is left of a cloud that was deleted by mistake.
+			a.event(s.Cloud, warning(wholeCloud, "BackupsKept", "claim %s holds the backups and stays; when they are not needed: kubectl -n %s delete pvc %s",
+				o.GetName(), s.Cloud.Namespace, o.GetName()))
+			continue
+		}
+		if claim || key.GVK.Kind == "Secret" && o.GetLabels()[v1alpha1.LabelComponent] == "" {
+			if c := copied(o, key); c != nil {
+				errs = append(errs, a.applier.Delete(ctx, c))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func holdsBackups(claim client.Object, all catalogue) bool {
+	name := all.componentOf(claim)
+	return slices.ContainsFunc(all.components, func(c component.Component) bool { return c.Name == name && c.Storage != nil && c.Storage.Backups })
+}
+
+// purgeTimeout bounds dropping all databases of a cloud.
+const purgeTimeout = time.Minute
+
+// purgeDatabases drops the databases of the cloud. Where the spec names no ClickHouse server any more, that is out of reach.
+func (a actor) purgeDatabases(ctx context.Context, m *cloud, s State) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
+	defer cancel()
+	passwords, names := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
+	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name))
+	clients := a.clients(m, s, component.Cluster{}, passwords, nil)
+	var earlier []component.Component // on record as made by this cloud, perhaps before databases were marked
+	for _, c := range a.catalog.components {
+		if s.Cloud.Spec.Clickhouse.Host != "" && c.UsesClickHouse() && s.Cloud.Status.Effects["clickhouse/"+c.Name] != "" {
+			if err := effects.DropClickHouse(ctx, clients, c.Renamed(names), passwords); err != nil {
+				return fmt.Errorf("dropping the databases of the cloud: %w", err)
+			}
+		}
+		if c.Database != nil && s.Cloud.Status.Effects["database/"+c.Name] != "" {
+			earlier = append(earlier, c.Renamed(names))
+		}
+	}
+	admin, err := clients.MySQL(ctx)
+	if err != nil {
+		return fmt.Errorf("dropping the databases of the cloud: %w", err)
+	}
+	if err := effects.MarkEarlier(ctx, admin, earlier, passwords); err != nil {
+		return err
+	}
+	return admin.DropOwned(ctx)
+}
+
+// stuckAfter is how long a node may take to end a pod before it is named.
+const stuckAfter = 30 * time.Second
+
+// deletionBlockers says what was deleted and does not go, and who keeps it: a finalizer of somebody else or, after a while, a node that does
+// not end a pod, or nobody who would; "" if nothing is held. It also returns since when pods are known that belong to nothing.
+func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (string, map[types.UID]time.Time) {
+	var out []string
+	add := func(what string, o client.Object, otherwise string) {
+		at := o.GetDeletionTimestamp()
+		if at == nil {
+			return
+		}
+		why := otherwise
+		if s.Now.Before(at.Add(stuckAfter)) {
+			why = ""
+		}
+		others := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool {
+			return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents // the garbage collector's, soon over
+		})
+		if len(others) > 0 {
+			why = "is kept by " + finalizers(others)
+		}
+		if why != "" {
+			out = append(out, what+" "+o.GetName()+" "+why)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		for _, o := range left[name] {
+			add(o.GetObjectKind().GroupVersionKind().Kind, o, "") // without a finalizer it only waits for its pods
+		}
+	}
+	// Nobody has begun to end an orphan: the deletion of its workload left it behind ("kubectl delete --cascade=orphan"), or somebody made it
+	// by hand with our labels. It is not ours to delete.
+	orphans, names := map[types.UID]time.Time{}, []string(nil)
+	for i := range s.Live.pods {
+		pod := &s.Live.pods[i]
+		add("pod", pod, fmt.Sprintf("does not end on node %q", pod.Spec.NodeName))
+		if len(left[all.componentOf(pod)]) > 0 || pod.DeletionTimestamp != nil {
+			continue
+		}
+		since, known := s.Last.orphans[pod.UID]
+		if !known {
+			since = s.Now
+		}
+		orphans[pod.UID] = since
+		if !s.Now.Before(since.Add(stuckAfter)) {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	for _, pod := range names {
+		out = append(out, fmt.Sprintf("pod %s belongs to nothing that would end it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
+	}
+	if len(out) == 0 {
+		return "", orphans
+	}
+	return "; " + strings.Join(out, "; "), orphans
+}
+
+func finalizers(names []string) string {
+	if len(names) == 1 {
+		return "the finalizer " + names[0]
+	}
+	return "the finalizers " + strings.Join(names, ", ")
+}

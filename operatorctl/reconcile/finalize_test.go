@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// leaving is a cloud that is being deleted, and objects of it.
+func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...client.Object) *bench {
+	t.Helper()
+	cr := newCloud()
+	cr.Finalizers, cr.DeletionTimestamp = []string{v1alpha1.Finalizer}, &metav1.Time{Time: b0}
+	if change != nil {
+		change(cr)
+	}
+	for _, o := range objs {
+		o.SetNamespace(cr.Namespace)
+		o.SetLabels(map[string]string{
+			v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name, v1alpha1.LabelComponent: "glance",
+		})
+	}
+	return newBench(t, interceptor.Funcs{}, append(objs, cr)...)
+}
+
+// A deletion that does not come to its end says what holds it up: a finalizer at once, a node once it has taken long.
+func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
+	gone := metav1.NewTime(b0)
+	b := leaving(t, nil,
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance", DeletionTimestamp: &gone, Finalizers: []string{"example.com/keep"}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", DeletionTimestamp: &gone, Finalizers: []string{metav1.FinalizerDeleteDependents}},
+			Spec: corev1.PodSpec{NodeName: "node7"}})
+	const kept, node = "Deployment default-glance is kept by the finalizer example.com/keep", `pod default-glance-x does not end on node "node7"`
+	message := func() string {
+		res := b.reconcile()
+		if res.RequeueAfter <= 0 {
+			t.Error("nobody looks again")
+		}
+		return meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionReady).Message
+	}
+	if m := message(); !strings.Contains(m, kept) || strings.Contains(m, "node7") {
+		t.Errorf("at first: %q", m)
+	}
+	b.clock = b0.Add(time.Minute)
+	if m := message(); !strings.Contains(m, kept) || !strings.Contains(m, node) {
+		t.Errorf("later: %q", m)
+	}
+}
+
+// A pod that its workload has left behind is named, but not before the garbage collector has had its time.
+func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
+	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", UID: "x"}})
+	for _, at := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {stuckAfter - time.Second, false}, {stuckAfter, true}, {2 * stuckAfter, true}} {
+		b.clock = b0.Add(at.after)
+		b.reconcile()
+		m := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionReady).Message
+		if got := strings.Contains(m, "(kubectl -n onecloud delete pod default-glance-x)"); got != at.want || !strings.HasPrefix(m, "waiting for the pods of glance") {
+			t.Errorf("after %s: %q", at.after, m)
+		}
+	}
+	if err := b.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-x"}}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the cloud is still there: %v", err)
+	}
+}
+
+// A database server that is gone holds up a cloud whose data is to be deleted, with a word on how to give up; then the rest goes.
+func TestDatabasesCanBeAbandoned(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
+	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+		cr.Spec.DeletionPolicy = v1alpha1.Delete
+		cr.Status.Effects = map[string]string{"database/glance": "made"}
+	}, claim)
+	_, err := b.r.Reconcile(t.Context(), request())
+	if err == nil || !strings.Contains(err.Error(), "annotate oc default "+v1alpha1.AnnotationAbandon+"=databases") {
+		t.Fatalf("the way out is not told: %v", err)
+	}
+	degraded := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded)
+	if degraded == nil || !strings.Contains(degraded.Message, v1alpha1.AnnotationAbandon) || strings.Contains(degraded.Message, "admin-secret") {
+		t.Fatalf("the condition says %+v", degraded)
+	}
+	b.get(&corev1.PersistentVolumeClaim{}, claim.Name)
+	cr := b.cloud()
+	cr.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "databases"}
+	if err := b.api.Update(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	for name, o := range map[string]client.Object{cloudKey.Name: &v1alpha1.OnecloudCluster{}, claim.Name: &corev1.PersistentVolumeClaim{}} {
+		if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: "onecloud", Name: name}, o); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("%T %s is still there: %v", o, name, err)
+		}
+	}
+}
+
+// A cache that still has a cloud whose deletion is complete must not have its data removed again: the names may be those of a new cloud.
+func TestDeletionIsCompletedOnce(t *testing.T) {
+	var stale *v1alpha1.OnecloudCluster
+	patches := 0
+	cr := newCloud()
+	cr.Finalizers, cr.DeletionTimestamp = []string{v1alpha1.Finalizer}, &metav1.Time{Time: b0}
+	b := newBench(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if into, is := o.(*v1alpha1.OnecloudCluster); is && stale != nil {
+				stale.DeepCopyInto(into)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			patches++
+			return c.Patch(ctx, o, patch, opts...)
+		},
+	}, cr)
+	before := b.cloud()
+	b.reconcile()
+	if patches != 1 {
+		t.Fatalf("released with %d patches", patches)
+	}
+	stale = before
+	b.reconcile()
+	if patches != 1 {
+		t.Error("a cloud that is gone was released again")
+	}
+}
+
+// The volume with the backups outlives a cloud that is deleted with its data, unless that was asked for as well.
+func TestBackupsOutliveTheirCloud(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-backup"}}
+		other := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
+		b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
+			cr.Spec.DeletionPolicy = v1alpha1.Delete
+			cr.Annotations = map[string]string{v1alpha1.AnnotationAbandon: "databases"}
+			if asked {
+				cr.Annotations[v1alpha1.AnnotationDeleteBackups] = "true"
+			}
+		}, claim, other)
+		b.get(claim, claim.Name)
+		claim.Labels[v1alpha1.LabelComponent] = "backup"
+		if err := b.api.Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+		if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("the cloud is still there: %v", err)
+		}
+		if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(other), other); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("another claim is still there: %v", err)
+		}
+		err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim), claim)
+		if kept := err == nil; kept == asked {
+			t.Errorf("asked to delete the backups: %v; they are kept: %v", asked, kept)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/adopt"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// reader reads what a reconcile decides on. It writes nothing.
+type reader struct {
+	// client is the cache, direct goes past it. applier knows answers to writes that the cache has not seen.
+	client, direct client.Reader
+	applier        *engine.Applier
+	scheme         *runtime.Scheme
+	catalog        catalogue
+	clouds         clouds
+	withoutNodes   bool
+	audits         bool
+	now            func() time.Time
+}
+
+// gather reads everything a reconcile decides on, and writes nothing. State.Cloud is nil if the cloud is gone. At rest everything comes
+// from the cache.
+func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) (State, error) {
+	s := State{Now: r.now(), Last: m.last, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	var err error
+	if s.Cloud, err = r.read(ctx, m, key); err != nil || s.Cloud == nil {
+		return s, err
+	}
+	s.Audit = r.audits && !s.Now.Before(m.last.nextAudit)
+	s.Paused = pausedBy(s.Cloud.Annotations[v1alpha1.AnnotationPaused], r.catalog.components)
+	if s.Live, err = r.list(ctx, s.Cloud); err != nil {
+		return s, err
+	}
+	if s.Paused.all || !s.Cloud.DeletionTimestamp.IsZero() {
+		return s, nil
+	}
+	if err := r.ownDatabase(ctx, s.Cloud); err != nil {
+		return s, err
+	}
+	return s, r.gatherSecrets(ctx, m, &s)
+}
+
+// read gets the cloud from the cache, or the answer to our own last write where the cache is behind it. nil means it is gone.
+func (r reader) read(ctx context.Context, m *cloud, key types.NamespacedName) (*v1alpha1.OnecloudCluster, error) {
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := r.client.Get(ctx, key, cr); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil //nolint:nilnil // documented: nil means it is gone
+		}
+		return nil, fmt.Errorf("reading the cloud: %w", err)
+	}
+	if w := m.written; w != nil && w.UID == cr.UID && engine.Older(cr.ResourceVersion, w.ResourceVersion) {
+		return w.DeepCopy(), nil
+	}
+	m.written = nil
+	return cr.DeepCopy(), nil
+}
+
+// ownDatabase refuses a cloud whose database server an older cloud uses: the names of the databases are the same in every cloud, so one
+// would change the passwords, and perhaps drop the databases, of the other.
+func (r reader) ownDatabase(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
+	var all v1alpha1.OnecloudClusterList
+	if err := r.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the clouds: %w", err)
+	}
+	for i := range all.Items {
+		o := &all.Items[i]
+		if o.UID == cr.UID || !older(o, cr) {
+			continue
+		}
+		field, host := "mysql", cr.Spec.MySQL.Host
+		if !sameServer(cr, o, cr.Spec.MySQL, o.Spec.MySQL, resolve.DefaultMysqlPort) {
+			if field, host = "clickhouse", cr.Spec.Clickhouse.Host; !sameServer(cr, o, cr.Spec.Clickhouse, o.Spec.Clickhouse, component.DefaultClickHousePort) {
+				continue
+			}
+		}
+		return fmt.Errorf("the database server %s (spec.%s) is that of cloud %s/%s already: give this cloud a server of its own", host, field, o.Namespace, o.Name)
+	}
+	return nil
+}
+
+// sameServer is true if two clouds name the same server. A name without a dot is that of a Service in the cloud's own namespace.
+func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, usual int32) bool {
+	port := func(s v1alpha1.DatabaseServer) int32 {
+		if s.Port == 0 {
+			return usual
+		}
+		return s.Port
+	}
+	return x.Host != "" && x.Host == y.Host && port(x) == port(y) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
+}
+
+func older(a, b *v1alpha1.OnecloudCluster) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
+}
+
+// list reads the objects of a cloud from the cache; answers to our own writes that the cache has not seen win.
+func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, error) {
+	l := Live{namespace: cr.Namespace, objects: map[engine.Key]client.Object{}}
+	all := map[engine.Key]client.Object{}
+	usual := v1alpha1.InstancePrefix + cr.Name
+	for _, kind := range render.Kinds() {
+		err := r.each(ctx, kind, cr.Namespace, func(k engine.Key, o client.Object) {
+			owner := metav1.GetControllerOfNoCopy(o)
+			if owner == nil || owner.UID == cr.UID || o.GetLabels()[v1alpha1.LabelInstance] == usual { // not another cloud's
+				all[k] = o
+			}
+		})
+		if err != nil {
+			return l, err
+		}
+	}
+	l.instance = instanceOf(cr, all)
+	r.clouds.learn(cr.Namespace, l.instance, cr.Name)
+	belongs := func(o client.Object) bool {
+		label := o.GetLabels()[v1alpha1.LabelInstance]
+		return label == l.instance || label == usual || cr.UID != "" && metav1.IsControlledBy(o, cr)
+	}
+	for k, o := range all {
+		if belongs(o) {
+			l.objects[k] = o
+		}
+	}
+	r.applier.Overlay(l.objects, cr.Namespace, belongs)
+	var pods corev1.PodList
+	sel := client.MatchingLabels{v1alpha1.LabelInstance: l.instance}
+	if err := r.client.List(ctx, &pods, client.InNamespace(cr.Namespace), sel, client.UnsafeDisableDeepCopy); err != nil {
+		return l, fmt.Errorf("listing pods: %w", err)
+	}
+	l.pods = pods.Items
+	var err error
+	l.nodes, err = r.nodes(ctx)
+	return l, err
+}
+
+// each visits the cached objects of a kind in a namespace.
+func (r reader) each(ctx context.Context, kind client.Object, namespace string, visit func(engine.Key, client.Object)) error {
+	gvk, err := apiutil.GVKForObject(kind, r.scheme)
+	if err != nil {
+		return fmt.Errorf("listing %T: %w", kind, err)
+	}
+	obj, err := r.scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
+	}
+	list, ok := obj.(client.ObjectList)
+	if !ok {
+		return fmt.Errorf("listing %s: %T is no list", gvk.Kind, obj)
+	}
+	if err := r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
+	}
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		if c, ok := o.(client.Object); ok {
+			visit(engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// nodes of the Kubernetes cluster from the cache, nil where they may not be read.
+func (r reader) nodes(ctx context.Context) ([]status.Node, error) {
+	if r.withoutNodes {
+		return nil, nil
+	}
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]status.Node, 0, len(list.Items))
+	for i := range list.Items {
+		nodes = append(nodes, status.NodeOf(&list.Items[i]))
+	}
+	return nodes, nil
+}
+
+// instanceOf is the value of the label app.kubernetes.io/instance of a cloud: made from its name, unless it has workloads that select
+// their pods by another one. The earlier operator took it from the label of the resource, which it made at random in older releases.
+func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) string {
+	count := map[string]int{}
+	for k, o := range all {
+		if k.Namespace != cr.Namespace || cr.UID == "" || !metav1.IsControlledBy(o, cr) {
+			continue
+		}
+		if s := selectorOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
+			count[s.MatchLabels[v1alpha1.LabelInstance]]++
+		}
+	}
+	best := v1alpha1.InstancePrefix + cr.Name
+	for _, label := range slices.Sorted(maps.Keys(count)) {
+		if count[label] > count[best] {
+			best = label
+		}
+	}
+	return best
+}
+
+// selectorOf returns the selector of a workload; nil for what has none.
+func selectorOf(o client.Object) *metav1.LabelSelector {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Selector
+	case *appsv1.StatefulSet:
+		return w.Spec.Selector
+	case *appsv1.DaemonSet:
+		return w.Spec.Selector
+	}
+	return nil
+}
+
+// gatherSecrets reads the Secrets of a cloud. Where the cache has no CA, the API server is asked: a cache that is behind, or a lost label,
+// must not replace the CA of a running cloud.
+func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
+	name := s.Cloud.Name
+	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(name))
+	if missing := wantedCredentials(*s, r.catalog).Missing(s.Secrets.credentials); len(missing) > 1 || len(missing) == 1 && missing[0] != component.CloudID {
+		cm := &corev1.ConfigMap{}
+		err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name + "-" + adopt.ClusterConfig}, cm)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading the earlier operator's passwords: %w", err)
+		} else if err == nil {
+			s.Secrets.record = cm
+		}
+	}
+	if err := r.gatherCertificates(ctx, m, s); err != nil {
+		return fmt.Errorf("reading the certificates: %w", err)
+	}
+	return r.gatherAdminPassword(ctx, m, s)
+}
+
+func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) error {
+	s.Secrets.certificates = map[string]*corev1.Secret{}
+	read := func(name, key string, mustAsk bool) error {
+		found := s.Live.secret(name)
+		if found != nil && key != "" && len(found.Data[key]) == 0 {
+			found = nil
+		}
+		if provided := m.provided; found == nil && provided != nil && provided.Name == name && !s.Audit {
+			found = provided // it need not bear our labels
+		}
+		if found == nil && mustAsk {
+			found = &corev1.Secret{}
+			if err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name}, found); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			if m.provided = nil; secrets.IsProvided(found) {
+				m.provided = found
+			}
+		}
+		if found != nil && len(found.Data) > 0 {
+			s.Secrets.certificates[name] = found
+		}
+		return nil
+	}
+	ca := secrets.CertsSecret(s.Cloud.Name)
+	if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
+		return err
+	}
+	if secrets.IsProvided(s.Secrets.certificates[ca]) {
+		ca = secrets.EtcdCASecret(s.Cloud.Name)
+		if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
+			return err
+		}
+	}
+	for _, name := range secrets.EtcdSecrets(s.Cloud.Name) {
+		if err := read(name, "", s.Secrets.certificates[ca] != nil); err != nil { // without a CA there is nothing to keep
+			return err
+		}
+	}
+	key := certificatesKey(*s)
+	if c := m.issued; key != "" && c.valid && c.key == key && s.Now.Before(c.value.RenewAt) {
+		s.Secrets.current, s.Secrets.issued = c.value, true
+	}
+	return nil
+}
+
+// certificatesKey is a hash of everything that the certificates depend on; "" if some are missing, or are a user's.
+func certificatesKey(s State) string {
+	h := sha256.New()
+	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), s.Last.served)
+	for _, name := range append([]string{secrets.CertsSecret(s.Cloud.Name)}, secrets.EtcdSecrets(s.Cloud.Name)...) {
+		found := s.Secrets.certificates[name]
+		if found == nil || secrets.IsProvided(found) {
+			return ""
+		}
+		fmt.Fprintln(h, found.UID, found.ResourceVersion)
+	}
+	return string(h.Sum(nil))
+}
+
+// gatherAdminPassword reads the database administrator's password if a component needs it. A password in a Secret of the user is read once,
+// and again with each audit; it is not watched. Without it, only the components that need it cannot be made.
+func (r reader) gatherAdminPassword(ctx context.Context, m *cloud, s *State) error {
+	server := s.Cloud.Spec.MySQL
+	var needed []string
+	for _, c := range r.catalog.components {
+		if c.NeedsAdminPassword && !resolve.Disabled(c, &s.Cloud.Spec) {
+			needed = append(needed, c.Name)
+		}
+	}
+	if server.Password != "" || server.PasswordSecretRef == nil {
+		s.Secrets.admin = server.Password
+		return nil
+	}
+	if len(needed) == 0 {
+		return nil
+	}
+	if s.Audit {
+		m.admin.drop()
+	}
+	var err error
+	s.Secrets.admin, err = m.admin.get(server.PasswordSecretRef.Name+"/"+server.PasswordSecretRef.Key, func() (string, error) {
+		return effects.AdminPassword(ctx, secretReader(r.direct, s.Cloud.Namespace), server)
+	})
+	if err != nil {
+		s.Refused = true
+		for _, name := range needed {
+			s.part(name).err = err
+		}
+	}
+	return nil
+}
+
+// secretReader reads a key of a Secret past the cache.
+func secretReader(direct client.Reader, namespace string) effects.SecretReader {
+	return func(ctx context.Context, name, key string) (string, error) {
+		s := &corev1.Secret{}
+		if err := direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+			return "", fmt.Errorf("reading the database password: %w", err)
+		}
+		v, ok := s.Data[key]
+		if !ok {
+			return "", fmt.Errorf("reading the database password: Secret %q has no key %q", name, key)
+		}
+		return string(v), nil
+	}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// pause is what a user keeps the operator from: all of a cloud, or some components.
+type pause struct {
+	all        bool
+	components map[string]bool
+	// unknown are names in the annotation that name nothing.
+	unknown []string
+}
+
+// pausedBy reads the annotation of a cloud: "true" is all of it, else it names components, by their names or by their blocks in the spec,
+// between commas.
+func pausedBy(annotation string, catalog []component.Component) pause {
+	switch strings.TrimSpace(annotation) {
+	case "true":
+		return pause{all: true}
+	case "", "false":
+		return pause{}
+	}
+	p := pause{components: map[string]bool{}}
+	for name := range strings.FieldsFuncSeq(annotation, func(r rune) bool { return r == ',' || r == ' ' }) {
+		found := false
+		for _, c := range catalog {
+			if c.Name == name || c.SpecKey == name {
+				p.components[c.Name], found = true, true
+			}
+		}
+		if !found {
+			p.unknown = append(p.unknown, name)
+		}
+	}
+	slices.Sort(p.unknown)
+	return p
+}
+
+// rest leaves a paused cloud as it is, and goes on reporting its status.
+func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
+	out := s.Cloud.Status.DeepCopy()
+	var due time.Time
+	for i, c := range out.Components {
+		for key, o := range s.Live.objects {
+			if key.Name != s.Cloud.Name+"-"+c.Name {
+				continue
+			}
+			if w := status.WorkloadOf(o, s.seen()); w != nil {
+				out.Components[i] = status.WhilePaused(c, w, s.Now)
+				due = earliest(due, w.Due)
+			}
+		}
+	}
+	if len(out.Components) > 0 {
+		out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
+	}
+	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
+	out.Conditions = status.Paused(out.Conditions, s.Cloud.Generation, s.Now)
+	out.ObservedGeneration = s.Cloud.Generation
+	var events []told
+	events, m.last.lost = nodeEvents(s)
+	var next ctrl.Result
+	if !due.IsZero() {
+		next.RequeueAfter = max(due.Sub(r.reads.now()), soon)
+	}
+	return next, r.acts.publish(ctx, m, s, *out, append(transitions(s.Cloud.Status, *out), events...))
+}

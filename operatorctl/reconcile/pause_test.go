@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+)
+
+func TestPausedAnnotation(t *testing.T) {
+	for text, want := range map[string]struct {
+		all           bool
+		left, unknown []string
+	}{
+		"":                              {},
+		"false":                         {},
+		"true":                          {all: true},
+		"glance":                        {left: []string{"glance"}},
+		"regionServer, glance,glnace x": {left: []string{"glance", "region"}, unknown: []string{"glnace", "x"}},
+	} {
+		p := pausedBy(text, catalog.All())
+		if p.all != want.all || !slices.Equal(slices.Sorted(maps.Keys(p.components)), want.left) || !slices.Equal(p.unknown, want.unknown) {
+			t.Errorf("%q: %+v", text, p)
+		}
+	}
+}
+
+// What people change by hand in a paused component survives; everything else is kept right.
+func TestPausedComponentIsLeftAlone(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.reconcile()
+	annotate := func(value string) {
+		t.Helper()
+		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"onecloud.yunion.io/paused":"`+value+`"}}}`)(b.api); err != nil {
+			t.Fatal(err)
+		}
+	}
+	meddle := func(name string) {
+		t.Helper()
+		s := &corev1.Service{}
+		b.get(s, name)
+		if err := b.api.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app":"mine"}}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	app := func(name string) string {
+		t.Helper()
+		s := &corev1.Service{}
+		b.get(s, name)
+		return s.Spec.Selector["app"]
+	}
+	annotate("logger, regionServer")
+	for _, name := range []string{"default-logger", "default-region", "default-glance"} {
+		meddle(name)
+	}
+	b.reconcile()
+	if app("default-logger") != "mine" || app("default-region") != "mine" || app("default-glance") != "glance" {
+		t.Errorf("logger %s, region %s, glance %s", app("default-logger"), app("default-region"), app("default-glance"))
+	}
+	if s := b.component("logger"); s.Reason != "Paused" || !strings.Contains(s.Message, "paused by annotation") {
+		t.Errorf("%+v", s)
+	}
+	// Switched off, it stays too, until it is no longer paused.
+	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"disable":true}}}`)(b.api); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if s := b.component("logger"); app("default-logger") != "mine" || s.State != v1alpha1.Disabled || s.Reason != "Paused" {
+		t.Errorf("%+v", s)
+	}
+	annotate("false")
+	b.reconcile()
+	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: "onecloud", Name: "default-logger"}, &corev1.Service{}); err == nil {
+		t.Error("the Service of a component that is switched off is still there")
+	}
+	if app("default-region") != "region" {
+		t.Error("region is not set right")
+	}
+}

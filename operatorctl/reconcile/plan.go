@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/adopt"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// Plan is what one round of a reconcile does. Rounds follow each other while the effects of one make more possible.
+type Plan struct {
+	// Defaults are written into the spec, Secrets are those of certificates; both in the first round only.
+	Defaults *unstructured.Unstructured
+	Secrets  []client.Object
+	// Base are configuration, secrets, claims and Services, Workloads those whose gates are open.
+	Base, Workloads []item
+	// Effects are looked at in this round; those of components in Available and Serving may be asked something.
+	Effects            []effects.Effect
+	Available, Serving map[string]bool
+	// Audit verifies effects again that are done.
+	Audit bool
+}
+
+// item is an object of a component that is to be as rendered now.
+type item struct {
+	target *target
+	want   want
+}
+
+// observation is how one component is.
+type observation struct {
+	// workload is the live one, nil if there is none. copies are its read-only replicas and the copies for zones.
+	workload *status.Workload
+	copies   []status.Twin
+	// current is true if the live workload is the one that was rendered, paused if a user keeps the operator from it.
+	current, paused bool
+	// gates are the components that must be Available before its workload is made or changed.
+	gates []string
+	// serving: the workload runs what was rendered. available: serving, and all effects that others wait for are done.
+	serving, available bool
+}
+
+// planRound is pure.
+func planRound(s State, d *Desired, round int) Plan {
+	seen := observe(s, d)
+	p := Plan{Available: map[string]bool{}, Serving: map[string]bool{}, Audit: s.Audit && round == 0}
+	if round == 0 {
+		p.Secrets = certificateObjects(s)
+		if d.Defaults != nil {
+			p.Defaults = d.Defaults.DeepCopy()
+			// Only over what was read: a choice that a user makes at this moment must not be overwritten by a default.
+			p.Defaults.SetUID(s.Cloud.UID)
+			p.Defaults.SetResourceVersion(s.Cloud.ResourceVersion)
+		}
+	}
+	for _, c := range d.Components {
+		o := seen[c.Name]
+		p.Serving[c.Name], p.Available[c.Name] = o.serving, o.available
+		for _, e := range d.Effects {
+			if e.Component == c.Name && !c.paused {
+				p.Effects = append(p.Effects, e)
+			}
+		}
+		if !c.Enabled || c.paused || brokenBy(s, d, c) != nil {
+			continue
+		}
+		ready := workloadReady(s, d, c, o)
+		for _, w := range c.wants {
+			switch {
+			case w.role == roleBase && round == 0:
+				p.Base = append(p.Base, item{c, w})
+			case w.role != roleBase && ready && !isPaused(s, w.key):
+				p.Workloads = append(p.Workloads, item{c, w})
+			}
+		}
+	}
+	return p
+}
+
+// workloadReady is true if a workload can be applied now: its gates are open, the effects before it are done, and it was not tried yet.
+func workloadReady(s State, d *Desired, c *target, o observation) bool {
+	_, has := c.workload()
+	return has && len(o.gates) == 0 && !s.part(c.Name).tried && done(s, d, c, effects.Before, true)
+}
+
+// brokenBy returns why a component cannot be brought to what it is to be.
+func brokenBy(s State, d *Desired, c *target) error {
+	if c.err != nil {
+		return c.err
+	}
+	if err := s.part(c.Name).err; err != nil {
+		return err
+	}
+	return wrongMembers(s, d, c)
+}
+
+// done is true if all effects of a stage are done under the hash they have now. Others do not wait for effects that are Aside; the component's
+// own workload waits for all.
+func done(s State, d *Desired, c *target, stage effects.Stage, all bool) bool {
+	for _, e := range d.Effects {
+		if e.Component != c.Name || e.Stage != stage || e.Aside && !all || s.Cloud.Status.Effects[e.Key] == e.Hash {
+			continue
+		}
+		if o := s.Effects[e.Key]; o.State != effects.Done || o.Effect.Hash != e.Hash {
+			return false
+		}
+	}
+	return true
+}
+
+// observe works out of the live objects which components serve what was rendered, and which are Available: those may be asked something,
+// and those that come after them may start.
+func observe(s State, d *Desired) map[string]observation {
+	out := map[string]observation{}
+	for _, c := range d.Components {
+		var o observation
+		if c.Enabled && brokenBy(s, d, c) == nil {
+			o = observeOne(s, c)
+			o.available = o.serving && (c.paused || done(s, d, c, effects.Before, false) && done(s, d, c, effects.After, false))
+		}
+		out[c.Name] = o
+	}
+	for _, c := range d.Components {
+		o := out[c.Name]
+		for _, n := range c.After {
+			if dep := d.component(n); dep != nil && dep.Enabled && !out[n].available { // one that is not part of this cloud is nothing to wait for
+				o.gates = append(o.gates, n)
+			}
+		}
+		out[c.Name] = o
+	}
+	return out
+}
+
+// observeOne says whether the workload that was rendered is the live one and its pods are ready. A component without a workload serves.
+func observeOne(s State, c *target) (o observation) {
+	w, ok := c.workload()
+	if c.Workload.Kind == component.NoWorkload || !ok {
+		o.serving = true
+		return o
+	}
+	live := s.Live.objects[w.key]
+	if live == nil {
+		return o
+	}
+	o.workload = status.WorkloadOf(live, s.seen())
+	for _, w := range c.wants {
+		if w.role == roleCopy && w.key.GVK.Kind == "Deployment" {
+			o.copies = append(o.copies, status.Twin{Name: w.key.Name, Workload: status.WorkloadOf(s.Live.objects[w.key], s.seen())})
+		}
+	}
+	if o.paused = c.paused || isPaused(s, w.key); o.paused {
+		o.serving = o.workload.Serving() // as the user who paused it wants it
+		return o
+	}
+	o.current = live.GetAnnotations()[engine.HashAnnotation] == w.hash
+	// While a cloud is made, nothing of it serves anybody yet: what comes after does not wait for others to last.
+	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())
+	return o
+}
+
+// isPaused is true if a user keeps the operator from a live workload.
+func isPaused(s State, key engine.Key) bool {
+	live := s.Live.objects[key]
+	return live != nil && live.GetAnnotations()[v1alpha1.AnnotationPaused] == "true"
+}
+
+// canProgress is true if something that waited can go on now.
+func canProgress(s State, d *Desired) bool {
+	seen := observe(s, d)
+	for _, c := range d.Components {
+		if !c.Enabled || c.paused || brokenBy(s, d, c) != nil {
+			continue
+		}
+		if workloadReady(s, d, c, seen[c.Name]) {
+			return true
+		}
+		for _, e := range d.Effects {
+			o, looked := s.Effects[e.Key]
+			if e.Component == c.Name && looked && o.State == effects.Pending && o.Retry.IsZero() && canAsk(seen, e.Needs, c.Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// canAsk is true if an effect may talk to all components it needs: they are Available, or it is the component's own and serves.
+func canAsk(seen map[string]observation, names []string, self string) bool {
+	return !slices.ContainsFunc(names, func(n string) bool { return !seen[n].available && (n != self || !seen[n].serving) })
+}
+
+// dueTime is when the next effect is tried again, or the words for the first container change although nothing happens.
+func dueTime(s State, d *Desired) (next time.Time) {
+	for _, o := range s.Effects {
+		next = earliest(next, o.Retry)
+	}
+	for _, o := range observe(s, d) {
+		if o.workload != nil {
+			next = earliest(next, o.workload.Due)
+		}
+		for _, c := range o.copies {
+			if c.Workload != nil {
+				next = earliest(next, c.Workload.Due)
+			}
+		}
+	}
+	return next
+}
+
+// replicaDown is true if a component is to have read-only replicas and none of them answers, so that nobody is to be sent there.
+func replicaDown(s State, d *Desired, c *target) bool {
+	if !c.Workload.ReadReplicas || c.SlaveReplicas == 0 {
+		return false
+	}
+	w := status.WorkloadOf(s.Live.objects[d.key(appsv1.SchemeGroupVersion.WithKind("Deployment").Kind, c.Name, render.Slave)], s.seen())
+	return w == nil || w.Answering == 0
+}
+
+// absent counts the pods of a component that keep its rollout from going on, although they are no part of it.
+func absent(s State, d *Desired, c *target) int32 {
+	if c.Workload.Kind != component.DaemonSet {
+		return 0
+	}
+	o := s.Live.objects[d.key("DaemonSet", c.Name, "")]
+	if o == nil {
+		return 0
+	}
+	return status.Absent(o, s.seen())
+}
+
+// key of a workload of kind Deployment, DaemonSet or StatefulSet.
+func (d *Desired) key(kind, name, suffix string) engine.Key {
+	return engine.Key{GVK: appsv1.SchemeGroupVersion.WithKind(kind), Namespace: d.Cluster.Namespace, Name: d.Cluster.Object(name) + suffix}
+}
+
+// wrongMembers refuses to start a component whose members know their number from their volumes on the volumes of another number. A member that
+// finds data forms the cluster it knows, and those that find none form another one, behind the same Service.
+func wrongMembers(s State, d *Desired, c *target) error {
+	if !c.Workload.FixedMembers || !c.Enabled {
+		return nil
+	}
+	name, claims := d.Cluster.Object(c.Name), 0
+	if s.Live.objects[d.key("StatefulSet", c.Name, "")] != nil {
+		return nil // it runs: admission keeps its size
+	}
+	for key := range s.Live.objects {
+		if key.GVK.Kind == "PersistentVolumeClaim" && strings.HasPrefix(key.Name, "data-"+name+"-") {
+			claims++
+		}
+	}
+	if claims == 0 || claims == int(c.Replicas) {
+		return nil
+	}
+	return fmt.Errorf("there are volumes of %s with %d members, and spec.%s.%s is %d: set it back, or give up the data in them: kubectl -n %s delete pvc -l %s=%s,%s=%s",
+		c.Name, claims, strings.Join(c.SpecPath(), "."), c.Workload.ReplicasKey, c.Replicas, d.Cluster.Namespace,
+		v1alpha1.LabelComponent, c.Name, v1alpha1.LabelInstance, s.Live.instance)
+}
+
+// cleanup is what is done last.
+type cleanup struct {
+	deletes []client.Object
+	patches []adopt.Patch
+}
+
+// planCleanup is pure. It lists objects that were applied once, or by the earlier operator, and are no longer rendered. Claims and certificates
+// stay; so does everything of a component that could not be rendered, or that a user keeps the operator from, and the options users gave a
+// component that is off.
+func planCleanup(s State, d *Desired) cleanup {
+	wanted := map[engine.Key]bool{}
+	kept := map[string]bool{}
+	for _, c := range d.Components {
+		if c.paused || brokenBy(s, d, c) != nil {
+			kept[c.Name] = true
+		}
+		for _, w := range c.wants {
+			wanted[w.key] = wanted[w.key] || c.Enabled
+		}
+	}
+	seen := observe(s, d)
+	out := cleanup{}
+	for key, o := range s.Live.objects {
+		if wanted[key] || o.GetLabels()[v1alpha1.LabelComponent] == "" || kept[d.catalog.componentOf(o)] || key.GVK.Kind == "PersistentVolumeClaim" ||
+			!o.GetDeletionTimestamp().IsZero() || o.GetAnnotations()[engine.HashAnnotation] == "" && !leftover(s, d, seen, o) || hasOptions(o) {
+			continue
+		}
+		if c := copied(o, key); c != nil {
+			out.deletes = append(out.deletes, c)
+		}
+	}
+	planLeftovers(s, d, seen, &out)
+	return out
+}
+
+// copied is an object that may be changed, with its kind.
+func copied(o client.Object, key engine.Key) client.Object {
+	c, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	c.GetObjectKind().SetGroupVersionKind(key.GVK)
+	return c
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// twoComponents is a cloud of a component with a database and one that comes after it, as values: nothing is live yet.
+func twoComponents() (State, *Desired) {
+	d := &Desired{Cluster: component.Cluster{Name: "default", Namespace: "onecloud"}}
+	for _, c := range []component.Component{{Name: "first"}, {Name: "second", After: []string{"first"}}} {
+		d.Components = append(d.Components, &target{
+			Resolved: component.Resolved{Component: c, Enabled: true, Replicas: 1},
+			wants: []want{
+				{key: engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: "onecloud", Name: "default-" + c.Name}, role: roleBase},
+				{key: d.key("Deployment", c.Name, ""), hash: "1", role: roleWorkload},
+			},
+		})
+	}
+	d.Effects = []effects.Effect{{Key: "database/first", Component: "first", Stage: effects.Before, Hash: "1"}}
+	s := State{Cloud: newCloud(), Now: b0, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	s.Live = Live{namespace: "onecloud", objects: map[engine.Key]client.Object{}}
+	return s, d
+}
+
+// serve makes the workload of a component live, as it was rendered.
+func serve(s State, d *Desired, name string) {
+	o := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{engine.HashAnnotation: "1"}},
+		Spec:       appsv1.DeploymentSpec{Replicas: new(int32(1))},
+		Status:     appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1},
+	}
+	s.Live.objects[d.key("Deployment", name, "")] = o
+}
+
+func names(items []item) []string {
+	var out []string
+	for _, i := range items {
+		out = append(out, i.target.Name)
+	}
+	return out
+}
+
+// A workload waits for its effects and for the components before it; configuration does not.
+func TestPlanOfEachRound(t *testing.T) {
+	s, d := twoComponents()
+	check := func(what string, round int, base, workloads []string) {
+		t.Helper()
+		p := planRound(s, d, round)
+		if got := names(p.Base); !slices.Equal(got, base) {
+			t.Errorf("%s: base of %q", what, got)
+		}
+		if got := names(p.Workloads); !slices.Equal(got, workloads) {
+			t.Errorf("%s: workloads of %q", what, got)
+		}
+	}
+	check("nothing is done", 0, []string{"first", "second"}, nil)
+	s.Effects["database/first"] = effects.Outcome{Effect: d.Effects[0], State: effects.Done}
+	if !canProgress(s, d) {
+		t.Error("a workload whose database was made does not count as progress")
+	}
+	check("the database was made", 1, nil, []string{"first"})
+	s.part("first").tried = true
+	check("the first one was applied", 2, nil, nil)
+	serve(s, d, "first")
+	check("the first one serves", 3, nil, []string{"second"})
+	d.Components[1].paused = true
+	check("the second one is paused", 0, []string{"first"}, nil)
+}
+
+// What could be in the way of another component is not deleted: claims, and objects of a component that cannot be rendered.
+func TestPlanOfTheCleanup(t *testing.T) {
+	s, d := twoComponents()
+	add := func(kind, component string) {
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name: kind + component, Labels: map[string]string{v1alpha1.LabelComponent: component}, Annotations: map[string]string{engine.HashAnnotation: "1"},
+		}}
+		s.Live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind(kind), Name: o.Name}] = o
+	}
+	for _, name := range []string{"first", "second"} {
+		add("Service", name)
+		add("PersistentVolumeClaim", name)
+	}
+	s.part("second").err = context.Canceled
+	out := planCleanup(s, d)
+	if len(out.deletes) != 1 || out.deletes[0].GetName() != "Servicefirst" {
+		t.Errorf("deletes %v", out.deletes)
+	}
+}
+
+// The first reconcile of a cloud prepares everything, one that finds all of it nothing.
+func TestPreparation(t *testing.T) {
+	table, err := newCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := State{Cloud: newCloud(), Now: b0}
+	if p := planPreparation(s, table); !p.finalizer || !p.generate || p.certificates == nil || !p.certificates.Due() || p.err != nil {
+		t.Errorf("%+v", p)
+	}
+	s.Cloud.Finalizers = []string{v1alpha1.Finalizer}
+	s.Secrets.credentials = &corev1.Secret{Data: map[string][]byte{component.CloudID: []byte("id")}}
+	for _, k := range wantedCredentials(s, table).Keys {
+		s.Secrets.credentials.Data[k] = []byte("password")
+	}
+	s.Secrets.issued = true
+	if p := planPreparation(s, table); p.due() {
+		t.Errorf("%+v", p)
+	}
+}

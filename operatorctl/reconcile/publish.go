@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// publish writes the status if it differs, and sends its events once it is written: a write that failed is made again, an event is not.
+func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []told) error {
+	before := s.Cloud.DeepCopy()
+	s.Cloud.Status = now
+	a.observer.Status(s.Cloud)
+	if !equality.Semantic.DeepEqual(before.Status, now) {
+		if err := a.client.Status().Patch(ctx, s.Cloud, client.MergeFrom(before), client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
+			s.Cloud.Status = before.Status
+			return fmt.Errorf("writing status: %w", err)
+		} else if err == nil {
+			m.written = s.Cloud.DeepCopy()
+		}
+	}
+	for _, e := range events {
+		a.event(s.Cloud, e)
+	}
+	return nil
+}
+
+func (a actor) event(cr *v1alpha1.OnecloudCluster, e told) {
+	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", e.note)
+}
+
+func (a actor) log(s State) *slog.Logger {
+	return a.logger.With("cluster", s.Cloud.Name, "namespace", s.Cloud.Namespace)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconcile brings one cloud to what its spec says. A reconcile is a pipeline of values: gather reads the State, resolve turns it into
+// what is Desired, plan compares both, execute acts, report says how the cloud is. Only execute writes; resolve, plan and report are pure.
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// DefaultAudit is how often databases, accounts, services and endpoints are verified when nothing changed.
+const DefaultAudit = 10 * time.Minute
+
+// Options of a Reconciler.
+type Options struct {
+	// WithoutNodes keeps it from reading nodes: the operator has no right to.
+	WithoutNodes bool
+	// Audit is how often everything outside Kubernetes is verified; 0 means DefaultAudit, negative never.
+	Audit time.Duration
+	// SpecsChecked is true if the API server checks specs by the CRD that is built in.
+	SpecsChecked bool
+	// Connections to databases and services.
+	Connections effects.Options
+	// Observer is informed of every reconcile; nil for none.
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Observer is informed of what reconciles do. The operator's metrics are the one there is.
+type Observer interface {
+	// Status was written or confirmed.
+	Status(cr *v1alpha1.OnecloudCluster)
+	// Effect was tried.
+	Effect(o effects.Outcome)
+	// Reconciled is called at the end of a reconcile.
+	Reconciled(s Summary)
+	// Gone is called for a cloud that no longer exists.
+	Gone(namespace, name string)
+}
+
+// Summary is what one reconcile did and left undone.
+type Summary struct {
+	Cloud   *v1alpha1.OnecloudCluster
+	Changes []engine.Change
+	Effects []effects.Outcome
+	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero for never.
+	RenewAt, AuditAt time.Time
+}
+
+// Reconciler brings clouds to what their specs say.
+type Reconciler struct {
+	options Options
+	reads   reader
+	acts    actor
+	// started is when this process began: the API server may have checked older clouds by another CRD.
+	started time.Time
+}
+
+// New makes a Reconciler that writes through c, and reads past its cache with direct.
+func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Options) (*Reconciler, error) {
+	table, err := newCatalogue()
+	if err != nil {
+		return nil, err
+	}
+	o.Log, o.Audit = cmp.Or(o.Log, slog.Default()), cmp.Or(o.Audit, DefaultAudit)
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	applier := newApplier(c)
+	return &Reconciler{
+		options: o, started: time.Now(),
+		reads: reader{
+			client: c, direct: direct, applier: applier, scheme: c.Scheme(), catalog: table, clouds: newClouds(),
+			withoutNodes: o.WithoutNodes, audits: o.Audit > 0, now: time.Now,
+		},
+		acts: actor{
+			client: c, direct: direct, applier: applier, events: rec, observer: o.Observer, logger: o.Log, catalog: table, options: o.Connections,
+			now: time.Now, woken: make(chan event.GenericEvent, 64),
+		},
+	}, nil
+}
+
+// advanceFor is how long a reconcile goes on with what its own effects have made possible; after that, it reports first.
+const advanceFor = time.Second
+
+// Reconcile looks at one cloud once.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m := r.reads.clouds.enter(req.NamespacedName, r.reads.now().Add(jitter(r.options.Audit, req.Name)))
+	defer r.reads.clouds.leave(m)
+	state, err := r.reads.gather(ctx, m, req.NamespacedName)
+	switch {
+	case state.Cloud == nil && err == nil:
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	case state.Cloud == nil:
+		return ctrl.Result{}, err
+	case err != nil:
+		return r.stop(ctx, m, state, err)
+	case !state.Cloud.DeletionTimestamp.IsZero():
+		return r.finalize(ctx, m, state)
+	case state.Paused.all:
+		return r.rest(ctx, m, state)
+	}
+	if prepare := planPreparation(state, r.acts.catalog); prepare.due() {
+		if state, err = r.acts.prepare(ctx, m, state, prepare); err != nil {
+			return r.stop(ctx, m, state, err)
+		}
+	}
+	desired, err := r.resolve(ctx, m, state)
+	if err == nil && adoptionDue(state) {
+		state = r.acts.adopt(ctx, state, desired)
+		desired, err = r.resolve(ctx, m, state)
+	}
+	if err != nil {
+		return r.stop(ctx, m, state, err)
+	}
+	progress := false
+	for round := 0; ; round++ {
+		plan := planRound(state, desired, round)
+		if state, err = r.acts.apply(ctx, m, state, desired, plan); err != nil {
+			return r.stop(ctx, m, state, err)
+		}
+		if round > 0 && (!progress || !canProgress(state, desired) || r.reads.now().Sub(state.Now) > advanceFor || ctx.Err() != nil) {
+			break
+		}
+		state, progress = r.acts.perform(ctx, m, state, desired, plan)
+	}
+	state = r.acts.clean(ctx, state, planCleanup(state, desired))
+	status, events, last := report(state, desired)
+	if err := r.acts.publish(ctx, m, state, status, events); err != nil {
+		return ctrl.Result{}, err
+	}
+	if state.Audit {
+		last.nextAudit = state.Now.Add(jitter(r.options.Audit, req.Name))
+	}
+	again := last.goesOn(state, desired)
+	m.last = last
+	r.options.Observer.Reconciled(summary(state, desired, last, r.options.Audit > 0))
+	return r.requeue(state, desired, last, again, progress), nil
+}
+
+// stop reports an error that keeps the whole cloud from being reconciled.
+func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ctrl.Result, error) {
+	var invalid *invalidSpec
+	switch {
+	case errors.As(err, &invalid):
+		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
+		out := invalidStatus(s, invalid)
+		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, true))
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	return ctrl.Result{}, r.blocked(ctx, m, s, err)
+}
+
+// blocked reports that nothing can be done for a cloud for now. It returns the error, so that the reconcile is tried again.
+func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	passwords, _ := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
+	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password
+	out := blockedStatus(s, err, passwords)
+	return errors.Join(err, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, false))) // the words of an error may differ each time
+}
+
+// soon is the shortest way to the next reconcile that is not the direct consequence of this one. It also follows a write that came too late:
+// what was read is old, and has to be read anew.
+const soon = 50 * time.Millisecond
+
+// requeue returns when the next reconcile is due if no watch brings one before.
+func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress bool) ctrl.Result {
+	switch {
+	case again:
+		return ctrl.Result{RequeueAfter: soon}
+	case progress && canProgress(s, d):
+		return ctrl.Result{RequeueAfter: time.Millisecond}
+	}
+	next := last.nextAudit
+	if r.options.Audit < 0 {
+		next = s.Now.Add(24 * time.Hour)
+	}
+	next = earliest(next, d.Certificates.RenewAt, s.Retry, r.acts.applier.Unseen(s.Cloud.Namespace), dueTime(s, d))
+	if s.Refused {
+		next = earliest(next, r.reads.now().Add(retryDelay(last.refusals-1)))
+	}
+	return ctrl.Result{RequeueAfter: max(next.Sub(r.reads.now()), soon)}
+}
+
+// What could not be read or pruned is tried again after a second, then after twice as long each time, at most a minute: a failing
+// request leaves no trace that a watch could bring.
+const (
+	firstRefusedRetry = time.Second
+	lastRefusedRetry  = time.Minute
+)
+
+func retryDelay(refusals int) time.Duration {
+	return min(firstRefusedRetry<<min(refusals, 10), lastRefusedRetry)
+}
+
+// earliest of the times that are not zero.
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+type nobody struct{}
+
+func (nobody) Status(*v1alpha1.OnecloudCluster) {}
+func (nobody) Effect(effects.Outcome)           {}
+func (nobody) Reconciled(Summary)               {}
+func (nobody) Gone(string, string)              {}

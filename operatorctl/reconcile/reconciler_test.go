@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+)
+
+// bench is a reconciler on a client in memory. Nothing outside Kubernetes can be reached. cache is what the reconciler reads, api what
+// is really there: they differ where a test says that the cache does not see something.
+type bench struct {
+	t      *testing.T
+	r      *Reconciler
+	api    client.WithWatch
+	events *events.FakeRecorder
+	clock  time.Time
+}
+
+// b0 is when every bench starts.
+var b0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func request() ctrl.Request { return ctrl.Request{NamespacedName: cloudKey} }
+
+var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
+
+func newCloud() *v1alpha1.OnecloudCluster {
+	return &v1alpha1.OnecloudCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: cloudKey.Name, UID: "11111111-2222-3333-4444-555555555555", Generation: 1},
+		Spec: v1alpha1.OnecloudClusterSpec{
+			MySQL: v1alpha1.DatabaseServer{Host: "db.example.com", Port: 3306, Username: "root", Password: "admin-secret"}, Version: "v4.0.4",
+		},
+	}
+}
+
+func testScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+func newBench(t *testing.T, funcs interceptor.Funcs, objs ...client.Object) *bench {
+	t.Helper()
+	b := &bench{t: t, events: events.NewFakeRecorder(1000), clock: b0}
+	b.api = fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(objs...).WithStatusSubresource(&v1alpha1.OnecloudCluster{}).
+		WithReturnManagedFields().Build()
+	refused := errors.New("nothing can be reached in this test")
+	var err error
+	b.r, err = New(interceptor.NewClient(b.api, funcs), b.api, b.events, Options{
+		Log: slog.New(slog.DiscardHandler),
+		Connections: effects.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: refused}
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.r.setClock(func() time.Time { return b.clock })
+	return b
+}
+
+func (r *Reconciler) setClock(now func() time.Time) {
+	r.reads.now, r.acts.now, r.acts.applier.Now = now, now, now
+}
+
+func (b *bench) reconcile() ctrl.Result {
+	b.t.Helper()
+	res, err := b.r.Reconcile(b.t.Context(), request())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res
+}
+
+func (b *bench) cloud() *v1alpha1.OnecloudCluster {
+	b.t.Helper()
+	cr := &v1alpha1.OnecloudCluster{}
+	b.get(cr, cloudKey.Name)
+	return cr
+}
+
+func (b *bench) get(o client.Object, name string) {
+	b.t.Helper()
+	if err := b.api.Get(b.t.Context(), types.NamespacedName{Namespace: cloudKey.Namespace, Name: name}, o); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) component(name string) v1alpha1.ComponentStatus {
+	b.t.Helper()
+	s := previous(b.cloud().Status, name)
+	if s == nil {
+		b.t.Fatalf("no status of %s", name)
+	}
+	return *s
+}

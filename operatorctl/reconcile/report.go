@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/admission"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// told is an event.
+type told struct {
+	about        subject
+	kind, reason string
+	note         string
+}
+
+// subject is what an event is about: a component, an object. The recorder counts events of one reason and action as one, whatever they say,
+// so the subject is the action.
+type subject string
+
+// wholeCloud is the subject of events that are about no component alone.
+const wholeCloud subject = "Reconcile"
+
+func normal(about subject, reason, format string, args ...any) told {
+	return told{about, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+}
+
+func warning(about subject, reason, format string, args ...any) told {
+	return told{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+}
+
+// report says how the cloud is. It is pure. It returns the status, the events, and what the next reconcile has to know.
+func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []told, last) {
+	before, out := s.Cloud.Status, *s.Cloud.Status.DeepCopy()
+	var events []told
+	out.Effects, out.Certificates = s.recorded(), d.Certificates.Status
+	if message := out.Certificates.Message; message != "" && message != before.Certificates.Message {
+		events = append(events, normal("Certificates", "Certificates", "%s", message))
+	}
+	seen := observe(s, d)
+	out.Components = nil
+	for _, name := range d.catalog.names {
+		c := d.component(name)
+		one := status.Component(observed(s, d, c, seen[name]))
+		one.Message = redact(one.Message, d.Credentials)
+		out.Components = append(out.Components, one)
+		if legacy := out.Legacy.Workload(c.StatusKey); c.StatusKey != "" && legacy != nil {
+			*legacy = status.Legacy(c.Resolved, one)
+		}
+	}
+	out.ObservedGeneration = s.Cloud.Generation
+	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
+	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
+	events = append(events, ignored(s, d, &out)...)
+	out.Fixed = admission.Fixed(&s.Cloud.Spec)
+	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
+	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
+	next := s.Last
+	var nodes []told
+	nodes, next.lost = nodeEvents(s)
+	if next.refusals++; !s.Refused {
+		next.refusals = 0
+	}
+	next.served = servedBy(s, d, seen)
+	return out, append(append(events, transitions(before, out)...), nodes...), next
+}
+
+// servedBy is, by Secret, the hash of the CA certificates that all pods run with.
+func servedBy(s State, d *Desired, seen map[string]observation) map[string]string {
+	for _, c := range d.Components {
+		if o := seen[c.Name]; c.Enabled && (brokenBy(s, d, c) != nil || o.paused || len(o.gates) > 0 || !o.serving) {
+			return map[string]string{}
+		}
+	}
+	return maps.Clone(d.Certificates.Trust)
+}
+
+// goesOn is true if what was reported makes another reconcile possible at once: the next step of a CA rotation, or an option that depends on
+// whether the identity service has the administrator's password.
+func (l last) goesOn(s State, d *Desired) bool {
+	for secret, hash := range l.served {
+		if d.Certificates.Rotating[secret] && s.Last.served[secret] != hash {
+			return true
+		}
+	}
+	return s.passwordTaken() != d.passwordTaken
+}
+
+// summary is what the metrics show of a reconcile.
+func summary(s State, d *Desired, next last, audits bool) Summary {
+	out := Summary{Cloud: s.Cloud, Changes: s.Changes, RenewAt: d.Certificates.RenewAt}
+	if audits {
+		out.AuditAt = next.nextAudit
+	}
+	for _, e := range d.Effects {
+		if o, looked := s.Effects[e.Key]; looked {
+			out.Effects = append(out.Effects, o)
+		}
+	}
+	return out
+}
+
+// observed is what package status judges a component by.
+func observed(s State, d *Desired, c *target, seen observation) status.Observed {
+	p := s.part(c.Name)
+	o := status.Observed{
+		Name: c.Name, Previous: previous(s.Cloud.Status, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
+		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Twins: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now,
+	}
+	if err := brokenBy(s, d, c); err != nil && c.Problem == "" {
+		o.Refused, o.RefusedReason = err.Error(), status.ReasonNotApplied
+	}
+	for _, r := range p.refusals {
+		if o.Refused == "" || o.RefusedReason == engine.ReasonTerminating {
+			o.Refused, o.RefusedReason = r.Error(), r.Reason
+		}
+	}
+	for _, k := range p.kept {
+		o.Kept = append(o.Kept, status.Kept{Reason: k.Reason, Message: k.Message})
+	}
+	for _, e := range d.Effects {
+		out, looked := s.Effects[e.Key]
+		if e.Component != c.Name || !looked || out.State == effects.Done {
+			continue
+		}
+		one := status.Effect{Key: e.Key, Before: e.Stage == effects.Before, Waiting: strings.Join(out.For, ", ")}
+		if out.Err != nil && out.State == effects.Failed {
+			one.Error = out.Err.Error()
+		}
+		o.Effects = append(o.Effects, one)
+		if out.State != effects.Pending || !one.Before {
+			continue
+		}
+		for _, name := range out.For {
+			if d.component(name) != nil && !slices.Contains(o.BlockedBy, name) {
+				o.BlockedBy = append(slices.Clone(o.BlockedBy), name)
+			}
+		}
+	}
+	return o
+}
+
+// ignored reports in a condition, and once as an event, which fields of the spec have no effect.
+func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []told {
+	reason, list := "", []string(nil)
+	for _, n := range d.Notices {
+		list = append(list, n.String())
+		if n.Unknown {
+			reason = status.ReasonUnknownFields
+		} else if reason == "" {
+			reason = status.ReasonWithoutEffect
+		}
+	}
+	for _, name := range s.Paused.unknown {
+		reason = status.ReasonUnknownFields
+		list = append(list, fmt.Sprintf("annotation %s: there is no component %q", v1alpha1.AnnotationPaused, name))
+	}
+	before := status.Message(out.Conditions, v1alpha1.ConditionIgnored)
+	out.Conditions = status.Ignored(out.Conditions, reason, list, s.Cloud.Generation, s.Now)
+	if now := status.Message(out.Conditions, v1alpha1.ConditionIgnored); now != "" && now != before {
+		return []told{warning(wholeCloud, reason, "%s", now)}
+	}
+	return nil
+}
+
+// nodeEvents are events of nodes of the cloud that were lost, came back, or were deleted since the last reconcile. What an earlier process
+// has reported is not reported again. lost are those that are lost now.
+func nodeEvents(s State) (events []told, lost map[string]string) {
+	was := s.Last.lost
+	if s.Live.nodes == nil {
+		return nil, was
+	}
+	lost = status.Lost(s.Live.nodes, s.Live.pods)
+	if was == nil && meta.IsStatusConditionFalse(s.Cloud.Status.Conditions, v1alpha1.ConditionNodesReady) {
+		return nil, lost
+	}
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		if _, known := was[name]; !known {
+			events = append(events, warning(subject("node/"+name), status.ReasonNodesNotReady, "node %s is not Ready", status.NotReady(name, lost[name])))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, still := lost[name]; !still {
+			events = append(events, normal(subject("node/"+name), status.ReasonNodesReady, "node %s is Ready again, or gone", name))
+		}
+	}
+	return events, lost
+}
+
+// transitions are events of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
+// Available there are several states: leaving where a component was is an event, and so is arriving; the steps between are none.
+func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []told) {
+	for _, now := range after.Components {
+		old := previous(before, now.Name)
+		var was v1alpha1.State
+		if old != nil {
+			was = old.State
+		}
+		about := subject(now.Name)
+		switch {
+		case now.State == v1alpha1.Degraded:
+			if was != now.State || old.Reason != now.Reason || now.Reason == status.ReasonInvalidOption && old.Message != now.Message {
+				events = append(events, warning(about, now.Reason, "%s is Degraded: %s", now.Name, now.Message))
+			}
+		case now.State == was || now.State == v1alpha1.Disabled && old == nil:
+		case now.State == v1alpha1.Available:
+			events = append(events, normal(about, string(now.State), "%s is Available", now.Name))
+		case now.State == v1alpha1.Idle || now.State == v1alpha1.Disabled:
+			events = append(events, normal(about, string(now.State), "%s is %s: %s", now.Name, now.State, now.Message))
+		case was.Settled() || was == v1alpha1.Degraded:
+			events = append(events, normal(about, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message))
+		}
+	}
+	if before.Phase != after.Phase {
+		events = append(events, normal(wholeCloud, string(after.Phase), "the cloud is %s", after.Phase))
+	}
+	return events
+}
+
+// redact takes the secrets of the cloud out of errors and logs of services.
+func redact(s string, secrets component.Credentials) string {
+	if s == "" {
+		return s
+	}
+	const short = 6 // shorter ones would blacken ordinary words
+	for _, secret := range secrets {
+		if len(secret) < short {
+			continue
+		}
+		s = strings.ReplaceAll(s, secret, "***")
+		// A long message was cut, perhaps in the middle of the secret.
+		for n := len(secret) - 1; n >= short && strings.Contains(s, "…"); n-- {
+			s = strings.ReplaceAll(s, secret[:n]+"…", "***…")
+		}
+	}
+	return s
+}
+
+func previous(before v1alpha1.OnecloudClusterStatus, name string) *v1alpha1.ComponentStatus {
+	for i := range before.Components {
+		if before.Components[i].Name == name {
+			return &before.Components[i]
+		}
+	}
+	return nil
+}
+
+// invalidStatus is that of a spec that cannot be carried out.
+func invalidStatus(s State, invalid error) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.ObservedGeneration, out.Phase = s.Cloud.Generation, v1alpha1.PhaseFailed
+	out.Conditions = status.Invalid(out.Conditions, invalid.Error(), s.Cloud.Generation, s.Now)
+	return out
+}
+
+// blockedStatus is that of a cloud that cannot be reconciled at all for now.
+func blockedStatus(s State, err error, secrets component.Credentials) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.Conditions = status.Blocked(out.Conditions, redact(err.Error(), secrets), s.Cloud.Generation, s.Now)
+	return out
+}
+
+// deletingStatus is that of a cloud that is being deleted.
+func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.Phase, out.ObservedGeneration = v1alpha1.PhaseDeleting, s.Cloud.Generation
+	out.Conditions = status.Deleting(out.Conditions, message, s.Cloud.Generation, s.Now)
+	return out
+}
+
+// degraded is an event of a cloud that has become Degraded, or for another reason; with words, also in other words.
+func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []told {
+	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
+	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)
+	if is == nil || was != nil && was.Reason == is.Reason && (!words || was.Message == is.Message) {
+		return nil
+	}
+	return []told{warning(wholeCloud, is.Reason, "%s", is.Message)}
+}

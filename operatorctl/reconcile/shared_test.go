@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// The names of the databases are the same in every cloud: the second one on a server would take over, and might drop, those of the first.
+func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
+	first, second := newCloud(), newCloud()
+	first.CreationTimestamp = metav1.NewTime(b0)
+	second.CreationTimestamp = metav1.NewTime(b0.Add(time.Hour))
+	second.Namespace, second.UID = "other", "another"
+	b := newBench(t, interceptor.Funcs{}, second, first)
+	req := request()
+	req.Namespace = "other"
+	_, err := b.r.Reconcile(t.Context(), req)
+	if err == nil || !strings.Contains(err.Error(), "onecloud/default") || !strings.Contains(err.Error(), "db.example.com") {
+		t.Fatalf("%v", err)
+	}
+	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: "other", Name: "default-credentials"}, &corev1.Secret{}); err == nil {
+		t.Error("something was made for it")
+	}
+	b.reconcile() // the first one is not disturbed
+	if err := b.api.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	cr := b.cloud()
+	cr.Finalizers = nil
+	if err := b.api.Update(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.r.Reconcile(t.Context(), req); err != nil {
+		t.Errorf("after the first one is gone: %v", err)
+	}
+}
+
+// The same holds for ClickHouse; a name without a dot is another server in another namespace.
+func TestSecondCloudOnAClickHouseServerIsNotMade(t *testing.T) {
+	for host, shared := range map[string]bool{"ch.example.com": true, "columns": false} {
+		first, second := newCloud(), newCloud()
+		first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(b0), metav1.NewTime(b0.Add(time.Hour))
+		second.Namespace, second.UID = "other", "another"
+		second.Spec.MySQL.Host = "another.example.com"
+		first.Spec.Clickhouse.Host, second.Spec.Clickhouse.Host, second.Spec.Clickhouse.Port = host, host, 9000
+		b := newBench(t, interceptor.Funcs{}, second, first)
+		req := request()
+		req.Namespace = "other"
+		if _, err := b.r.Reconcile(t.Context(), req); (err != nil && strings.Contains(err.Error(), "spec.clickhouse")) != shared {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}

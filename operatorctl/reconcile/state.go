@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// State is what a reconcile decides on: what gather has read, and what has been done since.
+type State struct {
+	Cloud *v1alpha1.OnecloudCluster
+	Now   time.Time
+	Live  Live
+	// Paused says what a user keeps the operator from.
+	Paused  pause
+	Secrets stored
+	Last    last
+	// Audit is true if everything outside Kubernetes is to be verified again.
+	Audit bool
+	// Parts say how far this reconcile is with each component, by name.
+	Parts map[string]*part
+	// Effects are the outcomes of those that were looked at in this reconcile, by key.
+	Effects map[string]effects.Outcome
+	// Changes are all that this reconcile did to objects.
+	Changes []engine.Change
+	// Refused is true if something could not be read or pruned. Retry is when what the API server did not take is due again.
+	Refused bool
+	Retry   time.Time
+}
+
+// part is how far a reconcile is with one component.
+type part struct {
+	// err is why it cannot be rendered or applied.
+	err error
+	// tried is true once its workload was applied.
+	tried bool
+	// refusals are objects that were not applied, kept the fields that stay as they are in those that were.
+	refusals []*engine.Refusal
+	kept     []engine.Kept
+}
+
+// stored is what the cluster has of the secrets of a cloud.
+type stored struct {
+	// credentials is nil if there is no such Secret.
+	credentials *corev1.Secret
+	// record is the earlier operator's record of passwords, nil if there is none or no password is missing.
+	record *corev1.ConfigMap
+	// certificates are the Secrets of certificates by name. current are their values, valid if issued is true.
+	certificates map[string]*corev1.Secret
+	current      secrets.Certificates
+	issued       bool
+	// admin is the password of the database administrator, if a component needs it.
+	admin string
+}
+
+// Live is what the cluster has of one cloud.
+type Live struct {
+	namespace string
+	objects   map[engine.Key]client.Object
+	pods      []corev1.Pod
+	// nodes of the Kubernetes cluster, nil where they may not be read.
+	nodes []status.Node
+	// instance is the label by which its objects are known, see instanceOf.
+	instance string
+}
+
+// secret returns a Secret of the cloud, nil if there is none.
+func (l Live) secret(name string) *corev1.Secret {
+	s, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Namespace: l.namespace, Name: name}].(*corev1.Secret)
+	return s
+}
+
+// configMap returns a ConfigMap of the cloud, nil if there is none.
+func (l Live) configMap(name string) *corev1.ConfigMap {
+	cm, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: l.namespace, Name: name}].(*corev1.ConfigMap)
+	return cm
+}
+
+// part returns how far the reconcile is with a component.
+func (s State) part(name string) *part {
+	p := s.Parts[name]
+	if p == nil {
+		p = &part{}
+		s.Parts[name] = p
+	}
+	return p
+}
+
+// address by which users and hosts reach the cloud: the spec's, or a node's that becomes the spec's default; "" if there is neither.
+func (s State) address() string {
+	address := strings.Trim(s.Cloud.Spec.LoadBalancerEndpoint, "[]")
+	if address == "" && effects.MayChooseAddress(s.Cloud.Status.Effects) {
+		return status.PublicAddress(s.Live.nodes)
+	}
+	return address
+}
+
+// seen is what live workloads are judged by.
+func (s State) seen() status.Seen {
+	return status.Seen{Pods: s.Live.pods, Nodes: s.Live.nodes, Now: s.Now}
+}
+
+// recorded are the hashes of the effects that are done. What is not planned now (a component that is off) keeps its record.
+func (s State) recorded() map[string]string {
+	out := map[string]string{}
+	for key, hash := range s.Cloud.Status.Effects {
+		out[key] = hash
+	}
+	for key, o := range s.Effects {
+		if o.State == effects.Done {
+			out[key] = o.Effect.Hash
+		}
+	}
+	return out
+}
+
+// passwordTaken is true if the identity service has had the administrator's password.
+func (s State) passwordTaken() bool {
+	passwords, _ := secrets.Split(s.Secrets.credentials)
+	return effects.AdminPasswordTaken(string(s.Cloud.UID), passwords, s.recorded())
+}
+
+// retryAt makes the next reconcile come at t at the latest; the zero time changes nothing.
+func (s *State) retryAt(t time.Time) { s.Retry = earliest(s.Retry, t) }
+
+// own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete the finalizer
+// removes them.
+func own(cr *v1alpha1.OnecloudCluster, o client.Object) client.Object {
+	if o.GetObjectKind().GroupVersionKind().Kind == "PersistentVolumeClaim" {
+		return o
+	}
+	yes := true
+	o.SetOwnerReferences([]metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cr.Name, UID: cr.UID, Controller: &yes, BlockOwnerDeletion: &yes,
+	}})
+	return o
+}
+
+// labels of an object of this cloud that belongs to no component: credentials and certificates.
+func labels(s State) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelName:      v1alpha1.ValueName,
+		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy,
+		v1alpha1.LabelInstance:  s.Live.instance,
+	}
+}

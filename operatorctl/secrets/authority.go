@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package secrets
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// authority is a CA that signs, with what has to be trusted while a new CA replaces an old one.
+type authority struct {
+	pair pki.Pair
+	// trust holds the certificate of pair first, then that of the other CA.
+	trust []byte
+	// data is what the Secret holds.
+	data map[string][]byte
+	// rotation says what the rotation waits for; empty if none is under way.
+	rotation string
+}
+
+// The keys of a CA that does not sign yet.
+const keyNextCert, keyNextKey = "ca-next.crt", "ca-next.key"
+
+// lastCall is how long before its end a CA is replaced even if some pods do not trust the next one; a sixth of its life if that is less.
+const lastCall = 90 * 24 * time.Hour
+
+const (
+	waitsForTrust  = "every pod comes to trust the next CA"
+	waitsForLeaves = "every pod gets a certificate of the new CA"
+)
+
+// step is one step of a CA's life. A CA is rotated at two thirds of its life: the next one is made and every pod comes to trust both; then
+// the next one signs and every pod gets a certificate of it; then the old one is dropped. Each step is one write of the Secret.
+type step int
+
+const (
+	keepCA step = iota
+	makeCA
+	announceCA
+	switchCA
+	dropOldCA
+)
+
+// nextStep is pure. served is true if all pods run with the CA certificates that the Secret holds now.
+func nextStep(data map[string][]byte, now time.Time, served bool) (step, authority, error) {
+	if len(data[keyCACert]) == 0 {
+		return makeCA, authority{}, nil
+	}
+	trusted, err := pki.ParseCerts(data[keyCACert])
+	if err != nil {
+		return keepCA, authority{}, err
+	}
+	ca, err := pki.ParsePair(data[keyCACert], data[keyCAKey])
+	if err != nil {
+		return keepCA, authority{}, err
+	}
+	if !ca.Cert.IsCA {
+		return keepCA, authority{}, errors.New("its first certificate is no CA")
+	}
+	a := authority{pair: ca, trust: data[keyCACert], data: map[string][]byte{keyCACert: data[keyCACert], keyCAKey: data[keyCAKey]}}
+	switch {
+	case len(data[keyNextCert]) > 0 && (served || !now.Before(replacedBy(ca))):
+		next, err := pki.ParsePair(data[keyNextCert], data[keyNextKey])
+		if err != nil {
+			return keepCA, authority{}, fmt.Errorf("reading the next CA: %w", err)
+		}
+		trust := pki.EncodeCerts(next.Cert, ca.Cert)
+		return switchCA, authority{
+			pair: next, trust: trust, data: map[string][]byte{keyCACert: trust, keyCAKey: data[keyNextKey]}, rotation: waitsForLeaves,
+		}, nil
+	case len(data[keyNextCert]) > 0:
+		a.data[keyNextCert], a.data[keyNextKey], a.rotation = data[keyNextCert], data[keyNextKey], waitsForTrust
+		return keepCA, a, nil
+	case !now.Before(ca.Cert.NotAfter):
+		return makeCA, authority{}, nil // its certificates are not valid any more
+	case len(trusted) > 1 && (served || !now.Before(trusted[1].NotAfter)):
+		a.trust = pki.EncodeCerts(ca.Cert)
+		a.data[keyCACert] = a.trust
+		return dropOldCA, a, nil
+	case len(trusted) > 1:
+		a.rotation = waitsForLeaves
+		return keepCA, a, nil
+	case pki.NeedsRenewal(ca.Cert, now):
+		return announceCA, a, nil
+	}
+	return keepCA, a, nil
+}
+
+// take carries a step out. Only makeCA and announceCA make a key.
+func (a authority) take(s step, now time.Time, newKey func() (crypto.Signer, error)) (authority, error) {
+	if s != makeCA && s != announceCA {
+		return a, nil
+	}
+	key, err := newKey()
+	if err != nil {
+		return authority{}, fmt.Errorf("making the CA: %w", err)
+	}
+	ca, err := pki.NewCA(now, "onecloud", key)
+	if err != nil {
+		return authority{}, fmt.Errorf("making the CA: %w", err)
+	}
+	data, err := encodePair(ca, keyCACert, keyCAKey)
+	if err != nil || s == makeCA {
+		return authority{pair: ca, trust: data[keyCACert], data: data}, err
+	}
+	a.trust = pki.EncodeCerts(a.pair.Cert, ca.Cert)
+	a.data[keyCACert], a.data[keyNextCert], a.data[keyNextKey], a.rotation = a.trust, data[keyCACert], data[keyCAKey], waitsForTrust
+	return a, nil
+}
+
+// replacedBy is when a CA stops signing at the latest.
+func replacedBy(ca pki.Pair) time.Time {
+	return ca.Cert.NotAfter.Add(-min(lastCall, ca.Cert.NotAfter.Sub(ca.Cert.NotBefore)/6))
+}
+
+// next is when an authority has to be looked at again.
+func (a authority) next() time.Time {
+	if a.rotation == "" {
+		life := a.pair.Cert.NotAfter.Sub(a.pair.Cert.NotBefore)
+		return a.pair.Cert.NotBefore.Add(life / 3 * 2)
+	}
+	return replacedBy(a.pair)
+}
+
+func encodePair(p pki.Pair, certKey, keyKey string) (map[string][]byte, error) {
+	key, err := p.KeyPEM()
+	if err != nil {
+		return nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return map[string][]byte{certKey: p.CertPEM(), keyKey: key}, nil
+}

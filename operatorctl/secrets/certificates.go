@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package secrets
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// The keys of Secret <cluster>-certs; tools of the earlier operator read them.
+const (
+	keyCACert, keyCAKey           = "ca.crt", "ca.key"
+	keyServiceCert, keyServiceKey = "service.crt", "service.key"
+)
+
+// etcdRoles are the certificates of a cloud's etcd. Each has a Secret of its own (<cluster>-etcd-<role>), so that a service that mounts the
+// client's cannot read the server's key.
+var etcdRoles = []string{"client", "peer", "server"}
+
+// Wanted describes the certificates of a cloud.
+type Wanted struct {
+	Cluster, Namespace string
+	// Names by which services are called, Address that of the cloud; "" if it has none.
+	Names   []string
+	Address string
+	Now     time.Time
+	// Served holds, by Secret, the hash of the CA certificates that all pods run with.
+	Served map[string]string
+}
+
+// Certificates are what the pods of a cloud mount.
+type Certificates struct {
+	// Secrets hold them, the CA first.
+	Secrets            []Secret
+	CAPEM              []byte
+	CertHash, EtcdHash string
+	RenewAt            time.Time
+	// EtcdClient is what services present to etcd; the identity service hands it out.
+	EtcdClient identity.Certificate
+	// Trust is, by Secret, the hash of the CA certificates in it, Rotating whether they are being replaced.
+	Trust    map[string]string
+	Rotating map[string]bool
+	Status   v1alpha1.CertificatesStatus
+}
+
+// Secret is the content of a Secret.
+type Secret struct {
+	Name string
+	Data map[string][]byte
+}
+
+// Plan says which certificates have to be made.
+type Plan struct {
+	wanted Wanted
+	// caSecret holds the CA; ca is the CA after step.
+	caSecret string
+	step     step
+	ca       authority
+	// leaves by name of their Secret. service is absent if a user provides the certificate.
+	leaves   []leaf
+	provided *corev1.Secret
+}
+
+// leaf is a certificate. data is the stored one if it is kept, nil if a new one has to be issued.
+type leaf struct {
+	secret, certKey, keyKey string
+	request                 pki.Request
+	data                    map[string][]byte
+}
+
+// IsProvided is true if a user has marked a Secret of certificates as theirs.
+func IsProvided(s *corev1.Secret) bool {
+	return s != nil && s.Annotations[v1alpha1.AnnotationSupplied] == "true"
+}
+
+// CertsSecret is the name of the Secret with the CA and the service certificate.
+func CertsSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretCerts }
+
+// EtcdCASecret is the name of the Secret with etcd's own CA, which exists where a user provides the service certificate.
+func EtcdCASecret(cluster string) string { return cluster + "-etcd-ca" }
+
+// EtcdSecrets are the names of the Secrets with etcd's certificates.
+func EtcdSecrets(cluster string) []string {
+	var out []string
+	for _, role := range etcdRoles {
+		out = append(out, etcdSecret(cluster, role))
+	}
+	return out
+}
+
+func etcdSecret(cluster, role string) string { return cluster + "-etcd-" + role }
+
+// Plan is pure. found holds the Secrets that exist, by name. A leaf is renewed at two thirds of its life, or if it lacks a name. Certificates
+// that a user provides are used and never written; etcd, which only services talk to, then has a CA of its own.
+func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
+	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
+	if s := found[p.caSecret]; IsProvided(s) {
+		if err := usable(s, w.Cluster+"-keystone."+w.Namespace+".svc", w.Now); err != nil {
+			return p, fmt.Errorf("the certificates in Secret %q, which annotation %s says are yours, cannot be used: %w", s.Name, v1alpha1.AnnotationSupplied, err)
+		}
+		p.provided, p.caSecret = s, EtcdCASecret(w.Cluster)
+	}
+	data := dataOf(found[p.caSecret])
+	var err error
+	if p.step, p.ca, err = nextStep(data, w.Now, w.isServed(p.caSecret, data)); err != nil {
+		return p, fmt.Errorf("reading the CA in Secret %q: %w", p.caSecret, err)
+	}
+	if p.provided == nil {
+		request := pki.Request{CommonName: "service", Usage: pki.Server}
+		p.add(found, p.caSecret, keyServiceCert, keyServiceKey, request, w.Names)
+	}
+	etcd := pki.EtcdRequests(w.Cluster+"-etcd", w.Namespace, w.etcdNames(), w.Now, w.Now.Add(pki.LeafLifetime))
+	for i, request := range []pki.Request{etcd.Client, etcd.Peer, etcd.Server} {
+		names := slices.Clone(request.DNSNames)
+		for _, ip := range request.IPs {
+			names = append(names, ip.String())
+		}
+		request.Small = true // etcd and its clients are written in Go
+		p.add(found, etcdSecret(w.Cluster, etcdRoles[i]), etcdFile(etcdRoles[i], ".crt"), etcdFile(etcdRoles[i], ".key"), request, names)
+	}
+	return p, nil
+}
+
+func (w Wanted) isServed(secret string, data map[string][]byte) bool {
+	hash, err := engine.Hash(data[keyCACert])
+	return err == nil && w.Served[secret] == hash
+}
+
+func (w Wanted) etcdNames() []string {
+	names := pki.ServiceNames(w.Cluster+"-etcd-client", w.Namespace)
+	if w.Address != "" {
+		names = append(names, w.Address)
+	}
+	return names
+}
+
+// add plans a leaf: the stored one is kept while it serves.
+func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request, names []string) {
+	request.DNSNames, request.IPs = pki.SplitNames(names)
+	request.NotBefore, request.NotAfter = p.wanted.Now.Add(-time.Hour), p.wanted.Now.Add(pki.LeafLifetime)
+	l := leaf{secret: secret, certKey: certKey, keyKey: keyKey, request: request}
+	data := dataOf(found[secret])
+	if len(data[certKey]) > 0 && p.step != makeCA {
+		old, err := pki.ParsePair(data[certKey], data[keyKey])
+		ca := p.ca.pair
+		if err == nil && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 && pki.SignedBy(old.Cert, ca.Cert) {
+			l.data = map[string][]byte{certKey: data[certKey], keyKey: data[keyKey]}
+		}
+	}
+	p.leaves = append(p.leaves, l)
+}
+
+// Due is true if something has to be made.
+func (p Plan) Due() bool {
+	return p.step != keepCA || slices.ContainsFunc(p.leaves, func(l leaf) bool { return l.data == nil })
+}
+
+// Apply makes what is due. It writes nothing to the cluster.
+func (p Plan) Apply(ctx context.Context) (Certificates, error) {
+	newKey := func() (crypto.Signer, error) { return within(ctx, pki.NewKey) }
+	var g errgroup.Group
+	for i := range p.leaves { // large keys take a tenth of a second each: they are made at the same time
+		if l := &p.leaves[i]; l.data == nil && !l.request.Small {
+			g.Go(func() (err error) {
+				l.request.Key, err = newKey()
+				return err
+			})
+		}
+	}
+	ca, err := p.ca.take(p.step, p.wanted.Now, newKey)
+	if keyErr := g.Wait(); err == nil {
+		err = keyErr
+	}
+	if err != nil {
+		return Certificates{}, fmt.Errorf("making the CA in Secret %q: %w", p.caSecret, err)
+	}
+	hash, err := engine.Hash(ca.trust)
+	if err != nil {
+		return Certificates{}, err
+	}
+	out := Certificates{
+		RenewAt: ca.next(), Trust: map[string]string{p.caSecret: hash}, Rotating: map[string]bool{p.caSecret: ca.rotation != ""},
+		Secrets: []Secret{{p.caSecret, ca.data}}, Status: v1alpha1.CertificatesStatus{Message: ca.rotation},
+	}
+	etcdHash := map[string][]byte{"ca": ca.trust}
+	for _, l := range p.leaves {
+		data, renewAt, err := l.issue(ca.pair)
+		if err != nil {
+			return Certificates{}, fmt.Errorf("issuing the certificate in Secret %q: %w", l.secret, err)
+		}
+		if renewAt.Before(out.RenewAt) {
+			out.RenewAt = renewAt
+		}
+		if l.secret == p.caSecret {
+			maps.Copy(ca.data, data)
+			ca.data[corev1.TLSCertKey], ca.data[corev1.TLSPrivateKeyKey] = data[keyServiceCert], data[keyServiceKey]
+			continue
+		}
+		role := l.secret[len(p.wanted.Cluster+"-etcd-"):]
+		data[etcdFile(role, "-ca.crt")] = ca.trust
+		etcdHash[role] = data[l.certKey]
+		if role == "client" {
+			out.EtcdClient = identity.Certificate{PEM: string(data[l.certKey]), KeyPEM: string(data[l.keyKey]), CAPEM: string(ca.trust)}
+		}
+		out.Secrets = append(out.Secrets, Secret{l.secret, data})
+	}
+	if out.EtcdHash, err = engine.Hash(etcdHash); err != nil {
+		return Certificates{}, err
+	}
+	out.Status.RenewAt = metav1.NewTime(out.RenewAt)
+	service := ca.data
+	if p.provided != nil {
+		service, out.Status.Supplied = p.provided.Data, true
+	}
+	if err := out.use(service); err != nil {
+		return Certificates{}, err
+	}
+	if p.provided != nil && !p.wanted.Now.Before(out.Status.NotAfter.Time) {
+		out.Status.Message = "the supplied certificate has ended: replace it in Secret " + p.provided.Name
+	}
+	return out, nil
+}
+
+func (l leaf) issue(ca pki.Pair) (map[string][]byte, time.Time, error) {
+	if l.data != nil {
+		old, err := pki.ParsePair(l.data[l.certKey], l.data[l.keyKey])
+		return l.data, renewal(ca, old), err
+	}
+	pair, err := pki.Issue(ca, l.request)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	data, err := encodePair(pair, l.certKey, l.keyKey)
+	return data, renewal(ca, pair), err
+}
+
+// use notes what services present and trust.
+func (c *Certificates) use(data map[string][]byte) error {
+	leaf, err := pki.ParseCerts(data[keyServiceCert])
+	if err != nil {
+		return fmt.Errorf("reading the service certificate: %w", err)
+	}
+	ca, err := pki.ParseCerts(data[keyCACert])
+	if err != nil {
+		return fmt.Errorf("reading the CA: %w", err)
+	}
+	c.CAPEM = data[keyCACert]
+	c.Status.NotAfter, c.Status.CANotAfter = metav1.NewTime(leaf[0].NotAfter), metav1.NewTime(ca[0].NotAfter)
+	c.CertHash, err = engine.Hash(map[string][]byte{"ca": data[keyCACert], "crt": data[keyServiceCert], "key": data[keyServiceKey]})
+	return err
+}
+
+// ServiceNames are all names by which a service of this cloud may be called, whether it is enabled now or not: enabling one must not replace
+// the certificate of all others.
+func ServiceNames(cluster, namespace string, catalog []component.Component, further ...string) []string {
+	names := pki.ServiceNames("service", namespace)
+	for _, c := range catalog {
+		if c.Service == nil {
+			continue
+		}
+		names = append(names, pki.ServiceNames(cluster+"-"+c.Name, namespace)...)
+		if c.Workload.ReadReplicas {
+			names = append(names, pki.ServiceNames(cluster+"-"+c.Name+"-slave", namespace)...)
+		}
+	}
+	names = append(names, "localhost", "127.0.0.1", "::1")
+	return slices.DeleteFunc(append(names, further...), func(s string) bool { return s == "" })
+}
+
+// usable returns why provided certificates cannot be used: a key is missing, two do not belong together, the CA has not signed them, they lack
+// a name. An expired certificate is no such reason.
+func usable(s *corev1.Secret, name string, now time.Time) error {
+	for _, key := range []string{keyCACert, keyServiceCert, keyServiceKey} {
+		if len(s.Data[key]) == 0 {
+			return fmt.Errorf("key %s is missing", key)
+		}
+	}
+	leaf, err := pki.ParsePair(s.Data[keyServiceCert], s.Data[keyServiceKey])
+	if err != nil {
+		return err
+	}
+	chain, err := pki.ParseCerts(s.Data[keyServiceCert])
+	if err != nil {
+		return err
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(s.Data[keyCACert]) {
+		return fmt.Errorf("key %s holds no certificate", keyCACert)
+	}
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	if now.After(leaf.Cert.NotAfter) {
+		now = leaf.Cert.NotAfter
+	}
+	_, err = leaf.Cert.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: name, CurrentTime: now})
+	return err
+}
+
+// endsWith is true if a leaf lives as long as its CA: a new one would gain nothing.
+func endsWith(ca, leaf pki.Pair) bool { return !leaf.Cert.NotAfter.Before(ca.Cert.NotAfter) }
+
+func renewal(ca, p pki.Pair) time.Time {
+	if p.Cert == nil || endsWith(ca, p) {
+		return ca.Cert.NotAfter
+	}
+	life := p.Cert.NotAfter.Sub(p.Cert.NotBefore)
+	return p.Cert.NotBefore.Add(life * 2 / 3)
+}
+
+// etcdFile is a file name that etcd's clients of the earlier operator know: server.crt, peer.crt, etcd-client.crt, each with .key and -ca.crt.
+func etcdFile(role, suffix string) string {
+	if role == "client" {
+		return "etcd-client" + suffix
+	}
+	return role + suffix
+}
+
+func dataOf(s *corev1.Secret) map[string][]byte {
+	if s == nil {
+		return nil
+	}
+	return s.Data
+}
+
+// within makes a key or ends with ctx, which making a key cannot.
+func within(ctx context.Context, generate func() (crypto.Signer, error)) (crypto.Signer, error) {
+	type made struct {
+		key crypto.Signer
+		err error
+	}
+	done := make(chan made, 1)
+	go func() {
+		key, err := generate()
+		done <- made{key, err}
+	}()
+	select {
+	case m := <-done:
+		return m.key, m.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("generating a key: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Kinds are what a cloud consists of.
+func Kinds() []client.Object {
+	return []client.Object{
+		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},
+		&appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
+	}
+}
+
+// Clean removes the cloud and all that it left in the cluster and on the database server. No operator may be running.
+func (e *Env) Clean() {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), Patience)
+	defer cancel()
+	if e.Services != nil {
+		e.Services.Close()
+	}
+	var clouds v1alpha1.OnecloudClusterList
+	e.check(e.Client.List(ctx, &clouds, client.InNamespace(e.Namespace)))
+	for i := range clouds.Items {
+		e.check(e.Client.Patch(ctx, &clouds.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		e.check(e.Client.Delete(ctx, &clouds.Items[i]))
+	}
+	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
+	e.remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
+	e.check(e.DB.Wipe(ctx))
+}
+
+// restore removes everything that an earlier test has left, and takes back what it has changed in the operator's own objects.
+func (e *Env) restore() {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), Patience)
+	defer cancel()
+	e.Clean()
+	e.check(e.Client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}))
+	e.remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}, &batchv1.Job{}, &corev1.ResourceQuota{}, &eventsv1.Event{}, &coordinationv1.Lease{}))
+	e.check((&plane{cluster: e.Cluster, client: e.Client}).define(ctx))
+}
+
+// remove deletes objects, and waits until their finalizers are off.
+func (e *Env) remove(ctx context.Context, kinds []client.Object, which ...client.DeleteAllOfOption) {
+	e.Helper()
+	var list []client.ListOption
+	for _, w := range which {
+		list = append(list, w.(client.ListOption))
+	}
+	which = append(which, client.InNamespace(e.Namespace), client.GracePeriodSeconds(0))
+	for {
+		for _, kind := range kinds { // again in each round: an operator that has ended may still have been writing an event
+			e.check(e.Client.DeleteAllOf(ctx, kind, which...))
+		}
+		left := e.left(ctx, kinds, list)
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			e.Fatalf("an earlier test has left %q", left)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (e *Env) check(err error) {
+	e.Helper()
+	if client.IgnoreNotFound(err) != nil {
+		e.Fatal(err)
+	}
+}
+
+// left names the objects of some kinds, but for what Kubernetes makes in every namespace.
+func (e *Env) left(ctx context.Context, kinds []client.Object, which []client.ListOption) []string {
+	var names []string
+	for _, kind := range kinds {
+		for _, o := range e.list(ctx, kind, which...) {
+			if o.GetName() != "kube-root-ca.crt" {
+				names = append(names, e.Kind(o)+"/"+o.GetName())
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (e *Env) list(ctx context.Context, kind client.Object, options ...client.ListOption) []client.Object {
+	e.Helper()
+	gvk, err := e.Client.GroupVersionKindFor(kind)
+	if err != nil {
+		e.Fatal(err)
+	}
+	list, err := e.Client.Scheme().New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	if err := e.Client.List(ctx, list.(client.ObjectList), append(options, client.InNamespace(e.Namespace))...); err != nil {
+		e.Fatal(err)
+	}
+	var all []client.Object
+	if err := meta.EachListItem(list, func(o runtime.Object) error {
+		all = append(all, o.(client.Object))
+		return nil
+	}); err != nil {
+		e.Fatal(err)
+	}
+	return all
+}
+
+// Objects of the cloud of some kinds, of all that a cloud consists of if none is named.
+func (e *Env) Objects(kinds ...client.Object) []client.Object {
+	e.Helper()
+	if kinds == nil {
+		kinds = Kinds()
+	}
+	var all []client.Object
+	for _, kind := range kinds {
+		all = append(all, e.list(e.Context(), kind, client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + Name})...)
+	}
+	return all
+}
+
+// Kind is the kind of an object, or of the items of a list.
+func (e *Env) Kind(o runtime.Object) string {
+	gvk, err := e.Client.GroupVersionKindFor(o)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return strings.TrimSuffix(gvk.Kind, "List")
+}
+
+// Eventually waits for what no watch reports: it looks twenty times a second.
+func (e *Env) Eventually(holds func() (bool, string)) {
+	e.Helper()
+	for deadline := time.Now().Add(Patience); ; time.Sleep(20 * time.Millisecond) {
+		ok, why := holds()
+		if ok {
+			return
+		}
+		if err := e.Context().Err(); err != nil || time.Now().After(deadline) {
+			e.Fatal(fmt.Sprint("waited in vain: ", why))
+		}
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// Small are the components of a small cloud: every kind of effect and nearly every kind of object.
+var Small = []string{"keystone", "region", "glance", "yunionconf", "web", "etcd", "host-deployer"}
+
+// Minimal is the cloud of the quickstart, not yet created: a database, a region, a version, an address.
+func (e *Env) Minimal() *v1alpha1.OnecloudCluster {
+	cr := e.CloudAt(e.DB.Host, e.DB.Port)
+	cr.Spec.MySQL.Password = e.DB.RootPassword
+	return cr
+}
+
+// Only is Minimal with some components; every other one is switched off.
+func (e *Env) Only(components ...string) *v1alpha1.OnecloudCluster {
+	return harness.Only(e.Minimal(), components...)
+}
+
+// CloudAt is a cloud with a database server somewhere, not yet created.
+func (e *Env) CloudAt(host string, port int) *v1alpha1.OnecloudCluster {
+	return &v1alpha1.OnecloudCluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: Name},
+		Spec: v1alpha1.OnecloudClusterSpec{
+			MySQL:  v1alpha1.DatabaseServer{Host: host, Port: int32(port), Username: "root", Password: "none"},
+			Region: "region0", Version: "v4.0.4", LoadBalancerEndpoint: "127.0.0.1",
+		},
+	}
+}
+
+// Install starts an operator, creates a cloud and waits until it is Ready.
+func (e *Env) Install(cr *v1alpha1.OnecloudCluster, changes ...func(*Launch)) {
+	e.Helper()
+	e.StartOperator(changes...)
+	e.Create(cr)
+	e.UntilReady()
+}
+
+// Create creates an object, in the namespace of the cloud if it names none.
+func (e *Env) Create(o client.Object) {
+	e.Helper()
+	if o.GetNamespace() == "" {
+		o.SetNamespace(e.Namespace)
+	}
+	if err := e.Client.Create(e.Context(), o, client.FieldOwner("kubectl-create")); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// TryCloud is the cloud as it is, nil if there is none.
+func (e *Env) TryCloud() *v1alpha1.OnecloudCluster {
+	e.Helper()
+	cr := &v1alpha1.OnecloudCluster{}
+	// It explains a test that has failed, when its own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 30*time.Second)
+	defer cancel()
+	err := e.Client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: Name}, cr)
+	if client.IgnoreNotFound(err) != nil {
+		e.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return cr
+}
+
+// Cloud is the cloud as it is.
+func (e *Env) Cloud() *v1alpha1.OnecloudCluster {
+	e.Helper()
+	cr := e.TryCloud()
+	if cr == nil {
+		e.Fatal("there is no cloud")
+	}
+	return cr
+}
+
+// Get reads an object beside the cloud.
+func (e *Env) Get(o client.Object, name string) {
+	e.Helper()
+	if err := e.Client.Get(e.Context(), client.ObjectKey{Namespace: e.Namespace, Name: name}, o); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// Edit changes the cloud as kubectl edit does.
+func (e *Env) Edit(patch string) {
+	e.Helper()
+	e.EditObject(e.CloudAt("", 0), Name, patch)
+}
+
+// EditObject changes an object as kubectl edit does.
+func (e *Env) EditObject(o client.Object, name, patch string) {
+	e.Helper()
+	o.SetNamespace(e.Namespace)
+	o.SetName(name)
+	if err := e.Client.Patch(e.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// SetImage sets the image of the first container of a Deployment, behind the operator's back.
+func (e *Env) SetImage(name, image string) {
+	e.Helper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: name}}
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
+	if err := e.Client.Patch(e.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// Until watches an object until a condition holds; o is nil while there is none.
+func (e *Env) Until(o client.Object, name string, cond kube.Condition) {
+	e.Helper()
+	o.SetNamespace(e.Namespace)
+	o.SetName(name)
+	ctx, cancel := context.WithTimeout(e.Context(), Patience)
+	defer cancel()
+	if err := kube.WaitFor(ctx, e.Client, o, cond, func(string) {}); err != nil {
+		e.Fatalf("%v\n%s\noperator:\n%s", err, States(e.TryCloud()), e.Tail(12))
+	}
+}
+
+// UntilThere waits until an object exists.
+func (e *Env) UntilThere(o client.Object, name string) {
+	e.Helper()
+	e.Until(o, name, func(o client.Object) (bool, string) { return o != nil, "there is none" })
+}
+
+// UntilGone waits until an object does not exist.
+func (e *Env) UntilGone(o client.Object, name string) {
+	e.Helper()
+	e.Until(o, name, func(o client.Object) (bool, string) { return o == nil, "it is still there" })
+}
+
+// UntilCloud waits until the cloud is as described.
+func (e *Env) UntilCloud(is func(*v1alpha1.OnecloudCluster) bool) {
+	e.Helper()
+	e.Until(&v1alpha1.OnecloudCluster{}, Name, func(o client.Object) (bool, string) {
+		cr, ok := o.(*v1alpha1.OnecloudCluster)
+		return ok && is(cr), "the cloud is not as wanted"
+	})
+}
+
+// UntilComponent waits until a component is as described.
+func (e *Env) UntilComponent(name string, is func(v1alpha1.ComponentStatus) bool) {
+	e.Helper()
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return is(Component(cr, name)) })
+}
+
+// UntilReady waits until every component of the cloud's present generation is Available.
+func (e *Env) UntilReady() {
+	e.Helper()
+	e.UntilCloud(IsReady)
+}
+
+// UntilRolled waits until the pods of a Deployment are those of a later generation.
+func (e *Env) UntilRolled(name string, from int64) {
+	e.Helper()
+	e.Until(&appsv1.Deployment{}, name, func(o client.Object) (bool, string) {
+		d, ok := o.(*appsv1.Deployment)
+		return ok && d.Generation > from && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == d.Status.Replicas &&
+			d.Status.AvailableReplicas == d.Status.Replicas, "the pods have not followed"
+	})
+}
+
+// UntilImage waits until the workload of a component runs an image.
+func (e *Env) UntilImage(component, want string) {
+	e.Helper()
+	e.Until(&appsv1.Deployment{}, Name+"-"+component, func(o client.Object) (bool, string) {
+		d, ok := o.(*appsv1.Deployment)
+		return ok && d.Spec.Template.Spec.Containers[0].Image == want, "the image is not " + want
+	})
+}
+
+// Delete deletes the cloud and waits until it is gone.
+func (e *Env) Delete() {
+	e.Helper()
+	if err := e.Client.Delete(e.Context(), e.CloudAt("", 0)); err != nil {
+		e.Fatal(err)
+	}
+	e.UntilGone(&v1alpha1.OnecloudCluster{}, Name)
+}
+
+// Deployments of the cloud by component.
+func (e *Env) Deployments() map[string]*appsv1.Deployment {
+	e.Helper()
+	all := map[string]*appsv1.Deployment{}
+	for _, o := range e.list(e.Context(), &appsv1.Deployment{}, client.HasLabels{v1alpha1.LabelComponent}) {
+		all[o.GetLabels()[v1alpha1.LabelComponent]] = o.(*appsv1.Deployment)
+	}
+	return all
+}
+
+// Credentials are the passwords that the operator made.
+func (e *Env) Credentials() map[string][]byte {
+	e.Helper()
+	s := &corev1.Secret{}
+	e.Get(s, Name+"-"+v1alpha1.SecretCredentials)
+	return s.Data
+}
+
+// Component is the status of one component.
+func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
+	for _, c := range cr.Status.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	return v1alpha1.ComponentStatus{Name: name}
+}
+
+// IsReady reports whether every component of the cloud's present generation is Available.
+func IsReady(cr *v1alpha1.OnecloudCluster) bool {
+	if cr == nil {
+		return false
+	}
+	c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == cr.Generation && cr.Status.ObservedGeneration == cr.Generation
+}
+
+// States are the states of components and the conditions of a cloud.
+func States(cr *v1alpha1.OnecloudCluster) string {
+	if cr == nil {
+		return "there is no cloud"
+	}
+	var b strings.Builder
+	for _, c := range cr.Status.Components {
+		if c.State != v1alpha1.Disabled {
+			fmt.Fprintf(&b, "  %-12s %-12s %-10s %s: %s\n", c.Name, c.State, c.Version, c.Reason, c.Message)
+		}
+	}
+	for _, c := range cr.Status.Conditions {
+		fmt.Fprintf(&b, "  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return b.String()
+}
+
+// Tail is the end of the operator's log.
+func (e *Env) Tail(lines int) string { return tail(e.Said(), lines) }
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// explain logs what is known when a test has failed.
+func (e *Env) explain() {
+	e.T.Logf("operator:\n%s", e.Tail(60))
+	if data, err := os.ReadFile(filepath.Join(e.Cluster.Dir, "kube-controller-manager.log")); err == nil {
+		e.T.Logf("controller-manager:\n%s", tail(string(data), 30))
+	}
+	if e.Pods != nil {
+		logs := e.Pods.Logs()
+		for _, name := range slices.Sorted(maps.Keys(logs)) {
+			e.T.Logf("pods of %s:\n%s", name, tail(logs[name], 8))
+		}
+	}
+	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package env is what integration tests, the crash sweep and the benchmark run clouds in: a real etcd, kube-apiserver and MariaDB, an
+// operator in this process, and something that makes workloads available. The control plane and the database server are shared by the
+// tests of a package; each test starts with an empty namespace and an empty database server.
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/integration/instant"
+	"yunion.io/x/ocadm/test/integration/pods"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+const (
+	// Namespace is where the operator runs, and the cloud of a test if it has only one.
+	Namespace = "onecloud"
+	// Name is the name of every cloud.
+	Name = "default"
+	// OperatorUser is the operator's name in the audit log.
+	OperatorUser = "system:serviceaccount:" + Namespace + ":onecloud-operator"
+)
+
+// Patience bounds every wait; the machine may be busy.
+var Patience = 4 * time.Minute
+
+// T is what an environment needs of a test. The benchmark, which is no test, has a value of its own.
+type T interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Log(...any)
+	Logf(string, ...any)
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// Workloads says what makes the workloads of a cloud available.
+type Workloads string
+
+const (
+	// Instant reports every workload available at once. No pod exists; package instant plays the services in this process.
+	Instant Workloads = ""
+	// Processes runs Deployments as processes (package pods), and reports the other workloads available at once.
+	Processes Workloads = "processes"
+	// Pods leaves workloads to Kubernetes' own controllers, and reports their pods ready at once. Package instant plays the services.
+	Pods Workloads = "pods"
+)
+
+// controllers are the arguments of kube-controller-manager for each kind of workloads.
+var controllers = map[Workloads]string{
+	Processes: "--controllers=-deployment-controller,-replicaset-controller,-statefulset-controller,-daemonset-controller,-endpoints-controller," +
+		"-endpointslice-controller,-endpointslice-mirroring-controller,-persistentvolume-binder-controller,-job-controller",
+	Pods: "--controllers=*,-persistentvolume-binder-controller,-node-lifecycle-controller,-taint-eviction-controller",
+}
+
+// reported are the kinds that the instant kubelet reports on.
+var reported = map[Workloads][]string{
+	Instant:   {"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Processes: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Pods:      {"Pod", "PersistentVolumeClaim"},
+}
+
+// Options of an environment. The zero value is fine.
+type Options struct {
+	Workloads Workloads
+	// Collect starts kube-controller-manager for its garbage collector even if workloads are instant; the others have it anyway.
+	Collect bool
+	// APIServer and Controllers are further arguments of kube-apiserver and kube-controller-manager.
+	APIServer, Controllers []string
+	// Database, when set, is a database server of the test's own.
+	Database *mariadb.Options
+}
+
+// Env is the environment of one test.
+type Env struct {
+	T
+	Cluster *harness.Cluster
+	Client  client.WithWatch
+	DB      *mariadb.Server
+	Kubelet *harness.Kubelet
+	// Pods runs processes; nil if there are none.
+	Pods *pods.Kubelet
+	// Services are played in this process; nil if processes play them.
+	Services *instant.Services
+	Counters *harness.Counters
+	// Namespace of the cloud that the methods are about.
+	Namespace string
+
+	workloads Workloads
+	operator  *operator
+}
+
+// In is the environment for a part of a test.
+func (e *Env) In(t T) *Env {
+	c := *e
+	c.T = t
+	return &c
+}
+
+// At is the environment for a cloud in another namespace.
+func (e *Env) At(namespace string) *Env {
+	c := *e
+	c.Namespace = namespace
+	return &c
+}
+
+// New gives a test an environment without a cloud.
+func New(t T, o Options) *Env {
+	t.Helper()
+	p, err := running.plane(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, Counters: &harness.Counters{}, operator: &operator{}}
+	if o.Workloads == Processes {
+		e.LockPorts()
+	}
+	e.database(o.Database)
+	e.restore()
+	e.Kubelet, err = p.cluster.StartKubeletFor(context.WithoutCancel(t.Context()), reported[o.Workloads],
+		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Kubelet.Stop(); err != nil {
+			t.Errorf("the instant kubelet: %v", err)
+		}
+	})
+	if o.Workloads == Processes {
+		e.processes()
+	} else {
+		e.Services = &instant.Services{Client: p.client}
+		t.Cleanup(e.Services.Close)
+	}
+	t.Cleanup(e.StopOperator)
+	t.Cleanup(func() {
+		if t.Failed() {
+			e.explain()
+		}
+	})
+	return e
+}
+
+// database gives the test the shared server, without anything in it, or one of its own.
+func (e *Env) database(own *mariadb.Options) {
+	e.Helper()
+	var err error
+	if own == nil {
+		e.DB, err = running.database(e.Context())
+	} else if e.DB, err = mariadb.Start(e.Context(), "", *own); err == nil {
+		e.Cleanup(func() { _ = e.DB.Close() })
+	}
+	if s, ok := e.T.(interface{ Skip(...any) }); ok && errors.Is(err, mariadb.ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
+		s.Skip(err)
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+// processes starts what runs Deployments.
+func (e *Env) processes() {
+	e.Helper()
+	program, err := running.fakecloud(e.Context())
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1", Program: program})
+	if s, ok := e.T.(interface{ Skip(...any) }); ok && errors.Is(err, pods.ErrNotPermitted) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
+		s.Skip(err)
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		if err := e.Pods.Close(); err != nil {
+			e.Errorf("the kubelet of processes: %v", err)
+		}
+	})
+}
+
+// LockPorts keeps the ports of a cloud for this test, against tests in other processes, and makes sure that they are free.
+func (e *Env) LockPorts() {
+	e.Helper()
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-test-ports.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = lock.Close() })
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		e.Fatal(err)
+	}
+	for _, port := range []int{30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443} {
+		l, err := (&net.ListenConfig{}).Listen(e.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			e.Fatalf("a port of the cloud is taken: %v", err)
+		}
+		_ = l.Close()
+	}
+}
+
+// started is what the tests of a process share.
+type started struct {
+	mu      sync.Mutex
+	dir     string
+	planes  map[string]*plane
+	db      *mariadb.Server
+	program string
+}
+
+// plane is a control plane.
+type plane struct {
+	cluster *harness.Cluster
+	client  client.WithWatch
+}
+
+var running started
+
+// Main runs the tests of a package, and ends what they shared.
+func Main(m interface{ Run() int }) {
+	log.SetOutput(io.Discard) // the services log every request
+	code := m.Run()
+	if err := Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// Close ends what environments share.
+func Close() error {
+	var errs []error
+	for _, p := range running.planes {
+		errs = append(errs, p.cluster.Close())
+	}
+	if running.db != nil {
+		errs = append(errs, running.db.Close())
+	}
+	if running.dir != "" {
+		errs = append(errs, os.RemoveAll(running.dir))
+	}
+	running = started{}
+	return errors.Join(errs...)
+}
+
+func (s *started) directory() (err error) {
+	if s.dir == "" {
+		s.dir, err = os.MkdirTemp("", "ocadm-env-")
+	}
+	return err
+}
+
+func (s *started) database(ctx context.Context) (*mariadb.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.directory()
+	if s.db == nil && err == nil {
+		s.db, err = mariadb.Start(ctx, s.dir, mariadb.Options{Args: []string{"--max-connections=2000"}})
+	}
+	return s.db, err
+}
+
+func (s *started) fakecloud(ctx context.Context) (_ string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err = s.directory(); s.program == "" && err == nil {
+		s.program, err = pods.Build(ctx, s.dir)
+	}
+	return s.program, err
+}
+
+// plane finds the control plane with these options, or starts it.
+func (s *started) plane(ctx context.Context, o Options) (*plane, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.directory(); err != nil {
+		return nil, err
+	}
+	manager, api := append([]string{}, o.Controllers...), o.APIServer
+	switch {
+	case o.Workloads == Pods:
+		manager = append([]string{controllers[Pods]}, manager...)
+	case o.Workloads == Processes || o.Collect:
+		manager = append([]string{controllers[Processes]}, manager...)
+	default: // nothing takes the finalizers off claims, and nothing makes service accounts
+		api = append([]string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, api...)
+	}
+	key := fmt.Sprintf("%q %q", api, manager)
+	if p := s.planes[key]; p != nil {
+		return p, nil
+	}
+	p, err := startPlane(ctx, harness.Options{Dir: s.dir, APIServerArgs: api}, manager)
+	if err != nil {
+		return nil, err
+	}
+	if s.planes == nil {
+		s.planes = map[string]*plane{}
+	}
+	s.planes[key] = p
+	return p, nil
+}
+
+func startPlane(ctx context.Context, o harness.Options, manager []string) (p *plane, err error) {
+	p = &plane{}
+	if p.cluster, err = harness.Start(ctx, o); err != nil {
+		return nil, err
+	}
+	if p.client, err = kube.New(p.cluster.Config(harness.Admin)); err == nil {
+		err = p.define(ctx)
+	}
+	if err == nil && len(manager) > 0 { // its garbage collector learns at once only of kinds that exist when it starts
+		err = p.cluster.StartControllerManager(ctx, manager...)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.cluster.Close())
+	}
+	return p, nil
+}
+
+// define applies what the installer applies for an operator, but for the operator itself. It runs in the test.
+func (p *plane) define(ctx context.Context) error {
+	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/namespace", "operator/crds"} {
+		objs, err := harness.OperatorManifests(dir, Namespace, Namespace)
+		if err != nil {
+			return err
+		}
+		if _, err := kube.Apply(ctx, p.client, "ocadm", objs...); err != nil {
+			return err
+		}
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "default"}}
+	return client.IgnoreAlreadyExists(p.client.Create(ctx, account))
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// operator is the operator of a test.
+type operator struct {
+	stop func()
+	log  harness.Log
+}
+
+// Launch is how an operator is about to be started.
+type Launch struct {
+	Config  *rest.Config
+	Options operatorctl.Options
+}
+
+// StartOperator runs the operator as its service account: a right that it lacks is an error.
+func (e *Env) StartOperator(changes ...func(*Launch)) {
+	e.Helper()
+	e.operator.log = harness.Log{}
+	l := &Launch{Config: e.Cluster.ServiceAccount(Namespace, "onecloud-operator"), Options: operatorctl.Options{
+		Namespace: Namespace, Namespaces: []string{Namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Grace: Patience,
+		Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement,
+		Log: slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}}
+	if e.Pods != nil {
+		l.Options.Dial = e.Pods.Dial
+	}
+	for _, change := range changes {
+		change(l)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
+	done := make(chan error, 1)
+	go func() { done <- operatorctl.Run(ctx, l.Config, l.Options) }()
+	e.operator.stop = func() {
+		cancel()
+		slow := time.AfterFunc(2*time.Second, func() { // its limit outside tests
+			var stacks bytes.Buffer
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			e.Logf("the operator takes its time to end:\n%s", stacks.String())
+		})
+		defer slow.Stop()
+		if err := <-done; err != nil {
+			e.Errorf("the operator ended: %v", err)
+		}
+	}
+}
+
+// toServices is the operator's way to the services.
+func (e *Env) toServices(next http.RoundTripper) http.RoundTripper {
+	if e.Services != nil {
+		next = e.Services.Transport()
+	}
+	return e.Counters.Transport(next)
+}
+
+// StopOperator ends the operator in order.
+func (e *Env) StopOperator() {
+	if e.operator.stop != nil {
+		e.operator.stop()
+		e.operator.stop = nil
+	}
+}
+
+// Said is the operator's log since it was started.
+func (e *Env) Said() string { return e.operator.log.String() }
+
+// Passes returns how many reconciles the operators of this process have ended, and whether one is running.
+func (e *Env) Passes() (ended float64, busy bool) {
+	e.Helper()
+	ended, busy, err := harness.Passes()
+	if err != nil {
+		e.Fatal(err)
+	}
+	return ended, busy
+}
+
+// UntilQuiet waits until a reconcile has ended after since, and none follows: nothing reports that nothing will happen.
+func (e *Env) UntilQuiet(since float64) {
+	e.Helper()
+	looks, every := 5, 15*time.Millisecond
+	if e.workloads != Instant { // processes and controllers act in their own time
+		looks, every = 10, 50*time.Millisecond
+	}
+	UntilQuiet(e, since, looks, every, e.Passes)
+}
+
+// UntilQuiet is Env.UntilQuiet for an operator whose reconciles are counted elsewhere.
+func UntilQuiet(t T, since float64, looks int, every time.Duration, passes func() (ended float64, busy bool)) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for last, calm := -1.0, 0; calm < looks; time.Sleep(every) {
+		ended, busy := passes()
+		calm++
+		if ended <= since || busy || ended != last {
+			calm = 0
+		}
+		last = ended
+		if time.Now().After(deadline) {
+			t.Fatalf("the operator does not come to rest: %v reconciles, busy %v", ended-since, busy)
+		}
+	}
+}
+
+// Rest waits until the operator has nothing left to do.
+func (e *Env) Rest() {
+	e.Helper()
+	ended, _ := e.Passes()
+	e.UntilQuiet(ended - 1)
+}
+
+// Work is what the operator asked of others in some span of time.
+type Work struct {
+	Kubernetes []harness.Request
+	// Statements are the verbs of SQL statements, Others are requests to services.
+	Statements, Others []string
+}
+
+// Count returns what the operator asks of others while do runs. Watches and leases are left out.
+func (e *Env) Count(do func()) Work {
+	e.Helper()
+	return e.CountBy(harness.Filter{}, do)
+}
+
+// CountBy is Count with some requests that are usually left out.
+func (e *Env) CountBy(f harness.Filter, do func()) Work {
+	e.Helper()
+	f.User = OperatorUser
+	began := e.Counters.Now()
+	requests, err := e.Cluster.Count(e.Context(), f, func() error { do(); return nil })
+	if err != nil {
+		e.Fatal(err)
+	}
+	statements, others := e.Counters.Since(began)
+	return Work{requests, statements, others}
+}
+
+// Requests are those of a user since a mark.
+func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
+	e.Helper()
+	requests, err := e.Cluster.Requests(since, e.Mark(), f)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return requests
+}
+
+// Mark is the present end of the audit log.
+func (e *Env) Mark() harness.Mark {
+	e.Helper()
+	m, err := e.Cluster.Mark(e.Context())
+	if err != nil {
+		e.Fatal(err)
+	}
+	return m
+}
+
+// Changes are the requests that change something, but for those that only report: events, statuses, reviews of rights.
+func (w Work) Changes() []harness.Request {
+	return pick(w.Kubernetes, func(q harness.Request) bool {
+		reports := q.Resource == "events" || q.Resource == "selfsubjectaccessreviews" || q.Subresource == "status"
+		return !reports && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, q.Verb)
+	})
+}
+
+// Writes are the Changes in words.
+func (w Work) Writes() []string {
+	var out []string
+	for _, q := range w.Changes() {
+		out = append(out, fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name))
+	}
+	return out
+}
+
+// StatusPatches are the requests that report a status.
+func (w Work) StatusPatches() []harness.Request {
+	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Subresource == "status" })
+}
+
+// Asked are the requests to Kubernetes without events, which the recorder writes in its own time, and without watches.
+func (w Work) Asked() []harness.Request {
+	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Resource != "events" && q.Verb != "watch" })
+}
+
+// Refused are the requests that the API server forbade.
+func (w Work) Refused() []harness.Request {
+	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Code == 401 || q.Code == 403 })
+}
+
+// Outside is everything asked of databases and services.
+func (w Work) Outside() []string { return slices.Concat(w.Statements, w.Others) }
+
+// Identity are the requests to the identity service.
+func (w Work) Identity() []string {
+	return pick(w.Others, func(o string) bool { return strings.Contains(o, "-keystone/") })
+}
+
+func pick[S ~[]E, E any](all S, keep func(E) bool) (out S) {
+	for _, e := range all {
+		if keep(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+var identifier = regexp.MustCompile("[0-9a-f]{32}")
+
+// Tally counts what is the same, most first: "3 get secrets, 1 list pods". Identifiers count as the same.
+func Tally[E any](all []E, what func(E) string) string {
+	n := map[string]int{}
+	for _, one := range all {
+		n[identifier.ReplaceAllString(what(one), "ID")]++
+	}
+	return harness.Tally(n)
+}
+
+// Verb is "get secrets".
+func Verb(q harness.Request) string {
+	return strings.TrimSuffix(q.Verb+" "+q.Resource+"/"+q.Subresource, "/")
+}
+
+// String is a line for people.
+func (w Work) String() string {
+	service := func(o string) string {
+		_, rest, _ := strings.Cut(o, " ")
+		host, _, _ := strings.Cut(rest, "/")
+		return host
+	}
+	return fmt.Sprintf("Kubernetes %d (%s); SQL %d; services %d (%s)", len(w.Kubernetes), Tally(w.Kubernetes, Verb), len(w.Statements), len(w.Others), Tally(w.Others, service))
+}

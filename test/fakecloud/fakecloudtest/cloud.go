@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakecloudtest runs stand-ins on loopback for tests: it builds the program, makes the certificates and databases,
+// writes configuration files, starts services and waits until they listen.
+package fakecloudtest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.yaml.in/yaml/v3"
+
+	"yunion.io/x/ocadm/internal/pki"
+	_ "yunion.io/x/ocadm/test/fakecloud/program" // what is built and run below: go test must know that results depend on it
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// Cluster and Namespace are the owner of everything started here.
+const (
+	Cluster   = "default"
+	Namespace = "onecloud"
+)
+
+// Cloud is a directory with the program, a certificate authority and the files of its services.
+type Cloud struct {
+	Dir      string
+	CA       pki.Pair
+	CAFile   string
+	DB       *mariadb.Server
+	t        testing.TB
+	keystone int
+}
+
+// New builds the program and makes the authority. Everything ends with the test.
+func New(t testing.TB, db *mariadb.Server) *Cloud {
+	t.Helper()
+	c := &Cloud{Dir: t.TempDir(), DB: db, t: t}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(c.Dir, "fakecloud"), "yunion.io/x/ocadm/test/fakecloud")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the stand-in: %v\n%s", err, out)
+	}
+	var err error
+	if c.CA, err = pki.NewCA(time.Now(), "test", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.CAFile = c.write("ca.crt", c.CA.CertPEM())
+	c.keystone = FreePort(t)
+	return c
+}
+
+// AuthURL is where the keystone of this cloud listens or will listen.
+func (c *Cloud) AuthURL() string { return fmt.Sprintf("https://localhost:%d/v3", c.keystone) }
+
+// Certificate makes a service certificate for the components (and loopback) and returns the options that use it.
+func (c *Cloud) Certificate(components ...string) map[string]any {
+	c.t.Helper()
+	dns := []string{"localhost"}
+	for _, component := range components {
+		dns = append(dns, pki.ServiceNames(Cluster+"-"+component, Namespace)...)
+	}
+	pair, err := pki.Issue(c.CA, pki.Request{CommonName: "service", DNSNames: dns, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	key, err := pair.KeyPEM()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	name := strings.Join(components, "-")
+	return map[string]any{
+		"enable_ssl": true, "ssl_ca_certs": c.CAFile,
+		"ssl_certfile": c.write(name+".crt", pair.CertPEM()), "ssl_keyfile": c.write(name+".key", key),
+	}
+}
+
+// Database makes a database with an account of the same name and returns its sql_connection.
+func (c *Cloud) Database(name, password string) string {
+	c.t.Helper()
+	config := mysql.NewConfig()
+	config.User, config.Passwd, config.Net, config.Addr = "root", c.DB.RootPassword, "tcp", c.DB.Addr()
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	for _, statement := range []string{
+		"CREATE DATABASE IF NOT EXISTS `" + name + "` CHARACTER SET utf8mb4",
+		"CREATE USER IF NOT EXISTS '" + name + "'@'%' IDENTIFIED BY '" + password + "'",
+		"GRANT ALL ON `" + name + "`.* TO '" + name + "'@'%'",
+	} {
+		if _, err := db.ExecContext(c.t.Context(), statement); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true", name, password, c.DB.Addr(), name)
+}
+
+// Config writes a configuration file of the given groups of options and returns its path. A nil value leaves its key out.
+func (c *Cloud) Config(name string, groups ...map[string]any) string {
+	c.t.Helper()
+	all := map[string]any{}
+	for _, group := range groups {
+		maps.Copy(all, group)
+	}
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	data, err := yaml.Marshal(all)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.write(name+".conf", data)
+}
+
+// Keystone is the options of this cloud's keystone, with a database of its own and a policy refresh of two seconds.
+func (c *Cloud) Keystone(password string) map[string]any {
+	c.t.Helper()
+	options := c.Certificate("keystone")
+	maps.Copy(options, map[string]any{
+		"address": "127.0.0.1", "port": c.keystone, "admin_port": FreePort(c.t), "region": "region0",
+		"sql_connection": c.Database("keystone", "ks-password"), "bootstrap_admin_user_password": password,
+		"reset_admin_user_password": true, "rbac_policy_refresh_interval_seconds": 2,
+	})
+	return options
+}
+
+// Account is the options by which a service logs in at keystone.
+func (c *Cloud) Account(user, password string) map[string]any {
+	return map[string]any{"address": "127.0.0.1", "region": "region0", "auth_url": c.AuthURL(), "admin_user": user, "admin_password": password}
+}
+
+func (c *Cloud) write(name string, data []byte) string {
+	c.t.Helper()
+	path := filepath.Join(c.Dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// Process is a stand-in that was started.
+type Process struct {
+	cmd    *exec.Cmd
+	out    *output
+	exited chan struct{}
+}
+
+// Start starts a service; it does not wait.
+func (c *Cloud) Start(name string, args ...string) *Process {
+	c.t.Helper()
+	return c.StartEnv(nil, name, args...)
+}
+
+// StartEnv is Start with more environment.
+func (c *Cloud) StartEnv(env []string, name string, args ...string) *Process {
+	c.t.Helper()
+	link := filepath.Join(c.Dir, name)
+	if err := os.Symlink("fakecloud", link); err != nil && !errors.Is(err, os.ErrExist) {
+		c.t.Fatal(err)
+	}
+	p := &Process{cmd: exec.Command(link, args...), out: &output{}, exited: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), "STANDIN_CLUSTER="+Cluster, "STANDIN_NAMESPACE="+Namespace), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.exited)
+	}()
+	c.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	})
+	return p
+}
+
+// Listening waits until the port takes connections, and fails the test if the program ends before.
+func (p *Process) Listening(t testing.TB, port int) *Process {
+	t.Helper()
+	return p.until(t, fmt.Sprintf("does not listen on %d", port), func(ctx context.Context) bool {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Says waits until the program has printed a text.
+func (p *Process) Says(t testing.TB, text string) *Process {
+	t.Helper()
+	return p.until(t, "does not say "+text, func(context.Context) bool { return strings.Contains(p.Output(), text) })
+}
+
+func (p *Process) until(t testing.TB, complaint string, done func(context.Context) bool) *Process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done(ctx) {
+		select {
+		case <-p.exited:
+			t.Fatalf("%s ended: %s", filepath.Base(p.cmd.Path), p.Output())
+		case <-ctx.Done():
+			t.Fatalf("%s %s: %s", filepath.Base(p.cmd.Path), complaint, p.Output())
+		case <-tick.C:
+		}
+	}
+	return p
+}
+
+// Wait waits for the end and returns the exit status.
+func (p *Process) Wait() int {
+	<-p.exited
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Stop sends SIGTERM and returns the exit status.
+func (p *Process) Stop() int {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	return p.Wait()
+}
+
+// Output is what it has printed so far.
+func (p *Process) Output() string { return p.out.String() }
+
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// FreePort finds a port of loopback that nobody has.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

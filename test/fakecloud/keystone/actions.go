@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keystone
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// changeRole is add-policy and remove-policy.
+func (s *Server) changeRole(c rest.Call) (any, error) {
+	action := c.Params["action"]
+	if action != "add-policy" && action != "remove-policy" {
+		return nil, rest.NotFound("no action %s on roles", action)
+	}
+	if err := s.guard(c, "roles", rest.Perform, action); err != nil {
+		return nil, err
+	}
+	role, err := s.store.Get(c.Context(), "roles", c.Params["id"])
+	if err != nil {
+		return nil, err
+	}
+	input, err := c.Inner("role")
+	if err != nil {
+		return nil, err
+	}
+	policy, err := s.store.Get(c.Context(), "policies", input.Text("policy_id"))
+	if err != nil {
+		return nil, err
+	}
+	project := rest.Record{}
+	if key := input.Text("project_id"); key != "" {
+		if project, err = s.store.Get(c.Context(), "projects", key); err != nil {
+			return nil, err
+		}
+	}
+	id := role.Text("id") + "/" + project.Text("id") + "/" + policy.Text("id")
+	if action == "add-policy" {
+		binding := rest.Record{"role_id": role.Text("id"), "project_id": project.Text("id"), "policy_id": policy.Text("id"), "name": id,
+			"role": role.Text("name"), "project": project.Text("name"), "policy": policy.Text("name")}
+		_, err = s.store.Insert(c.Context(), "rolepolicies", binding, id)
+	} else if binding, getErr := s.store.Get(c.Context(), "rolepolicies", id); getErr == nil {
+		err = s.store.Delete(c.Context(), "rolepolicies", binding.Text("id"))
+	}
+	if err != nil && !errors.Is(err, rest.ErrDuplicate) {
+		return nil, err
+	}
+	return map[string]any{"role": role}, nil
+}
+
+// assign gives, takes or tests a role of a user in a project.
+func (s *Server) assign(c rest.Call) (any, error) {
+	if err := s.guard(c, "projects", rest.Perform); err != nil {
+		return nil, err
+	}
+	var ids [3]string
+	for i, object := range [3][2]string{{"users", "user"}, {"projects", "project"}, {"roles", "role"}} {
+		r, err := s.store.Get(c.Context(), object[0], c.Params[object[1]])
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = r.Text("id")
+	}
+	if c.Method == http.MethodPut {
+		return map[string]any{}, assignRole(c.Context(), s.store, ids[0], ids[1], ids[2])
+	}
+	assignments, err := s.store.List(c.Context(), "assignments")
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range assignments {
+		if a.Text("user_id") != ids[0] || a.Text("project_id") != ids[1] || a.Text("role_id") != ids[2] {
+			continue
+		}
+		if c.Method == http.MethodDelete {
+			return map[string]any{}, s.store.Delete(c.Context(), "assignments", a.Text("id"))
+		}
+		return map[string]any{}, nil
+	}
+	return nil, rest.NotFound("role not assigned")
+}
+
+func (s *Server) userRoles(c rest.Call) (any, error) {
+	if err := s.guard(c, "roles", rest.List); err != nil {
+		return nil, err
+	}
+	user, err := s.store.Get(c.Context(), "users", c.Params["user"])
+	if err != nil {
+		return nil, err
+	}
+	project, err := s.store.Get(c.Context(), "projects", c.Params["project"])
+	if err != nil {
+		return nil, err
+	}
+	roles, err := s.rolesOf(c.Context(), user.Text("id"), project.Text("id"))
+	return map[string]any{"roles": roles, "total": len(roles)}, err
+}
+
+func (s *Server) userProjects(c rest.Call) (any, error) {
+	if err := s.guard(c, "projects", rest.List); err != nil {
+		return nil, err
+	}
+	user, err := s.store.Get(c.Context(), "users", c.Params["user"])
+	if err != nil {
+		return nil, err
+	}
+	assignments, err := s.store.List(c.Context(), "assignments")
+	if err != nil {
+		return nil, err
+	}
+	projects, seen := []rest.Record{}, map[string]bool{}
+	for _, a := range assignments {
+		id := a.Text("project_id")
+		if a.Text("user_id") != user.Text("id") || seen[id] {
+			continue
+		}
+		seen[id] = true
+		if project, err := s.store.Get(c.Context(), "projects", id); err == nil {
+			projects = append(projects, project)
+		}
+	}
+	return map[string]any{"projects": projects, "total": len(projects)}, nil
+}
+
+func (s *Server) listAssignments(c rest.Call) (any, error) {
+	if err := s.guard(c, "role_assignments", rest.List); err != nil {
+		return nil, err
+	}
+	assignments, err := s.store.List(c.Context(), "assignments")
+	if err != nil {
+		return nil, err
+	}
+	query, found := c.URL.Query(), []any{}
+	for _, a := range assignments {
+		if user := query.Get("user.id"); user != "" && user != a.Text("user_id") {
+			continue
+		}
+		if project := query.Get("scope.project.id"); project != "" && project != a.Text("project_id") {
+			continue
+		}
+		user, userErr := s.reference(c, "users", a.Text("user_id"))
+		role, roleErr := s.reference(c, "roles", a.Text("role_id"))
+		project, projectErr := s.reference(c, "projects", a.Text("project_id"))
+		if err := errors.Join(userErr, roleErr, projectErr); err != nil {
+			return nil, err
+		}
+		found = append(found, map[string]any{"user": user, "role": role, "scope": map[string]any{"project": project}})
+	}
+	return map[string]any{"role_assignments": found, "total": len(found)}, nil
+}
+
+// reference is a record as others mention it.
+func (s *Server) reference(c rest.Call, table, id string) (map[string]any, error) {
+	mention := map[string]any{"id": id}
+	if c.URL.Query().Get("include_names") == "" {
+		return mention, nil
+	}
+	r, err := s.store.Get(c.Context(), table, id)
+	mention["name"] = r.Text("name")
+	return mention, err
+}
+
+func (s *Server) readOptions(c rest.Call) (any, error) {
+	if err := s.guard(c, "services", rest.Get); err != nil {
+		return nil, err
+	}
+	service, err := s.store.Get(c.Context(), "services", c.Params["id"])
+	if err != nil {
+		return nil, err
+	}
+	options, err := loadOptions(c.Context(), s.store, service.Text("id"))
+	if err != nil {
+		return nil, err
+	}
+	if len(options) == 0 {
+		return map[string]any{"config": map[string]any{}}, nil
+	}
+	return map[string]any{"config": map[string]any{"default": options}}, nil
+}
+
+// writeOptions replaces the stored configuration; action "update" changes only what is given, "remove" takes it away.
+// "common" keeps the shared options only, every other service keeps the rest, and options of the file are never kept.
+func (s *Server) writeOptions(c rest.Call) (any, error) {
+	if err := s.guard(c, "services", rest.Update); err != nil {
+		return nil, err
+	}
+	service, err := s.store.Get(c.Context(), "services", c.Params["id"])
+	if err != nil {
+		return nil, err
+	}
+	input, err := c.Inner("service")
+	if err != nil {
+		return nil, err
+	}
+	groups, ok := input["config"].(map[string]any)
+	if !ok {
+		return nil, rest.BadInput("missing config")
+	}
+	given, _ := groups["default"].(map[string]any)
+	given = maps.Clone(given)
+	common := service.Text("type") == "common"
+	maps.DeleteFunc(given, func(key string, _ any) bool { return !servicespec.Stored(key) || servicespec.Shared(key) != common })
+	options := servicespec.StoredOptions{}
+	if action := input.Text("action"); action == "update" || action == "remove" {
+		if options, err = loadOptions(c.Context(), s.store, service.Text("id")); err != nil {
+			return nil, err
+		}
+		if action == "remove" {
+			maps.DeleteFunc(options, func(key string, _ any) bool { _, drop := given[key]; return drop })
+			given = nil
+		}
+	}
+	maps.Copy(options, given)
+	if err := saveOptions(c.Context(), s.store, service.Text("id"), options); err != nil {
+		return nil, err
+	}
+	return s.readOptions(c)
+}

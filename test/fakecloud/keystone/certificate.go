@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keystone
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"slices"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+)
+
+// prepareCertificate refuses a certificate that no client could show.
+func prepareCertificate(next prepare) prepare {
+	return func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+		pair, err := tls.X509KeyPair([]byte(r.Text("certificate")), []byte(r.Text("private_key")))
+		if err != nil {
+			return nil, "", rest.BadInput("invalid certificate: %v", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM([]byte(r.Text("ca_certificate"))) {
+			return nil, "", rest.BadInput("invalid ca_certificate")
+		}
+		leaf, err := x509.ParseCertificate(pair.Certificate[0])
+		if err != nil {
+			return nil, "", rest.BadInput("invalid certificate: %v", err)
+		}
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			return nil, "", rest.BadInput("the certificate is not the CA's: %v", err)
+		}
+		return next(ctx, c, r)
+	}
+}
+
+// withCertificate resolves the certificate of an endpoint, given by id or name.
+func (s *Server) withCertificate(ctx context.Context, endpoint rest.Record) error {
+	named := endpoint.Text("service_certificate")
+	if named == "" {
+		return nil
+	}
+	certificate, err := s.store.Get(ctx, "servicecertificates", named)
+	if err != nil {
+		return err
+	}
+	delete(endpoint, "service_certificate")
+	endpoint["service_certificate_id"] = certificate.Text("id")
+	return nil
+}
+
+func (s *Server) removeCertificate(ctx context.Context, certificate rest.Record) error {
+	endpoints, err := s.store.List(ctx, "endpoints")
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text("service_certificate_id") == certificate.Text("id") }) {
+		return &rest.Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: "certificate is in use by endpoints"}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keystone
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+)
+
+// grants is the policy cache of one process: which policy a role has in which project. It is only ever replaced whole.
+type grants []grant
+
+type grant struct {
+	role, project, policy, scope string
+	rules                        rest.Policy
+}
+
+func (s *Server) refresh(ctx context.Context) error {
+	policies, err := s.store.List(ctx, "policies")
+	if err != nil {
+		return err
+	}
+	byID := map[string]rest.Record{}
+	for _, p := range policies {
+		byID[p.Text("id")] = p
+	}
+	bindings, err := s.store.List(ctx, "rolepolicies")
+	if err != nil {
+		return err
+	}
+	fresh := grants{}
+	for _, b := range bindings {
+		policy, found := byID[b.Text("policy_id")]
+		if !found || !policy.True("enabled") {
+			continue
+		}
+		rules, err := rest.Decode(policy["blob"])
+		if err != nil {
+			return fmt.Errorf("reading policy %s: %w", policy.Text("name"), err)
+		}
+		fresh = append(fresh, grant{b.Text("role_id"), b.Text("project_id"), policy.Text("name"), policy.Text("scope"), rules})
+	}
+	s.grants.Store(&fresh)
+	return nil
+}
+
+func (g grant) covers(who principal) bool {
+	if who.project == nil || g.project != "" && g.project != who.project.Text("id") {
+		return false
+	}
+	return slices.ContainsFunc(who.roles, func(r rest.Record) bool { return r.Text("id") == g.role })
+}
+
+// names lists a caller's policies by scope, as tokens carry them.
+func (all grants) names(who principal) map[string][]string {
+	names := map[string][]string{}
+	for _, g := range all {
+		if g.covers(who) {
+			names[g.scope] = append(names[g.scope], g.policy)
+		}
+	}
+	return names
+}
+
+// caller is who asks, with the policies that count for them.
+func (all grants) caller(who principal) rest.Caller {
+	c := rest.Caller{Policies: rest.Policies{}, Project: who.project.Text("id"), Domain: who.project.Text("domain_id"),
+		Administrator: who.project.Text("name") == systemProject && who.hasRole(adminRole)}
+	for _, g := range all {
+		if g.covers(who) {
+			c.Policies[g.scope] = append(c.Policies[g.scope], g.rules)
+		}
+	}
+	return c
+}
+
+// matched answers a caller, or a service on its behalf, which policies count for them, with their rules.
+func (s *Server) matched(c rest.Call) (any, error) {
+	who, err := s.caller(c)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := s.store.List(c.Context(), "policies")
+	if err != nil {
+		return nil, err
+	}
+	blobs := map[string]any{}
+	for _, p := range policies {
+		blobs[p.Text("name")] = p["blob"]
+	}
+	names, rules := s.grants.Load().names(who), map[string][]any{}
+	for scope, list := range names {
+		for _, name := range list {
+			rules[scope] = append(rules[scope], blobs[name])
+		}
+	}
+	return map[string]any{"names": names, "policies": rules}, nil
+}
+
+// caller is whose token the call has.
+func (s *Server) caller(c rest.Call) (principal, error) {
+	token := c.Header.Get("X-Auth-Token")
+	if token == "" {
+		return principal{}, rest.Unauthorized("missing X-Auth-Token")
+	}
+	claim, err := s.open(token)
+	if err != nil {
+		return principal{}, err
+	}
+	return s.principal(c.Context(), claim)
+}
+
+// admit is who may do what.
+func (s *Server) admit(c rest.Call, name string, action rest.Action, extra ...string) (rest.Access, error) {
+	who, err := s.caller(c)
+	if err != nil {
+		return rest.Access{}, err
+	}
+	return rest.Admit(s.grants.Load().caller(who), "identity", c, name, action, extra...)
+}
+
+// guard is admit for those who need no more than the answer.
+func (s *Server) guard(c rest.Call, name string, action rest.Action, extra ...string) error {
+	_, err := s.admit(c, name, action, extra...)
+	return err
+}

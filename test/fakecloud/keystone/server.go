@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package keystone is a stand-in for the identity service: its REST API as far as an operator and the other services need it,
+// with everything it knows in its database, so that replicas share it and a restart keeps it. What is like the real one on
+// purpose: a fresh one forbids everything but policies and roles, and a grant counts only after the policy cache was read again.
+// Stricter than the real one: two endpoints for one (service, region, interface) are refused.
+package keystone
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// Tables is what the database must hold.
+func Tables() []string {
+	return []string{"domains", "projects", "users", "roles", "policies", "rolepolicies", "services", "endpoints", "regions",
+		"assignments", "fernet_keys", "service_configs", "servicecertificates"}
+}
+
+// Server is one keystone process.
+type Server struct {
+	store  *rest.Store
+	key    []byte
+	ttl    time.Duration
+	grants atomic.Pointer[grants]
+}
+
+// Start bootstraps the database if it is fresh and fills the policy cache, which it then refreshes until ctx ends.
+func Start(ctx context.Context, s *rest.Store, options servicespec.Values) (*Server, error) {
+	if err := bootstrap(ctx, s, options); err != nil {
+		return nil, fmt.Errorf("bootstrapping: %w", err)
+	}
+	key, err := s.Get(ctx, "fernet_keys", "primary")
+	if err != nil {
+		return nil, fmt.Errorf("reading token key: %w", err)
+	}
+	server := &Server{store: s, ttl: time.Duration(options.Number("token_expiration_seconds", 86400)) * time.Second}
+	if server.key, err = decodeKey(key.Text("key")); err != nil {
+		return nil, err
+	}
+	if err := server.refresh(ctx); err != nil {
+		return nil, err
+	}
+	go server.keepFresh(ctx, time.Duration(options.Number("rbac_policy_refresh_interval_seconds", 30))*time.Second)
+	return server, nil
+}
+
+func (s *Server) keepFresh(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(max(interval, time.Second))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
+				log.Printf("refreshing policies: %v", err)
+			}
+		}
+	}
+}
+
+// Routes is the whole API.
+func (s *Server) Routes() rest.Routes {
+	routes := rest.Routes{
+		{Method: http.MethodGet, Path: "/v3", Handle: func(rest.Call) (any, error) {
+			return map[string]any{"version": map[string]any{"id": "v3.0", "status": "stable"}}, nil
+		}},
+		{Method: http.MethodPost, Path: "/v3/auth/tokens", Handle: s.issueToken},
+		{Method: http.MethodGet, Path: "/v3/auth/tokens", Handle: s.checkToken},
+		{Method: http.MethodGet, Path: "/v3/auth/policies", Handle: s.matched},
+		{Method: http.MethodPost, Path: "/v3/roles/{id}/{action}", Handle: s.changeRole},
+		{Method: http.MethodGet, Path: "/v3/services/{id}/config", Handle: s.readOptions},
+		{Method: http.MethodPost, Path: "/v3/services/{id}/config", Handle: s.writeOptions},
+		{Method: http.MethodGet, Path: "/v3/role_assignments", Handle: s.listAssignments},
+		{Method: http.MethodGet, Path: "/v3/users/{user}/projects", Handle: s.userProjects},
+		{Method: http.MethodGet, Path: "/v3/projects/{project}/users/{user}/roles", Handle: s.userRoles},
+	}
+	for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodGet} {
+		routes = append(routes, rest.Route{Method: method, Path: "/v3/projects/{project}/users/{user}/roles/{role}", Handle: s.assign})
+	}
+	for _, collection := range s.collections() {
+		routes = append(routes, collection.Routes(s.store, s.admit)...)
+	}
+	return routes
+}

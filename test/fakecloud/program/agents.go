@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// startAgent plays a program of a compute node that serves nothing to the cloud.
+func startAgent(ctx context.Context, p servicespec.Spec, options servicespec.Values) error {
+	switch p.Name {
+	case "host-health":
+		return hostHealth(ctx, p, options)
+	case "host-deployer": // the real one logs in, too, but verifies no certificate: its pod has no CA to log in with here
+		log.Printf("%s is up", p.Name)
+		return Deployer(ctx)
+	case "host-image":
+		_, err := logIn(ctx, options)
+		return stayUp(ctx, p, err)
+	}
+	return stayUp(ctx, p, nil)
+}
+
+// hostHealth ends unless region names it a control plane: it would ping that before it stops servers.
+func hostHealth(ctx context.Context, p servicespec.Spec, options servicespec.Values) error {
+	session, err := logIn(ctx, options)
+	if err != nil {
+		return err
+	}
+	var answer struct{ IPs []string }
+	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts/k8s-master-node-ips", nil, &answer); err != nil {
+		return fmt.Errorf("Init host health manager failed %w", err)
+	}
+	if len(answer.IPs) == 0 {
+		return errors.New("Init host health manager failed failed get k8s master nodes")
+	}
+	log.Printf("k8s master nodes ips %v", answer.IPs)
+	return stayUp(ctx, p, nil)
+}
+
+// ofRegion calls region where the catalogue says it is.
+func ofRegion(ctx context.Context, session *Client, options servicespec.Values, method, path string, body, out any) error {
+	base, found := session.Current().Endpoint("compute_v2", options.Text("session_endpoint_type", "internal"), options.Text("region", ""))
+	if !found {
+		return errors.New("no endpoint of compute_v2")
+	}
+	return session.Call(ctx, method, base+path, body, out)
+}
+
+// registerAgain is how long a host waits after a registration that failed. The real one waits 30 s.
+const registerAgain = 5 * time.Second
+
+// prepareHost runs a command on the node, which takes the executor, and begins to register the host.
+func prepareHost(ctx context.Context, options servicespec.Values, session *Client) error {
+	if options.Flag("enable_remote_executor", false) {
+		wait := time.Duration(options.Number("executor_connect_timeout_seconds", 30)) * time.Second
+		limited, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		node := executor.Client{Socket: options.Text("executor_socket_path", executor.DefaultSocket)}
+		if _, err := node.Run(limited, exec.Command{Path: "true"}); err != nil {
+			return fmt.Errorf("Host instance init error: Prepare environment: Failed to activate tun/tap device: grpc dial error: %w", err)
+		}
+	}
+	ip, err := address(options)
+	if err != nil {
+		return fmt.Errorf("Host instance init error: %w", err)
+	}
+	go func() {
+		for {
+			err := register(ctx, options, session, ip)
+			if err == nil {
+				log.Print("Host registration process success....")
+				return
+			}
+			log.Printf("register failed: %v, try %s later...", err, registerAgain)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(registerAgain):
+			}
+		}
+	}()
+	return nil
+}
+
+// address of this host: that of the first of its networks (nic/bridge/ip), else the one with which it reaches others.
+func address(options servicespec.Values) (string, error) {
+	if networks := options.List("networks"); len(networks) > 0 {
+		parts := strings.Split(networks[0], "/")
+		if len(parts) < 3 || net.ParseIP(parts[2]) == nil {
+			return "", fmt.Errorf("networks: %q is not nic/bridge/ip", networks[0])
+		}
+		return parts[2], nil
+	}
+	// Nothing is sent: connecting a datagram socket only chooses a route.
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return "", fmt.Errorf("no networks and no default route: %w", err)
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	return host, err
+}
+
+// register makes the host known to region, which must have a network for physical machines with its address.
+func register(ctx context.Context, options servicespec.Values, session *Client, ip string) error {
+	var answer struct {
+		Found bool `json:"find_matched"`
+	}
+	if err := ofRegion(ctx, session, options, http.MethodPost, "/networks/try-create-network", map[string]any{"ip": ip, "server_type": "baremetal"}, &answer); err != nil {
+		return err
+	}
+	if !answer.Found {
+		return errors.New("try create network: find_matched == false")
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	var list struct{ Hosts []rest.Record }
+	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts?name="+name, nil, &list); err != nil {
+		return err
+	}
+	if len(list.Hosts) > 0 {
+		return nil
+	}
+	host := rest.Record{"name": name, "access_ip": ip, "manager_uri": "https://" + net.JoinHostPort(ip, "8885"), "enabled": false}
+	return ofRegion(ctx, session, options, http.MethodPost, "/hosts", map[string]any{"host": host}, nil)
+}

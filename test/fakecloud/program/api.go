@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service is what the stand-ins answer besides /ping: small REST APIs over their own database, behind a token check
+// at keystone for each call.
+package program
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// Service is a running program other than keystone.
+type Service struct {
+	Profile servicespec.Spec
+	Options servicespec.Values
+	Cloud   *Client
+	// Store is nil for programs without a database.
+	Store *rest.Store
+}
+
+// Routes is the API of the program.
+func (s Service) Routes(ctx context.Context) rest.Routes {
+	switch s.Profile.Type {
+	case "compute_v2":
+		return s.region(ctx)
+	case "image":
+		return s.image(ctx)
+	case "log":
+		return s.plain(rest.Collection{Path: "/actions", Table: "actions", Singular: "action"})
+	case "yunionconf":
+		return s.plain(rest.Collection{Path: "/parameters", Table: "parameters", Singular: "parameter", Prepare: parameter})
+	case "scheduler":
+		return rest.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.schedule}}
+	case "yunionapi":
+		return s.gateway()
+	case "monitor":
+		return s.commonAlerts()
+	case "devtool":
+		return s.devtool()
+	case "ansible":
+		return s.playbookReferences()
+	case "cloudproxy":
+		return s.plain(rest.Collection{Path: "/proxy_agents", Table: "proxy_agents", Singular: "proxy_agent", Prepare: named})
+	case "k8s":
+		return s.kubeserver()
+	case "host":
+		return s.guests()
+	}
+	if s.Store == nil {
+		return nil
+	}
+	return s.plain(rest.Collection{Path: "/records", Table: "records", Singular: "record"})
+}
+
+func (s Service) plain(collections ...rest.Collection) rest.Routes {
+	var routes rest.Routes
+	for _, collection := range collections {
+		routes = append(routes, collection.Routes(s.Store, s.admit)...)
+	}
+	return routes
+}
+
+// serviceTypes are what policies call a service, where that is not its type in the catalogue.
+var serviceTypes = map[string]string{"compute_v2": "compute"}
+
+// admit asks keystone on every call whose token it is, and which policies count for them.
+func (s Service) admit(c rest.Call, name string, action rest.Action, extra ...string) (rest.Access, error) {
+	token := c.Header.Get("X-Auth-Token")
+	if token == "" {
+		return rest.Access{}, rest.Unauthorized("missing X-Auth-Token")
+	}
+	who, err := s.Cloud.Check(c.Context(), token)
+	if err != nil {
+		return rest.Access{}, fmt.Errorf("checking token: %w", err)
+	}
+	caller := rest.Caller{Project: who.Project.ID, Domain: who.Project.Domain.ID}
+	if caller.Policies, err = s.Cloud.Policies(c.Context(), token); err != nil {
+		return rest.Access{}, fmt.Errorf("fetching policies: %w", err)
+	}
+	service := s.Profile.Type
+	if known := serviceTypes[service]; known != "" {
+		service = known
+	}
+	return rest.Admit(caller, service, c, name, action, extra...)
+}
+
+// guard is admit for those who need no more than the answer.
+func (s Service) guard(c rest.Call, name string, action rest.Action) error {
+	_, err := s.admit(c, name, action)
+	return err
+}
+
+func named(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+	if r.Text("name") == "" {
+		return nil, "", rest.BadInput("missing name")
+	}
+	return r, r.Text("name"), nil
+}
+
+func parameter(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+	if r.Text("name") == "" || r["value"] == nil {
+		return nil, "", rest.BadInput("a parameter needs name and value")
+	}
+	return r, r.Text("service_id") + "/" + r.Text("name"), nil
+}
+
+// schedule never finds a host: there is none.
+func (s Service) schedule(c rest.Call) (any, error) {
+	if err := s.guard(c, "scheduler", rest.Perform); err != nil {
+		return nil, err
+	}
+	return map[string]any{"candidates": []any{}, "reason": "no host"}, nil
+}
+
+func (s Service) region(ctx context.Context) rest.Routes {
+	wires := rest.Collection{Path: "/wires", Table: "wires", Singular: "wire", Prepare: s.prepareWire}
+	inZone := wires
+	inZone.Path = "/zones/{zone}/wires"
+	servers := rest.Collection{Path: "/servers", Table: "servers", Singular: "server", Owned: true}
+	servers.Prepare = func(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+		r["id"], r["status"] = rest.NewID(), "schedule"
+		go s.place(ctx, r.Text("id"))
+		return r, "", nil
+	}
+	return append(s.hosts(), s.plain(
+		rest.Collection{Path: "/cloudregions", Table: "cloudregions", Singular: "cloudregion", Prepare: named},
+		rest.Collection{Path: "/zones", Table: "zones", Singular: "zone", Prepare: prepareZone},
+		inZone, wires, servers,
+		rest.Collection{Path: "/schedtags", Table: "schedtags", Singular: "schedtag", Prepare: named},
+		rest.Collection{Path: "/dynamicschedtags", Table: "dynamicschedtags", Singular: "dynamicschedtag", Prepare: s.prepareDynamicTag},
+	)...)
+}
+
+func prepareZone(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+	r["cloudregion_id"], r["status"] = "default", "enable"
+	return named(ctx, c, r)
+}
+
+func (s Service) prepareWire(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+	key := c.Params["zone"]
+	if key == "" {
+		key = r.Text("zone")
+	}
+	zone, err := s.Store.Get(ctx, "zones", key)
+	if err != nil {
+		return nil, "", err
+	}
+	if r.Text("vpc") != "default" {
+		return nil, "", rest.NotFound("vpc %q not found", r.Text("vpc"))
+	}
+	if _, given := r["bandwidth"]; !given {
+		return nil, "", rest.BadInput("missing bandwidth")
+	}
+	r["zone_id"], r["vpc_id"] = zone.Text("id"), "default"
+	return named(ctx, c, r)
+}
+
+func (s Service) prepareDynamicTag(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+	tag, err := s.Store.Get(ctx, "schedtags", r.Text("schedtag"))
+	if err != nil {
+		return nil, "", err
+	}
+	if r.Text("condition") == "" {
+		return nil, "", rest.BadInput("missing condition")
+	}
+	r["schedtag_id"] = tag.Text("id")
+	return named(ctx, c, r)
+}
+
+// place asks the scheduler that the catalogue names for a host. Without an answer the server stays in "schedule".
+func (s Service) place(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	token, err := s.Cloud.Login(ctx)
+	if err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+		return
+	}
+	target, found := token.Endpoint("scheduler", "internal", s.Options.Text("region", ""))
+	if !found {
+		log.Printf("scheduling %s: no endpoint of the scheduler", id)
+		return
+	}
+	if err := s.Cloud.Call(ctx, http.MethodPost, target+"/scheduler", map[string]any{"server": id}, nil); err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+		return
+	}
+	server, err := s.Store.Get(ctx, "servers", id)
+	if err == nil {
+		_, err = s.Store.Update(ctx, "servers", server, rest.Record{"status": "sched_fail"})
+	}
+	if err != nil {
+		log.Printf("scheduling %s: %v", id, err)
+	}
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cloud is a stand-in's client of keystone and of the other services: log in, read the catalogue, check a caller's
+// token, keep the service configuration. It verifies certificates, which the real clients never do.
+package program
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// UserAgent is what the cloud's own clients send.
+const UserAgent = "yunioncloud-go/201708"
+
+// Credentials is an account and where it logs in.
+type Credentials struct {
+	AuthURL, Region                 string
+	User, Password, Domain, Project string
+	Authorities                     *x509.CertPool
+	Insecure                        bool
+	// Transport replaces the network.
+	Transport http.RoundTripper
+}
+
+// Client is a session; it logs in again when its token is refused.
+type Client struct {
+	credentials Credentials
+	http        *http.Client
+
+	mu    sync.Mutex
+	token Token
+}
+
+// Token is a scoped token and what keystone says about it.
+type Token struct {
+	ID   string
+	User struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	} `json:"user"`
+	Project struct {
+		ID     string `json:"id"`
+		Name   string `json:"name"`
+		Domain struct {
+			ID string `json:"id"`
+		} `json:"domain"`
+	} `json:"project"`
+	Roles []struct {
+		Name string `json:"name"`
+	} `json:"roles"`
+	Policies  map[string][]string `json:"policies"`
+	ExpiresAt time.Time           `json:"expires_at"`
+	Catalog   []struct {
+		ID, Type, Name string
+		Endpoints      []struct {
+			Interface, URL string
+			RegionID       string `json:"region_id"`
+		}
+	} `json:"catalog"`
+}
+
+// Endpoint finds the URL of a service in a region; an empty region matches any.
+func (t Token) Endpoint(serviceType, iface, region string) (string, bool) {
+	for _, service := range t.Catalog {
+		if service.Type != serviceType {
+			continue
+		}
+		for _, e := range service.Endpoints {
+			if e.Interface == iface && (region == "" || e.RegionID == region) {
+				return e.URL, true
+			}
+		}
+	}
+	return "", false
+}
+
+// Regions lists the regions that have endpoints.
+func (t Token) Regions() []string {
+	regions, seen := []string{}, map[string]bool{}
+	for _, service := range t.Catalog {
+		for _, e := range service.Endpoints {
+			if e.RegionID != "" && !seen[e.RegionID] {
+				seen[e.RegionID] = true
+				regions = append(regions, e.RegionID)
+			}
+		}
+	}
+	return regions
+}
+
+// New makes a session that has not logged in yet.
+func New(c Credentials) *Client {
+	if c.Transport == nil {
+		c.Transport = &http.Transport{
+			TLSClientConfig:     &tls.Config{RootCAs: c.Authorities, InsecureSkipVerify: c.Insecure, MinVersion: tls.VersionTLS12},
+			MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+		}
+	}
+	return &Client{credentials: c, http: &http.Client{Transport: c.Transport, Timeout: 10 * time.Second}}
+}
+
+// Login gets a token. The refusal of keystone comes back as *rest.Error.
+func (c *Client) Login(ctx context.Context) (Token, error) {
+	token, err := c.Authenticate(ctx, c.credentials.User, c.credentials.Password, c.credentials.Domain, c.credentials.Project)
+	if err != nil {
+		return Token{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token = token
+	return token, nil
+}
+
+// Authenticate gets a token for any account; without a project, an unscoped one.
+func (c *Client) Authenticate(ctx context.Context, user, password, domain, project string) (Token, error) {
+	auth := map[string]any{
+		"context": map[string]any{"source": "srv"},
+		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{
+			"user": map[string]any{"name": user, "password": password, "domain": map[string]any{"name": domain}},
+		}},
+	}
+	if project != "" {
+		auth["scope"] = map[string]any{"project": map[string]any{"name": project, "domain": map[string]any{"name": domain}}}
+	}
+	answer, header, err := c.Send(ctx, http.MethodPost, c.credentials.AuthURL+"/auth/tokens", nil, map[string]any{"auth": auth})
+	if err != nil {
+		return Token{}, err
+	}
+	return readToken(answer, header.Get("X-Subject-Token"))
+}
+
+// Check asks keystone whose token it is.
+func (c *Client) Check(ctx context.Context, token string) (Token, error) {
+	answer, _, err := c.do(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/tokens", map[string]string{"X-Subject-Token": token}, nil)
+	if err != nil {
+		return Token{}, err
+	}
+	return readToken(answer, token)
+}
+
+// Policies asks keystone which policies count for the owner of a token.
+func (c *Client) Policies(ctx context.Context, token string) (rest.Policies, error) {
+	answer, _, err := c.Send(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/policies", map[string]string{"X-Auth-Token": token}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var body struct{ Policies map[string][]any }
+	if err := json.Unmarshal(answer, &body); err != nil {
+		return nil, fmt.Errorf("reading policies: %w", err)
+	}
+	policies := rest.Policies{}
+	for scope, blobs := range body.Policies {
+		for _, blob := range blobs {
+			policy, err := rest.Decode(blob)
+			if err != nil {
+				return nil, fmt.Errorf("reading a policy: %w", err)
+			}
+			policies[scope] = append(policies[scope], policy)
+		}
+	}
+	return policies, nil
+}
+
+func readToken(answer []byte, id string) (Token, error) {
+	var body struct{ Token Token }
+	if err := json.Unmarshal(answer, &body); err != nil {
+		return Token{}, fmt.Errorf("reading token: %w", err)
+	}
+	body.Token.ID = id
+	return body.Token, nil
+}
+
+// Current is the last token of this session.
+func (c *Client) Current() Token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.token
+}
+
+// Identity calls keystone with this session's token.
+func (c *Client) Identity(ctx context.Context, method, path string, body, out any) error {
+	return c.Call(ctx, method, c.credentials.AuthURL+path, body, out)
+}
+
+// Call calls any URL with this session's token and decodes the answer.
+func (c *Client) Call(ctx context.Context, method, target string, body, out any) error {
+	answer, _, err := c.do(ctx, method, target, nil, body)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("reading answer of %s %s: %w", method, target, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, target string, header map[string]string, body any) ([]byte, http.Header, error) {
+	for attempt := 0; ; attempt++ {
+		headers := map[string]string{"X-Auth-Token": c.Current().ID}
+		for key, value := range header {
+			headers[key] = value
+		}
+		answer, got, err := c.Send(ctx, method, target, headers, body)
+		var refusal *rest.Error
+		if !errors.As(err, &refusal) || refusal.Code != http.StatusUnauthorized || attempt > 0 {
+			return answer, got, err
+		}
+		if _, err := c.Login(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// Send is one plain request.
+func (c *Client) Send(ctx context.Context, method, target string, header map[string]string, body any) ([]byte, http.Header, error) {
+	var payload io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encoding request: %w", err)
+		}
+		payload = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, target, payload)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making request: %w", err)
+	}
+	request.Header.Set("User-Agent", UserAgent)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for key, value := range header {
+		request.Header.Set(key, value)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("calling service: %w", err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading answer of %s: %w", target, err)
+	}
+	if response.StatusCode >= 300 {
+		refusal := &rest.Error{}
+		if json.Unmarshal(answer, refusal) != nil || refusal.Class == "" {
+			refusal.Details = strings.TrimSpace(string(answer))
+		}
+		refusal.Code = response.StatusCode
+		return nil, nil, refusal
+	}
+	return answer, response.Header, nil
+}
+
+// ServiceID finds a registered service by type; empty when there is none.
+func (c *Client) ServiceID(ctx context.Context, serviceType string) (string, error) {
+	var list struct{ Services []struct{ ID string } }
+	if err := c.Identity(ctx, http.MethodGet, "/services?type="+url.QueryEscape(serviceType), nil, &list); err != nil {
+		return "", err
+	}
+	if len(list.Services) == 0 {
+		return "", nil
+	}
+	return list.Services[0].ID, nil
+}
+
+// SyncOptions merges the stored configuration of the service and of "common" over the file, and uploads the merge.
+// Before keystone lets it read, or before the service is registered, the file stands.
+func (c *Client) SyncOptions(ctx context.Context, file servicespec.Values, p servicespec.Spec) servicespec.Values {
+	ownID, own, ownErr := c.stored(ctx, p.StoredIn)
+	commonID, common, commonErr := c.stored(ctx, "common")
+	for _, err := range []error{ownErr, commonErr} {
+		if err != nil {
+			log.Printf("reading stored configuration: %v", err)
+		}
+	}
+	merged, changed := servicespec.Merge(file, p.Schema(), own, common)
+	servicespec.LogChanges(changed)
+	ownUpload, commonUpload := servicespec.Upload(merged)
+	if ownID != "" && ownErr == nil {
+		c.upload(ctx, ownID, ownUpload, "")
+	}
+	maps.DeleteFunc(commonUpload, func(key string, _ any) bool { _, have := common[key]; return have })
+	if commonID != "" && commonErr == nil && len(commonUpload) > 0 {
+		c.upload(ctx, commonID, commonUpload, "update")
+	}
+	return merged
+}
+
+func (c *Client) stored(ctx context.Context, serviceType string) (string, servicespec.StoredOptions, error) {
+	id, err := c.ServiceID(ctx, serviceType)
+	if err != nil || id == "" {
+		return "", nil, err
+	}
+	var answer struct {
+		Config struct{ Default servicespec.StoredOptions }
+	}
+	if err := c.Identity(ctx, http.MethodGet, "/services/"+id+"/config", nil, &answer); err != nil {
+		return "", nil, err
+	}
+	return id, answer.Config.Default, nil
+}
+
+func (c *Client) upload(ctx context.Context, id string, options servicespec.StoredOptions, action string) {
+	service := map[string]any{"config": map[string]any{"default": options}}
+	if action != "" {
+		service["action"] = action
+	}
+	body := map[string]any{"service": service}
+	if err := c.Identity(ctx, http.MethodPost, "/services/"+id+"/config", body, nil); err != nil {
+		log.Print(fmt.Errorf("uploading configuration: %w", err))
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"crypto/aes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+)
+
+// gateway is apigateway: log in, tell the regions, pass reads on to the services.
+func (s Service) gateway() rest.Routes {
+	routes := rest.Routes{
+		{Method: http.MethodPost, Path: "/api/v1/auth/login", Handle: s.login},
+		{Method: http.MethodGet, Path: "/api/v1/auth/regions", Handle: s.regions},
+		{Method: http.MethodGet, Path: "/api/v1/auth/user", Handle: s.currentUser},
+	}
+	for name, serviceType := range map[string]string{
+		"images": "image", "zones": "compute_v2", "wires": "compute_v2", "schedtags": "compute_v2", "servers": "compute_v2",
+		"parameters": "yunionconf", "actions": "log", "services": "identity", "endpoints": "identity", "users": "identity",
+	} {
+		for _, version := range []string{"v1", "v2"} {
+			routes = append(routes, rest.Route{Method: http.MethodGet, Path: "/api/" + version + "/" + name, Handle: s.forward(serviceType, name)})
+		}
+	}
+	return routes
+}
+
+// login takes {"username","password"(base64),"domain"}. The token comes back in the body, in a header and in a cookie of the
+// real form: base64 of JSON with the token as "session".
+func (s Service) login(c rest.Call) (any, error) {
+	name := c.Body.Text("username")
+	password, err := base64.StdEncoding.DecodeString(c.Body.Text("password"))
+	if err != nil {
+		password, err = base64.RawURLEncoding.DecodeString(c.Body.Text("password"))
+	}
+	if err != nil {
+		return nil, rest.BadInput("password is not base64")
+	}
+	if len(password) > aes.BlockSize && len(password)%aes.BlockSize != 0 {
+		// The real one first takes it for a text in AES-CBC, and panics.
+		return nil, errors.New("crypto/cipher: input not full blocks")
+	}
+	if name == "" || len(password) == 0 {
+		return nil, rest.BadInput("username or password is empty")
+	}
+	domain := c.Body.Text("domain")
+	if domain == "" {
+		domain = "Default"
+	}
+	token, err := s.Cloud.Authenticate(c.Context(), name, string(password), domain, "")
+	if err != nil {
+		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "InvalidCredentialError", Details: "username/password incorrect"}
+	}
+	var user struct{ User map[string]any }
+	if err := s.Cloud.Identity(c.Context(), http.MethodGet, "/users/"+token.User.ID, nil, &user); err != nil {
+		return nil, fmt.Errorf("reading user: %w", err)
+	}
+	if allowed, ok := user.User["allow_web_console"].(bool); ok && !allowed {
+		return nil, rest.Forbidden("user forbidden login from web")
+	}
+	var joined struct{ Projects []struct{ Name string } }
+	if err := s.Cloud.Identity(c.Context(), http.MethodGet, "/users/"+token.User.ID+"/projects", nil, &joined); err != nil {
+		return nil, fmt.Errorf("reading projects: %w", err)
+	}
+	if len(joined.Projects) > 0 {
+		if token, err = s.Cloud.Authenticate(c.Context(), name, string(password), domain, joined.Projects[0].Name); err != nil {
+			return nil, fmt.Errorf("entering project: %w", err)
+		}
+	}
+	cookie, err := json.Marshal(map[string]any{"session": token.ID, "user": name, "exp": token.ExpiresAt})
+	if err != nil {
+		return nil, fmt.Errorf("encoding cookie: %w", err)
+	}
+	return rest.Reply{
+		Header: map[string]string{
+			"X-Auth-Token": token.ID,
+			"Set-Cookie":   (&http.Cookie{Name: "yunionauth", Value: base64.RawURLEncoding.EncodeToString(cookie), Path: "/", Expires: token.ExpiresAt}).String(),
+		},
+		Body: map[string]any{"token": token.ID, "user": name, "project": token.Project.Name, "expires_at": token.ExpiresAt},
+	}, nil
+}
+
+// callerToken finds the token of a call: header, bearer, or the cookie of a login.
+func callerToken(c rest.Call) string {
+	if token := c.Header.Get("X-Auth-Token"); token != "" {
+		return token
+	}
+	const bearer = "Bearer "
+	if header := c.Header.Get("Authorization"); len(header) > len(bearer) && header[:len(bearer)] == bearer {
+		return header[len(bearer):]
+	}
+	cookie, err := c.Cookie("yunionauth")
+	if err != nil {
+		return ""
+	}
+	data, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	var session struct{ Session string }
+	if err != nil || json.Unmarshal(data, &session) != nil {
+		return ""
+	}
+	return session.Session
+}
+
+func (s Service) regions(c rest.Call) (any, error) {
+	token, err := s.Cloud.Login(c.Context())
+	if err != nil {
+		return nil, fmt.Errorf("logging in: %w", err)
+	}
+	regions := token.Regions()
+	if len(regions) == 0 {
+		return nil, fmt.Errorf("region is empty")
+	}
+	var domains struct {
+		Domains []struct {
+			Name    string
+			Enabled bool
+		}
+	}
+	if err := s.Cloud.Identity(c.Context(), http.MethodGet, "/domains", nil, &domains); err != nil {
+		return nil, fmt.Errorf("listing domains: %w", err)
+	}
+	names := []string{}
+	for _, d := range domains.Domains {
+		if d.Enabled {
+			names = append(names, d.Name)
+		}
+	}
+	var common struct {
+		Config struct{ Default map[string]any }
+	}
+	// A cloud without the service "common" has no api_server to show.
+	_ = s.Cloud.Identity(c.Context(), http.MethodGet, "/services/common/config", nil, &common)
+	apiServer, _ := common.Config.Default["api_server"].(string)
+	if apiServer == "" {
+		apiServer = s.Options.Text("api_server", "")
+	}
+	return map[string]any{"regions": regions, "domains": names, "idps": []any{}, "api_server": apiServer,
+		"captcha": s.Options.Flag("show_captcha", false), "encrypt_passwd": false}, nil
+}
+
+func (s Service) currentUser(c rest.Call) (any, error) {
+	token := callerToken(c)
+	if token == "" {
+		return nil, rest.Unauthorized("no token")
+	}
+	who, err := s.Cloud.Check(c.Context(), token)
+	if err != nil {
+		return nil, fmt.Errorf("checking token: %w", err)
+	}
+	return map[string]any{"data": map[string]any{"id": who.User.ID, "name": who.User.Name, "projectName": who.Project.Name, "policies": who.Policies}}, nil
+}
+
+// forward passes a list on with the caller's token.
+func (s Service) forward(serviceType, collection string) rest.Handler {
+	return func(c rest.Call) (any, error) {
+		token := callerToken(c)
+		if token == "" {
+			return nil, rest.Unauthorized("no token")
+		}
+		who, err := s.Cloud.Check(c.Context(), token)
+		if err != nil {
+			return nil, fmt.Errorf("checking token: %w", err)
+		}
+		base, found := who.Endpoint(serviceType, "internal", s.Options.Text("region", ""))
+		if !found {
+			return nil, rest.NotFound("no endpoint of %s", serviceType)
+		}
+		target, err := url.JoinPath(base, collection)
+		if err != nil {
+			return nil, fmt.Errorf("reading endpoint of %s: %w", serviceType, err)
+		}
+		answer, _, err := s.Cloud.Send(c.Context(), http.MethodGet, target+"?"+c.URL.RawQuery, map[string]string{"X-Auth-Token": token}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return json.RawMessage(answer), nil
+	}
+}

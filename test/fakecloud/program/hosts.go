@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kuberest "k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+)
+
+// hosts is what region answers to agents of compute nodes.
+func (s Service) hosts() rest.Routes {
+	own := rest.Routes{
+		{Method: http.MethodGet, Path: "/hosts/k8s-master-node-ips", Handle: func(c rest.Call) (any, error) {
+			if err := s.guard(c, "hosts", rest.Get); err != nil {
+				return nil, err
+			}
+			ips, err := masters(c.Context())
+			return map[string]any{"ips": ips}, err
+		}},
+		{Method: http.MethodPost, Path: "/networks/try-create-network", Handle: func(c rest.Call) (any, error) {
+			if err := s.guard(c, "networks", rest.Perform); err != nil {
+				return nil, err
+			}
+			found, err := s.matches(c.Context(), c.Body)
+			return map[string]any{"find_matched": found}, err
+		}},
+	}
+	return append(own, s.plain(
+		rest.Collection{Path: "/hosts", Table: "hosts", Singular: "host", Prepare: named},
+		rest.Collection{Path: "/networks", Table: "networks", Singular: "network", Prepare: prepareNetwork},
+	)...)
+}
+
+// masters are the addresses of the nodes labelled as masters, asked of Kubernetes with the pod's own token.
+func masters(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	config, err := kuberest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("get k8s client: get kubernetes config inside cluster: %w", err)
+	}
+	client, err := kuberest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("get k8s client: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/nodes?labelSelector=node-role.kubernetes.io%2Fmaster", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("list master nodes: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("list master nodes: %s: %.300s", response.Status, text), err)
+	}
+	var list corev1.NodeList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("list master nodes: %w", err)
+	}
+	ips := []string{}
+	for _, n := range list.Items {
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				ips = append(ips, a.Address)
+			}
+		}
+	}
+	return ips, nil
+}
+
+func prepareNetwork(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+	for _, key := range []string{"guest_ip_start", "guest_ip_end"} {
+		if _, err := netip.ParseAddr(r.Text(key)); err != nil {
+			return nil, "", rest.BadInput("%s: %v", key, err)
+		}
+	}
+	return named(ctx, c, r)
+}
+
+// matches reports whether a network for physical machines has an address between its ends.
+func (s Service) matches(ctx context.Context, asked rest.Record) (bool, error) {
+	ip, err := netip.ParseAddr(asked.Text("ip"))
+	if err != nil {
+		return false, rest.BadInput("ip: %v", err)
+	}
+	networks, err := s.Store.List(ctx, "networks")
+	if err != nil {
+		return false, err
+	}
+	for _, n := range networks {
+		first, err1 := netip.ParseAddr(n.Text("guest_ip_start"))
+		last, err2 := netip.ParseAddr(n.Text("guest_ip_end"))
+		if err1 == nil && err2 == nil && n.Text("server_type") == asked.Text("server_type") && first.Compare(ip) <= 0 && ip.Compare(last) <= 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

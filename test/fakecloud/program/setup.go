@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+)
+
+// What follows is asked of a service after its first start. Each refuses what the real one could not use.
+
+func (s Service) commonAlerts() rest.Routes {
+	return s.plain(rest.Collection{Path: "/commonalerts", Table: "commonalerts", Singular: "commonalert",
+		Prepare: func(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+			queries, _ := r["metric_query"].([]any)
+			if r.Text("name") == "" || len(queries) == 0 {
+				return nil, "", rest.BadInput("an alert needs name and metric_query")
+			}
+			for _, q := range queries {
+				query, _ := q.(map[string]any)
+				model, _ := query["model"].(map[string]any)
+				selects, _ := model["select"].([]any)
+				if model["database"] == nil || model["measurement"] == nil || len(selects) == 0 || query["comparator"] == nil || query["reduce"] == nil {
+					return nil, "", rest.BadInput("metric_query is incomplete")
+				}
+			}
+			r["id"], r["metadata"] = rest.NewID(), map[string]any{"meta_name": r.Text("meta_name")}
+			return r, r.Text("id"), nil // names may be taken twice
+		}})
+}
+
+func (s Service) devtool() rest.Routes {
+	return s.plain(
+		rest.Collection{Path: "/devtool_templates", Table: "devtool_templates", Singular: "devtool_template",
+			Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+				book, _ := r["playbook"].(map[string]any)
+				modules, _ := book["modules"].([]any)
+				inventory, _ := book["inventory"].(map[string]any)
+				files, _ := book["files"].(map[string]any)
+				if hosts, _ := inventory["hosts"].([]any); len(modules) == 0 || len(hosts) == 0 {
+					return nil, "", rest.BadInput("a playbook needs hosts and modules")
+				}
+				for name, content := range files {
+					if !octets(content) {
+						return nil, "", fmt.Errorf("setStructFieldAt playbook: file %s is no array of bytes", name)
+					}
+				}
+				return named(ctx, c, r)
+			}},
+		rest.Collection{Path: "/scripts", Table: "scripts", Singular: "script",
+			Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+				if r.Text("playbook_reference") == "" {
+					return nil, "", rest.BadInput("missing playbook_reference")
+				}
+				return named(ctx, c, r)
+			}},
+	)
+}
+
+// octets reports whether a value is what these APIs take for bytes: an array of numbers. Base64 is a string to them.
+func octets(v any) bool {
+	list, ok := v.([]any)
+	return ok && !slices.ContainsFunc(list, func(x any) bool {
+		n, number := x.(float64)
+		return !number || n != float64(byte(n))
+	})
+}
+
+func (s Service) playbookReferences() rest.Routes {
+	return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Table: "ansibleplaybookreferences", Singular: "ansibleplaybookreference",
+		Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+			if r.Text("playbook_path") == "" {
+				return nil, "", rest.BadInput("missing playbook_path")
+			}
+			return named(ctx, c, r)
+		}})
+}
+
+// kubeserver knows the one cluster it runs in, and what is installed there. It installs nothing.
+func (s Service) kubeserver() rest.Routes {
+	const base = "/api/kubeclusters/system-default/"
+	status := func(c rest.Call) (any, error) {
+		if err := s.guard(c, "kubecluster", rest.Get); err != nil {
+			return nil, err
+		}
+		list, err := s.Store.List(c.Context(), "components")
+		if err != nil {
+			return nil, err
+		}
+		out := map[string]any{}
+		for _, name := range []string{"minio", "monitorMinio", "thanos", "monitor"} {
+			out[name] = map[string]any{"enabled": false, "status": "init"}
+		}
+		for _, r := range list {
+			out[r.Text("name")] = map[string]any{"enabled": r.True("enabled"), "status": r.Text("status"), "settings": r.Text("fingerprint")}
+		}
+		return map[string]any{"kubecluster": out}, nil
+	}
+	perform := func(handle func(rest.Call, rest.Record) error) rest.Handler {
+		return func(c rest.Call) (any, error) {
+			if err := s.guard(c, "kubecluster", rest.Perform); err != nil {
+				return nil, err
+			}
+			r, _ := c.Inner("kubecluster") // sync comes without
+			return map[string]any{"kubecluster": map[string]any{"name": "system-default"}}, handle(c, r)
+		}
+	}
+	return append(rest.Routes{
+		{Method: http.MethodGet, Path: base + "components-status", Handle: status},
+		{Method: http.MethodPost, Path: base + "sync", Handle: perform(func(rest.Call, rest.Record) error { return nil })},
+		{Method: http.MethodPost, Path: base + "enable-component", Handle: perform(s.installed(false))},
+		{Method: http.MethodPost, Path: base + "update-component", Handle: perform(s.installed(true))},
+		{Method: http.MethodPost, Path: base + "disable-component", Handle: perform(func(c rest.Call, r rest.Record) error {
+			old, err := s.Store.Get(c.Context(), "components", r.Text("type"))
+			if err == nil {
+				err = s.Store.Delete(c.Context(), "components", old.Text("id"))
+			}
+			return err
+		})},
+	}, s.plain(rest.Collection{Path: "/records", Table: "records", Singular: "record"})...)
+}
+
+// installed remembers a component with a fingerprint of its settings. Enabling what is there, or updating what is not, is refused.
+func (s Service) installed(update bool) func(rest.Call, rest.Record) error {
+	return func(c rest.Call, r rest.Record) error {
+		name := r.Text("type")
+		settings, ok := r[name].(map[string]any)
+		if !ok || len(settings) == 0 {
+			return rest.BadInput("missing settings of component %q", name)
+		}
+		sum := sha256.Sum256([]byte(rest.Record(settings).Text("secretKey")))
+		print := hex.EncodeToString(sum[:8])
+		old, err := s.Store.Get(c.Context(), "components", name)
+		switch {
+		case update && err != nil:
+			return err
+		case update:
+			_, err = s.Store.Update(c.Context(), "components", old, rest.Record{"fingerprint": print})
+			return err
+		case err == nil:
+			return rest.BadInput("component %q is enabled", name)
+		}
+		_, err = s.Store.Insert(c.Context(), "components", rest.Record{"name": name, "enabled": true, "status": "deployed", "fingerprint": print}, name)
+		return err
+	}
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/test/fakecloud/keystone"
+	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+)
+
+// start plays a program until ctx ends. As in the real services nothing is retried: what is missing ends the program.
+func start(ctx context.Context, p servicespec.Spec, args []string) error {
+	switch p.Role {
+	case servicespec.Raw:
+		return stayUp(ctx, p, checkFiles(args))
+	case servicespec.Once:
+		log.Printf("%s is done", p.Name)
+		return nil
+	case servicespec.Foreign:
+		return startForeign(ctx, p, args)
+	}
+	options, err := servicespec.Load(p.Name, p.Schema(), withoutMissing(args, p.NodeFile))
+	if err != nil {
+		return err
+	}
+	if p.Role == servicespec.Agent {
+		return startAgent(ctx, p, options)
+	}
+	serverTLS, err := loadTLS(p, options)
+	if err != nil {
+		return err
+	}
+	if p.Role == servicespec.Identity {
+		return startKeystone(ctx, p, options, serverTLS)
+	}
+	return startService(ctx, p, options, serverTLS)
+}
+
+func startKeystone(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
+	db, err := openStore(ctx, p, options, keystone.Tables())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if options, err = keystone.MergeOptions(ctx, db, options, p); err != nil {
+		return fmt.Errorf("merging configuration: %w", err)
+	}
+	server, err := keystone.Start(ctx, db, options)
+	if err != nil {
+		return err
+	}
+	if endsAfterInit(p, options) {
+		return nil
+	}
+	return serve(ctx, p, options, serverTLS, server.Routes())
+}
+
+func startService(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
+	session, err := logIn(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := checkNeeds(ctx, p, options, session); err != nil {
+		return err
+	}
+	if p.Name == "host" {
+		if err := prepareHost(ctx, options, session); err != nil {
+			return err
+		}
+	}
+	options = session.SyncOptions(ctx, options, p)
+	s := Service{Profile: p, Options: options, Cloud: session}
+	if p.Database != servicespec.NoDatabase {
+		if s.Store, err = openStore(ctx, p, options, p.Tables); err != nil {
+			return err
+		}
+		defer s.Store.Close()
+		if err := seed(ctx, p, s.Store); err != nil {
+			return err
+		}
+	}
+	if endsAfterInit(p, options) {
+		return nil
+	}
+	return serve(ctx, p, options, serverTLS, s.Routes(ctx))
+}
+
+func loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.Config, error) {
+	enabled := options.Flag("enable_ssl", false) || p.CertKey == "tls_cert_file" && options.Text(p.CertKey, "") != ""
+	if p.PlainHTTP || !enabled {
+		return nil, nil
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("reading host name: %w", err)
+	}
+	// Outside a pod there may be no resolv.conf; then the namespace stays unknown.
+	resolv, _ := os.ReadFile("/etc/resolv.conf")
+	component := p.Component
+	if component != "" && options.Flag("is_slave_node", false) {
+		component += "-slave"
+	}
+	owner := rest.FindOwner(component, options.Text("auth_url", ""), hostname, string(resolv))
+	return rest.LoadTLS(options.Text(p.CertKey, ""), options.Text(p.KeyKey, ""), options.Text("ssl_ca_certs", ""), owner)
+}
+
+// openStore connects to the database and creates the tables, or insists that they are there.
+func openStore(ctx context.Context, p servicespec.Spec, options servicespec.Values, tables []string) (*rest.Store, error) {
+	db, err := rest.Open(ctx, options.Text("sql_connection", ""))
+	if err != nil {
+		return nil, err
+	}
+	starts := "fakecloud_starts"
+	if p.NeverSyncs {
+		tables = []string{"zones", starts}
+	} else {
+		tables = append(slices.Clone(tables), starts)
+	}
+	slave := options.Flag("is_slave_node", false)
+	if options.Flag("auto_sync_table", false) && !p.NeverSyncs && !slave {
+		err = db.Sync(ctx, tables)
+	} else {
+		err = db.InSync(ctx, tables)
+	}
+	if err == nil && !slave {
+		hostname, _ := os.Hostname()
+		_, err = db.Insert(ctx, starts, rest.Record{"name": p.Name, "host": hostname, "version": imageVersion()}, "")
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// seed makes what region has by itself.
+func seed(ctx context.Context, p servicespec.Spec, db *rest.Store) error {
+	if p.Type != "compute_v2" {
+		return nil
+	}
+	_, err := db.Insert(ctx, "cloudregions", rest.Record{"id": "default", "name": "Default", "provider": "OneCloud"}, "Default")
+	if errors.Is(err, rest.ErrDuplicate) {
+		return nil
+	}
+	return err
+}
+
+func endsAfterInit(p servicespec.Spec, options servicespec.Values) bool {
+	if !options.Flag("exit_after_db_init", false) || p.IgnoresInit {
+		return false
+	}
+	log.Print("Exit after database initialized")
+	return true
+}
+
+func logIn(ctx context.Context, options servicespec.Values) (*Client, error) {
+	for _, key := range []string{"auth_url", "admin_user", "admin_password", "region"} {
+		if options.Text(key, "") == "" {
+			return nil, fmt.Errorf("auth.AsyncInit: missing %s", key)
+		}
+	}
+	roots, err := rest.Authorities(options.Text("ssl_ca_certs", ""))
+	if err != nil {
+		return nil, err
+	}
+	session := New(Credentials{
+		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
+		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""),
+		Domain: options.Text("admin_domain", "Default"), Project: options.Text("admin_project", "system"), Authorities: roots,
+	})
+	token, err := session.Login(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("Auth manager init err: %w", err)
+	}
+	if _, found := token.Endpoint("identity", options.Text("session_endpoint_type", "internal"), options.Text("region", "")); !found {
+		log.Printf("No valid internal endpoints for identity in region %s", options.Text("region", ""))
+	}
+	return session, nil
+}
+
+// checkNeeds is what a program must find before it starts.
+func checkNeeds(ctx context.Context, p servicespec.Spec, options servicespec.Values, session *Client) error {
+	if p.NeedsService != "" {
+		id, err := session.ServiceID(ctx, p.NeedsService)
+		if err != nil {
+			return fmt.Errorf("finding service %s: %w", p.NeedsService, err)
+		}
+		if id == "" {
+			return fmt.Errorf("No such service %s", p.NeedsService)
+		}
+	}
+	if p.NeedsEndpoint != nil && !slices.ContainsFunc(p.NeedsEndpoint, func(t string) bool {
+		_, found := session.Current().Endpoint(t, "internal", options.Text("region", ""))
+		return found
+	}) {
+		return fmt.Errorf("no endpoint of %s", strings.Join(p.NeedsEndpoint, " or "))
+	}
+	switch p.Name {
+	case "glance":
+		return checkDirectory(options.Text("filesystem_store_datadir", ""))
+	case "esxi-agent":
+		if options.Text("listen_interface", "") != "eth0" {
+			return fmt.Errorf("listen_interface %q: no such interface", options.Text("listen_interface", ""))
+		}
+	}
+	return nil
+}
+
+func checkDirectory(dir string) error {
+	if dir == "" {
+		return errors.New("missing FilesystemStoreDatadir")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making FilesystemStoreDatadir: %w", err)
+	}
+	probe := filepath.Join(dir, ".fakecloud")
+	if err := os.WriteFile(probe, nil, 0o600); err != nil {
+		return fmt.Errorf("writing to FilesystemStoreDatadir: %w", err)
+	}
+	return os.Remove(probe)
+}
+
+// checkFiles reads the files a program is given without understanding them.
+func checkFiles(args []string) error {
+	for i, arg := range args {
+		if strings.HasSuffix(arg, "conf") && strings.HasPrefix(arg, "-") && i+1 < len(args) {
+			if _, err := os.ReadFile(args[i+1]); err != nil {
+				return fmt.Errorf("reading configuration: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func stayUp(ctx context.Context, p servicespec.Spec, err error) error {
+	if err != nil {
+		return err
+	}
+	log.Printf("%s is up", p.Name)
+	<-ctx.Done()
+	log.Print("Service stopped.")
+	return nil
+}
+
+func serve(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
+	defaults := rest.Defaults(imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
+	handler := append(defaults, routes...)
+	address := options.Text("address", "")
+	listeners := []rest.Listener{{Address: address, Port: options.Number(p.PortKey, p.Port), TLS: serverTLS, Handler: handler}}
+	if p.SecondPortKey != "" {
+		second := http.Handler(handler)
+		if p.Role != servicespec.Identity {
+			second = defaults
+		}
+		listeners = append(listeners, rest.Listener{Address: address, Port: options.Number(p.SecondPortKey, p.SecondPort), TLS: serverTLS, Handler: second})
+	}
+	err := rest.Serve(ctx, listeners, func() {
+		for _, l := range listeners {
+			announce(p, l, !options.Flag("is_slave_node", false))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	log.Print("Service stopped.")
+	return nil
+}
+
+// imageVersion is what /version answers: an image sets it, as one program serves every version.
+func imageVersion() string {
+	if v := os.Getenv("STANDIN_VERSION"); v != "" {
+		return v
+	}
+	return "v0.0.0-fakecloud"
+}
+
+func announce(p servicespec.Spec, l rest.Listener, master bool) {
+	switch {
+	case p.Quiet:
+	case p.Name == "scheduler":
+		log.Printf("service.startHTTP Start server on: :%d", l.Port)
+	case p.Name == "webconsole":
+		log.Printf("Start listen on :%d", l.Port)
+	default:
+		log.Printf("app.ServeForeverExtended Start listen on %s, isMaster: %t", l, master)
+	}
+}

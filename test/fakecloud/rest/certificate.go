@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// Owner is who a certificate must name. The real services never look: they start with any certificate, and nobody verifies.
+type Owner struct {
+	Cluster, Namespace, Component string
+}
+
+// Names are the DNS names a certificate of the component needs; "*" stands for a part that cannot be known.
+func (o Owner) Names() []string {
+	if o.Component == "" {
+		return nil
+	}
+	cluster, namespace := o.Cluster, o.Namespace
+	if cluster == "" {
+		cluster = "*"
+	}
+	if namespace == "" {
+		namespace = "*"
+	}
+	service := cluster + "-" + o.Component
+	return []string{service, service + "." + namespace, service + "." + namespace + ".svc"}
+}
+
+// FindOwner derives cluster and namespace from the host of auth_url (<cluster>-keystone[.namespace[.svc]]), else from the name
+// of the pod (<cluster>-<component>-...) and the search list of resolv.conf. STANDIN_CLUSTER and STANDIN_NAMESPACE override.
+func FindOwner(component, authURL, hostname, resolvConf string) Owner {
+	o := Owner{Cluster: os.Getenv("STANDIN_CLUSTER"), Namespace: os.Getenv("STANDIN_NAMESPACE"), Component: component}
+	if u, err := url.Parse(authURL); err == nil && net.ParseIP(u.Hostname()) == nil {
+		host := strings.Split(u.Hostname(), ".")
+		cluster, found := strings.CutSuffix(host[0], "-keystone")
+		if found && o.Cluster == "" {
+			o.Cluster = cluster
+		}
+		if found && len(host) > 1 && o.Namespace == "" {
+			o.Namespace = host[1]
+		}
+	}
+	if cluster, _, found := strings.Cut(hostname, "-"+component+"-"); found && o.Cluster == "" {
+		o.Cluster = cluster
+	}
+	if m := regexp.MustCompile(`(?m)^search\s+([a-z0-9-]+)\.svc\.`).FindStringSubmatch(resolvConf); m != nil && o.Namespace == "" {
+		o.Namespace = m[1]
+	}
+	return o
+}
+
+// LoadTLS reads the pair that a service serves with, checks it against the authorities and the names of its owner,
+// and proves that the temporary directory is writable, which the real services need for the same files.
+func LoadTLS(certFile, keyFile, caFile string, owner Owner) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("loading certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading certificate %s: %w", certFile, err)
+	}
+	var missing []string
+	for _, name := range owner.Names() {
+		if !covers(leaf.DNSNames, name) {
+			missing = append(missing, name)
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("certificate %s does not name %s; it names %s (the real service starts all the same)",
+			certFile, strings.Join(missing, ", "), strings.Join(leaf.DNSNames, ", "))
+	}
+	roots, err := Authorities(caFile)
+	if err != nil {
+		return nil, err
+	}
+	if roots != nil {
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots}); err != nil {
+			return nil, fmt.Errorf("verifying certificate %s against %s: %w", certFile, caFile, err)
+		}
+		file, err := os.CreateTemp("", "fakecloud-ca-*")
+		if err != nil {
+			return nil, fmt.Errorf("fail to open tempfile for ca cerfile: %w", err)
+		}
+		if err := errors.Join(file.Close(), os.Remove(file.Name())); err != nil {
+			return nil, fmt.Errorf("removing temporary file: %w", err)
+		}
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// Authorities reads a file of CA certificates; no file name gives nil.
+func Authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	return pool, nil
+}
+
+func covers(names []string, want string) bool {
+	pattern := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(want), `\*`, `[a-z0-9-]+`) + "$")
+	for _, name := range names {
+		if pattern.MatchString(name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resource gives a table of a store the REST verbs that the services offer for every kind of object.
+package rest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// Action is what a caller wants to do with a resource, as policies name it.
+type Action string
+
+const (
+	List    Action = "list"
+	Get     Action = "get"
+	Create  Action = "create"
+	Update  Action = "update"
+	Delete  Action = "delete"
+	Perform Action = "perform"
+)
+
+// Access is what a caller may do: something, in a scope.
+type Access struct {
+	Caller
+	Scope Scope
+}
+
+// Admit decides on a call of a service. The refusal is that of the real services.
+func Admit(caller Caller, service string, c Call, name string, action Action, extra ...string) (Access, error) {
+	scope, ok := caller.Act(service, name, string(action), extra...)
+	if action == List {
+		query := c.URL.Query()
+		scope, ok = caller.List(service, name, query.Get("scope"), query.Get("admin") == "true")
+	}
+	if !ok {
+		return Access{}, Forbidden(fmt.Sprintf("not enough privilege to do %s:%s:%s", service, name, action))
+	}
+	return Access{caller, scope}, nil
+}
+
+// sees reports whether a record is within the scope.
+func (a Access) sees(r Record) bool {
+	switch a.Scope {
+	case System:
+		return true
+	case Domain:
+		return r.Text("domain_id") == a.Domain
+	}
+	return r.Text("tenant_id") == a.Project
+}
+
+// Guard refuses callers that may not do something.
+type Guard func(c Call, resource string, action Action, extra ...string) (Access, error)
+
+// Collection is one kind of object.
+type Collection struct {
+	// Path is where the collection lies, such as /v3/users; its last segment is also the table and the key of lists.
+	Path, Table, Singular string
+	// Hide lists fields that never leave the service.
+	Hide []string
+	// Owned records belong to the project in which they were made; others see them in a wider scope only.
+	Owned bool
+	// Prepare completes and validates a new record; what it returns second must be unique in the table.
+	Prepare func(ctx context.Context, c Call, r Record) (Record, string, error)
+	// Change validates the fields of an update.
+	Change func(ctx context.Context, old, changes Record) (Record, error)
+	// Remove refuses a deletion, or cleans up before it.
+	Remove func(ctx context.Context, r Record) error
+}
+
+// Routes are list, get, create, update and delete.
+func (k Collection) Routes(s *Store, guard Guard) Routes {
+	guarded := func(action Action, handle func(*Store, Call, Access) (any, error)) Handler {
+		return func(c Call) (any, error) {
+			a, err := guard(c, k.Table, action)
+			if err != nil {
+				return nil, err
+			}
+			return handle(s, c, a)
+		}
+	}
+	one := k.Path + "/{id}"
+	update := guarded(Update, k.update)
+	return Routes{
+		{Method: http.MethodGet, Path: k.Path, Handle: guarded(List, k.list)},
+		{Method: http.MethodPost, Path: k.Path, Handle: guarded(Create, k.create)},
+		{Method: http.MethodGet, Path: one, Handle: guarded(Get, func(s *Store, c Call, a Access) (any, error) {
+			r, err := k.find(s, c, a)
+			return k.wrap(r), err
+		})},
+		{Method: http.MethodPatch, Path: one, Handle: update},
+		{Method: http.MethodPut, Path: one, Handle: update},
+		{Method: http.MethodDelete, Path: one, Handle: guarded(Delete, k.remove)},
+	}
+}
+
+// find is the record that the call names, if it is within the caller's scope.
+func (k Collection) find(s *Store, c Call, a Access) (Record, error) {
+	r, err := s.Get(c.Context(), k.Table, c.Params["id"])
+	if err == nil && k.Owned && !a.sees(r) {
+		return nil, NotFound("%s %s not found", k.Singular, c.Params["id"])
+	}
+	return r, err
+}
+
+func (k Collection) list(s *Store, c Call, a Access) (any, error) {
+	records, err := s.List(c.Context(), k.Table)
+	if err != nil {
+		return nil, err
+	}
+	query := c.URL.Query()
+	found := []Record{}
+	for _, r := range records {
+		if Matches(r, query) && (!k.Owned || a.sees(r)) {
+			found = append(found, k.visible(r))
+		}
+	}
+	total := len(found)
+	offset, _ := strconv.Atoi(query.Get("offset"))
+	found = found[min(max(offset, 0), len(found)):]
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return map[string]any{k.Table: found, "total": total, "offset": offset}, nil
+}
+
+// Matches reports whether a record has the values that a query asks for. Words that steer the list itself are no filters.
+func Matches(r Record, query url.Values) bool {
+	steering := []string{"limit", "offset", "scope", "details", "order", "order_by", "field", "show_fail_reason", "admin", "system"}
+	for key, want := range query {
+		if slices.Contains(steering, key) || len(want) == 0 {
+			continue
+		}
+		if !slices.Contains(want, r.Text(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (k Collection) create(s *Store, c Call, a Access) (any, error) {
+	r, err := c.Inner(k.Singular)
+	if err != nil {
+		return nil, err
+	}
+	unique := r.Text("name")
+	if k.Owned {
+		r = maps.Clone(r)
+		r["tenant_id"], r["domain_id"] = a.Project, a.Domain
+	}
+	if k.Prepare != nil {
+		if r, unique, err = k.Prepare(c.Context(), c, maps.Clone(r)); err != nil {
+			return nil, err
+		}
+	}
+	r, err = s.Insert(c.Context(), k.Table, r, unique)
+	return k.wrap(r), err
+}
+
+func (k Collection) update(s *Store, c Call, a Access) (any, error) {
+	old, err := k.find(s, c, a)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := c.Inner(k.Singular)
+	if err != nil {
+		return nil, err
+	}
+	changes = maps.Clone(changes)
+	delete(changes, "id")
+	if k.Change != nil {
+		if changes, err = k.Change(c.Context(), old, changes); err != nil {
+			return nil, err
+		}
+	}
+	r, err := s.Update(c.Context(), k.Table, old, changes)
+	return k.wrap(r), err
+}
+
+func (k Collection) remove(s *Store, c Call, a Access) (any, error) {
+	r, err := k.find(s, c, a)
+	if err != nil {
+		return nil, err
+	}
+	if k.Remove != nil {
+		if err := k.Remove(c.Context(), r); err != nil {
+			return nil, err
+		}
+	}
+	return k.wrap(r), s.Delete(c.Context(), k.Table, r.Text("id"))
+}
+
+func (k Collection) wrap(r Record) any { return map[string]any{k.Singular: k.visible(r)} }
+
+func (k Collection) visible(r Record) Record {
+	shown := maps.Clone(r)
+	for _, field := range k.Hide {
+		delete(shown, field)
+	}
+	return shown
+}

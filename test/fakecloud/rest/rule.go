@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rbac decides what a caller may do, as the real services do: which rule of a policy is the most specific one, which scope the
+// caller's policies reach, and which scope a call takes (Cloudpods, pkg/util/rbacutils and pkg/cloudcommon/policy).
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Policy is a decoded policy.
+type Policy []rule
+
+// rule allows or denies a path: service, resource, action, and what the action is about. "" and "*" match everything.
+type rule struct {
+	path  []string
+	allow bool
+}
+
+// Decode reads the blob of a policy: {"policy": {SERVICE: {RESOURCE: {ACTION: "allow"}}}}. A word decides for all below it.
+func Decode(blob any) (Policy, error) {
+	object, _ := blob.(map[string]any)
+	body, there := object["policy"]
+	if !there {
+		return nil, errors.New("no key policy in the blob")
+	}
+	p, err := decode(nil, nil, body)
+	if err == nil && len(p) == 0 {
+		err = errors.New("empty policy")
+	}
+	return p, err
+}
+
+func decode(p Policy, path []string, node any) (Policy, error) {
+	switch node := node.(type) {
+	case string:
+		// Words of earlier releases allow, too.
+		allow := slices.Contains([]string{"allow", "admin", "owner", "user", "guest"}, node)
+		return append(p, rule{slices.Clone(path), allow}), nil
+	case map[string]any:
+		for key, below := range node {
+			var err error
+			if p, err = decode(p, append(path, key), below); err != nil {
+				return nil, err
+			}
+		}
+		return p, nil
+	}
+	return nil, fmt.Errorf("%v is neither a word nor an object", node)
+}
+
+func (r rule) at(i int) string {
+	if i < len(r.path) && r.path[i] != "*" {
+		return r.path[i]
+	}
+	return ""
+}
+
+// match counts the parts of the path that the rule names. Of two rules that name as many, the one with the lower weight is meant: it names
+// the earlier parts. A rule about more than was asked for matches as well.
+func (r rule) match(path []string) (matched, weight int, ok bool) {
+	for i := 0; i < len(path) && i < len(r.path); i++ {
+		switch name := r.at(i); {
+		case name == "":
+		case name != path[i]:
+			return 0, 0, false
+		case i < 3:
+			matched, weight = matched+1, weight+[]int{1, 10, 100}[i]
+		default:
+			matched, weight = matched+1, weight+1000*(i-2)
+		}
+	}
+	return matched, weight, true
+}
+
+// allows returns what the most specific rule of the policy says; no rule is no. Of equal rules the one that allows counts.
+func (p Policy) allows(path []string) bool {
+	var best rule
+	most, least := -1, 0
+	for _, r := range p {
+		matched, weight, ok := r.match(path)
+		switch {
+		case !ok || matched < most || matched == most && weight > least:
+		case matched == most && weight == least:
+			best.allow = best.allow || r.allow
+		default:
+			best, most, least = r, matched, weight
+		}
+	}
+	return best.allow
+}

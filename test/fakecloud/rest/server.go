@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Listener is one port of a program.
+type Listener struct {
+	Address string
+	Port    int
+	// TLS is nil for plain HTTP.
+	TLS     *tls.Config
+	Handler http.Handler
+}
+
+func (l Listener) String() string {
+	scheme := "http"
+	if l.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://:" + strconv.Itoa(l.Port)
+}
+
+// Serve listens until ctx ends, then stops at once: the services do not drain either. listening is called when every port is open.
+func Serve(ctx context.Context, listeners []Listener, listening func()) error {
+	failures := make(chan error, len(listeners))
+	for _, l := range listeners {
+		socket, err := net.Listen("tcp", net.JoinHostPort(l.Address, strconv.Itoa(l.Port)))
+		if err != nil {
+			return fmt.Errorf("listening: %w", err)
+		}
+		server := &http.Server{Handler: l.Handler, TLSConfig: l.TLS, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.Default()}
+		defer server.Close()
+		go func() {
+			if l.TLS != nil {
+				failures <- server.ServeTLS(socket, "", "")
+				return
+			}
+			failures <- server.Serve(socket)
+		}()
+	}
+	listening()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failures:
+		return fmt.Errorf("serving: %w", err)
+	}
+}
+
+// Defaults are the handlers that every service has. Unless open, they answer only probes and the cloud's own clients.
+func Defaults(version string, open bool, agents []string) Routes {
+	agents = append([]string{"kube-probe", "yunioncloud-go/201708"}, agents...)
+	guard := func(answer Handler) Handler {
+		return func(c Call) (any, error) {
+			known := slices.ContainsFunc(agents, func(a string) bool { return strings.Contains(c.UserAgent(), a) })
+			if !open && !known {
+				return nil, Forbidden("user agent is not allowed")
+			}
+			return answer(c)
+		}
+	}
+	text := func(s string) Handler { return guard(func(Call) (any, error) { return s, nil }) }
+	return Routes{
+		{Method: http.MethodGet, Path: "/ping", Handle: text("pong")},
+		{Method: http.MethodGet, Path: "/version", Handle: text(version)},
+		{Method: http.MethodGet, Path: "/stats", Handle: guard(func(Call) (any, error) { return map[string]any{"hits": 0}, nil })},
+	}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the command line and the configuration file of a stand-in the way the cloud's services do:
+// a flat YAML map in snake_case, the same names with dashes as flags, flags win.
+// Stricter than the services, on purpose: a key that is not in the schema is refused.
+package servicespec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Kind is the type of an option.
+type Kind string
+
+const (
+	Text   Kind = "text"
+	Number Kind = "int"
+	Flag   Kind = "bool"
+	List   Kind = "list"
+	// Decimal is a number, kept as it is written; Map is a mapping of words.
+	Decimal Kind = "decimal"
+	Map     Kind = "map"
+)
+
+// Schema names every option a program accepts.
+type Schema map[string]Kind
+
+// NewSchema makes a schema of words such as "region", "port:int", "enable_ssl:bool", "target_image_formats:list".
+func NewSchema(groups ...string) Schema {
+	schema := Schema{}
+	for _, word := range strings.Fields(strings.Join(groups, " ")) {
+		name, kind, found := strings.Cut(word, ":")
+		if !found {
+			kind = string(Text)
+		}
+		schema[name] = Kind(kind)
+	}
+	return schema
+}
+
+// Values are options that were given: string, int64, bool or []string, by the kind of their key.
+type Values map[string]any
+
+func (v Values) Text(key, fallback string) string {
+	if value, ok := v[key].(string); ok && value != "" {
+		return value
+	}
+	return fallback
+}
+
+func (v Values) Number(key string, fallback int) int {
+	if value, ok := v[key].(int64); ok {
+		return int(value)
+	}
+	return fallback
+}
+
+func (v Values) Flag(key string, fallback bool) bool {
+	if value, ok := v[key].(bool); ok {
+		return value
+	}
+	return fallback
+}
+
+func (v Values) List(key string) []string {
+	value, _ := v[key].([]string)
+	return value
+}
+
+// Over returns v with the values of others on top.
+func (v Values) Over(others ...Values) Values {
+	out := maps.Clone(v)
+	if out == nil {
+		out = Values{}
+	}
+	for _, other := range others {
+		maps.Copy(out, other)
+	}
+	return out
+}
+
+// errType marks a value that does not fit its key; a service then takes the file for another format.
+var errType = errors.New("value of the wrong type")
+
+// Parse reads one configuration file. A value of the wrong type gives the message that the services give, misleading as it is.
+func Parse(path string, schema Schema, data []byte) (Values, error) {
+	var nodes map[string]any
+	values := Values{}
+	err := yaml.Unmarshal(data, &nodes)
+	if err == nil {
+		for _, key := range slices.Sorted(maps.Keys(nodes)) {
+			kind, known := schema[key]
+			if !known {
+				return nil, unknown(path, key)
+			}
+			value, typeErr := Convert(kind, nodes[key])
+			if typeErr != nil {
+				err = fmt.Errorf("reading %s: %w", key, typeErr)
+				break
+			}
+			values[key] = value
+		}
+	}
+	if err == nil {
+		return values, nil
+	}
+	return parseLines(path, schema, data)
+}
+
+func unknown(path, key string) error {
+	return fmt.Errorf("Parse configuration file: unknown option %q in %s (the real service ignores it in silence)", key, path)
+}
+
+// parseLines reads the old form "key = value".
+func parseLines(path string, schema Schema, data []byte) (Values, error) {
+	values := Values{}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, text, found := strings.Cut(line, "=")
+		if !found {
+			return nil, fmt.Errorf("Parse configuration file: Misformated line: %s", line)
+		}
+		key = strings.TrimSpace(key)
+		kind, known := schema[key]
+		if !known {
+			return nil, unknown(path, key)
+		}
+		value, err := Convert(kind, strings.Trim(strings.TrimSpace(text), `"'`))
+		if err != nil {
+			return nil, fmt.Errorf("Parse configuration file: %s: %w", key, err)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+// Convert makes the value of a kind from what YAML or JSON gave. Numbers and booleans in quotes are fine.
+func Convert(kind Kind, raw any) (any, error) {
+	switch kind {
+	case List:
+		return convertList(raw)
+	case Map:
+		return convertMap(raw)
+	case Decimal:
+		if _, err := strconv.ParseFloat(scalar(raw), 64); err != nil {
+			return nil, fmt.Errorf("%w: %v is no number", errType, raw)
+		}
+		return scalar(raw), nil
+	case Number:
+		if f, ok := raw.(float64); ok && f == float64(int64(f)) {
+			return int64(f), nil
+		}
+		n, err := strconv.ParseInt(scalar(raw), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v is no number", errType, raw)
+		}
+		return n, nil
+	case Flag:
+		b, err := strconv.ParseBool(scalar(raw))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v is neither true nor false", errType, raw)
+		}
+		return b, nil
+	}
+	switch raw.(type) {
+	case map[string]any, map[any]any, []any:
+		return nil, fmt.Errorf("%w: want one value", errType)
+	}
+	return scalar(raw), nil
+}
+
+func convertMap(raw any) (any, error) {
+	m, ok := raw.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: want a mapping", errType)
+	}
+	return m, nil
+}
+
+func convertList(raw any) (any, error) {
+	switch value := raw.(type) {
+	case []string:
+		return value, nil
+	case []any:
+		list := make([]string, 0, len(value))
+		for _, item := range value {
+			list = append(list, scalar(item))
+		}
+		return list, nil
+	case string:
+		if value == "" {
+			return []string{}, nil
+		}
+		return strings.Split(value, ","), nil
+	case nil:
+		return []string{}, nil
+	}
+	return nil, fmt.Errorf("%w: want a list", errType)
+}
+
+func scalar(raw any) string {
+	if raw == nil {
+		return ""
+	}
+	return fmt.Sprint(raw)
+}
+
+// Load reads flags and files. The search order without --config is that of the services.
+func Load(name string, schema Schema, args []string) (Values, error) {
+	flags, files, err := ParseArgs(schema, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		for _, path := range []string{"./etc/" + name + ".conf", "/etc/yunion/" + name + ".conf"} {
+			if _, err := os.Stat(path); err == nil {
+				files = []string{path}
+				break
+			}
+		}
+	}
+	values := Values{}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("Parse configuration file: %w", err)
+		}
+		parsed, err := Parse(path, schema, data)
+		if err != nil {
+			return nil, err
+		}
+		values = values.Over(parsed)
+	}
+	return values.Over(flags), nil
+}
+
+// ParseArgs splits a command line into option values and the files named by --config and --common-config-file.
+func ParseArgs(schema Schema, args []string) (Values, []string, error) {
+	flags := Values{}
+	var common, files []string
+	for i := 0; i < len(args); i++ {
+		name, value, inline := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if !strings.HasPrefix(args[i], "-") {
+			return nil, nil, fmt.Errorf("Unknown positional argument %s", args[i])
+		}
+		key := strings.ReplaceAll(name, "-", "_")
+		kind, known := schema[key]
+		isFile := key == "config" || key == "conf" || key == "common_config_file"
+		if !known && !isFile {
+			return nil, nil, fmt.Errorf("Unknown optional argument --%s", name)
+		}
+		if !inline && kind == Flag {
+			value = "true"
+		} else if !inline {
+			if i++; i >= len(args) {
+				return nil, nil, fmt.Errorf("Missing value for --%s", name)
+			}
+			value = args[i]
+		}
+		switch {
+		case key == "common_config_file":
+			common = append(common, value)
+		case isFile:
+			files = append(files, value)
+		default:
+			converted, err := Convert(kind, value)
+			if err != nil {
+				return nil, nil, fmt.Errorf("Bad value for --%s: %w", name, err)
+			}
+			flags[key] = converted
+		}
+	}
+	return flags, append(common, files...), nil
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicespec
+
+import (
+	"encoding/json"
+	"log"
+	"maps"
+	"reflect"
+)
+
+// StoredOptions are the configuration that keystone keeps for a service.
+type StoredOptions map[string]any
+
+// Merge puts stored options over those of the file, except the ones that only the file decides, and returns what changed:
+// option -> [file, stored].
+func Merge(file Values, schema Schema, stored ...StoredOptions) (Values, map[string][2]any) {
+	merged := maps.Clone(file)
+	changed := map[string][2]any{}
+	for _, options := range stored {
+		for key, raw := range options {
+			kind, known := schema[key]
+			if !known || !Stored(key) {
+				continue
+			}
+			value, err := Convert(kind, raw)
+			if err != nil {
+				continue
+			}
+			if old, given := file[key]; given && !reflect.DeepEqual(old, value) {
+				changed[key] = [2]any{old, value}
+			}
+			merged[key] = value
+		}
+	}
+	return merged, changed
+}
+
+// Upload splits options into what a service stores for itself and what lies in the service "common".
+func Upload(values Values) (own, common StoredOptions) {
+	own, common = StoredOptions{}, StoredOptions{}
+	for key, value := range values {
+		switch {
+		case !Stored(key):
+		case Shared(key):
+			common[key] = value
+		default:
+			own[key] = value
+		}
+	}
+	return own, common
+}
+
+// LogChanges prints what the stored configuration changed, as the services do.
+func LogChanges(changed map[string][2]any) {
+	if len(changed) == 0 {
+		return
+	}
+	text, err := json.Marshal(changed)
+	if err == nil {
+		log.Printf("Options changed: %s", text)
+	}
+}

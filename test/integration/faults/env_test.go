@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+const (
+	namespace = env.Namespace
+	cloud     = env.Name
+)
+
+// faulty is an environment in which the operator's ways to others can be broken. Its methods take the test, or part of it, that waits.
+type faulty struct {
+	*env.Env
+	root *mysql.Admin
+	// dial, when set, is how the next operator reaches the API server.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// streams, when set, are the watches of the next operator.
+	streams *streams
+}
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// use gives a test an environment without a cloud.
+func use(t *testing.T) *faulty {
+	t.Helper()
+	w := &faulty{Env: env.New(t, env.Options{})}
+	var err error
+	if w.root, err = mysql.Open(t.Context(), mysql.Config{Host: w.DB.Host, Port: w.DB.Port, User: "root", Password: w.DB.RootPassword}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.root.Close() })
+	return w
+}
+
+// minimal is a small cloud.
+func (w *faulty) minimal() *v1alpha1.OnecloudCluster { return w.Only(env.Small...) }
+
+// passes is how many reconciles operators of this process have ended, and whether one is running.
+func passes(t testing.TB) (ended float64, busy bool) {
+	t.Helper()
+	ended, busy, err := harness.Passes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ended, busy
+}

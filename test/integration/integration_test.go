@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"testing"
+
+	"yunion.io/x/ocadm/test/env"
+)
+
+const (
+	namespace = env.Namespace
+	cloud     = env.Name
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// cloudTest is a test of one cloud: an environment, and what only this package asks of it.
+type cloudTest struct {
+	*env.Env
+	// fileAnnotations are those of the files that are applied, as they were when the file was saved.
+	fileAnnotations map[string]string
+}
+
+func newCloudTest(t *testing.T, o env.Options) *cloudTest {
+	t.Helper()
+	o.Collect = true // one control plane serves nearly all tests
+	return &cloudTest{Env: env.New(t, o)}
+}
+
+// installed is a test with a cloud that is Ready, and an operator that has come to rest. Without components named it is a whole cloud.
+func installed(t *testing.T, o env.Options, components ...string) *cloudTest {
+	t.Helper()
+	e := newCloudTest(t, o)
+	cr := e.Minimal()
+	if len(components) > 0 {
+		cr = e.Only(components...)
+	}
+	e.Install(cr)
+	e.Rest()
+	return e
+}
+
+// in is the test for a part of it.
+func (e *cloudTest) in(t *testing.T) *cloudTest { return &cloudTest{e.In(t), e.fileAnnotations} }

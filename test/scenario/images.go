@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
+)
+
+// NodePorts of the services that are called directly.
+const (
+	keystonePort = "30500"
+	glancePort   = "30292"
+	hostPort     = "8885"
+)
+
+// Session calls services of the cloud as its administrator, with a token of the identity service.
+type Session struct {
+	j    *Journey
+	http *http.Client
+	// agents is for the agents of other nodes: the certificate names the Services of the cloud, not every node.
+	agents *http.Client
+	token  string
+}
+
+// Session logs in with the account that rcadmin prints.
+func (j *Journey) Session(ctx context.Context) (*Session, error) {
+	vars, err := j.RCAdmin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := j.CA(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{j: j, http: client(pool), agents: client(pool)}
+	s.agents.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "default-keystone", MinVersion: tls.VersionTLS12}}
+	domain := map[string]any{"name": "Default"}
+	body := map[string]any{"auth": map[string]any{
+		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{
+			"user": map[string]any{"name": vars["OS_USERNAME"], "password": vars["OS_PASSWORD"], "domain": domain},
+		}},
+		"scope": map[string]any{"project": map[string]any{"name": "system", "domain": domain}},
+	}}
+	header, err := s.call(ctx, http.MethodPost, s.url(1, keystonePort, "/v3/auth/tokens"), body, nil)
+	if err != nil {
+		return nil, fmt.Errorf("logging in: %w", err)
+	}
+	s.token = header.Get("X-Subject-Token")
+	return s, nil
+}
+
+func (s *Session) url(node int, port, path string) string {
+	return "https://" + net.JoinHostPort(s.j.Lab.Node(node).Address.String(), port) + path
+}
+
+// call sends a body as JSON, or bytes as they are under the name of an image, and decodes the answer.
+func (s *Session) call(ctx context.Context, method, url string, body, out any) (http.Header, error) {
+	payload, kind := []byte(nil), "application/json"
+	upload, raw := body.(image)
+	if raw {
+		payload, kind = upload.content, "application/octet-stream"
+	} else if body != nil {
+		var err error
+		if payload, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", kind)
+	request.Header.Set("X-Auth-Token", s.token)
+	if raw {
+		request.Header.Set("X-Image-Meta-Name", upload.name)
+	}
+	via := s.http
+	if request.URL.Port() == hostPort {
+		via = s.agents
+	}
+	response, err := via.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("calling %s: %w", url, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %s: %.500s", method, url, response.Status, text)
+	}
+	if out == nil {
+		return response.Header, nil
+	}
+	return response.Header, json.Unmarshal(text, out)
+}
+
+type image struct {
+	name    string
+	content []byte
+}
+
+// Image is a record of glance. Probe is "done" if host-deployer could read its file on the node.
+type Image struct{ ID, Status, Reason, Probe, Location string }
+
+// Upload uploads an image and waits until glance has converted it, or refused it: its status is "active" or "killed" then.
+func (s *Session) Upload(ctx context.Context, name string, content []byte) (Image, error) {
+	var answer struct{ Image Image }
+	images := s.url(1, glancePort, "/v1/images")
+	if _, err := s.call(ctx, http.MethodPost, images, image{name, content}, &answer); err != nil {
+		return Image{}, fmt.Errorf("uploading image %q: %w", name, err)
+	}
+	err := wait.Until(ctx, "image "+name, time.Second, func(ctx context.Context) (bool, string, error) {
+		_, err := s.call(ctx, http.MethodGet, images+"/"+answer.Image.ID, nil, &answer)
+		return answer.Image.Status != "saving", answer.Image.Status, err
+	}, func(string) {})
+	return answer.Image, err
+}
+
+// StartServer starts what stands in for a server on a compute node, a child of the executor there, and returns its pid on that machine.
+func (s *Session) StartServer(ctx context.Context, node int, id string) (pid string, err error) {
+	var answer struct{ PID string }
+	_, err = s.call(ctx, http.MethodPost, s.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
+	return answer.PID, err
+}
+
+// StopServer ends it.
+func (s *Session) StopServer(ctx context.Context, node int, id string) error {
+	_, err := s.call(ctx, http.MethodPost, s.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
+	return err
+}
+
+// Volume is where the volume of a claim lies: the name of the node, and the directory there (local-path).
+func (j *Journey) Volume(ctx context.Context, claim string) (node, dir string, err error) {
+	name, err := j.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+	if err != nil {
+		return "", "", err
+	}
+	out, err := j.Kubectl(ctx, "get", "pv", strings.TrimSpace(name), "-o",
+		"jsonpath={.spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]} {.spec.local.path}{.spec.hostPath.path}")
+	if err != nil {
+		return "", "", err
+	}
+	node, dir, found := strings.Cut(strings.TrimSpace(out), " ")
+	if !found {
+		return "", "", fmt.Errorf("claim %s: its volume %s lies on no node: %q", claim, name, out)
+	}
+	return node, dir, nil
+}

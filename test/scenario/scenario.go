@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Package scenario is the way from fresh machines to a running cloud, step by step, as a person walks it: the quickstart walks it for
+// people, the end-to-end tests for us. It runs ocadm on lab machines and looks at the result from outside. Test code.
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/test/lab/machine"
+)
+
+// Paths on a lab machine.
+const (
+	Ocadm  = "/usr/local/bin/ocadm"
+	Bundle = "/bundle/ocadm.bundle"
+)
+
+// Journey is one lab and what is done on it.
+type Journey struct {
+	Lab *machine.Lab
+	// Story takes the output of the commands as they run.
+	Story io.Writer
+	// Times are how long the steps took, in order.
+	Times []Step
+}
+
+// Step is one timed step.
+type Step struct {
+	Name string
+	Took time.Duration
+}
+
+// machineFlags are what a lab machine needs and a real host does not (test/lab/README.md): cgroup v1, no CAP_SYS_RESOURCE, a conntrack limit
+// that cannot be written, no ingress controller image; and its kernel has no openvswitch.
+var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--conntrack-max-per-core", "0",
+	"--ignore-preflight-errors", "ComputeModules"}
+
+// Timed runs a step and keeps its time.
+func (j *Journey) Timed(name string, step func() error) error {
+	start := time.Now()
+	err := step()
+	j.Times = append(j.Times, Step{Name: name, Took: time.Since(start).Round(10 * time.Millisecond)})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// On runs a command on a machine; its output goes to Story as it comes and is returned.
+func (j *Journey) On(ctx context.Context, node int, argv ...string) (string, error) {
+	var out, story strings.Builder
+	s := machine.Streams{Out: io.MultiWriter(&out, &story), Err: io.MultiWriter(j.Story, &story)}
+	if err := j.Lab.Node(node).Run(ctx, s, argv...); err != nil {
+		return out.String(), fmt.Errorf("on node %d: %s: %w\n%s", node, strings.Join(argv, " "), err, lastLines(story.String(), 30))
+	}
+	return out.String(), nil
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Init runs "ocadm init" on machine 1. The cloud is created by it when args name --onecloud-version.
+func (j *Journey) Init(ctx context.Context, args ...string) error {
+	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--ingress", "none", "--node-ip", j.Lab.Node(1).Address.String()}, machineFlags...)
+	return j.Timed("init", func() error {
+		_, err := j.On(ctx, 1, append(argv, args...)...)
+		return err
+	})
+}
+
+// JoinCommand asks machine 1 for the command that joins a worker.
+func (j *Journey) JoinCommand(ctx context.Context) ([]string, error) {
+	out, err := j.On(ctx, 1, Ocadm, "token", "create", "--print-join-command")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "ocadm" && f[1] == "join" {
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("no join command in %q", out)
+}
+
+// Join joins a machine with the command that machine 1 printed.
+func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
+	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
+		argv, err := j.JoinCommand(ctx)
+		if err != nil {
+			return err
+		}
+		argv[0] = Ocadm
+		argv = append(argv, "--bundle", Bundle, "--node-ip", j.Lab.Node(node).Address.String())
+		argv = append(argv, machineFlags...)
+		_, err = j.On(ctx, node, append(argv, args...)...)
+		return err
+	})
+}
+
+// Kubectl runs kubectl on machine 1 with admin rights.
+func (j *Journey) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return j.On(ctx, 1, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+}
+
+// ClusterStatus is what "ocadm cluster status -o json" tells.
+type ClusterStatus struct {
+	Name       string `json:"name"`
+	Ready      bool   `json:"ready"`
+	Version    string `json:"version"`
+	Components []struct {
+		Name, State, Version, Message, Reason string
+		BlockedBy                             []string
+	} `json:"components"`
+}
+
+// Status of the cloud.
+func (j *Journey) Status(ctx context.Context) (ClusterStatus, error) {
+	var s ClusterStatus
+	out, err := j.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return s, fmt.Errorf("reading the cloud's status: %w", err)
+	}
+	return s, nil
+}
+
+// Unavailable names the enabled components that are not Available.
+func (s ClusterStatus) Unavailable() []string {
+	var out []string
+	for _, c := range s.Components {
+		if !slices.Contains([]string{"Available", "Disabled", "Idle"}, c.State) { // Idle: no node of the lab has its role
+			out = append(out, fmt.Sprintf("%s (%s: %s)", c.Name, c.State, c.Message))
+		}
+	}
+	return out
+}
+
+// errEmpty is a status without components: the operator has not looked at the cloud yet.
+var errEmpty = errors.New("the cloud has no components in its status")
+
+// AllAvailable checks that every enabled component is Available.
+func (j *Journey) AllAvailable(ctx context.Context) error {
+	s, err := j.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if len(s.Components) == 0 {
+		return errEmpty
+	}
+	if u := s.Unavailable(); len(u) > 0 {
+		return fmt.Errorf("not Available: %s", strings.Join(u, "; "))
+	}
+	return nil
+}
+
+// Report prints the times.
+func (j *Journey) Report(w io.Writer) {
+	for _, s := range j.Times {
+		fmt.Fprintf(w, "  %-28s %8.1f s\n", s.Name, s.Took.Seconds())
+	}
+}
+
+// Root reports whether the lab can work here, and why not.
+func Root() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the lab makes machines (network namespaces, mounts, containers): run it as root")
+	}
+	return nil
+}
