@@ -204,8 +204,14 @@ func canAsk(seen map[string]observation, names []string, self string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return !seen[n].available && (n != self || !seen[n].serving) })
 }
 
-// dueTime is when the next effect is tried again, or the words for the first container change although nothing happens.
+// dueTime is when the next effect is tried again, a node has been joining for too long, or the words for the first container change although
+// nothing happens.
 func dueTime(s State, d *Desired) (next time.Time) {
+	for _, n := range s.Live.nodes {
+		if n.Joining(s.Now) {
+			next = earliest(next, n.Joins)
+		}
+	}
 	for _, o := range s.Effects {
 		next = earliest(next, o.Retry)
 	}

@@ -182,7 +182,7 @@ func nodeEvents(s State) (events []told, lost map[string]string) {
 	if s.Live.nodes == nil {
 		return nil, was
 	}
-	lost = status.Lost(s.Live.nodes, s.Live.pods)
+	lost = status.Lost(s.Live.nodes, s.Live.pods, s.Now)
 	if was == nil && meta.IsStatusConditionFalse(s.Cloud.Status.Conditions, v1alpha1.ConditionNodesReady) {
 		return nil, lost
 	}

@@ -33,7 +33,19 @@ type Node struct {
 	Address string
 	// Created is when it joined the cluster.
 	Created time.Time
+	// Joins is until when a node that has never been Ready is expected rather than missed; zero if it was Ready before.
+	Joins time.Time
 }
+
+// joining is how long a new node may take until it is Ready: its pod network and its images have to arrive. firstReport is how long
+// after its creation the first report of its kubelet comes; a node that stops being Ready later was Ready in between.
+const (
+	joining     = 3 * time.Minute
+	firstReport = 10 * time.Second
+)
+
+// Joining reports whether a node is new and not Ready yet.
+func (n Node) Joining(now time.Time) bool { return !n.Ready && now.Before(n.Joins) }
 
 // NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
 func NodeOf(o *corev1.Node) Node {
@@ -49,6 +61,9 @@ func NodeOf(o *corev1.Node) Node {
 			n.Ready, n.Since, n.Why = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
 		}
 	}
+	if !n.Ready && !n.Since.After(n.Created.Add(firstReport)) {
+		n.Joins = n.Created.Add(joining)
+	}
 	return n
 }
 
@@ -63,22 +78,23 @@ type place struct {
 }
 
 // placeOf a workload among the nodes, where that is decided by the role of a node: nil for any other, and while the nodes are not known.
-func placeOf(o client.Object, nodes []Node) *place {
+func placeOf(o client.Object, seen Seen) *place {
 	spec, everywhere := podSpec(o)
-	if nodes == nil || spec == nil || !everywhere && !onRole(*spec) {
+	if seen.Nodes == nil || spec == nil || !everywhere && !onRole(*spec) {
 		return nil
 	}
 	p := &place{nobody: true, label: labelsWanted(*spec)}
 	required := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec})
-	for _, n := range nodes {
+	for _, n := range seen.Nodes {
 		fits, err := required.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
 		if err != nil || !fits {
 			continue
 		}
 		p.nobody = false
-		if n.Ready {
+		switch {
+		case n.Ready:
 			p.ready++
-		} else {
+		case !n.Joining(seen.Now):
 			p.lost = append(p.lost, n.Name)
 		}
 	}
@@ -179,11 +195,12 @@ func PublicAddress(nodes []Node) string {
 // nodesNamed is how many nodes a message names.
 const nodesNamed = 10
 
-// Lost are the nodes of a cloud that are not Ready, with the reason: those with a role in it, and those that run one of its pods.
-func Lost(nodes []Node, pods []corev1.Pod) map[string]string {
+// Lost are the nodes of a cloud that are not Ready, with the reason: those with a role in it, and those that run one of its pods. A node
+// that is joining is not lost.
+func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	lost := map[string]string{}
 	for _, n := range ofCloud(nodes, pods) {
-		if !n.Ready {
+		if !n.Ready && !n.Joining(now) {
 			lost[n.Name] = n.Why
 		}
 	}
@@ -214,7 +231,7 @@ func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generat
 		meta.RemoveStatusCondition(&out, v1alpha1.ConditionNodesReady)
 		return out
 	}
-	lost := Lost(nodes, pods)
+	lost := Lost(nodes, pods, now)
 	if len(lost) == 0 {
 		return one(previous, v1alpha1.ConditionNodesReady, metav1.ConditionTrue, ReasonNodesReady, "", generation, now)
 	}

@@ -33,6 +33,16 @@ func lost(n status.Node) status.Node {
 	return n
 }
 
+// joins is a node that has just been made, stays one that was made too long ago to be still joining. Neither has ever been Ready.
+func joins(n status.Node) status.Node { return neverReady(n, t0.Add(-time.Minute)) }
+func stays(n status.Node) status.Node { return neverReady(n, t0.Add(-4*time.Minute)) }
+
+func neverReady(n status.Node, created time.Time) status.Node {
+	made := metav1.NewTime(created)
+	return status.NodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, CreationTimestamp: made}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: made}}}})
+}
+
 // withRoles are pods for nodes with one of the roles.
 func withRoles(roles ...string) corev1.PodTemplateSpec {
 	var terms []corev1.NodeSelectorTerm
@@ -90,6 +100,10 @@ func TestNodesOfARole(t *testing.T) {
 		{"agents, nodes are not known", daemon(onHosts, 0, 0, 0), nil, v1alpha1.Idle, "no node has label onecloud.yunion.io/host=enable"},
 		{"the label is new", daemon(onHosts, 0, 0, 0), []status.Node{node("n1", "host")},
 			v1alpha1.Progressing, "a node has label onecloud.yunion.io/host=enable, and no pod is placed there yet; if that stays so, look at the taints of the node"},
+		{"the only compute node is joining, and has no pod yet", daemon(onHosts, 0, 0, 0), []status.Node{node("n1", "controller"), joins(node("n2", "host"))},
+			v1alpha1.Progressing, "a node has label onecloud.yunion.io/host=enable, and no pod is placed there yet; if that stays so, look at the taints of the node"},
+		{"the only compute node has been joining for too long", daemon(onHosts, 0, 0, 0), []status.Node{node("n1", "controller"), stays(node("n2", "host"))},
+			v1alpha1.Degraded, "no node with label onecloud.yunion.io/host=enable is Ready: n2"},
 		{"one of two compute nodes is lost, and Kubernetes expects no pod there", daemon(onHosts, 1, 1, 1), []status.Node{node("n1", "host"), lost(node("n2", "host"))},
 			v1alpha1.Available, "not on n2: not Ready"},
 		{"one of two compute nodes is lost, and Kubernetes waits for its pod", daemon(onHosts, 2, 1, 1), []status.Node{node("n1", "host"), lost(node("n2", "host"))},
@@ -163,6 +177,9 @@ func TestNodesReady(t *testing.T) {
 		{"a node without a role does not matter", []status.Node{node("n1", "host"), plain}, nil, metav1.ConditionTrue, ""},
 		{"it does where a pod of the cloud runs", []status.Node{node("n1", "host"), plain}, []corev1.Pod{used}, metav1.ConditionFalse,
 			"1 of 2 nodes are not Ready: n9 (Kubelet stopped posting node status)"},
+		{"a node is joining", []status.Node{node("n1", "host"), joins(node("n2", "host"))}, nil, metav1.ConditionTrue, ""},
+		{"a node has been joining for too long", []status.Node{node("n1", "host"), stays(node("n2", "host"))}, nil, metav1.ConditionFalse,
+			"1 of 2 nodes are not Ready: n2"},
 		{"many", many, nil, metav1.ConditionFalse, "12 of 12 nodes are not Ready: n00; n01; n02; n03; n04; n05; n06; n07; n08; n09; and 2 more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

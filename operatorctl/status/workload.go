@@ -88,7 +88,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	default:
 		return nil
 	}
-	w.place(o, placeOf(o, seen.Nodes))
+	w.place(o, placeOf(o, seen))
 	leaves := leaving(o, seen)
 	for _, p := range seen.Pods {
 		if !owned(p, o) || slices.Contains(w.Lost, p.Spec.NodeName) {
