@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -16,7 +15,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	clouds "yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/test/env"
@@ -31,16 +29,7 @@ var neighbours = []string{"keystone", "region", "glance", "yunionconf", "web", "
 // other. The controllers of Kubernetes are real, so that there are pods that could be restarted.
 func TestTwoClouds(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods, Database: &mariadb.Options{GeneralLog: true}})
-	objs, err := operator.Objects("r.example.com/ocadm:v1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kube.Apply(t.Context(), e.Client, kube.FieldManager, objs...); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = e.Client.Delete(context.WithoutCancel(t.Context()), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operator.Name}})
-	})
+	e.deployment()
 	first, second := neighbour{e.Env}, neighbour{e.At("tenant-b")}
 	second.DB = mariadb.Require(t, mariadb.Options{GeneralLog: true})
 
@@ -97,6 +86,21 @@ func TestTwoClouds(t *testing.T) {
 	first.UntilReady()
 }
 
+// deployment creates the operator's own objects, its Deployment included.
+func (e *cloudTest) deployment() {
+	e.Helper()
+	objs, err := operator.Objects("r.example.com/ocadm:v1")
+	if err != nil {
+		e.Fatal(err)
+	}
+	if _, err := kube.Apply(e.Context(), e.Client, kube.FieldManager, objs...); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		_ = e.Client.Delete(context.WithoutCancel(e.Context()), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operator.Name}})
+	})
+}
+
 // neighbour is one of two clouds, with a database server of its own.
 type neighbour struct{ *env.Env }
 
@@ -119,12 +123,7 @@ func (n neighbour) startWatching() {
 // watch is the command that makes the operator look after the clouds of a namespace; its Deployment then starts it again.
 func (n neighbour) watch() {
 	n.Helper()
-	var out, story bytes.Buffer
-	c := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &story})
-	c.SetArgs([]string{"operator", "namespace", "add", n.Namespace, "--kubeconfig", n.Cluster.Kubeconfig})
-	if err := c.ExecuteContext(n.Context()); err != nil || !strings.Contains(out.String(), n.Namespace) {
-		n.Fatalf("ocadm operator namespace add: %v\n%s%s", err, out.String(), story.String())
-	}
+	prints(n.Env, n.Namespace, "operator", "namespace", "add", n.Namespace)
 	n.StopOperator()
 	n.startWatching()
 }

@@ -60,10 +60,20 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	})
 
 	// Once the keys are gone, so are the stored values, and the service has its own default again.
-	e.EditObject(cm, cm.GetName(), `{"data":{"default_bandwidth":null,"time_zone":null}}`)
+	prints(e.Env, "default_bandwidth", "component", "options", "unset", "region", "default_bandwidth", "time_zone")
 	e.UntilRolled("default-region", before.Generation+1)
 	e.UntilReady()
 	e.stores(map[string]map[string]string{"region2": {"default_bandwidth": "<nil>", "default_mtu": "1400"}, "common": {"time_zone": "<nil>"}})
+
+	// The command refuses what the service would not take, and changes nothing that is as asked for.
+	if _, err := ocadm(e.Env, "component", "options", "set", "region", "default_mtu=1500", "default_bandwdth=1"); err == nil {
+		e.Error("an unknown option was set")
+	}
+	prints(e.Env, "unchanged", "component", "options", "set", "region", "default_mtu=1400")
+	prints(e.Env, "default_mtu", "component", "options", "set", "region", "default_mtu=9000")
+	e.UntilRolled("default-region", before.Generation+2)
+	e.UntilReady()
+	e.stores(map[string]map[string]string{"region2": {"default_mtu": "9000"}})
 }
 
 // stores compares options with those that the identity service stores, by record; "<nil>" is an option that it does not store.
