@@ -114,7 +114,6 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	journal.Redact = a.redact.Text
 	log := ui.Quiet()
 	if !cfg.Run.DryRun {
-		defer journal.Close() //nolint:errcheck // every line is on the disk
 		defer a.openLog(h, p.name, &log)()
 	}
 	if p.prepare != nil {

@@ -3,19 +3,13 @@
 package workflow
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -45,8 +39,7 @@ type Journal struct {
 	// Redact takes secrets out of a line before it is written; nil writes it as it is.
 	Redact func(string) string
 
-	mu   sync.Mutex
-	file *os.File
+	mu sync.Mutex
 }
 
 // NewJournal is a journal at path. The file and its directory are made by the first line.
@@ -54,11 +47,6 @@ func NewJournal(path string) *Journal { return &Journal{path: path} }
 
 // Append writes a line and makes sure that it is on the disk.
 func (j *Journal) Append(e Entry) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.open(); err != nil {
-		return fmt.Errorf("opening the journal: %w", err)
-	}
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
@@ -72,80 +60,28 @@ func (j *Journal) Append(e Entry) error {
 	if j.Redact != nil {
 		line = []byte(j.Redact(string(line)))
 	}
-	if _, err = j.file.Write(append(line, '\n')); err == nil {
-		err = j.file.Sync()
-	}
-	if err != nil {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := AppendLine(j.path, line); err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
 	return nil
 }
 
-func (j *Journal) open() error {
-	if j.file != nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(j.path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := endLine(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	j.file = f
-	return nil
-}
-
-// endLine ends a line that a crash cut short, so that the next one stands alone.
-func endLine(f *os.File) error {
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil || size == 0 {
-		return err
-	}
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, size-1); err != nil {
-		return err
-	}
-	if last[0] != '\n' {
-		_, err = f.Write([]byte{'\n'})
-	}
-	return err
-}
-
-// Close closes the file, if a line was written.
-func (j *Journal) Close() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.file == nil {
-		return nil
-	}
-	f := j.file
-	j.file = nil
-	return f.Close()
-}
-
-// Entries reads the journal. No file is no entry; lines that a crash left torn are passed over.
+// Entries reads the journal. No file is no entry; lines that are no entries are passed over.
 func (j *Journal) Entries() ([]Entry, error) {
-	raw, err := os.ReadFile(j.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	var out []Entry
+	err := ReadLines(j.path, func(line []byte) error {
+		var e Entry
+		if json.Unmarshal(line, &e) == nil && e.Event != "" {
+			out = append(out, e)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the journal: %w", err)
 	}
-	var out []Entry
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, len(raw)+1)
-	for lines.Scan() {
-		var e Entry
-		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Event != "" {
-			out = append(out, e)
-		}
-	}
-	return out, lines.Err()
+	return out, nil
 }
 
 // Interrupted is a run that failed or was cut off.

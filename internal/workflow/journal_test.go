@@ -84,9 +84,6 @@ func TestTornJournal(t *testing.T) {
 		if in, err := torn.Resume("join"); err != nil || in == nil {
 			t.Fatalf("%d bytes: the new line is lost: %+v, %v", n, in, err)
 		}
-		if err := torn.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // StateDir is where ocadm keeps what it knows of the machine.
@@ -93,26 +94,19 @@ type Ledger struct {
 func OpenLedger(files Files) (*Ledger, error) {
 	files.Ledger = nil
 	l := &Ledger{files: files}
-	raw, err := files.ReadFile(LedgerFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the ledger: %w", err)
-	}
-	lines := bytes.SplitAfter(raw, []byte("\n"))
-	for i, line := range lines {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
+	err := workflow.ReadLines(files.Path(LedgerFile), func(line []byte) error { // one cut off by a crash: what it was about had not been done yet
 		var e Entry
+		if len(bytes.TrimSpace(line)) == 0 {
+			return nil
+		}
 		if err := json.Unmarshal(line, &e); err != nil {
-			if i == len(lines)-1 { // cut off by a crash: what it was about had not been done yet
-				break
-			}
-			return nil, fmt.Errorf("reading the ledger %s, line %d: %w", LedgerFile, i+1, err)
+			return err
 		}
 		l.apply(e)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger %s: %w", LedgerFile, err)
 	}
 	return l, nil
 }
@@ -144,6 +138,14 @@ func (l *Ledger) Record(e Entry) error {
 	return l.append(e)
 }
 
+// Replace notes something in place of an earlier note on it.
+func (l *Ledger) Replace(e Entry) error {
+	if err := l.Forget(e.Kind, e.Name); err != nil {
+		return err
+	}
+	return l.Record(e)
+}
+
 // Forget strikes a thing that was taken back.
 func (l *Ledger) Forget(kind Kind, name string) error {
 	l.mu.Lock()
@@ -152,6 +154,16 @@ func (l *Ledger) Forget(kind Kind, name string) error {
 		return nil
 	}
 	return l.append(Entry{Kind: kind, Name: name, Op: forgotten})
+}
+
+// ForgetAll strikes all of these.
+func (l *Ledger) ForgetAll(entries []Entry) error {
+	for _, e := range entries {
+		if err := l.Forget(e.Kind, e.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Has reports whether there is a note on a thing.
@@ -175,20 +187,19 @@ func (l *Ledger) index(kind Kind, name string) int {
 	return slices.IndexFunc(l.entries, func(e Entry) bool { return e.Kind == kind && e.Name == name })
 }
 
-// Created returns what was made or changed, the newest first: the order in which it is taken back.
-func (l *Ledger) Created() []Entry {
-	return l.reversed(func(e Entry) bool { return e.Op == Created || e.Op == Changed })
-}
+// Created returns what was made or changed, the newest first: the order in which it is taken back. kinds are those asked for; none stands
+// for all.
+func (l *Ledger) Created(kinds ...Kind) []Entry { return l.reversed(kinds, Created, Changed) }
 
-// Found returns what was there before and is used.
-func (l *Ledger) Found() []Entry { return l.reversed(func(e Entry) bool { return e.Op == Found }) }
+// Found returns what was there before and is used, of these kinds or of all.
+func (l *Ledger) Found(kinds ...Kind) []Entry { return l.reversed(kinds, Found) }
 
-func (l *Ledger) reversed(keep func(Entry) bool) []Entry {
+func (l *Ledger) reversed(kinds []Kind, ops ...Op) []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Entry
 	for _, e := range slices.Backward(l.entries) {
-		if keep(e) {
+		if slices.Contains(ops, e.Op) && (len(kinds) == 0 || slices.Contains(kinds, e.Kind)) {
 			out = append(out, e)
 		}
 	}
@@ -204,48 +215,11 @@ func (l *Ledger) append(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("noting %s: %w", e.Name, err)
 	}
-	path := l.files.Path(LedgerFile)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("noting %s: %w", e.Name, err)
-	}
-	if err := appendLine(path, append(line, '\n')); err != nil {
+	if err := workflow.AppendLine(l.files.Path(LedgerFile), line); err != nil {
 		return fmt.Errorf("noting %s: %w", e.Name, err)
 	}
 	l.apply(e)
 	return nil
-}
-
-// appendLine adds a line after the last whole one, and waits until it is on the disk.
-func appendLine(path string, line []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	end, err := wholeLines(f)
-	if err != nil {
-		return err
-	}
-	if err := f.Truncate(end); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(line, end); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-// wholeLines is the length of a file without what follows its last newline.
-func wholeLines(f *os.File) (int64, error) {
-	st, err := f.Stat()
-	if err != nil || st.Size() == 0 {
-		return 0, err
-	}
-	raw := make([]byte, st.Size())
-	if _, err := f.ReadAt(raw, 0); err != nil {
-		return 0, err
-	}
-	return int64(bytes.LastIndexByte(raw, '\n') + 1), nil
 }
 
 // keep stores what a file held before it is changed, and returns where.
