@@ -124,6 +124,22 @@ func Of(err error) List {
 	return nil
 }
 
+// New makes an error finding.
+func New(code, what, cause, remedy string) Finding {
+	return Finding{Code: code, Severity: Error, What: what, Cause: cause, Remedy: remedy}
+}
+
+// Warn makes a warning.
+func Warn(code, what, cause, remedy string) Finding {
+	return Finding{Code: code, Severity: Warning, What: what, Cause: cause, Remedy: remedy}
+}
+
+// With is f with what was seen.
+func (f Finding) With(evidence ...string) Finding {
+	f.Evidence = evidence
+	return f
+}
+
 // Errorf makes an error finding whose cause is the formatted error.
 func Errorf(code, what, remedy, format string, args ...any) Finding {
 	err := fmt.Errorf(format, args...)

@@ -47,6 +47,16 @@ type Phase[S any] struct {
 	Phases []Phase[S]
 }
 
+// Todo gives the phase a Check and a Plan that read what is left to do, one line each: it is done when nothing is left.
+func (p Phase[S]) Todo(left func(context.Context, S) ([]string, error)) Phase[S] {
+	p.Plan = left
+	p.Check = func(ctx context.Context, s S) (bool, error) {
+		lines, err := left(ctx, s)
+		return err == nil && len(lines) == 0, err
+	}
+	return p
+}
+
 // DefaultTimeout bounds a phase that names no timeout of its own.
 const DefaultTimeout = 5 * time.Minute
 

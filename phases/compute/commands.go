@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -28,12 +27,11 @@ func wrapperPaths() []string {
 }
 
 // wrappers are the commands that the node lacks.
-func wrappers(h *host.Host) fileSet {
-	out := fileSet{}
+func wrappers(h *host.Host) (out host.FileSet) {
 	for _, p := range wrapperPaths() {
 		found, ok := host.LookPath(h.Files, path.Base(p))
 		if !ok || found == p && h.Ledger.Has(host.KindFile, p) {
-			out[p] = wrapper
+			out = append(out, host.File{Name: p, Data: []byte(wrapper), Mode: programMode})
 		}
 	}
 	return out
@@ -45,27 +43,15 @@ func commandsPhase() host.Phase {
 		Name: "commands", Short: "Provide the Open vSwitch commands on the node",
 		Long: "Writes ovs-vsctl, ovs-ofctl and ovs-appctl to /usr/local/bin unless the node has them. Each runs the program of that name in a\n" +
 			"short-lived container of the image that the Open vSwitch pods of this node use.",
-		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(wrappers(h).outdated(h)) == 0, nil },
-		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			var lines []string
-			for _, n := range wrappers(h).outdated(h) {
-				lines = append(lines, "write "+n)
-			}
-			return lines, nil
-		},
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			for _, n := range wrappers(h).outdated(h) {
-				if err := h.Files.WriteFile(n, []byte(wrapper), programMode); err != nil {
-					return err
-				}
-				r.Changed("wrote %s", n)
-			}
-			return nil
+			_, err := wrappers(h).Write(h, r)
+			return err
 		},
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			return undoFiles(h, r, wrapperPaths()...)
+			_, err := h.TakeBack(r, wrapperPaths()...)
+			return err
 		},
-	}
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) { return wrappers(h).Todo(h), nil })
 }
 
 // switchUnits are the services by which distributions run Open vSwitch.
@@ -76,8 +62,8 @@ var switchUnits = []string{"openvswitch-switch.service", "openvswitch.service", 
 func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 	var found []string
 	for _, u := range switchUnits {
-		_, active := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-active", "--quiet", u}})
-		res, enabled := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-enabled", u}})
+		_, active := h.Systemctl(ctx, "is-active", "--quiet", u)
+		res, enabled := h.Systemctl(ctx, "is-enabled", u)
 		// Static units are started by others, which are in the list themselves.
 		if active == nil || enabled == nil && strings.TrimSpace(res.Stdout) == "enabled" {
 			found = append(found, strings.TrimSuffix(u, ".service"))

@@ -72,16 +72,8 @@ func Phase() host.Phase {
 
 // ResetPhases take back what Phase made on the machine.
 func ResetPhases() []host.Phase {
-	return []host.Phase{{
+	return []host.Phase{host.Phase{
 		Name: "undo-" + PhaseName, Short: "Take back what was made for virtual machines",
-		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(recorded(h)) == 0, nil },
-		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			var out []string
-			for _, e := range recorded(h) {
-				out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
-			}
-			return out, nil
-		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			for _, p := range slices.Backward(Phase().Phases) {
 				if p.Undo == nil {
@@ -93,46 +85,17 @@ func ResetPhases() []host.Phase {
 			}
 			return nil
 		},
-	}}
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
+		var out []string
+		for _, e := range recorded(h) {
+			out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
+		}
+		return out, nil
+	})}
 }
 
 // recorded are the entries of the ledger that the phases of this package made.
 func recorded(h *host.Host) []host.Entry {
 	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile, executorProgram, executorUnit, executor.UnitName}, wrapperPaths())
 	return slices.DeleteFunc(h.Ledger.Created(), func(e host.Entry) bool { return !slices.Contains(names, e.Name) })
-}
-
-// undoFiles takes back the files of these names that the ledger records.
-func undoFiles(h *host.Host, r workflow.Reporter, names ...string) error {
-	for _, name := range names {
-		e, ok := h.Ledger.Get(host.KindFile, name)
-		if !ok {
-			continue
-		}
-		if err := h.Files.Undo(e); err != nil {
-			return err
-		}
-		r.Changed("removed %s", name)
-	}
-	return nil
-}
-
-// fileSet are the files that a phase writes, by path.
-type fileSet map[string]string
-
-func (s fileSet) names() []string {
-	names := make([]string, 0, len(s))
-	for n := range s {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// outdated are the files whose content on the machine is another.
-func (s fileSet) outdated(h *host.Host) []string {
-	return slices.DeleteFunc(s.names(), func(n string) bool {
-		got, err := h.Files.ReadFile(n)
-		return err == nil && string(got) == s[n]
-	})
 }

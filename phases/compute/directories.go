@@ -31,14 +31,6 @@ func missingDirectories(h *host.Host) []string {
 func directoriesPhase() host.Phase {
 	return host.Phase{
 		Name: "directories", Short: "Make the directories that the agents share with the node",
-		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(missingDirectories(h)) == 0, nil },
-		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			var lines []string
-			for _, d := range missingDirectories(h) {
-				lines = append(lines, "make "+d)
-			}
-			return lines, nil
-		},
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			for _, d := range missingDirectories(h) {
 				if err := h.Files.Mkdir(d, 0o755); err != nil {
@@ -48,5 +40,11 @@ func directoriesPhase() host.Phase {
 			}
 			return nil
 		},
-	}
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
+		var lines []string
+		for _, d := range missingDirectories(h) {
+			lines = append(lines, "make "+d)
+		}
+		return lines, nil
+	})
 }

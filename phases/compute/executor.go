@@ -12,19 +12,17 @@ import (
 	"strings"
 	"time"
 
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/node"
 )
 
 const (
 	// executorProgram is a copy of ocadm: the service must not depend on a file that a user moves or replaces.
 	executorProgram = "/usr/local/libexec/ocadm"
-	executorUnit    = "/etc/systemd/system/" + executor.UnitName
+	executorUnit    = host.UnitDir + "/" + executor.UnitName
 	// startTimeout is how long the service may take to answer after its start.
 	startTimeout  = 30 * time.Second
 	startInterval = 100 * time.Millisecond
@@ -60,28 +58,24 @@ func foreignExecutor(h *host.Host) bool {
 	})
 }
 
-func systemctl(ctx context.Context, h *host.Host, args ...string) error {
-	_, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: args})
-	return err
-}
-
 func executorDone(ctx context.Context, h *host.Host) (bool, error) {
-	if systemctl(ctx, h, "is-active", "--quiet", executor.UnitName) != nil {
+	if _, err := h.Systemctl(ctx, "is-active", "--quiet", executor.UnitName); err != nil {
 		return false, nil //nolint:nilerr // not active: the work is not done
 	}
 	if foreignExecutor(h) {
 		return true, nil
 	}
-	unit, err := executorUnitText()
+	unit, err := executorFiles()
 	if err != nil {
 		return false, err
 	}
-	have, err := h.Files.ReadFile(executorUnit)
-	return err == nil && string(have) == string(unit) && sameProgram(h) && !node.Outdated(ctx, h, executor.UnitName) &&
-		systemctl(ctx, h, "is-enabled", "--quiet", executor.UnitName) == nil, nil
+	return len(unit.Todo(h)) == 0 && sameProgram(h) && !h.Outdated(ctx, executor.UnitName) && h.Enabled(ctx, executor.UnitName), nil
 }
 
-func executorUnitText() ([]byte, error) { return executor.Unit{Program: executorProgram}.Render() }
+func executorFiles() (host.FileSet, error) {
+	unit, err := executor.Unit{Program: executorProgram}.Render()
+	return host.FileSet{{Name: executorUnit, Data: unit, Mode: fileMode}}, err
+}
 
 // sameProgram reports whether the copy is this program.
 func sameProgram(h *host.Host) bool {
@@ -98,11 +92,11 @@ func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return finding.Finding{Code: CodeExecutor, Severity: finding.Error, What: "The executor of this machine does not run",
 			Cause: executor.UnitName + " was not installed by ocadm, so it is left as it is", Remedy: "systemctl enable --now " + executor.UnitName}
 	}
-	unit, err := executorUnitText()
+	unit, err := executorFiles()
 	if err != nil {
 		return err
 	}
-	restart := node.Outdated(ctx, h, executor.UnitName)
+	restart := h.Outdated(ctx, executor.UnitName)
 	if !sameProgram(h) {
 		if err := copyProgram(h); err != nil {
 			return err
@@ -110,34 +104,22 @@ func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		restart = true
 		r.Changed("wrote %s", executorProgram)
 	}
-	changed, err := h.Files.Write(executorUnit, unit, fileMode)
+	changed, err := unit.Write(h, r)
 	if err != nil {
 		return err
 	}
-	if changed {
+	if len(changed) > 0 {
 		restart = true
-		r.Changed("wrote %s", executorUnit)
-		if err := systemctl(ctx, h, "daemon-reload"); err != nil {
+		if _, err := h.Systemctl(ctx, "daemon-reload"); err != nil {
 			return err
 		}
 	}
-	if systemctl(ctx, h, "is-enabled", "--quiet", executor.UnitName) != nil {
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: executor.UnitName, Op: host.Created}); err != nil {
-			return err
-		}
-		if err := systemctl(ctx, h, "enable", executor.UnitName); err != nil {
-			return err
-		}
-		r.Changed("enabled %s", executor.UnitName)
+	if err := h.Enable(ctx, r, executor.UnitName); err != nil {
+		return err
 	}
-	verb := "start"
-	if restart {
-		verb = "restart" // KillMode=process: what it has started goes on
-	}
-	if err := systemctl(ctx, h, verb, executor.UnitName); err != nil {
+	if err := h.Start(ctx, r, executor.UnitName, restart); err != nil { // KillMode=process: what it has started goes on
 		return executorDown(err)
 	}
-	r.Changed("%sed %s", verb, executor.UnitName)
 	return nil
 }
 
@@ -180,26 +162,20 @@ func executorAnswers(ctx context.Context, h *host.Host) error {
 
 // undoExecutor takes the service off the machine. Virtual machines that it has started run on.
 func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	unit, enabled := h.Ledger.Has(host.KindFile, executorUnit), h.Ledger.Has(host.KindUnit, executor.UnitName)
-	if (unit || enabled) && h.Files.Exists(executorUnit) {
+	if h.OwnUnit(executor.UnitName) {
 		if vms := virtualMachines(h); len(vms) > 0 {
 			r.Info("%d virtual machines run on this node and go on; stop or move them with the cloud's tools: processes %s", len(vms), strings.Join(vms, ", "))
 		}
-		if err := systemctl(ctx, h, "disable", "--now", executor.UnitName); err != nil {
-			return err
-		}
-		r.Changed("stopped and disabled %s", executor.UnitName)
 	}
-	if err := h.Ledger.Forget(host.KindUnit, executor.UnitName); err != nil {
+	if err := h.Disable(ctx, r, executor.UnitName); err != nil {
 		return err
 	}
-	if err := undoFiles(h, r, executorUnit, executorProgram); err != nil {
+	undone, err := h.TakeBack(r, executorUnit, executorProgram)
+	if err != nil || !slices.Contains(undone, executorUnit) {
 		return err
 	}
-	if !unit {
-		return nil
-	}
-	return systemctl(ctx, h, "daemon-reload")
+	_, err = h.Systemctl(ctx, "daemon-reload")
+	return err
 }
 
 // virtualMachines are the process IDs of emulators.

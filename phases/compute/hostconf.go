@@ -269,5 +269,6 @@ func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	return undoFiles(h, r, appliedFile)
+	_, err := h.TakeBack(r, appliedFile)
+	return err
 }

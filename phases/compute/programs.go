@@ -49,7 +49,8 @@ func programs() []program {
 // Programs are the findings about programs that the machine lacks, with the command that installs them here.
 func Programs(h *host.Host) []finding.Finding {
 	needed, optional := lacking(h, true), lacking(h, false)
-	if !hasQEMU(h) {
+	// where the host agent looks for an emulator (cloudpods, pkg/util/qemutils)
+	if !h.Files.Any("/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*") {
 		optional = append(optional, program{name: "qemu-system", why: "no virtual machine starts"})
 	}
 	var out []finding.Finding
@@ -74,14 +75,4 @@ func lacking(h *host.Host, needed bool) []program {
 		_, found := host.LookPath(h.Files, p.name)
 		return found || p.needed != needed
 	})
-}
-
-// hasQEMU reports whether there is an emulator where the host agent looks for one (cloudpods, pkg/util/qemutils).
-func hasQEMU(h *host.Host) bool {
-	for _, pattern := range []string{"/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*"} {
-		if found, err := h.Files.Glob(pattern); err == nil && len(found) > 0 {
-			return true
-		}
-	}
-	return false
 }

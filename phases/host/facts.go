@@ -39,8 +39,6 @@ type Facts struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Programs of a node that were there before, by name.
 	Programs map[string]Program `json:"programs,omitempty"`
-	// Features of the kernel: present or loadable as a module.
-	Features map[string]bool `json:"features,omitempty"`
 }
 
 // OS is what /etc/os-release says.
@@ -80,13 +78,13 @@ type Program struct {
 func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), UID: os.Geteuid(),
-		OS:       osRelease(cmp.Or(text(files, "/etc/os-release"), text(files, "/usr/lib/os-release"))),
-		Kernel:   strings.TrimSpace(text(files, "/proc/sys/kernel/osrelease")),
-		Hostname: strings.TrimSpace(text(files, "/proc/sys/kernel/hostname")),
-		Memory:   memory(text(files, "/proc/meminfo")),
-		Swap:     swaps(text(files, "/proc/swaps")),
+		OS:       osRelease(cmp.Or(files.Text("/etc/os-release"), files.Text("/usr/lib/os-release"))),
+		Kernel:   strings.TrimSpace(files.Text("/proc/sys/kernel/osrelease")),
+		Hostname: strings.TrimSpace(files.Text("/proc/sys/kernel/hostname")),
+		Memory:   memory(files.Text("/proc/meminfo")),
+		Swap:     swaps(files.Text("/proc/swaps")),
 		Systemd:  files.Exists("/run/systemd/system"),
-		Programs: map[string]Program{}, Features: features(files),
+		Programs: map[string]Program{},
 	}
 	switch {
 	case files.Exists("/sys/fs/cgroup/cgroup.controllers"):
@@ -105,18 +103,11 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 		}
 	}
 	if files.Root == "" {
-		f.Interfaces = interfaces()
-		f.Interface, f.Address, f.Gateway = defaultRoute(f.Interfaces)
+		var names map[int]string
+		f.Interfaces, names = interfaces()
+		f.Interface, f.Address, f.Gateway = defaultRoute(f.Interfaces, names)
 	}
 	return f
-}
-
-func text(files Files, name string) string {
-	raw, err := files.ReadFile(name)
-	if err != nil {
-		return ""
-	}
-	return string(raw)
 }
 
 func osRelease(s string) OS {
@@ -151,36 +142,7 @@ func swaps(s string) []string {
 	return out
 }
 
-// featureModules are the kernel features that a node uses, each with a file or directory that is there when it is.
-func featureModules() map[string][]string {
-	return map[string][]string{
-		"overlay":      {"/sys/module/overlay"},
-		"br_netfilter": {"/sys/module/br_netfilter", "/proc/sys/net/bridge/bridge-nf-call-iptables"},
-		"vxlan":        {"/sys/module/vxlan"},
-		"nf_conntrack": {"/sys/module/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_max"},
-		"nf_tables":    {"/sys/module/nf_tables"},
-		"ip_tables":    {"/sys/module/ip_tables"},
-		"tun":          {"/sys/module/tun", "/dev/net/tun"},
-		"kmsg":         {"/dev/kmsg"},
-	}
-}
-
-func features(files Files) map[string]bool {
-	kernel := strings.TrimSpace(text(files, "/proc/sys/kernel/osrelease"))
-	dir := "/lib/modules/" + kernel
-	known := text(files, dir+"/modules.builtin") + text(files, dir+"/modules.dep")
-	filesystems := text(files, "/proc/filesystems")
-	out := map[string]bool{}
-	for name, signs := range featureModules() {
-		out[name] = strings.Contains(known, "/"+name+".ko") || name == "overlay" && strings.Contains(filesystems, "\toverlay\n")
-		for _, s := range signs {
-			out[name] = out[name] || files.Exists(s)
-		}
-	}
-	return out
-}
-
-// ProgramPath are the directories in which a machine's programs are looked for.
+// programPath are the directories in which a machine's programs are looked for.
 func programPath() []string {
 	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 }

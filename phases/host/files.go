@@ -45,6 +45,15 @@ func (f Files) wet(op, name string) error {
 // ReadFile reads a file.
 func (f Files) ReadFile(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
+// Text is the content of a file; "" when it cannot be read.
+func (f Files) Text(name string) string {
+	raw, err := f.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
 // ReadDir lists a directory, sorted by name.
 func (f Files) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.Path(name)) }
 
@@ -68,6 +77,14 @@ func (f Files) Glob(pattern string) ([]string, error) {
 		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(n, root), "/")
 	}
 	return found, nil
+}
+
+// Any reports whether there is something that matches one of the patterns.
+func (f Files) Any(patterns ...string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		found, err := f.Glob(p)
+		return err == nil && len(found) > 0
+	})
 }
 
 // Digest is the SHA-256 of a file, "sha256:…".

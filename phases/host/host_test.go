@@ -258,8 +258,9 @@ func TestFacts(t *testing.T) {
 	if d := cmp.Diff(map[string]Program{"kubelet": {"/usr/bin/kubelet", "v1.36.3"}}, got.Programs); d != "" {
 		t.Errorf("programs (-want +got):\n%s", d)
 	}
-	if !got.Features["vxlan"] || !got.Features["nf_conntrack"] || got.Features["tun"] {
-		t.Errorf("features: %v", got.Features)
+	modules := (&Host{Files: Files{Root: root}, Facts: got}).Modules()
+	if !modules.Has("vxlan") || !modules.Has("nf_conntrack") || modules.Has("tun") {
+		t.Errorf("modules: %+v", modules)
 	}
 }
 

@@ -12,67 +12,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func interfaces() []Interface {
-	list, err := net.Interfaces()
+// interfaces returns the links of this machine with their addresses, and the names of all links by index.
+func interfaces() ([]Interface, map[int]string) {
+	list, err := netlink.LinkList()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	links := linksByIndex()
+	names, kinds := map[int]string{}, map[int]string{}
+	for _, l := range list {
+		names[l.Attrs().Index], kinds[l.Attrs().Index] = l.Attrs().Name, l.Type()
+	}
 	var out []Interface
-	for _, i := range list {
-		n := Interface{Name: i.Name, MAC: i.HardwareAddr.String(), Up: i.Flags&net.FlagUp != 0}
-		if l := links[i.Index]; l != nil {
-			n.Kind, n.Leased = l.Type(), leased(l)
-			if m := links[l.Attrs().MasterIndex]; m != nil {
-				n.Master, n.MasterKind = m.Attrs().Name, m.Type()
-			}
+	for _, l := range list {
+		a := l.Attrs()
+		i := Interface{
+			Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&net.FlagUp != 0, Kind: l.Type(), Master: names[a.MasterIndex], MasterKind: kinds[a.MasterIndex],
 		}
-		_, err := os.Stat("/sys/class/net/" + i.Name + "/wireless")
-		n.Wireless = err == nil
-		addrs, err := i.Addrs()
+		_, err := os.Stat("/sys/class/net/" + a.Name + "/wireless")
+		i.Wireless = err == nil
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
 			continue
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				n.Prefixes = append(n.Prefixes, p)
+			p, err := netip.ParsePrefix(a.IPNet.String())
+			if err != nil {
+				continue
+			}
+			i.Prefixes = append(i.Prefixes, p)
+			if p.Addr().Is4() && a.Flags&unix.IFA_F_PERMANENT == 0 { // the kernel will remove it at a set time
+				i.Leased = append(i.Leased, p.Addr())
 			}
 		}
-		out = append(out, n)
+		out = append(out, i)
 	}
-	return out
-}
-
-func linksByIndex() map[int]netlink.Link {
-	out := map[int]netlink.Link{}
-	list, err := netlink.LinkList()
-	if err != nil {
-		return out
-	}
-	for _, l := range list {
-		out[l.Attrs().Index] = l
-	}
-	return out
-}
-
-// leased are the addresses of a link that the kernel will remove at a set time.
-func leased(l netlink.Link) []netip.Addr {
-	addrs, err := netlink.AddrList(l, netlink.FAMILY_V4)
-	if err != nil {
-		return nil
-	}
-	var out []netip.Addr
-	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && a.Flags&unix.IFA_F_PERMANENT == 0 {
-			out = append(out, ip)
-		}
-	}
-	return out
+	return out, names
 }
 
 // defaultRoute returns the interface of the default route, the address it uses and its gateway. The address is the route's own source,
 // or the first IPv4 address of the interface.
-func defaultRoute(list []Interface) (string, netip.Addr, netip.Addr) {
+func defaultRoute(list []Interface, names map[int]string) (string, netip.Addr, netip.Addr) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return "", netip.Addr{}, netip.Addr{}
@@ -82,17 +61,13 @@ func defaultRoute(list []Interface) (string, netip.Addr, netip.Addr) {
 		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
 			continue
 		}
-		link, err := net.InterfaceByIndex(r.LinkIndex)
-		if err != nil {
-			continue
-		}
 		gateway, _ := netip.AddrFromSlice(r.Gw.To4())
 		if a, ok := netip.AddrFromSlice(r.Src.To4()); ok {
-			return link.Name, a, gateway
+			return names[r.LinkIndex], a, gateway
 		}
 		for _, i := range list {
 			for _, p := range i.Prefixes {
-				if i.Name == link.Name && p.Addr().Is4() {
+				if i.Name == names[r.LinkIndex] && p.Addr().Is4() {
 					return i.Name, p.Addr(), gateway
 				}
 			}

@@ -178,10 +178,7 @@ func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter
 
 // note notes in the ledger that the artifact was installed, where from (its version, or fromBundle), and the digests of its files.
 func (a artifact) note(h *host.Host, detail string, digests map[string]string) error {
-	if err := h.Ledger.Forget(host.KindProgram, a.Name); err != nil {
-		return err
-	}
-	return h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail, Digests: digests})
+	return h.Ledger.Replace(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail, Digests: digests})
 }
 
 func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader, digests map[string]string) error {

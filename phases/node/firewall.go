@@ -42,16 +42,6 @@ func Firewall(controlPlane bool) host.Phase {
 			}
 			return ""
 		},
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			return len(missingOpenings(ctx, h, controlPlane)) == 0, nil
-		},
-		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
-			commands := FirewallMissing(ctx, h, controlPlane)
-			for i := range commands {
-				commands[i] = "run " + commands[i]
-			}
-			return commands, nil
-		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			missing := missingOpenings(ctx, h, controlPlane)
 			for _, o := range missing {
@@ -73,7 +63,9 @@ func Firewall(controlPlane bool) host.Phase {
 			return nil
 		},
 		Undo: undoFirewall,
-	}
+	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
+		return prefixed("run ", FirewallMissing(ctx, h, controlPlane)), nil
+	})
 }
 
 // FirewalldRuns reports whether firewalld is in force on this machine.
@@ -183,10 +175,7 @@ func nodeInterface(h *host.Host) string {
 // undoFirewall closes what was opened. A firewalld that is stopped is asked through its offline tool, which knows the permanent half only.
 func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	runs := FirewalldRuns(ctx, h)
-	for _, e := range h.Ledger.Created() {
-		if e.Kind != host.KindFirewall {
-			continue
-		}
+	for _, e := range h.Ledger.Created(host.KindFirewall) {
 		program, args := firewallCmd, strings.Fields(strings.Replace(e.Name, "--add-", "--remove-", 1))
 		lasting := slices.Contains(args, "--permanent")
 		if !runs {

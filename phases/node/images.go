@@ -45,22 +45,7 @@ func (g ImageGroup) phase() host.Phase {
 			"their registries. Images that are already there are left.",
 		Patience: pullPatience,
 		Skip:     otherRuntime,
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			todo, err := g.missing(ctx, h)
-			return err == nil && len(todo) == 0, err
-		},
-		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
-			todo, err := g.missing(ctx, h)
-			verb := "import "
-			if h.Bundle == nil {
-				verb = "pull "
-			}
-			for i := range todo {
-				todo[i] = verb + todo[i]
-			}
-			return todo, err
-		},
-		Run: g.run,
+		Run:      g.run,
 		Verify: func(ctx context.Context, h *host.Host) error {
 			todo, err := g.missing(ctx, h)
 			if err == nil && len(todo) > 0 && (h.Bundle != nil || !g.Optional) {
@@ -73,7 +58,13 @@ func (g ImageGroup) phase() host.Phase {
 			return err
 		},
 		Undo: undoImages,
-	}
+	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
+		todo, err := g.missing(ctx, h)
+		if h.Bundle == nil {
+			return prefixed("pull ", todo), err
+		}
+		return prefixed("import ", todo), err
+	})
 }
 
 // missing are the images of the group that containerd does not have, or not as the bundle has them.
@@ -188,10 +179,7 @@ func undoImages(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if stays && !keepsImages(h) {
 		have = importedImages(ctx, h)
 	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind != host.KindImage {
-			continue
-		}
+	for _, e := range h.Ledger.Created(host.KindImage) {
 		if _, ok := have[e.Name]; ok {
 			if _, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: []string{"-n", k8sNamespace, "images", "rm", e.Name}}); err != nil {
 				return err

@@ -51,8 +51,8 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	for _, p := range owned.CNIState(h) {
 		rest[path.Dir(p)]++
 	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindFile && !slices.Contains(files, e.Name) {
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if !slices.Contains(files, e.Name) {
 			rest[path.Dir(e.Name)]++
 		}
 	}
@@ -69,10 +69,8 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 // keeps are the things beside those that go: people look for them by name.
 func keeps(h *host.Host, others []string) []string {
 	out := owned.Beside(h)
-	for _, e := range h.Ledger.Found() {
-		if e.Kind == host.KindProgram {
-			out = append(out, e.Name+", which was there before")
-		}
+	for _, e := range h.Ledger.Found(host.KindProgram) {
+		out = append(out, e.Name+", which was there before")
 	}
 	switch {
 	case len(others) > 0:
@@ -81,7 +79,7 @@ func keeps(h *host.Host, others []string) []string {
 		out = append(out, containerdData+", which is not ocadm's alone")
 	}
 	for _, d := range append(volumeDirs(), "/opt/local-path-provisioner") {
-		if len(content(h, d)) > 0 {
+		if len(owned.Content(h, d)) > 0 {
 			out = append(out, d+", unless it is empty")
 		}
 	}

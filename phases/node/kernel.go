@@ -5,10 +5,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -22,36 +22,13 @@ const (
 	sysctlFile  = "/etc/sysctl.d/90-ocadm.conf"
 )
 
-// module is a kernel module that a node uses.
-type module struct {
-	name string
-	// sign is a file, or a line of /proc/filesystems, that is there when the kernel has it; needed ones without it are an error.
-	sign   string
-	needed bool
+// modules are the kernel modules that a node uses.
+func modules() []string {
+	return append(neededModules(), "nf_conntrack", "vxlan", "nf_tables", "tun")
 }
 
-func modules() []module {
-	return []module{
-		{name: "overlay", sign: "/proc/filesystems", needed: true},
-		{name: "br_netfilter", sign: "/proc/sys/net/bridge/bridge-nf-call-iptables", needed: true},
-		{name: "nf_conntrack", sign: "/proc/sys/net/netfilter/nf_conntrack_max"},
-		{name: "vxlan"},
-		{name: "nf_tables"},
-		{name: "tun"},
-	}
-}
-
-// present reports whether the kernel has the module, loaded or built in.
-func (m module) present(h *host.Host) bool {
-	if m.sign == "" {
-		return h.Files.Exists("/sys/module/" + m.name)
-	}
-	if m.sign != "/proc/filesystems" {
-		return h.Files.Exists(m.sign)
-	}
-	raw, err := h.Files.ReadFile(m.sign)
-	return err == nil && strings.Contains(string(raw), "\t"+m.name+"\n")
-}
+// neededModules are those without which a node cannot work.
+func neededModules() []string { return []string{"overlay", "br_netfilter"} }
 
 // parameter is a kernel parameter. least leaves a value that is larger. One that is not needed may be beyond reach, as it is in a
 // machine that is a container.
@@ -89,10 +66,8 @@ func Kernel() host.Phase {
 		Name: KernelPhase, Short: "Load kernel modules and set kernel parameters",
 		After: []string{"preflight"},
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
-			for n, data := range kernelFiles(h) {
-				if describe(h, n, data, unitMode) != "" {
-					return false, nil
-				}
+			if len(kernelFiles(h).Todo(h)) > 0 {
+				return false, nil
 			}
 			for _, p := range parameters() {
 				if got, err := h.Files.Sysctl(p.name); p.needed && (err != nil || got != p.wanted(got)) {
@@ -123,12 +98,9 @@ func (p parameter) wanted(now string) string {
 	return p.value
 }
 
-func kernelFiles(h *host.Host) map[string][]byte {
-	var mods, params strings.Builder
-	mods.WriteString("# Written by ocadm.\n")
-	for _, m := range modules() {
-		mods.WriteString(m.name + "\n")
-	}
+func kernelFiles(h *host.Host) host.FileSet {
+	mods := "# Written by ocadm.\n" + strings.Join(modules(), "\n") + "\n"
+	var params strings.Builder
 	params.WriteString("# Written by ocadm.\n")
 	for _, p := range parameters() {
 		now, _ := h.Files.Sysctl(p.name) // one that cannot be read has no larger value
@@ -138,20 +110,15 @@ func kernelFiles(h *host.Host) map[string][]byte {
 		}
 		fmt.Fprintf(&params, "# %s\n%s%s = %s\n", p.why, optional, p.name, p.wanted(now))
 	}
-	return map[string][]byte{modulesFile: []byte(mods.String()), sysctlFile: []byte(params.String())}
+	return host.FileSet{{Name: modulesFile, Data: []byte(mods), Mode: unitMode}, {Name: sysctlFile, Data: []byte(params.String()), Mode: unitMode}}
 }
 
 func planKernel(_ context.Context, h *host.Host) ([]string, error) {
-	var lines []string
-	files := kernelFiles(h)
-	for _, n := range []string{modulesFile, sysctlFile} {
-		if line := describe(h, n, files[n], unitMode); line != "" {
-			lines = append(lines, line)
-		}
-	}
+	lines := kernelFiles(h).Todo(h)
+	kernel := h.Modules()
 	for _, m := range modules() {
-		if !m.present(h) {
-			lines = append(lines, "load the kernel module "+m.name)
+		if !kernel.Active(m) {
+			lines = append(lines, "load the kernel module "+m)
 		}
 	}
 	for _, p := range parameters() {
@@ -163,27 +130,22 @@ func planKernel(_ context.Context, h *host.Host) ([]string, error) {
 }
 
 func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	kernel := h.Modules()
 	for _, m := range modules() {
-		if m.present(h) {
+		if kernel.Active(m) {
 			continue
 		}
-		if _, err := h.Exec.Run(ctx, exec.Command{Path: "modprobe", Args: []string{m.name}}); err != nil {
-			if m.needed && !m.present(h) {
-				return finding.Errorf(CodeKernelFeature, "the kernel lacks "+m.name,
+		if err := h.Modprobe(ctx, m); err != nil {
+			if slices.Contains(neededModules(), m) && !kernel.Active(m) {
+				return finding.Errorf(CodeKernelFeature, "the kernel lacks "+m,
 					h.Facts.OS.InstallKernelModules(h.Facts.Kernel)+", or boot a kernel that has it", "%w", err)
 			}
-			continue // built in, or not needed by everybody
+			continue // built in, or not needed on every node
 		}
-		r.Changed("loaded the kernel module %s", m.name)
+		r.Changed("loaded the kernel module %s", m)
 	}
-	for n, data := range kernelFiles(h) {
-		changed, err := h.Files.Write(n, data, unitMode)
-		if err != nil {
-			return err
-		}
-		if changed {
-			r.Changed("wrote %s", n)
-		}
+	if _, err := kernelFiles(h).Write(h, r); err != nil {
+		return err
 	}
 	var beyond []string
 	for _, p := range parameters() {
@@ -224,18 +186,12 @@ func verifyKernel(h *host.Host) error {
 }
 
 func undoKernel(_ context.Context, h *host.Host, r workflow.Reporter) error {
-	for _, e := range h.Ledger.Created() {
-		if e.Kind != host.KindSysctl {
-			continue
-		}
+	for _, e := range h.Ledger.Created(host.KindSysctl) {
 		if err := h.Files.RestoreSysctl(e); err != nil {
 			return err
 		}
 		r.Changed("set %s = %s", e.Name, e.Previous)
 	}
-	undone, err := undo(h, modulesFile, sysctlFile)
-	for _, n := range undone {
-		r.Changed("removed %s", n)
-	}
+	_, err := h.TakeBack(r, modulesFile, sysctlFile)
 	return err
 }

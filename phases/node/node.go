@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -184,32 +183,6 @@ func needed(h *host.Host, name string) bool {
 
 // neededPlugins are those that every pod network calls.
 func neededPlugins() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
-
-// undo takes back the files of these names that are in the ledger.
-func undo(h *host.Host, names ...string) (undone []string, err error) {
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindFile && slices.Contains(names, e.Name) {
-			if err := h.Files.Undo(e); err != nil {
-				return undone, err
-			}
-			undone = append(undone, e.Name)
-		}
-	}
-	return undone, nil
-}
-
-// describe says in one line what writing a file would do.
-func describe(h *host.Host, name string, data []byte, mode fs.FileMode) string {
-	old, err := h.Files.ReadFile(name)
-	st, serr := h.Files.Stat(name)
-	switch {
-	case err != nil:
-		return "write " + name
-	case string(old) != string(data) || serr == nil && st.Mode().Perm() != mode:
-		return "change " + name
-	}
-	return ""
-}
 
 // canceled reports whether ctx is the reason for a failure, which is then no finding.
 func canceled(ctx context.Context) bool { return ctx.Err() != nil }

@@ -5,7 +5,6 @@ package node
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -14,13 +13,13 @@ import (
 )
 
 const (
-	proxyDropIn = unitDir + "/" + containerdUnit + ".d/http-proxy.conf"
+	proxyDropIn = host.UnitDir + "/" + containerdUnit + ".d/http-proxy.conf"
 	// proxyFile holds the variables: a proxy's address may hold a password, and what is in a unit can be read by every user.
 	proxyFile = "/etc/containerd/proxy.env"
 )
 
 // proxyFiles make containerd pull images through the proxy of this program's environment: none without a proxy.
-func proxyFiles(h *host.Host) map[string][]byte {
+func proxyFiles(h *host.Host) host.FileSet {
 	env := func(name string) string { return cmp.Or(os.Getenv(name), os.Getenv(strings.ToLower(name))) }
 	var lines strings.Builder
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
@@ -32,10 +31,8 @@ func proxyFiles(h *host.Host) map[string][]byte {
 		return nil
 	}
 	fmt.Fprintf(&lines, "NO_PROXY=%s\n", environmentValue(noProxy(h, env("NO_PROXY"))))
-	return map[string][]byte{
-		proxyDropIn: []byte("# Written by ocadm from the environment of init or join.\n[Service]\nEnvironmentFile=-" + proxyFile + "\n"),
-		proxyFile:   []byte(lines.String()),
-	}
+	dropIn := "# Written by ocadm from the environment of init or join.\n[Service]\nEnvironmentFile=-" + proxyFile + "\n"
+	return host.FileSet{{Name: proxyFile, Data: []byte(lines.String()), Mode: 0o600}, {Name: proxyDropIn, Data: []byte(dropIn), Mode: unitMode}}
 }
 
 // noProxy is the list with what belongs to the cluster added to it.
@@ -55,12 +52,4 @@ func noProxy(h *host.Host, list string) string {
 // environmentValue quotes a value for an environment file of systemd.
 func environmentValue(v string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(v) + `"`
-}
-
-// modeOf is the mode of a file that the units phase writes.
-func modeOf(name string) fs.FileMode {
-	if name == proxyFile {
-		return 0o600
-	}
-	return unitMode
 }

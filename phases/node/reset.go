@@ -39,19 +39,10 @@ func ResetPhases() []host.Phase {
 		podNetworkPhase(),
 		{
 			Name: "runtime-data", Short: "Unmount and remove the data of containers",
-			Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-				var out []string
-				for _, d := range dataDirs(h) {
-					out = append(out, "remove "+d)
-				}
-				return out, nil
-			},
-			Run: removeRuntimeData,
+			Plan: func(_ context.Context, h *host.Host) ([]string, error) { return prefixed("remove ", dataDirs(h)), nil },
+			Run:  removeRuntimeData,
 			Verify: func(_ context.Context, h *host.Host) error {
-				var left []string
-				for _, d := range dataDirs(h) {
-					left = append(left, "directory "+d)
-				}
+				left := prefixed("directory ", dataDirs(h))
 				if ownContainerd(h) {
 					pods, _ := shims(h)
 					left = append(left, pods...)
@@ -82,11 +73,7 @@ func podNetworkPhase() host.Phase {
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			n, err := owned.NetworkOf(ctx, h)
-			var out []string
-			for _, l := range append(n.Summary(), owned.CNIState(h)...) {
-				out = append(out, "remove "+l)
-			}
-			return out, err
+			return prefixed("remove ", append(n.Summary(), owned.CNIState(h)...)), err
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			if err := owned.RemoveNetwork(ctx, h, r); err != nil {
@@ -105,29 +92,27 @@ func podNetworkPhase() host.Phase {
 	}
 }
 
+func prefixed(prefix string, list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = prefix + s
+	}
+	return out
+}
+
 func lines(l ...string) func(context.Context, *host.Host) ([]string, error) {
 	return func(context.Context, *host.Host) ([]string, error) { return l, nil }
 }
 
 // undoPhase takes back what is in the ledger of these kinds.
 func undoPhase(name, short string, run func(context.Context, *host.Host, workflow.Reporter) error, kinds ...host.Kind) host.Phase {
-	concerned := func(h *host.Host) []string {
+	return host.Phase{Name: name, Short: short, Run: run, Timeout: 2 * time.Minute}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		var out []string
-		for _, e := range h.Ledger.Created() {
-			for _, k := range kinds {
-				if e.Kind == k {
-					out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
-				}
-			}
+		for _, e := range h.Ledger.Created(kinds...) {
+			out = append(out, fmt.Sprintf("take back %s %s", e.Kind, e.Name))
 		}
-		return out
-	}
-	return host.Phase{
-		Name: name, Short: short,
-		Check: func(_ context.Context, h *host.Host) (bool, error) { return len(concerned(h)) == 0, nil },
-		Plan:  func(_ context.Context, h *host.Host) ([]string, error) { return concerned(h), nil },
-		Run:   run, Timeout: 2 * time.Minute,
-	}
+		return out, nil
+	})
 }
 
 // podLabel marks the containers that containerd made for the kubelet, apart from those that others made beside them.
@@ -141,25 +126,19 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 	}
 	// A kubelet would start them again.
 	if h.Ledger.Has(host.KindUnit, kubeletUnit) {
-		_, _ = systemctl(ctx, h, "stop", kubeletUnit)
+		_, _ = h.Systemctl(ctx, "stop", kubeletUnit)
 	}
-	ask := func(args ...string) []string {
-		res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: append([]string{"-n", k8sNamespace}, args...)})
-		if err != nil {
-			return nil // containerd is gone: its containers are then found by their mounts
-		}
-		return strings.Fields(res.Stdout)
-	}
-	pods := ask("containers", "ls", "-q", podLabel)
+	// Without an answer containerd is gone: its containers are then found by their mounts.
+	pods := askContainerd(ctx, h, k8sNamespace, "containers", "ls", "-q", podLabel)
 	n := 0
-	for _, id := range ask("tasks", "ls", "-q") {
+	for _, id := range askContainerd(ctx, h, k8sNamespace, "tasks", "ls", "-q") {
 		if slices.Contains(pods, id) {
-			ask("tasks", "delete", "--force", id)
+			askContainerd(ctx, h, k8sNamespace, "tasks", "delete", "--force", id)
 			n++
 		}
 	}
 	if len(pods) > 0 {
-		ask(append([]string{"containers", "rm"}, pods...)...)
+		askContainerd(ctx, h, k8sNamespace, append([]string{"containers", "rm"}, pods...)...)
 	}
 	if n > 0 {
 		r.Changed("stopped %d containers", n)
@@ -183,28 +162,25 @@ func noteOthers(ctx context.Context, h *host.Host) error {
 
 // otherNamespaces are containerd's name spaces in which others keep something. In Kubernetes' own, that is a container that is no pod's.
 func otherNamespaces(ctx context.Context, h *host.Host) []string {
-	ask := func(args ...string) []string {
-		res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: args})
-		if err != nil {
-			return nil
-		}
-		return strings.Fields(res.Stdout)
-	}
-	return slices.DeleteFunc(ask("namespaces", "ls", "-q"), func(ns string) bool {
+	return slices.DeleteFunc(askContainerd(ctx, h, "", "namespaces", "ls", "-q"), func(ns string) bool {
+		containers := askContainerd(ctx, h, ns, "containers", "ls", "-q")
 		if ns == k8sNamespace {
-			return len(ask("-n", ns, "containers", "ls", "-q")) == len(ask("-n", ns, "containers", "ls", "-q", podLabel))
+			return len(containers) == len(askContainerd(ctx, h, ns, "containers", "ls", "-q", podLabel))
 		}
-		return len(ask("-n", ns, "containers", "ls", "-q"))+len(ask("-n", ns, "images", "ls", "-q")) == 0
+		return len(containers)+len(askContainerd(ctx, h, ns, "images", "ls", "-q")) == 0
 	})
 }
 
-// content is what lies in a directory.
-func content(h *host.Host, dir string) []string {
-	found, err := h.Files.Glob(dir + "/*")
+// askContainerd runs ctr in a name space and returns the words that it prints, none when containerd does not answer.
+func askContainerd(ctx context.Context, h *host.Host, namespace string, args ...string) []string {
+	if namespace != "" {
+		args = append([]string{"-n", namespace}, args...)
+	}
+	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: args})
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(found, func(p string) bool { return path.Base(p) == "lost+found" })
+	return strings.Fields(res.Stdout)
 }
 
 func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) error {
@@ -252,11 +228,7 @@ func volumeDirs() []string {
 
 // removeEmpty removes the empty directories of a tree.
 func removeEmpty(h *host.Host, dir string) {
-	found, err := h.Files.Glob(dir + "/*")
-	if err != nil {
-		return
-	}
-	for _, f := range found {
+	for _, f := range owned.Content(h, dir) {
 		if st, err := os.Lstat(h.Files.Path(f)); err == nil && st.IsDir() {
 			removeEmpty(h, f)
 		}
@@ -283,32 +255,19 @@ func emptyDirs() []string {
 
 // undoEverything takes back whatever is still in the ledger, whoever of ocadm wrote it.
 func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error {
-	for _, e := range h.Ledger.Created() {
-		switch e.Kind {
-		case host.KindFile, host.KindDir:
-			if err := h.Files.Undo(e); err != nil {
-				return err
-			}
-			if e.Kind == host.KindFile {
-				r.Changed("took back %s", e.Name)
-			}
-		case host.KindProgram:
-			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
-				return err
-			}
-		case host.KindData:
-			if keepsImages(h) && h.Files.Exists(e.Name) {
-				continue // the next init, or a reset without --keep, needs to know whose it is
-			}
-			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
-				return err
-			}
-		}
-	}
-	for _, e := range h.Ledger.Found() {
-		if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
+	for _, e := range h.Ledger.Created(host.KindFile, host.KindDir) {
+		if err := h.Files.Undo(e); err != nil {
 			return err
 		}
+		if e.Kind == host.KindFile {
+			r.Changed("took back %s", e.Name)
+		}
+	}
+	data := slices.DeleteFunc(h.Ledger.Created(host.KindData), func(e host.Entry) bool {
+		return keepsImages(h) && h.Files.Exists(e.Name) // the next init, or a reset without --keep, needs to know whose it is
+	})
+	if err := h.Ledger.ForgetAll(slices.Concat(h.Ledger.Created(host.KindProgram), data, h.Ledger.Found())); err != nil {
+		return err
 	}
 	return owned.Forget(h) // the node last: without it nothing is provably ocadm's
 }

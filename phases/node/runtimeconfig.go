@@ -88,14 +88,7 @@ func noteConfig(h *host.Host) error {
 	if e, ok := h.Ledger.Get(host.KindContent, containerdConfig); ok && e.Detail == digest {
 		return nil
 	}
-	if err := h.Ledger.Forget(host.KindContent, containerdConfig); err != nil {
-		return fmt.Errorf("noting containerd's configuration: %w", err)
-	}
-	err = h.Ledger.Record(host.Entry{Kind: host.KindContent, Name: containerdConfig, Op: host.Found, Detail: digest})
-	if err != nil {
-		return fmt.Errorf("noting containerd's configuration: %w", err)
-	}
-	return nil
+	return h.Ledger.Replace(host.Entry{Kind: host.KindContent, Name: containerdConfig, Op: host.Found, Detail: digest})
 }
 
 // takeOurs is the command after which ocadm writes its own configuration.

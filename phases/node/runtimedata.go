@@ -48,7 +48,7 @@ func noteContainerdData(h *host.Host) error {
 	}
 	for _, d := range containerdDirs() {
 		op := host.Created
-		if d == containerdData && len(content(h, d)) > 0 || d != containerdData && h.Files.Exists(d) {
+		if d == containerdData && len(owned.Content(h, d)) > 0 || d != containerdData && h.Files.Exists(d) {
 			op = host.Found
 		}
 		if err := h.Ledger.Record(host.Entry{Kind: host.KindData, Name: d, Op: op}); err != nil {
@@ -79,7 +79,7 @@ func dataDirs(h *host.Host) []string {
 			dirs = append(dirs, d)
 		}
 	}
-	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(content(h, d)) == 0 && owned.Disk(h, d) })
+	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(owned.Content(h, d)) == 0 && owned.Disk(h, d) })
 }
 
 // shims are the processes that hold containers, in two groups: those of Kubernetes' containerd, and those of every other name space and

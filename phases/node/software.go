@@ -269,9 +269,6 @@ func (p part) remove(h *host.Host, r workflow.Reporter) error {
 			}
 		}
 	}
-	undone, err := undo(h, names...)
-	for _, n := range undone {
-		r.Changed("removed %s", n)
-	}
+	_, err := h.TakeBack(r, names...)
 	return err
 }

@@ -7,8 +7,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -30,9 +28,9 @@ var unitFiles embed.FS
 const UnitsPhase = "node-units"
 
 const (
-	unitDir        = "/etc/systemd/system"
 	containerdUnit = "containerd.service"
 	kubeletUnit    = "kubelet.service"
+	kubeletDropIn  = host.UnitDir + "/" + kubeletUnit + ".d/10-kubeadm.conf"
 	registriesDir  = "/etc/containerd/certs.d"
 	servicePath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	unitMode       = 0o644
@@ -47,8 +45,6 @@ func Units() host.Phase {
 			"Units that came with programs installed by others are used as they are.",
 		After:   []string{SoftwarePhase + "/runtime"},
 		Timeout: 2 * time.Minute,
-		Check:   unitsDone,
-		Plan:    planUnits,
 		Run:     runUnits,
 		Verify: func(ctx context.Context, h *host.Host) error {
 			if !containerdRuns(h) {
@@ -57,60 +53,35 @@ func Units() host.Phase {
 			return runtimeAnswers(ctx, h)
 		},
 		Undo: undoUnits,
-	}
+	}.Todo(planUnits)
 }
 
-// unitSet are the files that the phase writes and the units it enables.
-type unitSet struct {
-	files map[string][]byte
-	// enable are the units; of these, those in ours have files of ours.
-	enable, ours []string
-}
-
-func (u unitSet) names() []string {
-	var names []string
-	for n := range u.files {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func units(ctx context.Context, h *host.Host) (unitSet, error) {
-	u := unitSet{files: map[string][]byte{}, enable: []string{kubeletUnit}}
-	fill := func(file, to string, pairs ...string) error {
-		raw, err := unitFiles.ReadFile("units/" + file)
-		u.files[to] = []byte(strings.NewReplacer(pairs...).Replace(string(raw)))
+// units are the files that the phase writes and the units it enables. containerd's configuration is the last file.
+func units(ctx context.Context, h *host.Host) (files host.FileSet, enable []string, err error) {
+	fill := func(name, template string, pairs ...string) error {
+		raw, err := unitFiles.ReadFile("units/" + template)
+		files = append(files, host.File{Name: name, Data: []byte(strings.NewReplacer(pairs...).Replace(string(raw))), Mode: unitMode})
 		return err
 	}
+	enable = []string{kubeletUnit}
 	if !providedUnit(ctx, h, kubelet, kubeletUnit) {
-		u.ours = append(u.ours, kubeletUnit)
 		exe := programPath(h, kubelet)
-		if err := fill(kubeletUnit, path.Join(unitDir, kubeletUnit), "{kubelet}", exe, "{path}", servicePath); err != nil {
-			return u, err
-		}
-		if err := fill("10-kubeadm.conf", path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"), "{kubelet}", exe); err != nil {
-			return u, err
-		}
+		err = errors.Join(fill(path.Join(host.UnitDir, kubeletUnit), kubeletUnit, "{kubelet}", exe, "{path}", servicePath),
+			fill(kubeletDropIn, "10-kubeadm.conf", "{kubelet}", exe))
 	}
-	if !containerdRuns(h) {
-		return u, nil
+	if err != nil || !containerdRuns(h) {
+		return files, enable, err
 	}
-	u.enable = append(u.enable, containerdUnit)
+	enable = append(enable, containerdUnit)
 	if !providedUnit(ctx, h, containerd, containerdUnit) {
-		u.ours = append(u.ours, containerdUnit)
-		err := fill(containerdUnit, path.Join(unitDir, containerdUnit), "{containerd}", programPath(h, containerd), "{path}", servicePath)
-		if err != nil {
-			return u, err
-		}
+		err = fill(path.Join(host.UnitDir, containerdUnit), containerdUnit, "{containerd}", programPath(h, containerd), "{path}", servicePath)
 	}
-	maps.Copy(u.files, proxyFiles(h))
-	if configOf(h) != configOurs {
-		return u, nil
+	files = append(files, proxyFiles(h)...)
+	if err != nil || configOf(h) != configOurs {
+		return files, enable, err
 	}
 	config, err := renderConfig(h)
-	u.files[containerdConfig] = config
-	return u, err
+	return append(files, host.File{Name: containerdConfig, Data: config, Mode: unitMode}), enable, err
 }
 
 func renderConfig(h *host.Host) ([]byte, error) {
@@ -126,10 +97,10 @@ func renderConfig(h *host.Host) ([]byte, error) {
 
 // providedUnit reports whether a program that was there before came with a unit of its own.
 func providedUnit(ctx context.Context, h *host.Host, name, unit string) bool {
-	if _, ok := theirs(h, name); !ok || h.Ledger.Has(host.KindFile, path.Join(unitDir, unit)) {
+	if _, ok := theirs(h, name); !ok || h.Ledger.Has(host.KindFile, path.Join(host.UnitDir, unit)) {
 		return false
 	}
-	res, err := systemctl(ctx, h, "cat", unit)
+	res, err := h.Systemctl(ctx, "cat", unit)
 	return err == nil && res.Stdout != ""
 }
 
@@ -146,52 +117,25 @@ func pauseImage(h *host.Host) (string, error) {
 	return images[i], nil
 }
 
-func systemctl(ctx context.Context, h *host.Host, args ...string) (exec.Result, error) {
-	return h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: args})
-}
-
-func unitsDone(ctx context.Context, h *host.Host) (bool, error) {
-	u, err := units(ctx, h)
-	if err != nil {
-		return false, err
-	}
-	for n, data := range u.files {
-		if describe(h, n, data, modeOf(n)) != "" {
-			return false, nil
-		}
-	}
-	for _, name := range u.enable {
-		if _, err := systemctl(ctx, h, "is-enabled", name); err != nil {
-			return false, nil //nolint:nilerr // not enabled: there is work
-		}
-	}
-	return !containerdRuns(h) || !Outdated(ctx, h, containerdUnit) && runtimeAnswers(ctx, h) == nil, nil
-}
-
 func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
-	u, err := units(ctx, h)
+	files, enable, err := units(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	var lines []string
-	for _, n := range u.names() {
-		if line := describe(h, n, u.files[n], modeOf(n)); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	for _, name := range u.enable {
-		if _, err := systemctl(ctx, h, "is-enabled", name); err != nil {
+	lines := files.Todo(h)
+	for _, name := range enable {
+		if !h.Enabled(ctx, name) {
 			lines = append(lines, "enable "+name)
 		}
 	}
-	if containerdRuns(h) && (len(lines) > 0 || runtimeAnswers(ctx, h) != nil) {
+	if containerdRuns(h) && (len(lines) > 0 || h.Outdated(ctx, containerdUnit) || runtimeAnswers(ctx, h) != nil) {
 		lines = append(lines, "start "+containerdUnit)
 	}
 	return lines, nil
 }
 
 func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	u, err := units(ctx, h)
+	files, enable, err := units(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -203,79 +147,31 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		reportEdits(h, r)
 	}
-	restart, reload := containerdRuns(h) && Outdated(ctx, h, containerdUnit), false
-	for _, n := range u.names() {
-		changed, err := h.Files.Write(n, u.files[n], modeOf(n))
-		if err != nil {
-			return err
-		}
-		if n == containerdConfig {
-			if err := noteConfig(h); err != nil {
-				return err
-			}
-		}
-		if changed {
-			r.Changed("wrote %s", n)
-			reload = reload || strings.HasPrefix(n, unitDir)
-			restart = restart || slices.Contains([]string{containerdConfig, proxyFile, proxyDropIn}, n) || path.Base(n) == containerdUnit
-		}
+	restart := containerdRuns(h) && h.Outdated(ctx, containerdUnit)
+	changed, err := files.Write(h, r)
+	if slices.ContainsFunc(files, func(f host.File) bool { return f.Name == containerdConfig }) {
+		err = errors.Join(err, noteConfig(h))
 	}
-	if reload {
-		if _, err := systemctl(ctx, h, "daemon-reload"); err != nil {
-			return err
-		}
-	}
-	if err := enable(ctx, h, r, u.enable); err != nil {
+	if err != nil {
 		return err
 	}
-	if !containerdRuns(h) {
-		return nil
+	if slices.ContainsFunc(changed, func(n string) bool { return strings.HasPrefix(n, host.UnitDir) }) {
+		if _, err := h.Systemctl(ctx, "daemon-reload"); err != nil {
+			return err
+		}
 	}
-	verb := "start"
-	if restart {
-		verb = "restart"
+	if err := h.Enable(ctx, r, enable...); err != nil || !containerdRuns(h) {
+		return err
 	}
-	if _, err := systemctl(ctx, h, verb, containerdUnit); err != nil {
+	ofKubelet := func(n string) bool { return strings.HasPrefix(n, path.Join(host.UnitDir, kubeletUnit)) }
+	restart = restart || len(slices.DeleteFunc(changed, ofKubelet)) > 0
+	if err := h.Start(ctx, r, containerdUnit, restart); err != nil {
 		if canceled(ctx) {
 			return err
 		}
 		return runtimeDown(ctx, h, err)
 	}
-	r.Changed("%sed %s", verb, containerdUnit)
 	return nil
-}
-
-// enable makes the units start with the machine. Those that were not enabled before are disabled again by reset.
-func enable(ctx context.Context, h *host.Host, r workflow.Reporter, names []string) error {
-	var todo []string
-	for _, n := range names {
-		if _, err := systemctl(ctx, h, "is-enabled", n); err == nil {
-			continue
-		}
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: n, Op: host.Created}); err != nil {
-			return err
-		}
-		todo = append(todo, n)
-	}
-	if len(todo) == 0 {
-		return nil
-	}
-	if _, err := systemctl(ctx, h, append([]string{"enable"}, todo...)...); err != nil {
-		return err
-	}
-	r.Changed("enabled %s", strings.Join(todo, ", "))
-	return nil
-}
-
-// Outdated reports whether a unit's main process runs from a file that was replaced since.
-func Outdated(ctx context.Context, h *host.Host, unit string) bool {
-	res, err := systemctl(ctx, h, "show", unit, "--property=MainPID", "--value")
-	pid := strings.TrimSpace(res.Stdout)
-	if err != nil || pid == "" || pid == "0" {
-		return false
-	}
-	exe, err := os.Readlink(h.Files.Path(path.Join("/proc", pid, "exe")))
-	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
 // runtimeAnswers asks containerd for its version and makes sure that its part for Kubernetes is on.
@@ -306,32 +202,19 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	for _, name := range []string{kubeletUnit, containerdUnit} {
-		ours := h.Ledger.Has(host.KindFile, path.Join(unitDir, name))
-		if !ours && !h.Ledger.Has(host.KindUnit, name) {
-			continue
-		}
-		if res, err := systemctl(ctx, h, "disable", "--now", name); err != nil && !strings.Contains(res.Stderr, "does not exist") {
+		if err := h.Disable(ctx, r, name); err != nil {
 			return err
 		}
-		if err := h.Ledger.Forget(host.KindUnit, name); err != nil {
-			return err
-		}
-		r.Changed("stopped and disabled %s", name)
 	}
-	undone, err := undo(h, path.Join(unitDir, containerdUnit), path.Join(unitDir, kubeletUnit), path.Join(unitDir, kubeletUnit+".d/10-kubeadm.conf"),
-		containerdConfig, proxyDropIn, proxyFile)
-	for _, n := range undone {
-		r.Changed("removed %s", n)
-	}
+	undone, err := h.TakeBack(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile)
 	err = errors.Join(err, h.Ledger.Forget(host.KindContent, containerdConfig))
 	if err != nil || len(undone) == 0 {
 		return err
 	}
-	_, err = systemctl(ctx, h, "daemon-reload")
-	if err != nil {
+	if _, err = h.Systemctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
 	// A unit that is gone leaves its failed state behind; there is nothing to do where it leaves none.
-	_, _ = systemctl(ctx, h, "reset-failed", containerdUnit, kubeletUnit)
+	_, _ = h.Systemctl(ctx, "reset-failed", containerdUnit, kubeletUnit)
 	return nil
 }

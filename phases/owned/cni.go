@@ -45,7 +45,7 @@ func (c cached) ofPod() bool {
 func caches(h *host.Host) (pods, others map[string]cached) {
 	pods, others = map[string]cached{}, map[string]cached{}
 	for _, dir := range []string{"results", "cache/results"} {
-		for _, f := range content(h, path.Join(cniStateDir, dir)) {
+		for _, f := range Content(h, path.Join(cniStateDir, dir)) {
 			var c cached
 			raw, err := h.Files.ReadFile(f)
 			if err == nil && json.Unmarshal(raw, &c) == nil && c.ofPod() {
@@ -69,7 +69,7 @@ func CNIState(h *host.Host) []string {
 	for f := range pods {
 		out = append(out, f)
 	}
-	for _, f := range content(h, path.Join(cniStateDir, "flannel")) {
+	for _, f := range Content(h, path.Join(cniStateDir, "flannel")) {
 		var c struct{ Name string }
 		if raw, err := h.Files.ReadFile(f); err == nil && json.Unmarshal(raw, &c) == nil && c.Name == network {
 			out = append(out, f)
@@ -81,7 +81,7 @@ func CNIState(h *host.Host) []string {
 
 // otherCNI reports whether another program uses CNI on this machine: chains that plugins share are then not the node's alone.
 func otherCNI(h *host.Host) bool {
-	for _, f := range content(h, path.Join(cniStateDir, "networks")) {
+	for _, f := range Content(h, path.Join(cniStateDir, "networks")) {
 		if path.Base(f) != network {
 			return true
 		}
@@ -89,7 +89,7 @@ func otherCNI(h *host.Host) bool {
 	if _, others := caches(h); len(others) > 0 {
 		return true
 	}
-	for _, f := range content(h, cniConfigDir) {
+	for _, f := range Content(h, cniConfigDir) {
 		if f != conflist && !strings.HasSuffix(f, ".ocadm") {
 			return true
 		}

@@ -131,7 +131,7 @@ func Beside(h *host.Host) []string {
 	dirs := directories()
 	var out []string
 	for _, d := range dirs {
-		for _, p := range content(h, d) {
+		for _, p := range Content(h, d) {
 			if !slices.Contains(goes, p) && !slices.Contains(dirs, p) {
 				out = append(out, p)
 			}
@@ -166,7 +166,7 @@ func Remove(h *host.Host, name string) error {
 	}
 	remove := []string{name}
 	if disk {
-		remove = content(h, name)
+		remove = Content(h, name)
 	}
 	for _, p := range remove {
 		if err := h.Files.RemoveAll(p); err != nil {
@@ -177,7 +177,7 @@ func Remove(h *host.Host, name string) error {
 }
 
 // emptyDisk reports whether a path is a mounted disk with nothing on it but what its file system needs: there is nothing to remove.
-func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(content(h, name)) == 0 }
+func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(Content(h, name)) == 0 }
 
 // Disk reports whether a directory is a disk that its owner has mounted there on purpose.
 func Disk(h *host.Host, dir string) bool {
@@ -185,8 +185,8 @@ func Disk(h *host.Host, dir string) bool {
 	return err == nil && !strings.HasPrefix(dir, "/run/") && slices.Contains(mounts, dir)
 }
 
-// content is what lies in a directory, apart from a file system's own lost+found.
-func content(h *host.Host, dir string) []string {
+// Content is what lies in a directory, apart from a file system's own lost+found.
+func Content(h *host.Host, dir string) []string {
 	there, err := h.Files.ReadDir(dir)
 	if err != nil {
 		return nil

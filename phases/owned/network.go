@@ -248,7 +248,7 @@ var podNamespace = regexp.MustCompile(`^cni-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-
 func podNamespaces(h *host.Host) []string {
 	_, others := caches(h)
 	var out []string
-	for _, f := range content(h, "/run/netns") {
+	for _, f := range Content(h, "/run/netns") {
 		used := false
 		for _, c := range others {
 			for _, i := range c.Result.Interfaces {

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,25 +55,18 @@ func checkComputeStorage(_ context.Context, m *machine) []finding.Finding {
 		}
 	}
 	const pages = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
-	if n := strings.TrimSpace(m.read(pages)); m.h.Config.Node.Hugepages == "native" && (n == "" || n == "0") {
-		out = append(out, failure(compute.CodeHugepages, "No huge pages are reserved", "--hugepages native needs pages of 1 GiB, and "+pages+" is "+orText(n, "not there"),
+	if n := strings.TrimSpace(m.h.Files.Text(pages)); m.h.Config.Node.Hugepages == "native" && (n == "" || n == "0") {
+		out = append(out, finding.New(compute.CodeHugepages, "No huge pages are reserved", "--hugepages native needs pages of 1 GiB, and "+pages+" is "+cmp.Or(n, "not there"),
 			"add to the kernel command line: default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, and restart the machine; or leave --hugepages out"))
 	}
 	return out
-}
-
-func orText(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // imagePath judges a directory of disks. The default is made by ocadm; one that was named must be there, because a disk that is not
 // mounted would otherwise be noticed when the root file system is full.
 func (m *machine) imagePath(p string) *finding.Finding {
 	fail := func(cause, remedy string) *finding.Finding {
-		f := failure(compute.CodeImagePath, "Disks of virtual machines cannot be in "+p, cause, remedy)
+		f := finding.New(compute.CodeImagePath, "Disks of virtual machines cannot be in "+p, cause, remedy)
 		return &f
 	}
 	const flag = "--host-local-image-path"

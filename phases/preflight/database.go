@@ -75,13 +75,13 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 		if errors.As(err, &p) {
 			return []finding.Finding{databaseFinding(p)}
 		}
-		out = append(out, failure(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))
+		out = append(out, finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))
 	}
 	return out
 }
 
 func databaseFinding(p *mysql.Error) finding.Finding {
-	f := failure(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, p.Remedy())
+	f := finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, p.Remedy())
 	if i := slices.IndexFunc(databaseCodes(), func(c databaseCode) bool { return c.class == p.Class }); i >= 0 {
 		c := databaseCodes()[i]
 		f.Code, f.What = c.code, fmt.Sprintf(c.what, p.Server)

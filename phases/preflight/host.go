@@ -42,19 +42,19 @@ func checkRoot(_ context.Context, m *machine) []finding.Finding {
 
 // NotRoot comes before everything else: without root not even the ledger can be read.
 func NotRoot(uid int) finding.Finding {
-	return failure("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
+	return finding.New("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
 		"run it again with sudo")
 }
 
 func checkSystem(_ context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	if m.goos != "linux" || !m.h.Facts.Systemd {
-		out = append(out, failure("OCA-1002", "This machine does not run Linux with systemd",
+		out = append(out, finding.New("OCA-1002", "This machine does not run Linux with systemd",
 			"containerd and the kubelet are run as systemd services, and /run/systemd/system is not there",
 			"run ocadm on a machine that was booted with systemd, such as Debian 12; a container without it will not do"))
 	}
 	if arch := m.h.Facts.Arch; arch != "amd64" && arch != "arm64" {
-		out = append(out, failure("OCA-1003", "The processor architecture "+arch+" is not supported", "there are no images for it",
+		out = append(out, finding.New("OCA-1003", "The processor architecture "+arch+" is not supported", "there are no images for it",
 			"use a machine with amd64 or arm64"))
 	}
 	return out
@@ -65,7 +65,7 @@ func checkCPU(_ context.Context, m *machine) []finding.Finding {
 	if have >= m.limits.CPUs {
 		return nil
 	}
-	return []finding.Finding{failure("OCA-1008", "This machine has too few processors for a control plane",
+	return []finding.Finding{finding.New("OCA-1008", "This machine has too few processors for a control plane",
 		fmt.Sprintf("it has %d, and at least %d are needed", have, m.limits.CPUs),
 		"give the machine more processors, or accept a slow cloud with --ignore-preflight-errors=CPU")}
 }
@@ -79,7 +79,7 @@ func checkMemory(_ context.Context, m *machine) []finding.Finding {
 	if total == 0 || total >= need { // 0: not known
 		return nil
 	}
-	return []finding.Finding{failure("OCA-1009", "This machine has too little memory",
+	return []finding.Finding{finding.New("OCA-1009", "This machine has too little memory",
 		fmt.Sprintf("it has %s, and at least %s are needed", bytesText(total), bytesText(need)),
 		"give the machine more memory, or try nevertheless with --ignore-preflight-errors=Memory")}
 }
@@ -89,23 +89,23 @@ func checkSwap(_ context.Context, m *machine) []finding.Finding {
 	if len(devices) == 0 {
 		return nil
 	}
-	return []finding.Finding{failure("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "),
+	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "),
 		"swapoff -a && sed -i.bak '/\\sswap\\s/s/^/#/' /etc/fstab")}
 }
 
 func checkCgroups(_ context.Context, m *machine) []finding.Finding {
 	const remedy = "add to the kernel command line: cgroup_enable=memory cgroup_enable=cpuset, then restart the machine"
 	if m.h.Facts.Cgroup == 2 {
-		return lacking(words(m.read("/sys/fs/cgroup/cgroup.controllers")), []string{"cpu", "cpuset", "memory", "pids"}, remedy)
+		return lacking(strings.Fields(m.h.Files.Text("/sys/fs/cgroup/cgroup.controllers")), []string{"cpu", "cpuset", "memory", "pids"}, remedy)
 	}
 	if !m.h.Config.Node.CgroupV1 {
-		return []finding.Finding{failure("OCA-1011", "This machine runs cgroup v1",
+		return []finding.Finding{finding.New("OCA-1011", "This machine runs cgroup v1",
 			"Kubernetes 1.36 refuses it by default, and later versions will not support it",
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or accept it for now with --allow-cgroup-v1")}
 	}
 	var enabled []string
-	for line := range strings.Lines(m.read("/proc/cgroups")) {
-		if f := words(line); len(f) == 4 && f[3] == "1" {
+	for line := range strings.Lines(m.h.Files.Text("/proc/cgroups")) {
+		if f := strings.Fields(line); len(f) == 4 && f[3] == "1" {
 			enabled = append(enabled, f[0])
 		}
 	}
@@ -117,23 +117,24 @@ func lacking(have, need []string, remedy string) []finding.Finding {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []finding.Finding{failure("OCA-1012", "The kernel lacks cgroup controllers", "not enabled: "+strings.Join(missing, ", "), remedy)}
+	return []finding.Finding{finding.New("OCA-1012", "The kernel lacks cgroup controllers", "not enabled: "+strings.Join(missing, ", "), remedy)}
 }
 
 func checkTools(_ context.Context, m *machine) []finding.Finding {
 	lacks := func(names ...string) []string {
 		return slices.DeleteFunc(names, func(n string) bool {
-			return m.any("/usr/sbin/"+n) || m.any("/usr/bin/"+n) || m.any("/sbin/"+n) || m.any("/bin/"+n) || m.any("/usr/local/bin/"+n) || m.any("/usr/local/sbin/"+n)
+			_, found := host.LookPath(m.h.Files, n)
+			return found
 		})
 	}
 	var out []finding.Finding
 	// nft and iptables are what reset looks at packet rules with: a node that it cannot check must not come into being.
 	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe", "nft", "iptables"); len(l) > 0 {
-		out = append(out, failure("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
+		out = append(out, finding.New("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
 			m.h.Facts.OS.Install(l...)))
 	}
 	if l := lacks("ethtool"); len(l) > 0 {
-		out = append(out, warning("OCA-1015", "Programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
+		out = append(out, finding.Warn("OCA-1015", "Programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
 	}
 	return out
 }
@@ -160,7 +161,7 @@ func checkDisk(_ context.Context, m *machine) []finding.Finding {
 	for _, d := range demands {
 		device, free, err := m.disk(d.path)
 		if err != nil {
-			out = append(out, warning("OCA-1017", "The free space of "+d.path+" is unknown", err.Error(), "df -h "+d.path))
+			out = append(out, finding.Warn("OCA-1017", "The free space of "+d.path+" is unknown", err.Error(), "df -h "+d.path))
 			continue
 		}
 		if on[device] == nil {
@@ -173,7 +174,7 @@ func checkDisk(_ context.Context, m *machine) []finding.Finding {
 	for _, device := range devices {
 		if f := on[device]; f.free < f.need {
 			paths := strings.Join(f.paths, ", ")
-			out = append(out, failure("OCA-1016", "There is too little disk space for "+paths,
+			out = append(out, finding.New("OCA-1016", "There is too little disk space for "+paths,
 				fmt.Sprintf("%s are free there, and %s are needed", bytesText(f.free), bytesText(f.need)),
 				"make room (df -h "+strings.ReplaceAll(paths, ",", "")+"), or mount a larger disk there, or accept it with --ignore-preflight-errors=Disk"))
 		}
@@ -189,7 +190,7 @@ func Clock(ctx context.Context, h *host.Host) []finding.Finding {
 	if err != nil || strings.TrimSpace(res.Stdout) != "no" {
 		return nil
 	}
-	return []finding.Finding{warning("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
+	return []finding.Finding{finding.Warn("OCA-1018", "The clock is not synchronised", "certificates and tokens of machines whose clocks differ are refused",
 		"timedatectl set-ntp true, or: "+h.Facts.OS.Install("chronyd"))}
 }
 
@@ -217,26 +218,26 @@ func (m *machine) oldKernel() []finding.Finding {
 	}
 	cause := fmt.Sprintf("its kernel is %s, and the nftables mode of kube-proxy needs %s or later", release, kubernetes.OldestNFTablesKernel)
 	if m.h.Config.Cluster.ProxyMode == config.ProxyIPTables {
-		return []finding.Finding{warning("OCA-1025", "kube-proxy uses iptables on this cluster", cause, "for nftables, boot a newer kernel before ocadm init")}
+		return []finding.Finding{finding.Warn("OCA-1025", "kube-proxy uses iptables on this cluster", cause, "for nftables, boot a newer kernel before ocadm init")}
 	}
-	return []finding.Finding{failure("OCA-1025", "The kernel of this machine is too old for kube-proxy in nftables mode", cause,
+	return []finding.Finding{finding.New("OCA-1025", "The kernel of this machine is too old for kube-proxy in nftables mode", cause,
 		"leave out --proxy-mode, or give --proxy-mode "+config.ProxyIPTables+", or boot a newer kernel")}
 }
 
 func checkKernel(_ context.Context, m *machine) []finding.Finding {
 	release := m.h.Facts.Kernel
-	known := m.exists("/lib/modules/" + release + "/modules.dep")
-	options := m.read("/boot/config-" + release)
+	kernel := m.h.Modules()
+	options := m.h.Files.Text("/boot/config-" + release)
 	out := m.oldKernel()
 	for _, f := range features() {
-		if f.applies != nil && !f.applies(m.h.Config) || m.h.Facts.Features[f.module] || strings.Contains(options, f.option+"=y\n") {
+		if f.applies != nil && !f.applies(m.h.Config) || kernel.Has(f.module) || strings.Contains(options, f.option+"=y\n") {
 			continue
 		}
 		// No only when something says so: a kernel without module directory and configuration is given the benefit.
-		if !known && !strings.Contains(options, "# "+f.option+" is not set\n") {
+		if !kernel.Known && !strings.Contains(options, "# "+f.option+" is not set\n") {
 			continue
 		}
-		out = append(out, failure("OCA-1013", "The kernel lacks "+f.module, fmt.Sprintf("%s needs it (%s)", f.why, f.option),
+		out = append(out, finding.New("OCA-1013", "The kernel lacks "+f.module, fmt.Sprintf("%s needs it (%s)", f.why, f.option),
 			fmt.Sprintf("modprobe %s; if that fails: %s", f.module, m.h.Facts.OS.InstallKernelModules(release))))
 	}
 	return out

@@ -31,14 +31,14 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 		if found := finding.Of(err); len(found) > 0 {
 			return found
 		}
-		return []finding.Finding{failure("OCA-4107", "What the control plane says of itself cannot be used", err.Error(),
+		return []finding.Finding{finding.New("OCA-4107", "What the control plane says of itself cannot be used", err.Error(),
 			"on a control-plane node: ocadm token create --print-join-command")}
 	}
 	if err := kubernetes.ProxyModeFits(m.h.Facts.Kernel, d.ProxyMode); err != nil {
 		return finding.Of(err)
 	}
 	if s := d.Skew.Abs(); s > maxSkew {
-		return []finding.Finding{warning("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),
+		return []finding.Finding{finding.Warn("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),
 			"timedatectl set-ntp true on both, or: "+m.h.Facts.OS.Install("chronyd"))}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -63,21 +62,6 @@ func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
 	}
 }
 
-func (m *machine) read(path string) string {
-	raw, err := m.h.Files.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return string(raw)
-}
-
-func (m *machine) exists(path string) bool { return m.h.Files.Exists(path) }
-
-func (m *machine) any(pattern string) bool {
-	found, err := m.h.Files.Glob(pattern)
-	return err == nil && len(found) > 0
-}
-
 // output is what a program prints; ok is false when it is not there or ends badly.
 func (m *machine) output(ctx context.Context, path string, args ...string) (out string, ok bool) {
 	res, err := m.h.Exec.Run(ctx, exec.Command{Path: path, Args: args})
@@ -88,7 +72,7 @@ func (m *machine) output(ctx context.Context, path string, args ...string) (out 
 func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.ConfigFile) }
 
 // initialised reports whether a kubelet belongs to a cluster here.
-func (m *machine) initialised() bool { return m.exists(kubernetes.KubeletKubeconfig) }
+func (m *machine) initialised() bool { return m.h.Files.Exists(kubernetes.KubeletKubeconfig) }
 
 // diskFree finds the file system that a path is or will be on.
 func diskFree(path string) (device, free uint64, err error) {
@@ -123,5 +107,3 @@ func bytesText(n uint64) string {
 	}
 	return fmt.Sprintf("%d MiB", n/mib)
 }
-
-func words(s string) []string { return strings.Fields(s) }

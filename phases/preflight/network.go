@@ -35,18 +35,18 @@ func networkChecks() []Check {
 func checkHostname(ctx context.Context, m *machine) []finding.Finding {
 	name := m.h.Config.Node.Name
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return []finding.Finding{failure("OCA-1019", fmt.Sprintf("%q cannot be the name of a node", name),
+		return []finding.Finding{finding.New("OCA-1019", fmt.Sprintf("%q cannot be the name of a node", name),
 			"it must be a DNS name: lower-case letters, digits, hyphens and dots, beginning and ending with a letter or digit",
 			"choose one with --node-name, or: hostnamectl set-hostname "+dnsName(name))}
 	}
 	addresses, err := m.resolve(ctx, name)
 	remedy := fmt.Sprintf("add to /etc/hosts: %s %s", m.h.Config.Node.IP, name)
 	if err != nil || len(addresses) == 0 {
-		return []finding.Finding{warning("OCA-1020", fmt.Sprintf("The name %s does not resolve", name), "some programs look up their own host", remedy)}
+		return []finding.Finding{finding.Warn("OCA-1020", fmt.Sprintf("The name %s does not resolve", name), "some programs look up their own host", remedy)}
 	}
 	for _, a := range addresses {
 		if ip, err := netip.ParseAddr(a); err == nil && ip.IsLoopback() {
-			return []finding.Finding{warning("OCA-1020", fmt.Sprintf("The name %s resolves to the loopback address %s", name, a),
+			return []finding.Finding{finding.Warn("OCA-1020", fmt.Sprintf("The name %s resolves to the loopback address %s", name, a),
 				"programs that look up their own host will be reachable by nobody else", remedy)}
 		}
 	}
@@ -65,22 +65,22 @@ func dnsName(s string) string {
 
 func checkResolver(_ context.Context, m *machine) []finding.Finding {
 	file := "/etc/resolv.conf"
-	if m.exists("/run/systemd/resolve/resolv.conf") {
+	if m.h.Files.Exists("/run/systemd/resolve/resolv.conf") {
 		file = "/run/systemd/resolve/resolv.conf" // what the kubelet is given when systemd-resolved runs
 	}
 	var servers []string
-	for line := range strings.Lines(m.read(file)) {
-		if f := words(line); len(f) >= 2 && f[0] == "nameserver" {
+	for line := range strings.Lines(m.h.Files.Text(file)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "nameserver" {
 			servers = append(servers, f[1])
 		}
 	}
 	if len(servers) == 0 {
-		return []finding.Finding{warning("OCA-1022", "This machine has no name server", file+" names none: pods will only resolve names of the cluster",
+		return []finding.Finding{finding.Warn("OCA-1022", "This machine has no name server", file+" names none: pods will only resolve names of the cluster",
 			"add a line to "+file+": nameserver ADDRESS")}
 	}
 	for _, s := range servers {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.IsLoopback() {
-			return []finding.Finding{failure("OCA-1021", "The machine's name server is a loopback address",
+			return []finding.Finding{finding.New("OCA-1021", "The machine's name server is a loopback address",
 				fmt.Sprintf("%s names %s; in a pod that is the pod itself, and CoreDNS would ask itself for ever", file, s),
 				"name a server of the network in "+file+", or run systemd-resolved")}
 		}
@@ -92,7 +92,7 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.initialised() {
 		return nil // the holders are the cluster's own programs
 	}
-	taken := listening(m.read("/proc/net/tcp") + m.read("/proc/net/tcp6"))
+	taken := listening(m.h.Files.Text("/proc/net/tcp") + m.h.Files.Text("/proc/net/tcp6"))
 	var holders map[int]string
 	var out []finding.Finding
 	for _, p := range config.Ports(m.h.Config, m.kind == Init) {
@@ -107,7 +107,7 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 		if h := holders[p.First]; h != "" {
 			by = h
 		}
-		out = append(out, failure("OCA-2001", fmt.Sprintf("Port %d is taken", p.First), fmt.Sprintf("%s needs it, and %s listens on it", p.Of, by),
+		out = append(out, finding.New("OCA-2001", fmt.Sprintf("Port %d is taken", p.First), fmt.Sprintf("%s needs it, and %s listens on it", p.Of, by),
 			fmt.Sprintf("ss -ltnp 'sport = :%d', and stop what it names", p.First)))
 	}
 	return out
@@ -118,7 +118,7 @@ func listening(proc string) []int {
 	const listen = "0A"
 	var out []int
 	for line := range strings.Lines(proc) {
-		f := words(line)
+		f := strings.Fields(line)
 		if len(f) < 4 || f[3] != listen {
 			continue
 		}
@@ -137,7 +137,7 @@ var ssUser = regexp.MustCompile(`users:\(\("([^"]+)",pid=(\d+)`)
 func portHolders(text string) map[int]string {
 	out := map[int]string{}
 	for line := range strings.Lines(text) {
-		f := words(line)
+		f := strings.Fields(line)
 		user := ssUser.FindStringSubmatch(line)
 		if len(f) < 4 || user == nil {
 			continue
@@ -154,18 +154,18 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
 	switch {
 	case m.h.Config.Node.IP == "":
-		out = append(out, failure("OCA-2002", "The node has no address", "no interface with a default route has one", "name it: --node-ip ADDRESS"))
+		out = append(out, finding.New("OCA-2002", "The node has no address", "no interface with a default route has one", "name it: --node-ip ADDRESS"))
 	case err != nil:
-		out = append(out, failure("OCA-2002", fmt.Sprintf("%q is no IP address", m.h.Config.Node.IP), "--node-ip must be one", "--node-ip ADDRESS"))
+		out = append(out, finding.New("OCA-2002", fmt.Sprintf("%q is no IP address", m.h.Config.Node.IP), "--node-ip must be one", "--node-ip ADDRESS"))
 	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast():
-		out = append(out, failure("OCA-2002", fmt.Sprintf("%s cannot be the address of a node", ip), "other nodes cannot reach it", "name another one: --node-ip ADDRESS"))
+		out = append(out, finding.New("OCA-2002", fmt.Sprintf("%s cannot be the address of a node", ip), "other nodes cannot reach it", "name another one: --node-ip ADDRESS"))
 	default:
 		if f, bad := m.foreignAddress(ip); bad {
 			out = append(out, f)
 		}
 	}
-	if !hasDefaultRoute(m.read("/proc/net/route")) && m.read("/proc/net/ipv6_route") == "" {
-		out = append(out, warning("OCA-2003", "This machine has no default route", "packets to services and to registries have nowhere to go",
+	if !hasDefaultRoute(m.h.Files.Text("/proc/net/route")) && m.h.Files.Text("/proc/net/ipv6_route") == "" {
+		out = append(out, finding.Warn("OCA-2003", "This machine has no default route", "packets to services and to registries have nowhere to go",
 			"ip route add default via GATEWAY"))
 	}
 	return out
@@ -186,12 +186,12 @@ func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 			}
 		}
 	}
-	return failure("OCA-2002", fmt.Sprintf("%s is not an address of this machine", ip), "it has "+strings.Join(have, ", "), "name one of these: --node-ip ADDRESS"), true
+	return finding.New("OCA-2002", fmt.Sprintf("%s is not an address of this machine", ip), "it has "+strings.Join(have, ", "), "name one of these: --node-ip ADDRESS"), true
 }
 
 func hasDefaultRoute(proc string) bool {
 	for line := range strings.Lines(proc) {
-		if f := words(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
+		if f := strings.Fields(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
 			return true
 		}
 	}
@@ -222,7 +222,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 		for cidr := range strings.SplitSeq(s.value, ",") {
 			p, err := netip.ParsePrefix(strings.TrimSpace(cidr))
 			if err != nil {
-				out = append(out, failure("OCA-2005", fmt.Sprintf("%q is no network", cidr), s.flag+" wants ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
+				out = append(out, finding.New("OCA-2005", fmt.Sprintf("%q is no network", cidr), s.flag+" wants ADDRESS/BITS", s.flag+" 10.40.0.0/16"))
 				continue
 			}
 			nets = append(nets, network{fmt.Sprintf("%s %s", s.name, p), p})
@@ -239,7 +239,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 	for i := range own {
 		for j := i + 1; j < len(nets); j++ {
 			if nets[i].prefix.Overlaps(nets[j].prefix) {
-				out = append(out, failure("OCA-2004", fmt.Sprintf("%s and %s overlap", upperFirst(nets[i].name), nets[j].name),
+				out = append(out, finding.New("OCA-2004", fmt.Sprintf("%s and %s overlap", upperFirst(nets[i].name), nets[j].name),
 					"an address could mean two things", "choose others: --pod-network-cidr, --service-cidr"))
 			}
 		}
@@ -267,7 +267,7 @@ func checkProxy(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	all := append(slices.DeleteFunc(have, func(s string) bool { return s == "" }), missing...)
-	return []finding.Finding{warning("OCA-2006", "The cluster's own traffic would go through the HTTP proxy", "NO_PROXY lacks "+strings.Join(missing, ", "),
+	return []finding.Finding{finding.Warn("OCA-2006", "The cluster's own traffic would go through the HTTP proxy", "NO_PROXY lacks "+strings.Join(missing, ", "),
 		"export NO_PROXY="+strings.Join(all, ","))}
 }
 
@@ -289,7 +289,7 @@ func excluded(n string, list []string) bool {
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	closed := func(code, by string, commands []string) {
-		out = append(out, failure(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n")))
+		out = append(out, finding.New(code, by+" would drop the cluster's traffic", by+" is active and lacks rules for it", strings.Join(commands, "\n")))
 	}
 	if m.h.Config.Node.Firewall == config.FirewallManual {
 		if missing := node.FirewallMissing(ctx, m.h, m.kind == Init); len(missing) > 0 {

@@ -6,6 +6,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -71,7 +72,7 @@ func Phase(kind Kind) host.Phase {
 
 func report(found finding.List, ignore []string, r workflow.Reporter) error {
 	for _, name := range ignore {
-		if !known(name) {
+		if !strings.EqualFold(name, "all") && !slices.ContainsFunc(Checks(), func(c Check) bool { return strings.EqualFold(c.Name, name) }) {
 			r.Info("warning: --ignore-preflight-errors names %q, which is no check", name)
 		}
 	}
@@ -84,10 +85,6 @@ func report(found finding.List, ignore []string, r workflow.Reporter) error {
 		r.Info("%s", line)
 	}
 	return found.Err()
-}
-
-func known(name string) bool {
-	return strings.EqualFold(name, "all") || slices.ContainsFunc(Checks(), func(c Check) bool { return strings.EqualFold(c.Name, name) })
 }
 
 // Gather runs the checks that apply, all at the same time, and returns their findings in the order of the checks.
@@ -103,11 +100,7 @@ func gather(ctx context.Context, m *machine, checks []Check) finding.List {
 			continue
 		}
 		wg.Go(func() {
-			timeout := c.Timeout
-			if timeout == 0 {
-				timeout = checkTimeout
-			}
-			ctx, cancel := context.WithTimeout(ctx, timeout)
+			ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, checkTimeout))
 			defer cancel()
 			found[i] = c.run(ctx, m)
 			for j := range found[i] {
@@ -117,14 +110,6 @@ func gather(ctx context.Context, m *machine, checks []Check) finding.List {
 	}
 	wg.Wait()
 	return slices.Concat(found...)
-}
-
-func failure(code, what, cause, remedy string) finding.Finding {
-	return finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: cause, Remedy: remedy}
-}
-
-func warning(code, what, cause, remedy string) finding.Finding {
-	return finding.Finding{Code: code, Severity: finding.Warning, What: what, Cause: cause, Remedy: remedy}
 }
 
 func onInit(k Kind, _ *config.Config) bool { return k == Init }

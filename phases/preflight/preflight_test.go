@@ -54,7 +54,9 @@ func goodMachine(t *testing.T) *machine {
 	h.Facts = host.Facts{
 		Arch: "amd64", CPUs: 4, Memory: 8 * gib, Cgroup: 2, Systemd: true, Kernel: "6.1.0",
 		Interfaces: []host.Interface{{Name: "eth0", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}},
-		Features:   map[string]bool{"overlay": true, "br_netfilter": true, "vxlan": true, "nf_tables": true, "nf_conntrack": true},
+	}
+	for _, f := range features() {
+		put(t, h, "/sys/module/"+f.module+"/refcnt", "")
 	}
 	m := newMachine(h, Init, DefaultLimits())
 	m.goos = "linux"
@@ -70,6 +72,13 @@ const tcpHeader = "  sl  local_address rem_address   st tx_queue rx_queue tr tm-
 func put(t *testing.T, h *host.Host, name, data string) {
 	t.Helper()
 	if err := (host.Files{Root: h.Files.Root}).WriteFile(name, []byte(data), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unload(t *testing.T, m *machine, module string) {
+	t.Helper()
+	if err := m.h.Files.RemoveAll("/sys/module/" + module); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -146,12 +155,12 @@ func TestFindings(t *testing.T) {
 		}, []string{"OCA-1012"}, "not enabled: memory"},
 		"cgroup controllers": {func(t *testing.T, m *machine) { put(t, m.h, "/sys/fs/cgroup/cgroup.controllers", "cpu io pids") }, []string{"OCA-1012"}, "cpuset, memory"},
 		"kernel feature": {func(t *testing.T, m *machine) {
-			m.h.Facts.Features["vxlan"] = false
+			unload(t, m, "vxlan")
 			put(t, m.h, "/lib/modules/6.1.0/modules.dep", "")
 		}, []string{"OCA-1013"}, "modprobe vxlan"},
-		"kernel feature that tells nothing": {func(_ *testing.T, m *machine) { m.h.Facts.Features["nf_tables"] = false }, nil, ""},
+		"kernel feature that tells nothing": {func(t *testing.T, m *machine) { unload(t, m, "nf_tables") }, nil, ""},
 		"kernel feature not built": {func(t *testing.T, m *machine) {
-			m.h.Facts.Features["nf_tables"] = false
+			unload(t, m, "nf_tables")
 			put(t, m.h, "/boot/config-6.1.0", "# CONFIG_NF_TABLES is not set\n")
 		}, []string{"OCA-1013"}, "nf_tables"},
 		"kernel too old for the nftables that was chosen": {func(_ *testing.T, m *machine) {

@@ -22,22 +22,22 @@ var (
 // package container-selinux it is container_runtime_t, which is unconfined as well. What cannot work is a policy without unconfined
 // domains, and a containerd that does label: the directories of the host that pods of the cluster mount have no label for containers.
 func checkSELinux(_ context.Context, m *machine) []finding.Finding {
-	if strings.TrimSpace(m.read("/sys/fs/selinux/enforce")) != "1" {
+	if strings.TrimSpace(m.h.Files.Text("/sys/fs/selinux/enforce")) != "1" {
 		return nil // off, permissive, or not in the kernel
 	}
-	if policy := selinuxType.FindStringSubmatch(m.read("/etc/selinux/config")); policy != nil && policy[1] != "targeted" {
-		return []finding.Finding{failure("OCA-1026", "SELinux would confine containerd and the kubelet",
+	if policy := selinuxType.FindStringSubmatch(m.h.Files.Text("/etc/selinux/config")); policy != nil && policy[1] != "targeted" {
+		return []finding.Finding{finding.New("OCA-1026", "SELinux would confine containerd and the kubelet",
 			"it is enforcing with the policy "+policy[1]+", which has no rules for them", permissive)}
 	}
-	if enableSELinux.MatchString(m.read("/etc/containerd/config.toml")) {
-		return []finding.Finding{failure("OCA-1026", "SELinux would keep pods from the directories of this machine",
+	if enableSELinux.MatchString(m.h.Files.Text("/etc/containerd/config.toml")) {
+		return []finding.Finding{finding.New("OCA-1026", "SELinux would keep pods from the directories of this machine",
 			"it is enforcing, and enable_selinux = true in /etc/containerd/config.toml confines containers; what the cluster's pods mount from this machine is not labelled for them",
 			"set enable_selinux = false and run systemctl restart containerd; or "+permissive)}
 	}
 	cause := "ocadm sets up no confinement: containers run in containerd's domain, which the policy leaves unconfined"
-	if !m.any("/var/lib/selinux/*/active/modules/*/container") && !m.any("/etc/selinux/*/active/modules/*/container") {
+	if !m.h.Files.Any("/var/lib/selinux/*/active/modules/*/container", "/etc/selinux/*/active/modules/*/container") {
 		cause += "; the policy for containers is not installed (" + m.h.Facts.OS.Install("container-selinux") + ")"
 	}
-	return []finding.Finding{warning("OCA-1026", "SELinux is enforcing", cause,
+	return []finding.Finding{finding.Warn("OCA-1026", "SELinux is enforcing", cause,
 		"if a service reports \"Permission denied\", look at ausearch -m avc -ts recent, and make SELinux permissive: "+permissive)}
 }

@@ -22,7 +22,7 @@ func settingsChecks() []Check {
 // checkSettings compares with what the first init stored in the cluster. A cluster that does not answer, as after a failure half-way,
 // leaves the question open: the phases that would change the cloud's settings or install a database ask it again, and stop without an answer.
 func checkSettings(ctx context.Context, m *machine) []finding.Finding {
-	if !m.exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
+	if !m.h.Files.Exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
 		return nil
 	}
 	err := cloud.SameSettings(ctx, m.h)
@@ -32,6 +32,6 @@ func checkSettings(ctx context.Context, m *machine) []finding.Finding {
 	if found := finding.Of(err); len(found) > 0 && found[0].Code == cloud.CodeOtherSettings {
 		return found
 	}
-	return []finding.Finding{warning("OCA-7014", "The settings of the cluster's cloud cannot be compared yet", err.Error(),
+	return []finding.Finding{finding.Warn("OCA-7014", "The settings of the cluster's cloud cannot be compared yet", err.Error(),
 		"nothing; they are compared again before a database is installed or settings are changed")}
 }

@@ -71,7 +71,7 @@ func bundleFindings(err error) []finding.Finding {
 	if errors.Is(err, context.DeadlineExceeded) {
 		what = "The bundle could not be read in time"
 	}
-	return []finding.Finding{failure(bundle.CodeUnreadable, what, err.Error(), "copy it to a local disk and try again")}
+	return []finding.Finding{finding.New(bundle.CodeUnreadable, what, err.Error(), "copy it to a local disk and try again")}
 }
 
 // Images are all that a run will need on the machine: those of Kubernetes, of the addons, of the operator and the chosen cloud. Sorted.
@@ -119,7 +119,7 @@ func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
 	if err == nil {
 		return nil
 	}
-	return []finding.Finding{warning("OCA-2101", fmt.Sprintf("The registry %s cannot be reached, and no bundle was given", host), err.Error(),
+	return []finding.Finding{finding.Warn("OCA-2101", fmt.Sprintf("The registry %s cannot be reached, and no bundle was given", host), err.Error(),
 		"give --bundle FILE, or a registry that this machine reaches: --image-repository HOST/PATH")}
 }
 
@@ -130,13 +130,13 @@ func (m *machine) proxyAnswers(ctx context.Context, proxy string) []finding.Find
 	}
 	u, err := url.Parse(proxy)
 	if err != nil || u.Host == "" {
-		return []finding.Finding{warning("OCA-2101", "HTTPS_PROXY is no address", "images would be pulled through it", "export HTTPS_PROXY=http://HOST:PORT")}
+		return []finding.Finding{finding.Warn("OCA-2101", "HTTPS_PROXY is no address", "images would be pulled through it", "export HTTPS_PROXY=http://HOST:PORT")}
 	}
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "socks5": "1080"}[u.Scheme])
 	if err = m.dial(ctx, net.JoinHostPort(u.Hostname(), port)); err == nil {
 		return nil
 	}
-	return []finding.Finding{warning("OCA-2101", fmt.Sprintf("The proxy %s cannot be reached, and no bundle was given", u.Host), err.Error(),
+	return []finding.Finding{finding.Warn("OCA-2101", fmt.Sprintf("The proxy %s cannot be reached, and no bundle was given", u.Host), err.Error(),
 		"correct HTTPS_PROXY, or give --bundle FILE")}
 }
 
@@ -153,7 +153,7 @@ func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 		// A version of an unknown form gets the benefit of the doubt. node-units looks again at a configuration that cannot be read.
 		return append(finding.Of(node.RuntimeConfig(ctx, m.h)), finding.Of(node.PauseImage(ctx, m.h))...)
 	}
-	return []finding.Finding{failure("OCA-3001", "The installed containerd is too old",
+	return []finding.Finding{finding.New("OCA-3001", "The installed containerd is too old",
 		fmt.Sprintf("%s is %s, and ocadm uses %s or later", p.Path, p.Version, oldestContainerd),
 		"remove it, and ocadm installs its own: "+m.h.Facts.OS.Uninstall("containerd"))}
 }

@@ -22,8 +22,8 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		{"k0s", "/var/lib/k0s", "k0s stop; k0s reset"},
 		{"MicroK8s", "/var/snap/microk8s", "snap remove microk8s"},
 	} {
-		if m.exists(other.path) {
-			return []finding.Finding{failure("OCA-1005", "Another Kubernetes is on this machine", other.name+" has left "+other.path,
+		if m.h.Files.Exists(other.path) {
+			return []finding.Finding{finding.New("OCA-1005", "Another Kubernetes is on this machine", other.name+" has left "+other.path,
 				"remove it first: "+other.remove)}
 		}
 	}
@@ -32,7 +32,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	if !m.ours() {
-		f := failure("OCA-1004", "This machine is a Kubernetes node already, and ocadm did not make it one",
+		f := finding.New("OCA-1004", "This machine is a Kubernetes node already, and ocadm did not make it one",
 			"there is "+strings.Join(signs, ", "), "if nobody needs that node any more, remove it with the tool that made it, as with: kubeadm reset")
 		f.Evidence = signs
 		return []finding.Finding{f}
@@ -40,14 +40,14 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	if err := kubernetes.OtherRelease(m.h); err != nil {
 		return finding.Of(err)
 	}
-	earlier := m.read(kubernetes.ConfigFile)
+	earlier := m.h.Files.Text(kubernetes.ConfigFile)
 	isJoin := strings.Contains(earlier, "kind: JoinConfiguration\n")
 	if isJoin != (m.kind == Join) {
 		was, now := "the first control-plane node of its cluster", "join"
 		if isJoin {
 			was, now = "a worker of a cluster", "init"
 		}
-		return []finding.Finding{failure("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
+		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
 			"to begin anew: ocadm reset")}
 	}
 	if m.kind == Init {
@@ -60,11 +60,11 @@ func (m *machine) kubernetesSigns() []string {
 	var signs []string
 	for _, p := range []string{kubernetes.AdminKubeconfig, kubernetes.KubeletKubeconfig, "/etc/kubernetes/bootstrap-kubelet.conf",
 		"/etc/kubernetes/pki/ca.crt", "/var/lib/kubelet/config.yaml", "/var/lib/etcd/member"} {
-		if m.exists(p) {
+		if m.h.Files.Exists(p) {
 			signs = append(signs, p)
 		}
 	}
-	if m.any("/etc/kubernetes/manifests/*.yaml") {
+	if m.h.Files.Any("/etc/kubernetes/manifests/*.yaml") {
 		signs = append(signs, "/etc/kubernetes/manifests/*.yaml")
 	}
 	return signs
@@ -72,7 +72,7 @@ func (m *machine) kubernetesSigns() []string {
 
 // changedNetworks refuses a second init with networks that the existing cluster cannot change to.
 func (m *machine) changedNetworks(earlier string) []finding.Finding {
-	if !m.exists("/var/lib/etcd/member") {
+	if !m.h.Files.Exists("/var/lib/etcd/member") {
 		return nil
 	}
 	type networking struct {
@@ -104,6 +104,6 @@ func (m *machine) changedNetworks(earlier string) []finding.Finding {
 	if len(changed) == 0 {
 		return nil
 	}
-	return []finding.Finding{failure("OCA-1007", "The cluster on this machine was made with other networks", strings.Join(changed, "; "),
+	return []finding.Finding{finding.New("OCA-1007", "The cluster on this machine was made with other networks", strings.Join(changed, "; "),
 		"give the earlier values again, or begin anew: ocadm reset")}
 }

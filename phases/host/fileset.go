@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"io/fs"
+	"slices"
+
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// File is a file as it should be.
+type File struct {
+	Name string
+	Data []byte
+	Mode fs.FileMode
+}
+
+// FileSet are the files that a phase writes, in this order.
+type FileSet []File
+
+// Todo says, one line each, which files have yet to be written or changed.
+func (s FileSet) Todo(h *Host) []string {
+	var out []string
+	for _, f := range s {
+		have, err := h.Files.ReadFile(f.Name)
+		st, serr := h.Files.Stat(f.Name)
+		switch {
+		case err != nil:
+			out = append(out, "write "+f.Name)
+		case !bytes.Equal(have, f.Data) || serr == nil && st.Mode().Perm() != f.Mode:
+			out = append(out, "change "+f.Name)
+		}
+	}
+	return out
+}
+
+// Write writes the files and returns the names of those that changed.
+func (s FileSet) Write(h *Host, r workflow.Reporter) ([]string, error) {
+	var out []string
+	for _, f := range s {
+		changed, err := h.Files.Write(f.Name, f.Data, f.Mode)
+		if err != nil {
+			return out, err
+		}
+		if changed {
+			r.Changed("wrote %s", f.Name)
+			out = append(out, f.Name)
+		}
+	}
+	return out, nil
+}
+
+// TakeBack takes back the files of these names that the ledger records, the newest first, and returns their names.
+func (h *Host) TakeBack(r workflow.Reporter, names ...string) ([]string, error) {
+	var out []string
+	for _, e := range h.Ledger.Created(KindFile) {
+		if !slices.Contains(names, e.Name) {
+			continue
+		}
+		if err := h.Files.Undo(e); err != nil {
+			return out, err
+		}
+		r.Changed("removed %s", e.Name)
+		out = append(out, e.Name)
+	}
+	return out, nil
+}
