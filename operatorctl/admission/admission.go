@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission says what a spec may hold. The API server checks it by the schema and the CEL rules of the CRD; the operator checks the
-// same again with the CRD that is built in, because the CRD in a cluster may be an older one, or another program's. The CEL rules are
-// generated into the CRD from the table here (scripts/generate.sh).
+// same again with the CRD that is built in, because the CRD in a cluster may be an older one, or another program's. The rules are
+// markers of the types in api/v1alpha1; scripts/crdpack adds those that follow from the table of components.
 package admission
 
 import (
@@ -31,16 +31,6 @@ import (
 
 // Spec is what is judged.
 type Spec = v1alpha1.OnecloudClusterSpec
-
-// Rule is one thing a spec must keep to. It holds for the spec as a whole.
-type Rule struct {
-	// Field is the path below spec that breaks it, for messages: "mysql.host".
-	Field string
-	// CEL is the rule; oldSelf makes it one about changes.
-	CEL string
-	// Message says what is wrong and what to do instead.
-	Message string
-}
 
 // Violation is what is wrong with a spec. Block is the key below spec, or below spec.components, that it lies in.
 type Violation struct{ Block, Field, Message string }

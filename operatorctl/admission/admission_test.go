@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
 	"yunion.io/x/ocadm/operatorctl/admission"
+	"yunion.io/x/ocadm/templates"
 	cloudcases "yunion.io/x/ocadm/test/admission"
 )
 
@@ -63,11 +67,29 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
-	for _, r := range admission.Rules() {
+	for _, r := range rules(t) {
 		if !seen[r.Message] {
-			t.Errorf("no case breaks the rule of %s: %s", r.Field, r.Message)
+			t.Errorf("no case breaks the rule of %s: %s", r.FieldPath, r.Message)
 		}
 	}
+}
+
+// rules are those of the CRD that is built in.
+func rules(t *testing.T) apiextensionsv1.ValidationRules {
+	t.Helper()
+	data, err := templates.ReadDir("operator/crds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		t.Fatal(err)
+	}
+	all := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].XValidations
+	if len(all) < 30 {
+		t.Fatalf("the CRD has %d rules", len(all))
+	}
+	return all
 }
 
 // What is wrong is blamed on the block in which it lies, and no message quotes a value.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Crdpack rewrites a CRD read from standard input so that every property of spec and status takes one line of flow YAML: a diff stays
-// readable, and the file is half as large. It adds the rules of package admission to spec, and the revision by which an operator knows
+// readable, and the file is half as large. It adds rules to spec that follow from the table of components, and the revision by which an operator knows
 // whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed.
 package main
 
@@ -23,7 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/admission"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // depth at which a value is written on one line: spec.versions[].schema.openAPIV3Schema.properties.spec.properties.NAME.
@@ -97,32 +98,75 @@ func plain(v map[string]any) (out map[string]any) {
 	return out
 }
 
-// addRules puts the rules of package admission at spec.
-func addRules(crd any) error {
-	at := crd
-	for _, step := range []any{"spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec"} {
-		m, _ := at.(map[string]any)
-		l, _ := at.([]any)
-		switch s := step.(type) {
-		case string:
-			at = m[s]
-		case int:
-			if s >= len(l) {
-				return fmt.Errorf("the CRD has no version %d", s)
+// addRules adds to the schema of spec the rules that follow from the table of components and the blocks of the spec. The other rules are
+// markers of the types.
+func addRules(crd map[string]any) error {
+	versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
+	if err != nil || len(versions) == 0 {
+		return fmt.Errorf("the CRD has no version: %w", err)
+	}
+	version, _ := versions[0].(map[string]any)
+	spec, found, err := unstructured.NestedMap(version, "schema", "openAPIV3Schema", "properties", "spec")
+	if err != nil || !found {
+		return fmt.Errorf("the CRD has no schema of spec: %w", err)
+	}
+	blocks, _, err := unstructured.NestedMap(spec, "properties")
+	if err != nil {
+		return err
+	}
+	rules, _, err := unstructured.NestedSlice(spec, "x-kubernetes-validations")
+	if err != nil {
+		return err
+	}
+	rules = append(rules, blockRule(slices.Sorted(maps.Keys(blocks))), portRule())
+	if err := unstructured.SetNestedSlice(spec, rules, "x-kubernetes-validations"); err != nil {
+		return err
+	}
+	if err := unstructured.SetNestedMap(version, spec, "schema", "openAPIV3Schema", "properties", "spec"); err != nil {
+		return err
+	}
+	return unstructured.SetNestedSlice(crd, versions, "spec", "versions")
+}
+
+// blockRule refuses spec.components.NAME for a component that has a block of its own.
+func blockRule(keys []string) map[string]any {
+	keys = slices.DeleteFunc(keys, func(key string) bool { return (&v1alpha1.OnecloudClusterSpec{}).Component(key) == nil })
+	return map[string]any{
+		"rule":      "!has(self.components) || self.components.all(k, !(k in ['" + strings.Join(keys, "','") + "']))",
+		"message":   "this component has a block of its own: write spec.<name> instead of spec.components.<name>",
+		"fieldPath": ".components",
+	}
+}
+
+// portRule refuses a port that a spec opens on every node for two services.
+func portRule() map[string]any {
+	var list []string
+	for _, c := range catalog.All() {
+		if c.Service == nil {
+			continue
+		}
+		for _, service := range append([]component.Service{*c.Service}, c.Service.More...) {
+			for _, port := range service.Ports {
+				if port.SpecKey == "" {
+					continue
+				}
+				number := optional(c.SpecKey+"."+port.SpecKey, "0")
+				if in, ok := strings.CutSuffix(port.SpecKey, ".nodePort"); ok {
+					number = optional(c.SpecKey+"."+in+".internalOnly", "false") + "?0:" + number
+				}
+				list = append(list, number)
 			}
-			at = l[s]
 		}
 	}
-	spec, ok := at.(map[string]any)
-	if !ok {
-		return fmt.Errorf("the CRD has no schema of spec")
+	return map[string]any{
+		"rule":    "[[" + strings.Join(list, ",") + "].filter(p,p>0)].all(l,l.all(p,l.exists_one(q,q==p)))",
+		"message": "two services are to have the same port: give each its own", "fieldPath": ".keystone.publicService.nodePort",
 	}
-	var rules []any
-	for _, r := range admission.Rules() {
-		rules = append(rules, map[string]any{"rule": r.CEL, "message": r.Message, "fieldPath": "." + r.Field})
-	}
-	spec["x-kubernetes-validations"] = rules
-	return nil
+}
+
+// optional is a path in CEL whose parts may be absent.
+func optional(field, otherwise string) string {
+	return "self.?" + strings.ReplaceAll(field, ".", ".?") + ".orValue(" + otherwise + ")"
 }
 
 func write(w *bufio.Writer, v any, level, indent int) error {
