@@ -46,8 +46,8 @@ bin/ocadm:
 	@scripts/gobuild.sh $@ ./cmd/ocadm -ldflags '$(LDFLAGS)'
 
 .PHONY: bundle
-bundle: bin/ocadm ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
-	go run ./test/lab bundle --version $(CLOUD_VERSION) --ocadm bin/ocadm -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+bundle: ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
+	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: generate
 generate: ## Regenerate deepcopy code, the CRD and the CLI reference
@@ -91,7 +91,7 @@ verify: generate ## Generated files are up to date
 ##@ Lab
 
 .PHONY: lab-up
-lab-up: bundle ## Start NODES=2 fresh machines
+lab-up: bin/ocadm bundle ## Start NODES=2 fresh machines
 	go run ./test/lab up --name $(LAB) --nodes $(NODES) --ocadm bin/ocadm --bundle dist/ocadm.bundle
 
 .PHONY: lab-down
@@ -113,7 +113,7 @@ bench: ## Go benchmarks of the engine
 	go test -run '^$$' -bench . ./operatorctl/... ./internal/...
 
 .PHONY: bench-init
-bench-init: bundle ## ocadm init beside plain kubeadm init with the same manifests, on identical machines
+bench-init: bin/ocadm bundle ## ocadm init beside plain kubeadm init with the same manifests, on identical machines
 	go run ./test/quickstart bench-init
 
 .PHONY: bench-operator
@@ -125,14 +125,12 @@ bench-operator: bin/ocadm ## What the operator costs: requests, times, memory, C
 .PHONY: image
 image: bin/ocadm ## Write the operator's image to dist/ocadm-image.tar: make image REGISTRY=host/path VERSION=dev
 	@mkdir -p dist
-	go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION) -output dist/ocadm-image.tar
+	bin/ocadm image save dist/ocadm-image.tar --name $(REGISTRY)/ocadm:$(VERSION)
 
 .PHONY: image-push
 image-push: bin/ocadm ## Push the operator's image: make image-push REGISTRY=host/path VERSION=dev
-	go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:$(VERSION)
+	bin/ocadm image push $(REGISTRY)/ocadm:$(VERSION)
 
 .PHONY: deploy-dev
 deploy-dev: bin/ocadm ## Run the present source as the operator of a running lab: make deploy-dev LAB=quickstart
-	@mkdir -p dist
-	image=$$(go run ./scripts/image -binary bin/ocadm -image $(REGISTRY)/ocadm:content -output dist/ocadm-image.tar) && \
-		go run ./test/lab deploy --name $(LAB) --archive dist/ocadm-image.tar --image "$$image"
+	go run ./test/lab deploy --name $(LAB) --ocadm bin/ocadm --repository $(REGISTRY)/ocadm

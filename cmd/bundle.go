@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/workflow"
 )
 
 func newBundle(a *app) *cobra.Command {
@@ -96,16 +94,7 @@ func newBundleVerify(a *app) *cobra.Command {
 }
 
 func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {
-	if !ui.IsTerminal(a.Err) {
-		return b.Verify(ctx, nil)
-	}
-	r := ui.New(a.Err, ui.Options{})
-	defer r.Close()
-	const name = "verify"
-	r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseStarted, Phase: name, Count: 1})
-	return b.Verify(ctx, func(done, total int64) {
-		r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseProgress, Phase: name, Done: done, Total: total, Unit: "B"})
-	})
+	return a.withProgress("verify", func(report func(done, total int64)) error { return b.Verify(ctx, report) })
 }
 
 func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error) error {

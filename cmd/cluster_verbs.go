@@ -135,7 +135,8 @@ func newClusterUpdate(a *app) *cobra.Command {
 		Use:   "update [--version VERSION]",
 		Short: "Move the cloud and the operator to another version or registry",
 		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
-			"the cloud.",
+			"the cloud. If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
+			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
 		Example: "  ocadm cluster update --version v4.0.3 --wait\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio",
@@ -188,6 +189,11 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	u.Report = s.Waiting
 	if u.OperatorVersion == version.Version { // this program has the matching CRD and rights
 		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
+			if u.OperatorImage == "" {
+				if err := a.bringOperator(ctx, s, image); err != nil {
+					return nil, err
+				}
+			}
 			watched, err := operatorphase.Watched(ctx, k)
 			if err != nil {
 				return nil, err

@@ -3,7 +3,10 @@
 package cmd_test
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,7 +45,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TERM", "dumb")
 			return os.MkdirAll(filepath.Join(e.WorkDir, "machine", "etc"), 0o755)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "tree": tree, "secretless": secretless},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "tree": tree, "secretless": secretless, "elf": smallProgram},
 	})
 }
 
@@ -92,6 +95,16 @@ func secretless(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return err
 	}))
+}
+
+// smallProgram writes a static program for Linux on amd64 that does nothing: the head of an ELF file.
+func smallProgram(ts *testscript.TestScript, _ bool, args []string) {
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
+	copy(h.Ident[:], elf.ELFMAG)
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	var b bytes.Buffer
+	ts.Check(binary.Write(&b, binary.LittleEndian, &h))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o755))
 }
 
 // Every command says what it is for, with two examples, and leaves nothing to cobra's own errors.

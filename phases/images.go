@@ -3,9 +3,13 @@
 package phases
 
 import (
+	"context"
 	"slices"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -24,12 +28,38 @@ func imagesOfAddons() node.ImageGroup {
 		Need: func(h *host.Host) ([]string, error) { return addons.Images(h.Config, addons.All()...) }}
 }
 
+// imageOfTheOperator is this program. The operator may run on every node.
+func imageOfTheOperator() node.ImageGroup {
+	return node.ImageGroup{Name: "operator", Short: "Pack this program as the operator's image and import it", Own: true,
+		Need: func(h *host.Host) ([]string, error) {
+			if !h.Config.PacksOperator() {
+				return nil, nil
+			}
+			return ownName(h.Config.OperatorImage())
+		}}
+}
+
+// BringOperator imports this program under the name of an image on a machine that is a node with containerd, and reports whether it is one.
+func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
+	g := imageOfTheOperator()
+	g.Need = func(*host.Host) ([]string, error) { return ownName(image) }
+	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
+		return false, nil
+	}
+	return g.Bring(ctx, h, r)
+}
+
+func ownName(image string) ([]string, error) {
+	ref, err := ownimage.Reference(image, version.Version, false)
+	return []string{ownimage.FullName(ref)}, err
+}
+
 // imagesOfTheCloud are those that the operator waits for. Registries take long over dozens of images, so without a bundle it starts as
 // soon as its own is there.
 func imagesOfTheCloud() node.ImageGroup {
 	return node.ImageGroup{Name: "cloud", Short: "Import or pull the images of the operator and the cloud",
 		Need: func(h *host.Host) ([]string, error) {
-			list := []string{h.Config.OperatorImage()}
+			list := preflight.OperatorImages(h.Config)
 			if h.Bundle != nil {
 				list = append(list, h.Config.Cloud.Images...)
 			}
@@ -58,7 +88,10 @@ func otherImages() node.ImageGroup {
 					all = append(all, i.Name)
 				}
 			}
-			return slices.DeleteFunc(all, func(i string) bool { return slices.Contains(control, i) || !runsHere(h.Config, i) }), nil
+			return slices.DeleteFunc(all, func(i string) bool {
+				own := i == h.Config.OperatorImage() && h.Config.PacksOperator() // also where the bundle holds one
+				return own || slices.Contains(control, i) || !runsHere(h.Config, i)
+			}), nil
 		}}
 }
 

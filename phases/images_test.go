@@ -8,8 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/preflight"
 )
@@ -40,6 +43,65 @@ func TestRunsHere(t *testing.T) {
 	// init knows no roles: all that the bundle has is imported.
 	if !runsHere(&config.Config{}, "registry.example.org/host:v4") {
 		t.Error("init leaves an image out")
+	}
+}
+
+// This program is the operator's image, unless another is named. What a bundle holds under that name is left alone.
+func TestTheOperatorIsThisProgram(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*config.Config)
+		own    []string
+		pulled []string
+	}{
+		"defaults": {func(*config.Config) {}, []string{images.OperatorRef("", version.Version)}, nil},
+		"a registry of theirs": {func(c *config.Config) { c.Cluster.ImageRepository = "registry.example.org/cloud" },
+			[]string{"registry.example.org/cloud/ocadm:" + version.Version}, nil},
+		"Docker Hub":    {func(c *config.Config) { c.Cluster.ImageRepository = "you" }, []string{"docker.io/you/ocadm:" + version.Version}, nil},
+		"its version":   {func(c *config.Config) { c.Cloud.OperatorVersion = version.Version }, []string{images.OperatorRef("", version.Version)}, nil},
+		"a version":     {func(c *config.Config) { c.Cloud.OperatorVersion = "v9" }, nil, []string{images.OperatorRef("", "v9")}},
+		"another image": {func(c *config.Config) { c.Cloud.OperatorImage = "you/ocadm:dev" }, nil, []string{"you/ocadm:dev"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config.Default()
+			tc.change(&c)
+			h := &host.Host{Config: &c}
+			for want, g := range map[*[]string]node.ImageGroup{&tc.own: imageOfTheOperator(), &tc.pulled: imagesOfTheCloud()} {
+				got, err := g.Need(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(*want, got); d != "" {
+					t.Errorf("images/%s (-want +got):\n%s", g.Name, d)
+				}
+			}
+			c.Cloud.Images = []string{c.OperatorImage(), "registry.example.org/keystone:v4"}
+			others, err := otherImages().Need(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Contains(others, c.OperatorImage()) == c.PacksOperator() {
+				t.Errorf("the other images are %q", others)
+			}
+		})
+	}
+}
+
+// A machine that is no node, or runs another runtime, is left alone.
+func TestBringOperator(t *testing.T) {
+	c := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", kubernetes.KubeletKubeconfig} {
+		if file != "" {
+			if err := h.Files.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if brought, err := BringOperator(t.Context(), h, nil, "registry.example.org/ocadm:v1"); brought || err != nil {
+			t.Errorf("with %q: brought %v, %v", file, brought, err)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func Init() []host.Phase {
 			node.Firewall(true),
 			node.Units(),    // after node-files/runtime
 			compute.Phase(), // after preflight
-			node.Images(imagesOfControlPlane(), imagesOfAddons(), imagesOfTheCloud(), otherImages()),
+			node.Images(imagesOfControlPlane(), imagesOfAddons(), imageOfTheOperator(), imagesOfTheCloud(), otherImages()),
 		},
 		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/control-plane"),
 		[]host.Phase{
@@ -39,7 +39,7 @@ func Init() []host.Phase {
 			after(addons.Storage(), apiServer, "images/addons"),
 			after(addons.Ingress(), apiServer, "images/addons"),
 			after(cloud.Guarded(addons.Database()), apiServer, "images/addons"),
-			after(operator.Install(), apiServer, "images/cloud"),
+			after(operator.Install(), apiServer, "images/operator", "images/cloud"),
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
@@ -59,7 +59,7 @@ func Join() []host.Phase {
 			node.Firewall(false),
 			node.Units(),
 			compute.Phase(),
-			node.Images(imagesOfWorker(), otherImages()),
+			node.Images(imagesOfWorker(), imageOfTheOperator(), otherImages()),
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 		[]host.Phase{compute.LabelPhase()}, // after node-registered

@@ -268,22 +268,7 @@ func TestWriteImages(t *testing.T) {
 	if err := b.WriteImages(t.Context(), &out, []string{imageB}); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for r := tar.NewReader(&out); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _ := io.ReadAll(r)
-		name := filepath.Join(dir, h.Name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, data, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	idx, err := layout.ImageIndexFromPath(dir)
+	idx, err := layout.ImageIndexFromPath(unpack(t, &out))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -273,20 +274,23 @@ func (s *staged) write(ctx context.Context, path string, index []byte) (err erro
 	if err := errors.Join(writeBytes(w, indexName, index), writeBytes(w, layoutName, []byte(layoutJSON))); err != nil {
 		return err
 	}
-	digests := make([]v1.Hash, 0, len(s.blobs))
-	for h := range s.blobs {
-		digests = append(digests, h)
-	}
-	slices.SortFunc(digests, func(a, b v1.Hash) int { return cmp.Compare(a.Hex, b.Hex) })
-	for _, h := range digests {
-		if err := writeBlob(ctx, w, h, s.blobs[h]); err != nil {
-			return fmt.Errorf("writing the blob %s: %w", h, err)
-		}
+	if err := s.writeBlobs(ctx, w); err != nil {
+		return err
 	}
 	if err := w.Close(); err != nil {
 		return err
 	}
 	return f.Sync()
+}
+
+// writeBlobs writes the blobs sorted by digest.
+func (s *staged) writeBlobs(ctx context.Context, w *tar.Writer) error {
+	for _, h := range slices.SortedFunc(maps.Keys(s.blobs), func(a, b v1.Hash) int { return cmp.Compare(a.Hex, b.Hex) }) {
+		if err := writeBlob(ctx, w, h, s.blobs[h]); err != nil {
+			return fmt.Errorf("writing the blob %s: %w", h, err)
+		}
+	}
+	return nil
 }
 
 func writeBytes(w *tar.Writer, name string, b []byte) error {

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -105,9 +106,11 @@ func OperatorRef(imageRepository, version string) string {
 }
 
 // PullPolicy is Always for a tag that moves ("dev", "latest", "NAME-dev"), so that every new pod pulls what was pushed last, and
-// IfNotPresent for versions and commits.
+// IfNotPresent for versions and commits. The version of this program never moves: the node has its image, and no registry need have it.
 func PullPolicy(ref string) string {
-	if tag := Split(ref).Tag; tag == "dev" || tag == "latest" || strings.HasSuffix(tag, "-dev") {
+	if tag := Split(ref).Tag; tag == version.Version {
+		return "IfNotPresent"
+	} else if tag == "dev" || tag == "latest" || strings.HasSuffix(tag, "-dev") {
 		return "Always"
 	}
 	return "IfNotPresent"

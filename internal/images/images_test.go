@@ -78,6 +78,7 @@ func TestPullPolicyFollowsTheTag(t *testing.T) {
 	for ref, want := range map[string]string{
 		"zexi/ocadm:dev": "Always", "r.io:5000/x/ocadm:latest": "Always", "r.io/ocadm:lzx-dev": "Always",
 		"r.io/ocadm:v0.2.0": "IfNotPresent", "r.io/ocadm:8c02f71": "IfNotPresent", "r.io/ocadm:v0.2.0-dirty": "IfNotPresent",
+		"r.io/ocadm:v0.0.0-dev": "IfNotPresent", // the version of this program, which the node has
 	} {
 		if got := PullPolicy(ref); got != want {
 			t.Errorf("%s: %s, want %s", ref, got, want)

@@ -100,6 +100,12 @@ func (c *Config) OperatorImage() string {
 	return cmp.Or(c.Cloud.OperatorImage, images.OperatorRef(c.Cluster.ImageRepository, cmp.Or(c.Cloud.OperatorVersion, version.Version)))
 }
 
+// PacksOperator reports whether the image of the operator is this program itself, which init and join bring to their node. Another image
+// or version comes from a registry or a bundle.
+func (c *Config) PacksOperator() bool {
+	return c.Cloud.OperatorImage == "" && cmp.Or(c.Cloud.OperatorVersion, version.Version) == version.Version
+}
+
 // Cloud is the OnecloudCluster that init may create at the end.
 type Cloud struct {
 	Name                      string `json:"name"`

@@ -7,6 +7,7 @@ package host
 import (
 	"context"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,6 +31,8 @@ type Host struct {
 	Bundle *bundle.Bundle
 	// Self is the path of this program, for re-executing it as kubeadm.
 	Self string
+	// Own packs Self into an image, once.
+	Own func() (v1.Image, error)
 	// Kube gives a client of the cluster with admin rights; it fails before the API server answers. Kubeconfig() is its file.
 	Kube func(ctx context.Context) (client.WithWatch, error)
 	REST func(ctx context.Context) (*rest.Config, error)

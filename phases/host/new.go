@@ -6,8 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -32,6 +36,7 @@ func build(ctx context.Context, c *config.Config, root, self string, run exec.Ru
 		run = ReadOnly(run)
 	}
 	h := &Host{Config: c, Files: files, Exec: run, Ledger: ledger, Self: self, Facts: Gather(ctx, files, run)}
+	h.Own = sync.OnceValues(func() (v1.Image, error) { return ownimage.Pack(h.Self) })
 	h.REST = lazyREST(h)
 	h.Kube = lazyKube(h)
 	return h, nil

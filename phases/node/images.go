@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -24,6 +25,8 @@ type ImageGroup struct {
 	Name, Short string
 	// Need are the images that this node must have.
 	Need func(*host.Host) ([]string, error)
+	// Own is for the image of this program, which is in no bundle and no registry.
+	Own bool
 	// Optional images may also be pulled later: one that a registry does not have is no error.
 	Optional bool
 }
@@ -41,8 +44,7 @@ func Images(groups ...ImageGroup) host.Phase {
 func (g ImageGroup) phase() host.Phase {
 	return host.Phase{
 		Name: g.Name, Short: g.Short,
-		Long: "Streams the images from the bundle into containerd, checking every blob on the way. Without a bundle containerd pulls them from\n" +
-			"their registries. Images that are already there are left.",
+		Long:     g.long(),
 		Patience: pullPatience,
 		Skip:     otherRuntime,
 		Run:      g.run,
@@ -60,20 +62,32 @@ func (g ImageGroup) phase() host.Phase {
 		Undo: undoImages,
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
 		todo, err := g.missing(ctx, h)
-		if h.Bundle == nil {
+		if h.Bundle == nil && !g.Own {
 			return prefixed("pull ", todo), err
 		}
 		return prefixed("import ", todo), err
 	})
 }
 
-// missing are the images of the group that containerd does not have, or not as the bundle has them.
+func (g ImageGroup) long() string {
+	if g.Own {
+		return "Packs this program into an image and streams it into containerd, so that no registry has to hold the operator's image. With\n" +
+			"--operator-image, or another --operator-version, it does nothing."
+	}
+	return "Streams the images from the bundle into containerd, checking every blob on the way. Without a bundle containerd pulls them from\n" +
+		"their registries. Images that are already there are left."
+}
+
+// missing are the images of the group that containerd does not have, or not as the bundle, or this program, has them.
 func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error) {
 	need, err := g.Need(h)
 	if err != nil {
 		return nil, fmt.Errorf("listing the images of %s: %w", g.Name, err)
 	}
 	have := importedImages(ctx, h)
+	if g.Own {
+		return outdated(h, have, need)
+	}
 	if h.Bundle == nil {
 		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
 	}
@@ -85,6 +99,23 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 		if have[i.Name] != i.Digest {
 			out = append(out, i.Name)
 		}
+	}
+	return out, nil
+}
+
+// outdated are the names under which containerd has not this program as it is.
+func outdated(h *host.Host, have map[string]string, names []string) (out []string, _ error) {
+	for _, name := range names {
+		if have[name] != "" { // packing takes half a second
+			img, err := h.Own()
+			if err != nil {
+				return nil, err
+			}
+			if digest, err := img.Digest(); err != nil || have[name] == digest.String() {
+				return nil, err
+			}
+		}
+		out = append(out, name)
 	}
 	return out, nil
 }
@@ -108,6 +139,14 @@ func importedImages(ctx context.Context, h *host.Host) map[string]string {
 	return have
 }
 
+// Bring imports what is missing, and reports whether the machine has a runtime to import it into.
+func (g ImageGroup) Bring(ctx context.Context, h *host.Host, r workflow.Reporter) (bool, error) {
+	if !containerdRuns(h) || !h.Files.Exists(programPath(h, ctr)) {
+		return false, nil
+	}
+	return true, g.run(ctx, h, r)
+}
+
 func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	todo, err := g.missing(ctx, h)
 	if err != nil {
@@ -118,10 +157,15 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 			return err
 		}
 	}
-	if h.Bundle == nil {
+	switch {
+	case g.Own:
+		err = importOwn(ctx, h, r, todo)
+	case h.Bundle == nil:
 		return g.pull(ctx, h, r, todo)
+	default:
+		err = importImages(ctx, h, r, h.Bundle.ImagesSize(todo), func(w io.Writer) error { return h.Bundle.WriteImages(ctx, w, todo) })
 	}
-	if err := importImages(ctx, h, r, todo); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, name := range todo {
@@ -130,16 +174,34 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 	return nil
 }
 
-// importImages streams images from the bundle into ctr.
-func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, names []string) error {
+// importOwn streams this program into ctr.
+func importOwn(ctx context.Context, h *host.Host, r workflow.Reporter, names []string) error {
+	for _, name := range names {
+		img, err := h.Own()
+		if err != nil {
+			return err
+		}
+		size, err := ownimage.Size(img)
+		if err != nil {
+			return err
+		}
+		source := bundle.ImageSource{Name: name, Image: img}
+		if err := importImages(ctx, h, r, size, func(w io.Writer) error { return bundle.WriteImage(ctx, w, source) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importImages streams an archive of images into ctr. total is about the number of its bytes.
+func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total int64, write func(io.Writer) error) error {
 	// Local: ctr reads the stream itself, which was measured to take a quarter less time than handing it on.
 	args := []string{"-n", k8sNamespace, "images", "import", "--local", "-"}
 	pr, pw := io.Pipe()
-	total := h.Bundle.ImagesSize(names)
 	var done atomic.Int64
 	written := make(chan error, 1)
 	go func() {
-		err := h.Bundle.WriteImages(ctx, progressWriter{pw, func(n int) { r.Progress(min(done.Add(int64(n)), total), total, "B") }}, names)
+		err := write(progressWriter{pw, func(n int) { r.Progress(min(done.Add(int64(n)), total), total, "B") }})
 		pw.CloseWithError(err)
 		written <- err
 	}()

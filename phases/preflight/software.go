@@ -85,7 +85,15 @@ func Images(c *config.Config, kind Kind) ([]string, error) {
 		return nil, err
 	}
 	more, err := addons.Images(c, addons.All()...)
-	return distinct(slices.Concat(list, more, []string{c.OperatorImage()}, c.Cloud.Images)), err
+	return distinct(slices.Concat(list, more, OperatorImages(c), c.Cloud.Images)), err
+}
+
+// OperatorImages is the image of the operator, unless it is this program.
+func OperatorImages(c *config.Config) []string {
+	if c.PacksOperator() {
+		return nil
+	}
+	return []string{c.OperatorImage()}
 }
 
 // NodeImages are the images that every node runs, whatever its roles.

@@ -110,7 +110,7 @@ func machines(t *testing.T) *machine.Lab {
 	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Ocadm: ocadm, Logf: log}); err != nil {
+	if err := assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Logf: log}); err != nil {
 		t.Fatal(err)
 	}
 	// What an interrupted run left is in the way.

@@ -7,17 +7,21 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
 func deployCommand() *cobra.Command {
-	var archive, image string
-	cmd := ofLab("deploy", "Run an image as the operator of a lab's cluster", cobra.NoArgs, func(cmd *cobra.Command, name string, _ []string) error {
+	var ocadm, repository string
+	cmd := ofLab("deploy", "Run a program as the operator of a lab's cluster", cobra.NoArgs, func(cmd *cobra.Command, name string, _ []string) error {
 		if os.Geteuid() != 0 {
 			return machine.ErrNotRoot
 		}
@@ -25,34 +29,35 @@ func deployCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return deploy(cmd.Context(), lab, archive, image)
+		return deploy(cmd.Context(), lab, ocadm, repository)
 	})
-	cmd.Long = "Imports the image into the containerd of every machine, sets it on the operator's Deployment and waits until its pod is ready.\n" +
-		"\"make deploy-dev\" builds the image from the checkout first."
-	cmd.Flags().StringVar(&archive, "archive", "dist/ocadm-image.tar", "docker-archive of the image")
-	cmd.Flags().StringVar(&image, "image", "", "the image's reference in the archive")
+	cmd.Long = "Packs the program into an image, imports it into the containerd of every machine, sets it on the operator's Deployment and waits until its pod is ready.\n" +
+		"\"make deploy-dev\" builds the program from the checkout first."
+	cmd.Flags().StringVar(&ocadm, "ocadm", "bin/ocadm", "the program")
+	cmd.Flags().StringVar(&repository, "repository", images.DefaultRepository+"/"+images.Operator, "the image's name; its tag is made of its content")
 	return cmd
 }
 
-func deploy(ctx context.Context, lab *machine.Lab, archive, image string) error {
-	g, importing := errgroup.WithContext(ctx)
-	for _, n := range lab.Nodes() {
-		g.Go(func() error {
-			logf("importing %s on %s", image, n.Name)
-			f, err := os.Open(archive)
-			if err != nil {
-				return fmt.Errorf("importing the image: %w", err)
-			}
-			defer f.Close()
-			return n.Run(importing, machine.Streams{In: f, Err: os.Stderr}, "ctr", "-n", "k8s.io", "images", "import", "--local", "-")
-		})
+func deploy(ctx context.Context, lab *machine.Lab, ocadm, repository string) error {
+	img, err := ownimage.Pack(ocadm)
+	if err != nil {
+		return err
 	}
-	if err := g.Wait(); err != nil {
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	ref, err := ownimage.Reference(repository, "dev-"+digest.Hex[:12], false)
+	if err != nil {
+		return err
+	}
+	source := bundle.ImageSource{Name: ownimage.FullName(ref), Image: img}
+	if err := distribute(ctx, lab, source); err != nil {
 		return err
 	}
 	logf("setting the operator's image")
 	for _, args := range [][]string{
-		{"set", "image", "deployment/onecloud-operator", "onecloud-operator=" + image},
+		{"set", "image", "deployment/onecloud-operator", "onecloud-operator=" + source.Name},
 		{"rollout", "status", "deployment/onecloud-operator", "--timeout=2m"},
 	} {
 		argv := append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud"}, args...)
@@ -61,4 +66,19 @@ func deploy(ctx context.Context, lab *machine.Lab, archive, image string) error 
 		}
 	}
 	return nil
+}
+
+// distribute imports an image on every machine.
+func distribute(ctx context.Context, lab *machine.Lab, source bundle.ImageSource) error {
+	g, importing := errgroup.WithContext(ctx)
+	for _, n := range lab.Nodes() {
+		g.Go(func() error {
+			logf("importing %s on %s", source.Name, n.Name)
+			r, w := io.Pipe()
+			go func() { w.CloseWithError(bundle.WriteImage(importing, w, source)) }()
+			defer r.Close()
+			return n.Run(importing, machine.Streams{In: r, Err: os.Stderr}, "ctr", "-n", "k8s.io", "images", "import", "--local", "-")
+		})
+	}
+	return g.Wait()
 }

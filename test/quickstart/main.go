@@ -112,7 +112,7 @@ func build(ctx context.Context, version, images string) (ocadm, bundle string, e
 		return "", "", err
 	}
 	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
-	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Ocadm: ocadm, ServiceImages: images, Logf: logf})
+	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, ServiceImages: images, Logf: logf})
 	return ocadm, bundle, err
 }
 

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/bundle"
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/cache"
@@ -33,8 +32,6 @@ type Options struct {
 	Out string
 	// CloudVersion is the tag of the cloud's images.
 	CloudVersion string
-	// Ocadm is a static ocadm; OcadmVersion is its version, asked of it when empty.
-	Ocadm, OcadmVersion string
 	// Fakecloud is the stand-in program; it is built from this repository when empty.
 	Fakecloud string
 	// ServiceImages is a directory of image archives that take the place of the stand-ins.
@@ -77,11 +74,11 @@ func Bundle(ctx context.Context, o Options) error {
 	return prune()
 }
 
-// ownLayerAge is how long the layers of this repository's programs are kept: they change with every build.
+// ownLayerAge is how long the layers of this repository's program are kept: they change with every build.
 const ownLayerAge = 24 * time.Hour
 
 func prune() error {
-	return errors.Join(cache.Prune("layers", "ocadm-", ownLayerAge), cache.Prune("layers", "fakecloud-", ownLayerAge))
+	return cache.Prune("layers", "fakecloud-", ownLayerAge)
 }
 
 // Images makes the bundle's images. It fills what Options leave open.
@@ -89,48 +86,14 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 	if err := complete(ctx, o); err != nil {
 		return nil, err
 	}
-	return images.All(ctx, images.Options{
-		CloudVersion: o.CloudVersion, OcadmVersion: o.OcadmVersion, Ocadm: o.Ocadm, Fakecloud: o.Fakecloud,
-		ServiceImages: o.ServiceImages, Logf: o.Logf,
-	})
+	return images.All(ctx, images.Options{CloudVersion: o.CloudVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf})
 }
 
-func complete(ctx context.Context, o *Options) error {
-	if _, err := os.Stat(o.Ocadm); err != nil {
-		return fmt.Errorf("finding ocadm for the operator's image (\"make build\" makes bin/ocadm): %w", err)
-	}
-	var err error
-	if o.OcadmVersion == "" {
-		if o.OcadmVersion, err = askVersion(ctx, o.Ocadm); err != nil {
-			return err
-		}
-	}
+func complete(ctx context.Context, o *Options) (err error) {
 	if o.Fakecloud == "" {
 		o.Fakecloud, err = own(ctx, "fakecloud", "./test/fakecloud", "", o.Logf)
 	}
 	return err
-}
-
-// askVersion asks a program which version it is. The operator's image must have that very tag.
-func askVersion(ctx context.Context, program string) (string, error) {
-	path, err := filepath.Abs(program)
-	if err != nil {
-		return "", fmt.Errorf("finding %s: %w", program, err)
-	}
-	r, err := (exec.Machine{}).Run(ctx, exec.Command{Path: path, Args: []string{"version", "-o", "json"}})
-	if err != nil {
-		return "", fmt.Errorf("asking ocadm for its version: %w", err)
-	}
-	var answer map[string]any
-	if err := json.Unmarshal([]byte(r.Stdout), &answer); err != nil {
-		return "", fmt.Errorf("asking ocadm for its version: %w", err)
-	}
-	for _, key := range []string{"version", "ocadm"} {
-		if v, ok := answer[key].(string); ok && v != "" {
-			return v, nil
-		}
-	}
-	return "", errors.New("asking ocadm for its version: its answer has none; say --ocadm-version")
 }
 
 // file is one file of a node, as it lies on this host.
@@ -173,7 +136,7 @@ func nodeFiles(ctx context.Context, logf cache.Logf) ([]file, error) {
 }
 
 func bundleInfo(ctx context.Context, o Options) (bundle.Info, error) {
-	versions := map[string]string{"ocadm": o.OcadmVersion, "cloud": o.CloudVersion}
+	versions := map[string]string{"cloud": o.CloudVersion}
 	for _, name := range []string{"containerd", "etcd", "coredns", "flanneld", "local-path-provisioner"} {
 		b, err := binaries.Get(ctx, name, o.Logf)
 		if err != nil {

@@ -27,10 +27,10 @@ import (
 
 // Options say what the cloud's images are made of.
 type Options struct {
-	// CloudVersion and OcadmVersion are the tags of the cloud's images and of the operator's.
-	CloudVersion, OcadmVersion string
-	// Ocadm and Fakecloud are static programs.
-	Ocadm, Fakecloud string
+	// CloudVersion is the tag of the cloud's images.
+	CloudVersion string
+	// Fakecloud is a static program.
+	Fakecloud string
 	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
 	ServiceImages string
 	Logf          cache.Logf
@@ -48,7 +48,7 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 func All(ctx context.Context, o Options) ([]Named, error) {
 	b := &builder{logf: o.Logf, bases: map[string]v1.Layer{}}
 	made := map[string]v1.Image{}
-	services, err := cloud(o.CloudVersion, o.OcadmVersion, o.Ocadm, o.Fakecloud)
+	services, err := cloud(o.CloudVersion, o.Fakecloud)
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func TestNamesAreUnique(t *testing.T) {
 // all are the images of a lab.
 func all(t *testing.T) []image {
 	t.Helper()
-	services, err := cloud("v4.0.4", "v1", "ocadm", "fakecloud")
+	services, err := cloud("v4.0.4", "fakecloud")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestImagesOfTheCloudFollowTheCatalogue(t *testing.T) {
 		made[strings.TrimPrefix(i.Name, Repository+"/")] = i
 	}
 	for _, want := range []string{"keystone:v4.0.4", "sdnagent:v4.0.4", "aiproxy:v4.0.4", "cloudmux:v4.0.4", "s3gateway:v4.0.4", "web:v4.0.4", "guacd:1.6.0",
-		"telegraf-init:release-1.36-1", "host-image:v1.0.8", "etcd:3.5.12", "ocadm:v1"} {
+		"telegraf-init:release-1.36-1", "host-image:v1.0.8", "etcd:3.5.12"} {
 		if _, there := made[want]; !there {
 			t.Errorf("there is no %s among %q", want, slices.Sorted(maps.Keys(made)))
 		}

@@ -129,16 +129,13 @@ func services(cloudVersion string) ([]string, error) {
 
 const serviceDir = "opt/yunion/bin/"
 
-// cloud are the images of the cloud. All services share the stand-in's layer; a link says which one it plays.
-func cloud(cloudVersion, ocadmVersion, ocadm, fakecloud string) ([]image, error) {
+// cloud are the images of the cloud; the operator's is none of them, because ocadm packs itself. All services share the stand-in's layer; a link says which one it plays.
+func cloud(cloudVersion, fakecloud string) ([]image, error) {
 	refs, err := services(cloudVersion)
 	if err != nil {
 		return nil, fmt.Errorf("listing the images of the cloud: %w", err)
 	}
-	list := []image{{
-		Name: pinned.OperatorRef(Repository, ocadmVersion), User: "65534:65534", Entrypoint: []string{"/ocadm"},
-		Entries: []entry{{Path: "ocadm", Mode: executable, Source: ocadm}},
-	}}
+	var list []image
 	for _, ref := range refs {
 		name, _, _ := strings.Cut(strings.TrimPrefix(ref, Repository+"/"), ":")
 		i := image{Name: ref}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func newImage(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "image", Short: "Save or push this program as a container image",
+		Long: "The operator runs from an image that holds nothing but ocadm. init and join pack that image from their own program and import it on\n" +
+			"their node, so no registry has to hold it. These commands are for other container runtimes, and for clusters that pull it.\n" +
+			"The same program always gives the same digest.",
+		Example: "  ocadm image save ocadm-image.tar\n  ocadm image push registry.example.org/you/ocadm:dev",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newImageSave(a), newImagePush(a))
+	return c
+}
+
+// savedImage is what "image save" and "image push" print with -o json.
+type savedImage struct {
+	Image  string `json:"image"`
+	Digest string `json:"digest"`
+	// Size is the number of bytes of its blobs.
+	Size int64  `json:"size"`
+	File string `json:"file,omitempty"`
+}
+
+func addProgram(fs *pflag.FlagSet, file *string) {
+	fs.StringVar(file, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
+}
+
+// packed is the image of a program, by default of this one, under a name.
+func packed(program, image string, insecure bool) (v1.Image, name.Tag, savedImage, error) {
+	var s savedImage
+	ref, err := ownimage.Reference(image, version.Version, insecure)
+	if err != nil {
+		return nil, ref, s, misused(err.Error(), "give a name such as registry.example.org/you/ocadm:"+version.Version)
+	}
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, ref, s, fmt.Errorf("finding this program: %w", err)
+		}
+	}
+	img, err := ownimage.Pack(program)
+	if err != nil {
+		return nil, ref, s, err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, ref, s, err
+	}
+	size, err := ownimage.Size(img)
+	return img, ref, savedImage{Image: ownimage.FullName(ref), Digest: digest.String(), Size: size}, err
+}
+
+func newImageSave(a *app) *cobra.Command {
+	var program, image string
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "save FILE", Short: "Write the image to a file",
+		Long: "Writes the image as an archive that ctr, nerdctl, podman and docker load; - writes to standard output. The archive is an OCI image\n" +
+			"layout and a docker archive at once.",
+		Example: "  ocadm image save ocadm-image.tar\n" +
+			"  ocadm image save - | ssh root@node2 ctr -n k8s.io images import -\n" +
+			"  ocadm image save ocadm-image.tar --name registry.example.org/you/ocadm:dev -o json",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			img, _, s, err := packed(program, image, false)
+			if err != nil {
+				return err
+			}
+			source := bundle.ImageSource{Name: s.Image, Image: img}
+			if s.File = args[0]; s.File == "-" {
+				return bundle.WriteImage(c.Context(), a.Out, source)
+			}
+			if err := saveImage(c.Context(), s.File, source); err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s is in %s (%s)\n", s.Image, s.File, ui.Bytes(s.Size))
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&image, "name", images.OperatorRef("", version.Version), "name of the image in the archive")
+	addProgram(c.Flags(), &program)
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// saveImage replaces the file only when the archive is complete.
+func saveImage(ctx context.Context, file string, source bundle.ImageSource) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".image-*")
+	if err == nil {
+		const readable = 0o644 // a program is no secret
+		if err = errors.Join(bundle.WriteImage(ctx, f, source), f.Chmod(readable), f.Close()); err == nil {
+			err = os.Rename(f.Name(), file)
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return finding.Errorf("OCA-2203", "The image cannot be written to "+file, "name a file in a directory that you may write and that has 40 MiB free", "%w", err)
+}
+
+func newImagePush(a *app) *cobra.Command {
+	var program string
+	var insecure bool
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "push NAME", Short: "Push the image to a registry",
+		Long: "Pushes the image under a name, by default with this program's version as its tag, and prints its digest. The credentials come from\n" +
+			"~/.docker/config.json, where docker login, podman login and others put them.",
+		Example: "  ocadm image push registry.example.org/you/ocadm:dev\n" +
+			"  ocadm image push registry.example.org:5000/yunionio/ocadm --insecure\n" +
+			"  ocadm image push registry.example.org/you/ocadm:arm64 --program bin/ocadm-arm64",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			img, ref, s, err := packed(program, args[0], insecure)
+			if err != nil {
+				return err
+			}
+			err = a.withProgress("push", func(report func(done, total int64)) error {
+				return ownimage.Push(c.Context(), ref, img, ownimage.Options{Insecure: insecure, Progress: report})
+			})
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s@%s\n", s.Image, s.Digest)
+				return err
+			})
+		},
+	}
+	c.Flags().BoolVar(&insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
+	addProgram(c.Flags(), &program)
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// withProgress shows on a terminal how many bytes something has done.
+func (a *app) withProgress(name string, do func(report func(done, total int64)) error) error {
+	if !ui.IsTerminal(a.Err) {
+		return do(nil)
+	}
+	r := ui.New(a.Err, ui.Options{})
+	defer r.Close()
+	r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseStarted, Phase: name, Count: 1})
+	return do(func(done, total int64) {
+		r.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseProgress, Phase: name, Done: done, Total: total, Unit: "B"})
+	})
+}
+
+// bringOperator imports this program as the image of the operator on the node that it runs on. Elsewhere the nodes have to pull the image.
+func (a *app) bringOperator(ctx context.Context, s story, image string) error {
+	if os.Geteuid() == 0 {
+		unlock, err := workflow.Lock(lockFile)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		cfg := config.Default()
+		h, err := newHost(ctx, &cfg, "")
+		if err != nil {
+			return err
+		}
+		asRegistered(&cfg, kubernetes.RegisteredAs(h))
+		if brought, err := phases.BringOperator(ctx, h, s, image); brought || err != nil {
+			return err
+		}
+	}
+	a.warn("%s is not imported, because this is not root on a node with containerd; a registry must have it: ocadm image push %s", image, image)
+	return nil
+}

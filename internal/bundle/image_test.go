@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// One archive is read by what reads OCI layouts and by what reads docker archives.
+func TestWriteImage(t *testing.T) {
+	img := testImage(t, "arm64", testLayer(t, 1), testLayer(t, 2))
+	for full, docker := range map[string]string{imageA: imageA, "docker.io/you/a:v1": "you/a:v1"} {
+		var out, again bytes.Buffer
+		for _, w := range []io.Writer{&out, &again} {
+			if err := WriteImage(t.Context(), w, ImageSource{Name: full, Image: img}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(out.Bytes(), again.Bytes()) {
+			t.Error("the same image gave different archives")
+		}
+		tag, err := name.NewTag(docker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(out.Bytes())), nil }, &tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := img.ConfigName()
+		if got, err := loaded.ConfigName(); err != nil || got != want {
+			t.Errorf("docker would load %s, %v; want %s", got, err, want)
+		}
+		idx, err := layout.ImageIndexFromPath(unpack(t, &out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := idx.IndexManifest()
+		if err != nil || len(m.Manifests) != 1 || m.Manifests[0].Annotations[nameAnnotation] != full || m.Manifests[0].Platform.Architecture != "arm64" {
+			t.Fatalf("index holds %+v, %v", m, err)
+		}
+		written, err := idx.Image(m.Manifests[0].Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := validate.Image(written); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func unpack(t *testing.T, in io.Reader) string {
+	t.Helper()
+	dir := t.TempDir()
+	for r := tar.NewReader(in); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return dir
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _ := io.ReadAll(r)
+		file := filepath.Join(dir, h.Name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWriteImageFails(t *testing.T) {
+	img := testImage(t, "amd64", testLayer(t, 1))
+	if err := WriteImage(t.Context(), io.Discard, ImageSource{Name: "no registry", Image: img}); err == nil || !strings.Contains(err.Error(), "checking its name") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := WriteImage(ctx, io.Discard, ImageSource{Name: imageA, Image: img}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
