@@ -20,11 +20,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
-
-// The fetcher is tested against a server of the test's own: the projects' real pages are not asked by any test.
 
 //go:embed artifacts.yaml
 var artifactTable []byte // tests put digests of their own in
@@ -148,7 +147,6 @@ func whole(h *host.Host, name, digest string) bool {
 type download struct {
 	artifact
 	digest string
-	fetcher
 }
 
 func (d download) plan() string {
@@ -156,9 +154,9 @@ func (d download) plan() string {
 }
 func (d download) size() int64 { return 0 }
 
-func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error {
+func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
 	r.Info("downloading %s", d.URL)
-	file, err := d.fetch(ctx, h.Files, d.URL, d.digest, p)
+	file, err := fetchFile(ctx, fetch.Fetcher{}, h.Files, d.URL, d.digest, p)
 	if err != nil {
 		return err
 	}

@@ -14,70 +14,27 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// pages serves files; the first answer for a name in cut ends halfway, the first for one in stalled stops there and keeps the connection.
-type pages struct {
-	mu     sync.Mutex
-	files  map[string][]byte
-	cut    map[string]bool
-	stall  map[string]bool
-	broken map[string]int // how many answers are 503
-	ranges []string
-}
+// pages serves files.
+type pages map[string][]byte
 
-func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p.stalls(w, r) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.broken[r.URL.Path] > 0 {
-		p.broken[r.URL.Path]--
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	data, ok := p.files[r.URL.Path]
+func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	data, ok := p[r.URL.Path]
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
-	if h := r.Header.Get("Range"); h != "" {
-		p.ranges = append(p.ranges, h)
-	}
-	if p.cut[r.URL.Path] {
-		delete(p.cut, r.URL.Path)
-		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-		_, _ = w.Write(data[:len(data)/2])
-		panic(http.ErrAbortHandler)
-	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
-}
-
-// stalls sends half of a file, and then nothing until the client gives up.
-func (p *pages) stalls(w http.ResponseWriter, r *http.Request) bool {
-	p.mu.Lock()
-	stall, data := p.stall[r.URL.Path], p.files[r.URL.Path]
-	delete(p.stall, r.URL.Path)
-	p.mu.Unlock()
-	if !stall {
-		return false
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, _ = w.Write(data[:len(data)/2])
-	_ = http.NewResponseController(w).Flush()
-	<-r.Context().Done()
-	return true
 }
 
 func sum(b []byte) string {
@@ -105,13 +62,13 @@ func archive(t *testing.T, files map[string]string) []byte {
 }
 
 // release is a mirror of everything in artifacts.yaml, with digests of its own in place of the table's until the test ends.
-func release(t *testing.T, arch string) *pages {
+func release(t *testing.T, arch string) pages {
 	t.Helper()
 	list, err := artifacts(artifactTable, arch, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pages{files: map[string][]byte{}}
+	p := pages{}
 	for i, a := range list {
 		data := []byte("new " + a.Name)
 		switch {
@@ -128,7 +85,7 @@ func release(t *testing.T, arch string) *pages {
 			}
 			data = archive(t, files)
 		}
-		p.files["/m/"+strings.TrimPrefix(a.URL, "https://")] = data
+		p["/m/"+strings.TrimPrefix(a.URL, "https://")] = data
 		list[i].SHA256 = map[string]string{arch: sum(data)}
 	}
 	table, err := yaml.Marshal(list)
@@ -213,61 +170,15 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 }
 
-// tally adds up what a fetch reports.
-type tally struct{ done, total int64 }
-
-func (c *tally) progress() progress {
-	return progress{done: func(n int64) { c.done += n }, more: func(n int64) { c.total += n }}
-}
-
-func quick() fetcher { return fetcher{pause: time.Millisecond, stall: 100 * time.Millisecond} }
-
-// A server that cuts the connection, stops sending or is out of service for a moment costs nothing that was there already.
-func TestFetchGoesOn(t *testing.T) {
-	data := bytes.Repeat([]byte("0123456789"), 1000)
-	for name, p := range map[string]*pages{
-		"cut":            {cut: map[string]bool{"/f": true}},
-		"stalled":        {stall: map[string]bool{"/f": true}},
-		"out of service": {broken: map[string]int{"/f": 4}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t)
-			resumed := p.cut != nil || p.stall != nil
-			p.files = map[string][]byte{"/f": data}
-			s := httptest.NewServer(p)
-			t.Cleanup(s.Close)
-			var count tally
-			file, err := quick().fetch(t.Context(), m.Files, s.URL+"/f", sum(data), count.progress())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, _ := m.Files.ReadFile(file); !bytes.Equal(got, data) {
-				t.Errorf("got %d bytes", len(got))
-			}
-			if resumed != (len(p.ranges) > 0) {
-				t.Errorf("ranges %q", p.ranges)
-			}
-			if count != (tally{10000, 10000}) {
-				t.Errorf("it reported %+v", count)
-			}
-			// Once more: it is there.
-			count = tally{}
-			if _, err := quick().fetch(t.Context(), m.Files, s.URL+"/f", sum(data), count.progress()); err != nil || count.done > 0 {
-				t.Errorf("downloaded %d bytes again, %v", count.done, err)
-			}
-		})
-	}
-}
-
 // The digest is ours: no file beside the download can vouch for another one, and nothing that is not the file is taken.
 func TestFetchRefuses(t *testing.T) {
 	data := []byte("data")
-	p := &pages{files: map[string][]byte{"/f": data, "/f.sha256": []byte(sum(data))}, broken: map[string]int{"/broken": 1 << 30}}
+	p := pages{"/f": data, "/f.sha256": []byte(sum(data))}
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
-	for name, want := range map[string]string{"f": CodeChecksum, "none": CodeDownload, "broken": CodeDownload} {
+	for name, want := range map[string]string{"f": CodeChecksum, "none": CodeDownload} {
 		m := newMachine(t)
-		_, err := quick().fetch(t.Context(), m.Files, s.URL+"/"+name, sum([]byte("other")), (&tally{}).progress())
+		_, err := fetchFile(t.Context(), fetch.Fetcher{}, m.Files, s.URL+"/"+name, sum([]byte("other")), fetch.Progress{Done: func(int64) {}, More: func(int64) {}})
 		if code(err) != want {
 			t.Errorf("%s: got %v, want %s", name, err, want)
 		}

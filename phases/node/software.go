@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -75,7 +75,7 @@ func (p part) phase() host.Phase {
 type piece interface {
 	plan() string
 	size() int64
-	install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error
+	install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error
 }
 
 // outstanding is what has yet to be installed.
@@ -119,33 +119,17 @@ type bundleFile struct {
 func (b bundleFile) plan() string { return "install " + b.target }
 func (b bundleFile) size() int64  { return b.bytes }
 
-func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, p progress) error {
+func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
 	in, err := h.Bundle.OpenFile(b.source)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(h.Files.WriteFrom(b.target, counted{ctx, in, p.done}, programMode), in.Close())
+	err = errors.Join(h.Files.WriteFrom(b.target, fetch.Reader(ctx, in, p.Done), programMode), in.Close())
 	if err != nil {
 		return fmt.Errorf("installing %s: %w", b.target, err)
 	}
 	r.Changed("installed %s", b.target)
 	return nil
-}
-
-// counted reports how much was read, and ends with ctx.
-type counted struct {
-	ctx   context.Context // of one copy
-	r     io.Reader
-	count func(int64)
-}
-
-func (c counted) Read(p []byte) (int, error) {
-	if err := context.Cause(c.ctx); err != nil {
-		return 0, err
-	}
-	n, err := c.r.Read(p)
-	c.count(int64(n))
-	return n, err
 }
 
 func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -165,9 +149,9 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 	for _, i := range todo {
 		total.Add(i.size())
 	}
-	counts := progress{
-		done: func(n int64) { r.Progress(done.Add(n), total.Load(), "B") },
-		more: func(n int64) { total.Add(n) },
+	counts := fetch.Progress{
+		Done: func(n int64) { r.Progress(done.Add(n), total.Load(), "B") },
+		More: func(n int64) { total.Add(n) },
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fetch downloads files whose SHA-256 is known. It goes on with what an earlier try left, tries again what fails for a moment, and
+// gives up a connection that brings nothing.
+package fetch
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Fetcher downloads files. Its zero value uses the defaults.
+type Fetcher struct {
+	// Client default http.DefaultClient.
+	Client *http.Client
+	// Header is sent with every request.
+	Header http.Header
+	// Attempts is how often in a row a try may bring nothing; default 5. A try that brings some bytes begins the count anew.
+	Attempts int
+	// Pause is before the second try and doubles with every fruitless one; default 2 s. A server that names a longer time gets it, up to a
+	// minute.
+	Pause time.Duration
+	// Stall is how long a connection may bring nothing before it is given up; default 30 s.
+	Stall time.Duration
+}
+
+// maxPause bounds what a server may ask for.
+const maxPause = time.Minute
+
+func (f Fetcher) withDefaults() Fetcher {
+	f.Client = cmp.Or(f.Client, http.DefaultClient)
+	f.Attempts = cmp.Or(f.Attempts, 5)
+	f.Pause = cmp.Or(f.Pause, 2*time.Second)
+	f.Stall = cmp.Or(f.Stall, 30*time.Second)
+	return f
+}
+
+// Progress takes how many bytes were done, and how many more there are to do than was known before.
+type Progress struct{ Done, More func(int64) }
+
+// DigestError is a download that is another file than the one wanted. Digests are in hexadecimal digits.
+type DigestError struct{ Want, Got string }
+
+func (e *DigestError) Error() string { return fmt.Sprintf("its SHA-256 is %s, want %s", e.Got, e.Want) }
+
+// StatusError is an answer that is not the file.
+type StatusError struct {
+	Code int
+	// After is how long the server asks to wait, 0 if it does not say.
+	After time.Duration
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
+}
+
+// Fetch downloads a file whose SHA-256 is want, in hexadecimal digits. A part that lies there is gone on with; a complete file that is right
+// is not downloaded again. A file with another digest is removed, and the error is a DigestError. After any other error the part stays.
+func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) error {
+	f = f.withDefaults()
+	var expected int64
+	for fruitless, pause := 0, f.Pause; ; {
+		n, size, err := f.resume(ctx, url, file, func(rest int64) {
+			p.More(rest - expected)
+			expected = rest
+		}, p.Done)
+		if err == nil {
+			break
+		}
+		if expected = max(0, expected-n); n > 0 {
+			fruitless, pause = 0, f.Pause
+		}
+		if fruitless++; ctx.Err() != nil || fruitless == f.Attempts || !temporary(err) {
+			if size > 0 {
+				err = fmt.Errorf("%w; %d bytes are kept, and the next run goes on from there", err, size)
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(max(pause, asked(err))):
+		}
+		pause *= 2
+	}
+	got, err := digest(file)
+	if err != nil {
+		return fmt.Errorf("checking %s: %w", file, err)
+	}
+	if got != want {
+		return errors.Join(&DigestError{want, got}, os.Remove(file))
+	}
+	return nil
+}
+
+func digest(file string) (string, error) {
+	r, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	_, err = io.Copy(sum, r)
+	return hex.EncodeToString(sum.Sum(nil)), errors.Join(err, r.Close())
+}
+
+func temporary(err error) bool {
+	var s *StatusError
+	if errors.As(err, &s) {
+		return s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests || s.Code == http.StatusRequestTimeout
+	}
+	var local *fs.PathError
+	return !errors.As(err, &local)
+}
+
+// asked is how long the server asks to wait.
+func asked(err error) time.Duration {
+	var s *StatusError
+	if errors.As(err, &s) {
+		return min(s.After, maxPause)
+	}
+	return 0
+}
+
+func (f Fetcher) get(ctx context.Context, url string, from int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if f.Header != nil {
+		req.Header = f.Header.Clone()
+	}
+	if from > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	res, err := f.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	switch res.StatusCode {
+	case http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable:
+		return res, nil
+	}
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // a date, which is rare, counts as nothing
+	return nil, errors.Join(&StatusError{res.StatusCode, time.Duration(seconds) * time.Second}, res.Body.Close())
+}
+
+// resume downloads what is missing of a file: n bytes, after which it has size. rest gets the number of bytes that are still to come, where
+// the server says so.
+func (f Fetcher) resume(ctx context.Context, url, file string, rest, count func(int64)) (n, size int64, err error) {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	have, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, 0, err
+	}
+	stalled := fmt.Errorf("the server sent nothing for %s", f.Stall)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(f.Stall, func() { cancel(stalled) })
+	defer watchdog.Stop()
+	res, err := f.get(ctx, url, have)
+	if err != nil {
+		return 0, have, becauseOf(ctx, stalled, err)
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	switch res.StatusCode {
+	case http.StatusRequestedRangeNotSatisfiable: // all of it is there
+		return 0, have, nil
+	case http.StatusOK: // from the start
+		if err := out.Truncate(0); err != nil {
+			return 0, 0, err
+		}
+		if have, err = out.Seek(0, io.SeekStart); err != nil {
+			return 0, 0, err
+		}
+	}
+	if res.ContentLength > 0 {
+		rest(res.ContentLength)
+	}
+	n, err = io.Copy(out, Reader(ctx, res.Body, func(c int64) {
+		watchdog.Reset(f.Stall)
+		count(c)
+	}))
+	return n, have + n, becauseOf(ctx, stalled, err)
+}
+
+// becauseOf is cause when ctx ended with it, else err.
+func becauseOf(ctx context.Context, cause, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), cause) {
+		return cause
+	}
+	return err
+}
+
+// Reader reads from r until ctx ends, and counts the bytes.
+func Reader(ctx context.Context, r io.Reader, count func(int64)) io.Reader {
+	return counted{ctx, r, count}
+}
+
+type counted struct {
+	ctx   context.Context // of one copy
+	r     io.Reader
+	count func(int64)
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	c.count(int64(n))
+	return n, err
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/fetch"
+)
+
+// pages serves files; the first answer for a name in cut ends halfway, the first for one in stalled stops there and keeps the connection.
+type pages struct {
+	mu     sync.Mutex
+	files  map[string][]byte
+	cut    map[string]bool
+	stall  map[string]bool
+	broken map[string]int // how many answers are 503
+	ranges []string
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.stalls(w, r) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken[r.URL.Path] > 0 {
+		p.broken[r.URL.Path]--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	data, ok := p.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if h := r.Header.Get("Range"); h != "" {
+		p.ranges = append(p.ranges, h)
+	}
+	if p.cut[r.URL.Path] {
+		delete(p.cut, r.URL.Path)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data[:len(data)/2])
+		panic(http.ErrAbortHandler)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// stalls sends half of a file, and then nothing until the client gives up.
+func (p *pages) stalls(w http.ResponseWriter, r *http.Request) bool {
+	p.mu.Lock()
+	stall, data := p.stall[r.URL.Path], p.files[r.URL.Path]
+	delete(p.stall, r.URL.Path)
+	p.mu.Unlock()
+	if !stall {
+		return false
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data[:len(data)/2])
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+	return true
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// tally adds up what a fetch reports.
+type tally struct{ done, total int64 }
+
+func (c *tally) progress() fetch.Progress {
+	return fetch.Progress{Done: func(n int64) { c.done += n }, More: func(n int64) { c.total += n }}
+}
+
+func quick() fetch.Fetcher {
+	return fetch.Fetcher{Pause: time.Millisecond, Stall: 100 * time.Millisecond}
+}
+
+// A server that cuts the connection, stops sending or is out of service for a moment costs nothing that was there already.
+func TestFetchGoesOn(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 1000)
+	for name, p := range map[string]*pages{
+		"cut":            {cut: map[string]bool{"/f": true}},
+		"stalled":        {stall: map[string]bool{"/f": true}},
+		"out of service": {broken: map[string]int{"/f": 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "f")
+			resumed := p.cut != nil || p.stall != nil
+			p.files = map[string][]byte{"/f": data}
+			s := httptest.NewServer(p)
+			t.Cleanup(s.Close)
+			var count tally
+			if err := quick().Fetch(t.Context(), s.URL+"/f", file, sum(data), count.progress()); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := os.ReadFile(file); !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes", len(got))
+			}
+			if resumed != (len(p.ranges) > 0) {
+				t.Errorf("ranges %q", p.ranges)
+			}
+			if count != (tally{10000, 10000}) {
+				t.Errorf("it reported %+v", count)
+			}
+			// Once more: it is there.
+			count = tally{}
+			if err := quick().Fetch(t.Context(), s.URL+"/f", file, sum(data), count.progress()); err != nil || count.done > 0 {
+				t.Errorf("downloaded %d bytes again, %v", count.done, err)
+			}
+		})
+	}
+}
+
+// What cannot get better is not tried again, and what can is tried as often as was asked for.
+func TestFetchGivesUp(t *testing.T) {
+	data := []byte("data")
+	for _, c := range []struct {
+		path, want string
+		tries      int
+		kept       bool
+	}{
+		{"/none", "404", 1, false},
+		{"/broken", "503", 3, false},
+		{"/busy", "429", 3, false},
+		{"/other", "its SHA-256 is", 1, false},
+	} {
+		var tries int
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			tries++
+			switch r.URL.Path {
+			case "/none":
+				http.NotFound(w, r)
+			case "/broken":
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case "/busy":
+				w.Header().Set("Retry-After", "0")
+				w.WriteHeader(http.StatusTooManyRequests)
+			default:
+				_, _ = w.Write(data)
+			}
+		}))
+		file := filepath.Join(t.TempDir(), "f")
+		f := quick()
+		f.Attempts = 3
+		err := f.Fetch(t.Context(), s.URL+c.path, file, sum([]byte("another")), (&tally{}).progress())
+		s.Close()
+		if err == nil || !strings.Contains(err.Error(), c.want) || tries != c.tries {
+			t.Errorf("%s: %d tries, %v; want %d and %q", c.path, tries, err, c.tries, c.want)
+		}
+		if raw, err := os.ReadFile(file); len(raw) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: kept %q, %v", c.path, raw, err)
+		}
+	}
+}
+
+// A server that is busy says how long to wait.
+func TestFetchWaitsAsAsked(t *testing.T) {
+	tries := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		tries++
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	// Without the server's wish, all tries would be over within this time.
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := quick().Fetch(ctx, s.URL, filepath.Join(t.TempDir(), "f"), sum(nil), (&tally{}).progress())
+	if !errors.Is(err, context.DeadlineExceeded) || tries != 1 {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+}
+
+func TestFetchSendsTheHeader(t *testing.T) {
+	data := []byte("data")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write(data)
+	}))
+	defer s.Close()
+	f := quick()
+	f.Header = http.Header{"Authorization": {"Bearer secret"}}
+	if err := f.Fetch(t.Context(), s.URL, filepath.Join(t.TempDir(), "f"), sum(data), (&tally{}).progress()); err != nil {
+		t.Error(err)
+	}
+}
