@@ -87,11 +87,9 @@ func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			r.Seen(e.Object)
 			add(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			r.Seen(e.ObjectNew)
 			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
 				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
 				add(e.ObjectNew, q)

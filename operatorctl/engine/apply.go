@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -45,10 +44,12 @@ type Change struct {
 	Kind   string
 	Name   string
 	Where  string
-	// Kept tells what stays as it is though the rendered object says otherwise.
+	// Kept are the fields that stay as they are though the rendered object says otherwise.
 	Kept []Kept
-	// Fight tells that somebody else changes it back, nil if nobody does. It is reported as long as the fight lasts, whatever Action is.
-	Fight *Refusal
+	// Conflict says that another client keeps changing it back; nil if none does. It is reported as long as that lasts, whatever Action is.
+	Conflict *Refusal
+	// Object is what was written, in the type of its kind; nil if nothing was.
+	Object client.Object
 }
 
 // Kept is a field that stays as it is. Reason is ReasonImmutable or ReasonAutoscaled.
@@ -77,15 +78,23 @@ type Applier struct {
 	Earlier string
 	Take    func(Key) func(fieldpath.Path) bool
 
-	mu sync.Mutex
-	// written are answers of the API server that the cache may not have seen yet.
-	written map[Key]answer
-	// clean remembers, by resourceVersion, for which hash an object was found equal: it saves comparing it again.
-	clean map[Key]seen
-	// holds are requests that were refused, fights objects that others change back or delete, full claims that were not allowed to grow.
-	holds  map[Key]*hold
-	fights map[Key]*fight
-	full   map[Key]full
+	mu      sync.Mutex
+	records map[Key]*record
+}
+
+// record is what is known of an object beside what the cache shows.
+type record struct {
+	// expected is the resourceVersion that our last write made, "" once the cache has shown it; until when the cache may lack the object.
+	expected string
+	until    time.Time
+	// clean says for which hash a version was found equal: it saves comparing it again.
+	clean seen
+	// hold is the last refusal of the API server, drift how often others have changed the object back or deleted it.
+	hold  *hold
+	drift drift
+	// full is the hash of a claim that was not allowed to grow, growAt when that is tried again.
+	full   string
+	growAt time.Time
 }
 
 type seen struct {
@@ -93,10 +102,14 @@ type seen struct {
 	kept          []Kept
 }
 
-// full is a size that was refused, and when it is asked for again.
-type full struct {
-	hash  string
-	until time.Time
+// record of an object. The lock is held.
+func (a *Applier) record(key Key) *record {
+	r := a.records[key]
+	if r == nil {
+		r = &record{}
+		a.records[key] = r
+	}
+	return r
 }
 
 // growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
@@ -111,13 +124,10 @@ const (
 
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
-	return &Applier{
-		Writer: w, Reader: r, Now: time.Now, written: map[Key]answer{}, clean: map[Key]seen{},
-		holds: map[Key]*hold{}, fights: map[Key]*fight{}, full: map[Key]full{},
-	}
+	return &Applier{Writer: w, Reader: r, Now: time.Now, records: map[Key]*record{}}
 }
 
-// Apply brings the objects to the cluster, several at once, and tells what it did to each, in the given order.
+// Apply brings the objects to the cluster, several at once, and says what it did to each, in the given order.
 // All are tried; the error joins those that were refused.
 func (a *Applier) Apply(ctx context.Context, objs []client.Object) ([]Change, error) {
 	changes, errs := a.ApplyEach(ctx, objs)
@@ -133,7 +143,7 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 	for i, o := range objs {
 		g.Go(func() error {
 			changes[i], errs[i] = a.applyOne(ctx, o)
-			changes[i].Fight = a.fighting(KeyOf(o))
+			changes[i].Conflict = a.conflict(KeyOf(o))
 			return nil
 		})
 	}
@@ -141,14 +151,14 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 	return changes, errs
 }
 
-// Known tells what Apply would say of an object that is there in this version, where it is known without a look that it holds what is
+// Known is what Apply would return of an object that is there in this version, where it is known without a look that it holds what is
 // applied under the hash; ok is false where Apply has to look.
 func (a *Applier) Known(key Key, version, hash string) (c Change, ok bool) {
 	kept, ok := a.isClean(key, version, hash)
 	if !ok {
 		return Change{}, false
 	}
-	return Change{Action: Unchanged, Kind: key.GVK.Kind, Name: key.Name, Kept: kept, Fight: a.fighting(key)}, true
+	return Change{Action: Unchanged, Kind: key.GVK.Kind, Name: key.Name, Kept: kept, Conflict: a.conflict(key)}, true
 }
 
 func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error) {
@@ -158,7 +168,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	if err != nil {
 		return change, fmt.Errorf("preparing %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
-	live, err := a.Live(ctx, o)
+	live, err := a.cached(ctx, key)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
@@ -179,7 +189,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 		if r := a.held(key, hash, ""); r != nil {
 			return change, r
 		}
-		if !a.heal(ctx, key, o, "") {
+		if !a.mayRepair(ctx, key, o, "") {
 			return change, nil
 		}
 		return a.write(ctx, key, hash, o, desired, nil, change)
@@ -189,7 +199,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
-	if change.Kept, err = settle(desired.Object, l, a.mayGrow(key, hash)); err != nil {
+	if change.Kept, err = preserveImmutable(desired.Object, l, a.mayGrow(key, hash)); err != nil {
 		return change, err
 	}
 	change.Kept = append(change.Kept, leaveScale(desired.Object, live)...)
@@ -205,7 +215,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	}
 	if change.Where = where; !ours {
 		change.Where = ".metadata.annotations." + HashAnnotation
-	} else if !a.heal(ctx, key, o, where) {
+	} else if !a.mayRepair(ctx, key, o, where) {
 		return change, nil
 	}
 	return a.write(ctx, key, hash, o, desired, l, change)
@@ -236,14 +246,16 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	}
 	switch {
 	case err == nil:
-		a.remember(key, desired)
+		a.expect(key, desired.GetResourceVersion())
 		if change.Action = Configured; live == nil {
 			change.Action = Created
 		}
-		return change, nil
+		change.Object, err = a.typed(key, desired)
+		return change, err
 	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
 		a.mu.Lock()
-		a.full[key] = full{hash: hash, until: a.Now().Add(growAgain)}
+		r := a.record(key)
+		r.full, r.growAt = hash, a.Now().Add(growAgain)
 		a.mu.Unlock()
 		return a.applyOne(ctx, o)
 	}
@@ -264,50 +276,52 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// isClean tells whether this version of an object was found to hold what is applied under the hash, and what was kept then.
+// isClean is true if this version of an object was found to hold what is applied under the hash, and what was kept then.
 func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.clean[key]
+	r := a.records[key]
+	if r == nil {
+		return nil, false
+	}
+	s := r.clean
 	return s.kept, s.version == version && s.hash == hash && version != ""
 }
 
 func (a *Applier) noteClean(key Key, version, hash string, kept []Kept) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.clean[key] = seen{version: version, hash: hash, kept: kept}
-	delete(a.holds, key)
+	r := a.record(key)
+	r.clean, r.hold = seen{version: version, hash: hash, kept: kept}, nil
 }
 
-// Live returns the newest known state of an object: what the API server answered to our own last write if the cache is behind it,
-// else what the cache has; nil if there is none. It shares memory with the cache: look, but change nothing.
-func (a *Applier) Live(ctx context.Context, o client.Object) (client.Object, error) {
-	key := KeyOf(o)
-	cached, ok := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T is no object", o)
-	}
-	cached.GetObjectKind().SetGroupVersionKind(key.GVK)
-	err := a.Reader.Get(ctx, client.ObjectKeyFromObject(o), cached, client.UnsafeDisableDeepCopy)
-	if client.IgnoreNotFound(err) != nil {
+// cached is what the cache has of an object, nil if nothing. It shares memory with the cache: look, but change nothing.
+func (a *Applier) cached(ctx context.Context, key Key) (client.Object, error) {
+	o, err := a.typed(key, &unstructured.Unstructured{Object: map[string]any{}})
+	if err != nil {
 		return nil, err
 	}
-	if err == nil {
-		cached.GetObjectKind().SetGroupVersionKind(key.GVK)
+	if err := a.Reader.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, o, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	ours := a.believed(key, err == nil)
-	switch {
-	case ours == nil && err != nil:
-		return nil, nil //nolint:nilnil // "there is none" is an answer, documented above
-	case ours == nil:
-		return cached, nil
-	case err == nil && !Older(cached.GetResourceVersion(), ours.GetResourceVersion()):
-		delete(a.written, key)
-		return cached, nil
+	o.GetObjectKind().SetGroupVersionKind(key.GVK)
+	return o, nil
+}
+
+// typed is an object in the type of its kind.
+func (a *Applier) typed(key Key, u *unstructured.Unstructured) (client.Object, error) {
+	typed, err := a.Writer.Scheme().New(key.GVK)
+	if err != nil {
+		return nil, err
 	}
-	return ours, nil
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+		return nil, err
+	}
+	o, ok := typed.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object", key.GVK.Kind)
+	}
+	return o, nil
 }
 
 // HashOf is the hash under which a rendered object is applied. It covers everything but its kind and the version it was rendered from.
@@ -329,9 +343,8 @@ func HashOf(o client.Object) (string, error) {
 // Delete deletes an object if it is there. Dependents go in the background.
 func (a *Applier) Delete(ctx context.Context, o client.Object) error {
 	key := KeyOf(o)
-	a.Forget(key)
 	a.mu.Lock()
-	delete(a.fights, key)
+	delete(a.records, key)
 	a.mu.Unlock()
 	err := a.Writer.Delete(ctx, o, client.PropagationPolicy("Background"))
 	if err != nil && !apierrors.IsNotFound(err) {

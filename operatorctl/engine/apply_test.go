@@ -81,13 +81,13 @@ func (b *bench) meddle() {
 	}
 }
 
-func TestFightIsReportedAndNotFought(t *testing.T) {
+func TestConflictIsReportedAndNotFought(t *testing.T) {
 	b := newBench(t)
 	if c, err := b.one(config("ours")); err != nil || c.Action != Created {
 		t.Fatal(c, err)
 	}
 	var last Change
-	for range 3 * fightBudget {
+	for range 3 * conflictBudget {
 		b.meddle()
 		var err error
 		if last, err = b.one(config("ours")); err != nil {
@@ -95,11 +95,11 @@ func TestFightIsReportedAndNotFought(t *testing.T) {
 		}
 		b.clock = b.clock.Add(100 * time.Millisecond)
 	}
-	if b.writes > fightBudget+2 {
-		t.Errorf("%d writes against a budget of %d", b.writes, fightBudget)
+	if b.writes > conflictBudget+2 {
+		t.Errorf("%d writes against a budget of %d", b.writes, conflictBudget)
 	}
-	f := last.Fight
-	if f == nil || f.Reason != ReasonFight || !strings.Contains(f.Error(), `meddler changes data.option again and again`) || !f.Until.After(b.clock) {
+	f := last.Conflict
+	if f == nil || f.Reason != ReasonConflict || !strings.Contains(f.Error(), `meddler changes data.option again and again`) || !f.Until.After(b.clock) {
 		t.Fatalf("%+v", f)
 	}
 	// It is set right once in a while, ever less often, and goes on being reported.
@@ -108,10 +108,10 @@ func TestFightIsReportedAndNotFought(t *testing.T) {
 		b.clock = f.Until
 		b.meddle()
 		c, err := b.one(config("ours"))
-		if err != nil || c.Action != Configured || c.Fight == nil || c.Fight.Until.Sub(b.clock) <= fightDelay {
-			t.Fatalf("%+v %v %v", c, c.Fight, err)
+		if err != nil || c.Action != Configured || c.Conflict == nil || c.Conflict.Until.Sub(b.clock) <= conflictPause {
+			t.Fatalf("%+v %v %v", c, c.Conflict, err)
 		}
-		f = c.Fight
+		f = c.Conflict
 	}
 	if b.writes != writes+3 {
 		t.Errorf("%d writes", b.writes-writes)
@@ -122,33 +122,33 @@ func TestFightIsReportedAndNotFought(t *testing.T) {
 	}
 	// Left in peace it is over.
 	for range 3 {
-		if c, _ := b.one(config("new")); c.Fight != nil {
-			b.clock = c.Fight.Until
+		if c, _ := b.one(config("new")); c.Conflict != nil {
+			b.clock = c.Conflict.Until
 		}
 	}
-	if c, err := b.one(config("new")); err != nil || c.Fight != nil || c.Action != Unchanged {
-		t.Errorf("afterwards: %+v %v %v", c, c.Fight, err)
+	if c, err := b.one(config("new")); err != nil || c.Conflict != nil || c.Action != Unchanged {
+		t.Errorf("afterwards: %+v %v %v", c, c.Conflict, err)
 	}
 }
 
-func TestDeletingAgainAndAgainIsAFight(t *testing.T) {
+func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 	b := newBench(t)
 	var last Change
-	for range 2 * fightBudget {
+	for range 2 * conflictBudget {
 		last, _ = b.one(config("ours"))
 		_ = b.api.Delete(t.Context(), config(""))
 		b.Forget(KeyOf(config("")))
 	}
-	if last.Fight == nil || !strings.Contains(last.Fight.Error(), "deletes it again and again") || b.writes > fightBudget+1 {
-		t.Errorf("%v, %d writes", last.Fight, b.writes)
+	if last.Conflict == nil || !strings.Contains(last.Conflict.Error(), "deletes it again and again") || b.writes > conflictBudget+1 {
+		t.Errorf("%v, %d writes", last.Conflict, b.writes)
 	}
 }
 
-// A person who changes something now and then is no fight.
+// A person who changes something now and then is no conflict.
 func TestSlowDriftIsHealed(t *testing.T) {
 	b := newBench(t)
-	for range 5 * fightBudget {
-		if c, err := b.one(config("ours")); err != nil || c.Fight != nil || c.Action == "" {
+	for range 5 * conflictBudget {
+		if c, err := b.one(config("ours")); err != nil || c.Conflict != nil || c.Action == "" {
 			t.Fatal(c, err)
 		}
 		b.meddle()

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// settle adapts what is to be applied to what is live where the API server lets a field not change. Where an object can live on with
+// preserveImmutable adapts what is to be applied to what is live where the API server lets a field not change. Where an object can live on with
 // the value it has, that value is kept, and the sentences tell it: everything else of the object still gets through. Where it cannot,
 // a Refusal names the command by which a person lets it be made anew; nothing is deleted here. size false keeps the size of a claim
 // that is to grow, because the API server has refused that.
-func settle(desired, live map[string]any, size bool) (kept []Kept, refused error) {
+func preserveImmutable(desired, live map[string]any, size bool) (kept []Kept, refused error) {
 	kind, _ := desired["kind"].(string)
 	s := settling{kind: kind, desired: desired, live: live}
 	s.name, _, _ = unstructured.NestedString(desired, "metadata", "name")
@@ -83,7 +83,7 @@ func (s *settling) selector() {
 	_ = unstructured.SetNestedStringMap(s.desired, pod, "spec", "template", "metadata", "labels")
 }
 
-// rolled tells whether a Deployment is to recreate its pods and still holds the parameters of a rolling update. The API server filled
+// rolled is true if a Deployment is to recreate its pods and still holds the parameters of a rolling update. The API server filled
 // those in, refuses Recreate as long as they stand there, and lets no apply remove what its manager does not own.
 func rolled(desired, live map[string]any) bool {
 	kind, _, _ := unstructured.NestedString(desired, "spec", "strategy", "type")
@@ -151,7 +151,7 @@ func storage(claim map[string]any) resource.Quantity {
 	return q
 }
 
-// grows tells whether a claim is to become larger.
+// grows is true if a claim is to become larger.
 func grows(desired, live map[string]any) bool {
 	if desired["kind"] != "PersistentVolumeClaim" || live == nil {
 		return false
@@ -160,12 +160,12 @@ func grows(desired, live map[string]any) bool {
 	return !theirs.IsZero() && ours.Cmp(theirs) > 0
 }
 
-// mayGrow tells whether a claim may be asked to grow: not right after that was refused.
+// mayGrow is true if a claim may be asked to grow: not right after that was refused.
 func (a *Applier) mayGrow(key Key, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f, known := a.full[key]
-	return !known || f.hash != hash || !a.Now().Before(f.until)
+	r := a.records[key]
+	return r == nil || r.full != hash || !a.Now().Before(r.growAt)
 }
 
 func (s *settling) service() {

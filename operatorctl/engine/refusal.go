@@ -16,8 +16,8 @@ import (
 const (
 	// ReasonImmutable: a field is to change that the API server lets not change.
 	ReasonImmutable = "ImmutableField"
-	// ReasonFight: somebody else changes it back, again and again.
-	ReasonFight = "DriftFight"
+	// ReasonConflict: another client changes it back, again and again.
+	ReasonConflict = "FieldConflict"
 	// ReasonAutoscaled: an autoscaler sets the number of pods.
 	ReasonAutoscaled = "Autoscaled"
 	// ReasonTerminating: the object is being deleted.
@@ -43,7 +43,7 @@ type cause int
 const (
 	// transient: the API server or the way to it; soon over.
 	transient cause = iota
-	// external: somebody outside has to do something, and often does: a quota, a webhook, a right.
+	// external: the way out lies outside, and is often taken: a quota, a webhook, a right.
 	external
 	// terminal: the object itself is wrong; asking again the same changes nothing.
 	terminal
@@ -84,11 +84,14 @@ type hold struct {
 func (a *Applier) held(key Key, hash, version string) *Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := a.holds[key]
-	if h == nil || h.hash != hash || h.cause == terminal && h.version != version || !a.Now().Before(h.refusal.Until) {
+	r := a.records[key]
+	if r == nil || r.hold == nil {
 		return nil
 	}
-	return h.refusal
+	if h := r.hold; h.hash != hash || h.cause == terminal && h.version != version || !a.Now().Before(h.refusal.Until) {
+		return nil
+	}
+	return r.hold.refusal
 }
 
 // refuse notes an answer, and says when to ask again.
@@ -97,13 +100,14 @@ func (a *Applier) refuse(key Key, hash, version string, err error) *Refusal {
 	defer a.mu.Unlock()
 	c := causeOf(err)
 	delay := delays[c].first
-	if h := a.holds[key]; h != nil && h.hash == hash && h.cause == c {
+	of := a.record(key)
+	if h := of.hold; h != nil && h.hash == hash && h.cause == c {
 		delay = min(2*h.delay, delays[c].last)
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		delay = max(delay, time.Duration(seconds)*time.Second)
 	}
 	r := &Refusal{Reason: ReasonRefused, Until: a.Now().Add(delay), Err: err}
-	a.holds[key] = &hold{hash: hash, version: version, cause: c, delay: delay, refusal: r}
+	of.hold = &hold{hash: hash, version: version, cause: c, delay: delay, refusal: r}
 	return r
 }

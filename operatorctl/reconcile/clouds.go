@@ -155,13 +155,6 @@ func (r *Reconciler) CloudOf(o client.Object) string {
 	return name
 }
 
-// Seen drops what is remembered of an object once the cache shows it.
-func (r *Reconciler) Seen(o client.Object) {
-	if gvk, err := apiutil.GVKForObject(o, r.acts.client.Scheme()); err == nil {
-		r.acts.applier.Seen(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()}, o.GetResourceVersion())
-	}
-}
-
 // Deleted drops everything that is remembered of an object.
 func (r *Reconciler) Deleted(o client.Object) {
 	if gvk, err := apiutil.GVKForObject(o, r.acts.client.Scheme()); err == nil {

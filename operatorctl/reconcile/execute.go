@@ -147,9 +147,8 @@ func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item
 			errs = append(errs, s.notApplied(owners[n].target, err))
 		}
 		a.note(s, owners[n].target, changes[n])
-		key := owners[n].want.key
-		if now := a.applier.Latest(key, s.Live.objects[key]); now != nil {
-			s.Live.objects[key] = now
+		if now := changes[n].Object; now != nil {
+			s.Live.objects[owners[n].want.key] = now
 		}
 	}
 	return errors.Join(errs...)
@@ -167,9 +166,9 @@ func (s *State) note(c *target, change engine.Change) {
 	if c != nil {
 		p := s.part(c.Name)
 		p.kept = append(p.kept, change.Kept...)
-		if change.Fight != nil {
-			p.refusals = append(p.refusals, change.Fight)
-			s.retryAt(change.Fight.Until)
+		if change.Conflict != nil {
+			p.refusals = append(p.refusals, change.Conflict)
+			s.retryAt(change.Conflict.Until)
 		}
 	}
 	if change.Action != engine.Unchanged && change.Action != "" {

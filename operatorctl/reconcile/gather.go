@@ -33,7 +33,7 @@ import (
 
 // reader reads what a reconcile decides on. It writes nothing.
 type reader struct {
-	// client is the cache, direct goes past it. applier knows answers to writes that the cache has not seen.
+	// client is the cache, direct goes past it. applier knows which writes the cache has to show.
 	client, direct client.Reader
 	applier        *engine.Applier
 	scheme         *runtime.Scheme
@@ -123,9 +123,14 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
 }
 
-// list reads the objects of a cloud from the cache; answers to our own writes that the cache has not seen win.
+// list reads the objects of a cloud from the cache. The error is a *staleCache while that does not show our own writes.
 func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, error) {
 	l := Live{namespace: cr.Namespace, objects: map[engine.Key]client.Object{}}
+	if behind, until, err := r.applier.Behind(ctx, cr.Namespace); err != nil {
+		return l, fmt.Errorf("reading the cache: %w", err)
+	} else if behind {
+		return l, &staleCache{until}
+	}
 	all := map[engine.Key]client.Object{}
 	usual := v1alpha1.InstancePrefix + cr.Name
 	for _, kind := range render.Kinds() {
@@ -150,7 +155,6 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 			l.objects[k] = o
 		}
 	}
-	r.applier.Overlay(l.objects, cr.Namespace, belongs)
 	var pods corev1.PodList
 	sel := client.MatchingLabels{v1alpha1.LabelInstance: l.instance}
 	if err := r.client.List(ctx, &pods, client.InNamespace(cr.Namespace), sel, client.UnsafeDisableDeepCopy); err != nil {
@@ -161,6 +165,11 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 	l.nodes, err = r.nodes(ctx)
 	return l, err
 }
+
+// staleCache is a cache that does not show what was written last. A watch brings the next reconcile, or else it comes at until.
+type staleCache struct{ until time.Time }
+
+func (*staleCache) Error() string { return "the cache does not show the last writes yet" }
 
 // each visits the cached objects of a kind in a namespace.
 func (r reader) each(ctx context.Context, kind client.Object, namespace string, visit func(engine.Key, client.Object)) error {

@@ -158,7 +158,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // stop reports an error that keeps the whole cloud from being reconciled.
 func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ctrl.Result, error) {
 	var invalid *invalidSpec
+	var stale *staleCache
 	switch {
+	case errors.As(err, &stale):
+		return ctrl.Result{RequeueAfter: max(stale.until.Sub(s.Now), soon)}, nil
 	case errors.As(err, &invalid):
 		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
 		out := invalidStatus(s, invalid)
@@ -196,7 +199,7 @@ func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress boo
 	if r.options.Audit < 0 {
 		next = s.Now.Add(24 * time.Hour)
 	}
-	next = earliest(next, d.Certificates.RenewAt, s.Retry, r.acts.applier.Unseen(s.Cloud.Namespace), dueTime(s, d))
+	next = earliest(next, d.Certificates.RenewAt, s.Retry, dueTime(s, d))
 	if s.Refused {
 		next = earliest(next, r.reads.now().Add(retryDelay(last.refusals-1)))
 	}

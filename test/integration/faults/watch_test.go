@@ -37,11 +37,11 @@ func TestWatches(t *testing.T) {
 	defer func() { w.streams = nil }()
 	o := w.run(t)
 	began := time.Now()
-	s.hide(objects("default-credentials", "default-region", "default-region-config"))
+	s.hide(objects("default-credentials", "default-region"))
 	cr := w.minimal()
 	cr.Spec.Yunionconf.Disable = new(true)
 	w.create(t, cr)
-	// What it has made and does not see it knows by the answer, and does not make again.
+	// What it has made and does not see it waits for, and does not make again.
 	w.untilSays(t, o, "keystone", v1alpha1.Available)
 	w.untilThere(t, o, &appsv1.Deployment{}, "default-region", func(x client.Object) (bool, string) {
 		d, ok := x.(*appsv1.Deployment)

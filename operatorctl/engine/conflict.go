@@ -14,92 +14,84 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// How often the same object is set right before that is called a fight: as often as fightBudget at once, and once more after each
-// fightRefill. In a fight it is set right after fightDelay, then after twice as long each time, at most fightLast. A person who tries
-// something by hand stays below; two controllers that answer each other do not.
+// An object that others change back is corrected at once as often as conflictBudget, if each correction follows the one before within
+// conflictPause. Then there is a conflict: the object is corrected after conflictPause, then after twice as long each time, at most
+// conflictLast. A person who tries something by hand stays below; two controllers that answer each other do not.
 const (
-	fightBudget = 20
-	fightRefill = 10 * time.Second
-	fightDelay  = 10 * time.Second
-	fightLast   = 10 * time.Minute
+	conflictBudget = 20
+	conflictPause  = 10 * time.Second
+	conflictLast   = 10 * time.Minute
 )
 
-// fight is how often an object had to be set right lately.
-type fight struct {
-	// spent of the budget, as of at, when it was set right last.
-	spent float64
-	at    time.Time
-	// delay is zero unless there is a fight; what then tells of it.
-	delay time.Duration
-	what  error
+// drift is how often an object had to be corrected in a row, and when last. conflict describes a conflict, nil if there is none.
+type drift struct {
+	times    int
+	at       time.Time
+	conflict error
 }
 
-// over is when a fight counts as over if the object stays as it is.
-func (f *fight) over() time.Time { return f.at.Add(2 * f.delay) }
-
-// heal asks whether an object that somebody else has changed, or deleted (where is ""), may be set right now.
-func (a *Applier) heal(ctx context.Context, key Key, o client.Object, where string) bool {
-	a.mu.Lock()
-	now := a.Now()
-	f := a.fights[key]
-	if f == nil {
-		f = &fight{at: now}
-		a.fights[key] = f
+// pause after the last correction; zero unless there is a conflict.
+func (d drift) pause() time.Duration {
+	if d.times <= conflictBudget {
+		return 0
 	}
-	if f.delay > 0 && now.Before(f.at.Add(f.delay)) {
-		defer a.mu.Unlock()
+	return min(conflictPause<<min(d.times-conflictBudget-1, 10), conflictLast)
+}
+
+// over is when a row of corrections ends if the object stays as it is.
+func (d drift) over() time.Time { return d.at.Add(max(conflictPause, 2*d.pause())) }
+
+// mayRepair is true if an object that another client has changed, or deleted (where is ""), may be corrected now.
+func (a *Applier) mayRepair(ctx context.Context, key Key, o client.Object, where string) bool {
+	a.mu.Lock()
+	now, d := a.Now(), a.record(key).drift
+	if now.Before(d.at.Add(d.pause())) {
+		a.mu.Unlock()
 		return false
 	}
-	if f.delay > 0 && !now.Before(f.over()) {
-		f.delay, f.what, f.spent = 0, nil, fightBudget/2
+	if !now.Before(d.over()) {
+		d = drift{}
 	}
-	f.spent = max(0, f.spent-now.Sub(f.at).Seconds()/fightRefill.Seconds()) + 1
-	f.at = now
-	begins := f.spent > fightBudget && f.delay == 0
-	switch {
-	case begins:
-		f.delay = fightDelay
-	case f.delay > 0: // once more, and then another while
-		f.delay = min(2*f.delay, fightLast)
-	}
+	d.times, d.at = d.times+1, now
+	a.record(key).drift = d
 	a.mu.Unlock()
-	if !begins {
+	if d.pause() == 0 || d.conflict != nil {
 		return true
 	}
-	what := a.describe(ctx, key, o, where)
+	d.conflict = a.describe(ctx, key, o, where)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f.what = what
+	a.record(key).drift = d
 	return false
 }
 
-// fighting is the fight over an object, nil if there is none. Its Until is when the object is to be looked at again.
-func (a *Applier) fighting(key Key) *Refusal {
+// conflict returns the conflict over an object, nil if there is none. Its Until is when the object is to be looked at again.
+func (a *Applier) conflict(key Key) *Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f, now := a.fights[key], a.Now()
-	if f == nil || f.what == nil || !now.Before(f.over()) {
+	r, now := a.records[key], a.Now()
+	if r == nil || r.drift.conflict == nil || !now.Before(r.drift.over()) {
 		return nil
 	}
-	until := f.at.Add(f.delay)
+	until := r.drift.at.Add(r.drift.pause())
 	if !now.Before(until) {
-		until = f.over()
+		until = r.drift.over()
 	}
-	return &Refusal{Reason: ReasonFight, Until: until, Err: f.what}
+	return &Refusal{Reason: ReasonConflict, Until: until, Err: r.drift.conflict}
 }
 
 func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where string) error {
 	const advice = "it is left as it is for a while: make that stop, or annotate the object with onecloud.yunion.io/paused=true"
 	if where == "" {
-		return fmt.Errorf("%s %q: somebody deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
+		return fmt.Errorf("%s %q: another client deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
 	}
 	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where), strings.TrimPrefix(where, "."), advice)
 }
 
 // rival names who owns a field besides us. The cache does not know it, so this asks the API server, by an apply on trial as look does,
-// of whatever version there is now; it happens once in a fight.
+// of whatever version there is now; it happens once in a conflict.
 func (a *Applier) rival(ctx context.Context, key Key, where string) string {
-	const unknown = "somebody"
+	const unknown = "another client"
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(key.GVK)
 	o.SetNamespace(key.Namespace)

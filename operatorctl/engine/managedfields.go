@@ -151,7 +151,7 @@ func (a *Applier) takeOver(ctx context.Context, key Key, o *unstructured.Unstruc
 	return answer.GetResourceVersion(), err
 }
 
-// isEarliers tells whether the earlier operator owns fields of an object.
+// isEarliers is true if the earlier operator owns fields of an object.
 func (a *Applier) isEarliers(o client.Object) bool {
 	return a.Earlier != "" && slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == a.Earlier })
 }
