@@ -13,10 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
 var descName = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
@@ -31,10 +34,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = m[3]
 	}
-	for _, c := range newInstruments(prometheus.NewRegistry()).all() {
-		ch := make(chan *prometheus.Desc, 1)
-		c.Describe(ch)
-		m := descName.FindStringSubmatch((<-ch).String())
+	descs := make(chan *prometheus.Desc, 100)
+	newInstruments(nil).Describe(descs)
+	close(descs)
+	for d := range descs {
+		m := descName.FindStringSubmatch(d.String())
 		if m == nil {
 			t.Fatal("a metric that cannot be read")
 		}
@@ -58,16 +62,21 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// What a cloud was is taken back when it is something else, and when it is gone.
+// A scrape shows what the clouds are now, and nothing of one that is gone.
 func TestMetricsFollowTheStatus(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	i := newInstruments(reg)
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(cr).Build()
+	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) })
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(i)
 	set := func(phase v1alpha1.Phase, state v1alpha1.State, ready metav1.ConditionStatus) {
+		t.Helper()
 		cr.Status.Phase = phase
 		cr.Status.Components = []v1alpha1.ComponentStatus{{Name: "glance", State: state, Replicas: 2, Ready: 1}}
 		cr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: ready}}
-		i.Status(cr)
+		if err := c.Update(t.Context(), cr); err != nil {
+			t.Fatal(err)
+		}
 	}
 	shown := func() []string {
 		families, err := reg.Gather()
@@ -91,9 +100,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	}
 	set(v1alpha1.PhaseCreating, v1alpha1.Progressing, metav1.ConditionFalse)
 	set(v1alpha1.PhaseRunning, v1alpha1.Available, metav1.ConditionTrue)
-	i.openEffects(cr, []effects.Outcome{{State: effects.Failed}, {State: effects.Done}, {State: effects.Failed}})
-	i.due(i.renewal, cr, time.Unix(5, 0))
-	i.due(i.audit, cr, time.Time{})
+	i.Reconciled(client.ObjectKeyFromObject(cr), reconcile.Summary{Open: map[effects.State]int{effects.Failed: 2}, RenewAt: time.Unix(5, 0)})
 	want := []string{
 		"ocadm_certificate_renewal_timestamp_seconds 5", "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
 		"ocadm_component_pods glance ready 1", "ocadm_component_pods glance wanted 2", "ocadm_component_state glance Available 1",
@@ -106,8 +113,11 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
-	i.Gone("n", "c")
-	if s := shown(); len(s) > 0 {
+	if err := c.Delete(t.Context(), cr); err != nil {
+		t.Fatal(err)
+	}
+	i.Gone(client.ObjectKeyFromObject(cr))
+	if s := shown(); len(s) > 0 || len(i.last) > 0 {
 		t.Errorf("left of a cloud that is gone: %q", s)
 	}
 }

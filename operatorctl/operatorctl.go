@@ -110,7 +110,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
 	}
-	if err := setup(mgr, o, current); err != nil {
+	if err := setup(ctx, mgr, o, current); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

@@ -36,9 +36,10 @@ import (
 const concurrent = 4
 
 // setup wires the reconciler into the manager.
-func setup(mgr ctrl.Manager, o Options, current bool) error {
+func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
+	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: newInstruments(registry()),
+		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
 	})
 	if err != nil {
@@ -60,7 +61,7 @@ func setup(mgr ctrl.Manager, o Options, current bool) error {
 		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
 	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
-	if err := errors.Join(b.Complete(r), mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) }))); err != nil {
+	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) }))); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil

@@ -114,7 +114,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	maps.DeleteFunc(r.reads.clouds.instances, func(k types.NamespacedName, name string) bool {
 		return k.Namespace == key.Namespace && name == key.Name
 	})
-	r.options.Observer.Gone(key.Namespace, key.Name)
+	r.options.Observer.Gone(key)
 }
 
 // LastReconcile is when the last reconcile ended.

@@ -18,7 +18,6 @@ import (
 func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []told) error {
 	before := s.Cloud.DeepCopy()
 	s.Cloud.Status = now
-	a.observer.Status(s.Cloud)
 	if !equality.Semantic.DeepEqual(before.Status, now) {
 		if err := a.client.Status().Patch(ctx, s.Cloud, client.MergeFrom(before), client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
 			s.Cloud.Status = before.Status

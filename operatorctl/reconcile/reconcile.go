@@ -12,12 +12,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -44,21 +44,19 @@ type Options struct {
 
 // Observer is informed of what reconciles do. The operator's metrics are the one there is.
 type Observer interface {
-	// Status was written or confirmed.
-	Status(cr *v1alpha1.OnecloudCluster)
 	// Effect was tried.
 	Effect(o effects.Outcome)
 	// Reconciled is called at the end of a reconcile.
-	Reconciled(s Summary)
+	Reconciled(cloud types.NamespacedName, s Summary)
 	// Gone is called for a cloud that no longer exists.
-	Gone(namespace, name string)
+	Gone(cloud types.NamespacedName)
 }
 
 // Summary is what one reconcile did and left undone.
 type Summary struct {
-	Cloud   *v1alpha1.OnecloudCluster
 	Changes []engine.Change
-	Effects []effects.Outcome
+	// Open counts the effects that are not done.
+	Open map[effects.State]int
 	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero for never.
 	RenewAt, AuditAt time.Time
 }
@@ -151,7 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	again := last.goesOn(state, desired)
 	m.last = last
-	r.options.Observer.Reconciled(summary(state, desired, last, r.options.Audit > 0))
+	r.options.Observer.Reconciled(req.NamespacedName, summary(state, desired, last, r.options.Audit > 0))
 	return r.requeue(state, desired, last, again, progress), nil
 }
 
@@ -230,7 +228,6 @@ func earliest(times ...time.Time) time.Time {
 
 type nobody struct{}
 
-func (nobody) Status(*v1alpha1.OnecloudCluster) {}
-func (nobody) Effect(effects.Outcome)           {}
-func (nobody) Reconciled(Summary)               {}
-func (nobody) Gone(string, string)              {}
+func (nobody) Effect(effects.Outcome)                   {}
+func (nobody) Reconciled(types.NamespacedName, Summary) {}
+func (nobody) Gone(types.NamespacedName)                {}

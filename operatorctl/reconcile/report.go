@@ -100,13 +100,13 @@ func (l last) goesOn(s State, d *Desired) bool {
 
 // summary is what the metrics show of a reconcile.
 func summary(s State, d *Desired, next last, audits bool) Summary {
-	out := Summary{Cloud: s.Cloud, Changes: s.Changes, RenewAt: d.Certificates.RenewAt}
+	out := Summary{Changes: s.Changes, RenewAt: d.Certificates.RenewAt, Open: map[effects.State]int{}}
 	if audits {
 		out.AuditAt = next.nextAudit
 	}
 	for _, e := range d.Effects {
-		if o, looked := s.Effects[e.Key]; looked {
-			out.Effects = append(out.Effects, o)
+		if o, looked := s.Effects[e.Key]; looked && o.State != effects.Done {
+			out.Open[o.State]++
 		}
 	}
 	return out
