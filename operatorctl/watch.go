@@ -37,7 +37,9 @@ const concurrent = 4
 
 // setup wires the reconciler into the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
-	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy) })
+	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error {
+		return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy)
+	})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},

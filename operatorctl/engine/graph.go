@@ -13,34 +13,22 @@ import (
 // Order sorts names so that each comes after those it names; within that, the given order is kept. It fails on a cycle and on a name
 // that is not in the list.
 func Order(names []string, after func(name string) []string) ([]string, error) {
-	const (
-		unseen = iota
-		open
-		closed
-	)
-	state := make(map[string]int, len(names))
-	for _, n := range names {
-		state[n] = unseen
-	}
 	out := make([]string, 0, len(names))
 	var visit func(n string, path []string) error
 	visit = func(n string, path []string) error {
-		path = append(path, n)
-		switch s, known := state[n]; {
-		case !known:
-			return fmt.Errorf("%q comes after %q, which does not exist", path[len(path)-2], n)
-		case s == open:
-			return fmt.Errorf("%s wait for each other", strings.Join(path[slices.Index(path, n):], " → "))
-		case s == closed:
+		switch {
+		case slices.Contains(out, n):
 			return nil
+		case slices.Contains(path, n):
+			return fmt.Errorf("%s wait for each other", strings.Join(append(path[slices.Index(path, n):], n), " → "))
+		case !slices.Contains(names, n):
+			return fmt.Errorf("%q comes after %q, which does not exist", path[len(path)-1], n)
 		}
-		state[n] = open
 		for _, a := range after(n) {
-			if err := visit(a, path); err != nil {
+			if err := visit(a, append(path, n)); err != nil {
 				return err
 			}
 		}
-		state[n] = closed
 		out = append(out, n)
 		return nil
 	}

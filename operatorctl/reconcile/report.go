@@ -117,7 +117,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 	p := s.part(c.Name)
 	o := status.Observed{
 		Name: c.Name, Previous: previous(s.Cloud.Status, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Twins: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now,
+		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Twins: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
 	}
 	if err := brokenBy(s, d, c); err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = err.Error(), status.ReasonNotApplied
@@ -126,9 +126,6 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 		if o.Refused == "" || o.RefusedReason == engine.ReasonTerminating {
 			o.Refused, o.RefusedReason = r.Error(), r.Reason
 		}
-	}
-	for _, k := range p.kept {
-		o.Kept = append(o.Kept, status.Kept{Reason: k.Reason, Message: k.Message})
 	}
 	for _, e := range d.Effects {
 		out, looked := s.Effects[e.Key]

@@ -36,14 +36,7 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 
 	out := slices.Clone(previous)
 	set := func(kind string, yes bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if yes {
-			status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&out, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: clip(message), ObservedGeneration: generation,
-			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-		})
+		out = with(out, generation, now, kind, yes, reason, message)
 	}
 	degraded := by[v1alpha1.Degraded]
 	switch {
@@ -69,16 +62,10 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 
 // Invalid are the conditions of a cloud whose spec cannot be carried out.
 func Invalid(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	out := slices.Clone(previous)
-	for kind, status := range map[string]metav1.ConditionStatus{
-		v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionProgressing: metav1.ConditionFalse, v1alpha1.ConditionDegraded: metav1.ConditionTrue,
-	} {
-		meta.SetStatusCondition(&out, metav1.Condition{
-			Type: kind, Status: status, Reason: ReasonInvalid, Message: clip(message), ObservedGeneration: generation,
-			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-		})
+	out := with(previous, generation, now, v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
+	for _, kind := range []string{v1alpha1.ConditionProgressing, v1alpha1.ConditionReady} {
+		out = with(out, generation, now, kind, false, ReasonInvalid, message)
 	}
-	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return out
 }
 
@@ -151,25 +138,61 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 
 // Blocked are the conditions of a cloud that could not be reconciled at all: everything else stays as it was seen last.
 func Blocked(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	return one(previous, v1alpha1.ConditionDegraded, metav1.ConditionTrue, ReasonBlocked, message, generation, now)
+	return with(previous, generation, now, v1alpha1.ConditionDegraded, true, ReasonBlocked, message)
 }
 
 // Deleting are the conditions of a cloud that is being deleted.
 func Deleting(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	out := one(previous, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonDeleting, message, generation, now)
-	return one(out, v1alpha1.ConditionProgressing, metav1.ConditionTrue, ReasonDeleting, message, generation, now)
+	out := with(previous, generation, now, v1alpha1.ConditionReady, false, ReasonDeleting, message)
+	return with(out, generation, now, v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
 }
 
-// Paused are the conditions of a cloud whose operator was told to leave it.
+// Paused are the conditions of a cloud that a user has paused.
 func Paused(previous []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
-	return one(previous, v1alpha1.ConditionProgressing, metav1.ConditionFalse, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused, generation, now)
+	return with(previous, generation, now, v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
 }
 
-func one(previous []metav1.Condition, kind string, status metav1.ConditionStatus, reason, message string, generation int64, now time.Time) []metav1.Condition {
-	out := slices.Clone(previous)
-	meta.SetStatusCondition(&out, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: clip(message), ObservedGeneration: generation,
+// ignoredLimit is how many fields without effect are named; a resource of the earlier operator may have many.
+const ignoredLimit = 20
+
+// Ignored are the conditions of a cloud with fields without effect. Where there are none, there is no such condition.
+func Ignored(previous []metav1.Condition, reason string, fields []string, generation int64, now time.Time) []metav1.Condition {
+	if len(fields) == 0 {
+		return without(previous, v1alpha1.ConditionIgnored)
+	}
+	message := strings.Join(fields[:min(len(fields), ignoredLimit)], "; ")
+	if more := len(fields) - ignoredLimit; more > 0 {
+		message += fmt.Sprintf("; and %d more", more)
+	}
+	out := with(previous, generation, now, v1alpha1.ConditionIgnored, true, reason, "")
+	meta.FindStatusCondition(out, v1alpha1.ConditionIgnored).Message = message // in full
+	return out
+}
+
+// Message of a condition, "" if there is no such one.
+func Message(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+// with sets a condition. One whose status does not change keeps its time.
+func with(previous []metav1.Condition, generation int64, now time.Time, kind string, yes bool, reason, message string) []metav1.Condition {
+	c := metav1.Condition{
+		Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message), ObservedGeneration: generation,
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	})
+	}
+	if yes {
+		c.Status = metav1.ConditionTrue
+	}
+	out := slices.Clone(previous)
+	meta.SetStatusCondition(&out, c)
+	return out
+}
+
+func without(previous []metav1.Condition, kind string) []metav1.Condition {
+	out := slices.Clone(previous)
+	meta.RemoveStatusCondition(&out, kind)
 	return out
 }

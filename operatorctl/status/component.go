@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // Reasons of a component's state.
@@ -60,7 +61,7 @@ type Observed struct {
 	// RefusedReason is the reason of Refused in a word, NotApplied when empty.
 	RefusedReason string
 	// Kept is what stays as it is though the spec says otherwise.
-	Kept []Kept
+	Kept []engine.Kept
 	// BlockedBy are the components that must be Available before its workload is made or moved.
 	BlockedBy []string
 	// Effects that are not done, in the order in which they are due.
@@ -80,9 +81,6 @@ type Twin struct {
 	Name     string
 	Workload *Workload
 }
-
-// Kept is a field that stays as it is, the reason in a word and in a sentence.
-type Kept struct{ Reason, Message string }
 
 // Effect is one thing outside Kubernetes that is not done yet.
 type Effect struct {

@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -227,13 +226,11 @@ func hasRole(n Node) bool {
 // Nodes are the conditions of a cloud with what is known of its nodes. Nodes that may not be read are nil; then there is no such condition.
 func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generation int64, now time.Time) []metav1.Condition {
 	if nodes == nil {
-		out := slices.Clone(previous)
-		meta.RemoveStatusCondition(&out, v1alpha1.ConditionNodesReady)
-		return out
+		return without(previous, v1alpha1.ConditionNodesReady)
 	}
 	lost := Lost(nodes, pods, now)
 	if len(lost) == 0 {
-		return one(previous, v1alpha1.ConditionNodesReady, metav1.ConditionTrue, ReasonNodesReady, "", generation, now)
+		return with(previous, generation, now, v1alpha1.ConditionNodesReady, true, ReasonNodesReady, "")
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
@@ -244,7 +241,7 @@ func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generat
 		parts = append(parts, NotReady(name, lost[name]))
 	}
 	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(ofCloud(nodes, pods)), strings.Join(parts, "; "))
-	return one(previous, v1alpha1.ConditionNodesReady, metav1.ConditionFalse, ReasonNodesNotReady, message, generation, now)
+	return with(previous, generation, now, v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
 }
 
 // NotReady names a node and why it is not Ready, if that is known.
