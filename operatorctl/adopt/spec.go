@@ -11,10 +11,10 @@ import (
 )
 
 // derived are the fields of a block that the earlier operator worked out and wrote into the spec: nobody chose them.
-var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "limits", "affinity", "nodeSelector", "tolerations"}
+var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "version", "limits", "affinity", "nodeSelector", "tolerations", "createdSecrets"}
 
-// Derived tells whether a field of the resource (a path from its root), owned by the earlier operator, is a default of it that may give
-// way to ours. What it wrote beside these (version, registry, region, ports, sizes of volumes, what is disabled, the administrator's
+// Derived returns a test: whether a field of the resource (a path from its root), owned by the earlier operator, is a default of it that may
+// give way to ours. What it wrote beside these (version, registry, region, ports, sizes of volumes, what is disabled, the administrator's
 // password) describes the cloud as it is, and stays.
 func Derived(spec *v1alpha1.OnecloudClusterSpec) func(fieldpath.Path) bool {
 	return func(p fieldpath.Path) bool {
@@ -36,10 +36,8 @@ func Derived(spec *v1alpha1.OnecloudClusterSpec) func(fieldpath.Path) bool {
 			return true
 		case rest[0] == "requests":
 			return len(rest) == 2 && rest[1] != "storage"
-		case block == "etcd":
-			return rest[0] == "version" || rest[0] == "createdSecrets"
 		case rest[0] == "replicas" && len(rest) == 1:
-			// One, or none because it was disabled; a greater number is somebody's.
+			// One, or none because it was disabled; a greater number is a choice.
 			n := spec.Component(block).Replicas
 			return n == nil || *n <= 1
 		}

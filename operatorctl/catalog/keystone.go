@@ -14,7 +14,7 @@ func keystone() component.Component {
 			Options: keystoneOptions, Secrets: keystoneSecrets, Calm: true,
 		},
 		Database:    &component.Database{Name: "keystone"},
-		Credentials: []string{component.BootstrapPassword},
+		Credentials: []string{component.BootstrapPassword}, ChosenCredentials: chosenBootstrapPassword,
 		Service: &component.Service{Ports: []component.Port{
 			{Name: "public", Port: 30500, SpecKey: "publicService.nodePort"},
 			{Name: "admin", Port: 30357, SpecKey: "adminService.nodePort"},
@@ -40,4 +40,8 @@ func keystoneOptions(in component.Inputs) map[string]any {
 
 func keystoneSecrets(in component.Inputs) map[string]any {
 	return map[string]any{"bootstrap_admin_user_password": in.Credentials[component.BootstrapPassword]}
+}
+
+func chosenBootstrapPassword(s component.Spec) map[string]string {
+	return map[string]string{component.BootstrapPassword: s.Keystone.BootstrapPassword}
 }

@@ -67,8 +67,10 @@ type Component struct {
 	Register []CatalogService
 	Storage  *Storage
 	Ingress  *Ingress
-	// Credentials are the keys of further secrets that are generated for it, beside those of Database and Account.
-	Credentials []string
+	// Credentials are the keys of further secrets that are generated for it, beside those of Database and Account. ChosenCredentials are the
+	// values that the spec sets.
+	Credentials       []string
+	ChosenCredentials func(Spec) map[string]string
 	// NeedsAdminPassword puts the database administrator's password among its credentials.
 	NeedsAdminPassword bool
 	// EarlierSection is its section in the earlier operator's record of passwords, where that is not SpecKey. EarlierCredentials are those that

@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,11 +70,14 @@ func planPreparation(s State, c catalogue) preparation {
 	return p
 }
 
-// wantedCredentials are the passwords of a cloud. sysadmin's may be chosen in the spec.
+// wantedCredentials are the passwords of a cloud.
 func wantedCredentials(s State, c catalogue) secrets.Values {
-	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{component.BootstrapPassword: s.Cloud.Spec.Keystone.BootstrapPassword}}
+	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
 	for _, one := range c.components {
 		v.Keys = append(v.Keys, component.CredentialKeys(one)...)
+		if one.ChosenCredentials != nil {
+			maps.Copy(v.Chosen, one.ChosenCredentials(s.Cloud.Spec))
+		}
 	}
 	return v
 }

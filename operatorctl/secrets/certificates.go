@@ -110,7 +110,7 @@ func etcdSecret(cluster, role string) string { return cluster + "-etcd-" + role 
 func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
-		if err := usable(s, w.Cluster+"-keystone."+w.Namespace+".svc", w.Now); err != nil {
+		if err := usable(s, w.Cluster+"-"+component.IdentityService+"."+w.Namespace+".svc", w.Now); err != nil {
 			return p, fmt.Errorf("the certificates in Secret %q, which annotation %s says are yours, cannot be used: %w", s.Name, v1alpha1.AnnotationSupplied, err)
 		}
 		p.provided, p.caSecret = s, EtcdCASecret(w.Cluster)
