@@ -12,14 +12,14 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 )
 
-// State is how an effect stands after a pass.
+// State is how an effect stands.
 type State string
 
 // The states of an effect.
 const (
 	// Done: performed, now or before, under the hash it has now.
 	Done State = "done"
-	// Pending: not tried in this pass, because what it needs is not there yet.
+	// Pending: not tried, because what it needs is not there yet, or not answered yet.
 	Pending State = "pending"
 	// Failed: tried, now or before; Err says why. It is tried again at Retry.
 	Failed State = "failed"
@@ -36,7 +36,7 @@ type Outcome struct {
 	Retry time.Time
 }
 
-// timeout bounds one effect that does not say how long it may take; a hanging database or service must not hold a pass.
+// timeout bounds an effect that names no time of its own.
 const timeout = 10 * time.Second
 
 // limit is how long the effect may take.
@@ -60,46 +60,61 @@ const (
 // database that restarts, answers a moment later.
 const patience = 10
 
-// shortWait is how often what is Waiting is tried at the pace it asks for; after that every longRetry.
+// shortWait is how often an effect that is Waiting is tried at the pace it asks for; after that every longRetry.
 const (
 	shortWait = 120
 	longRetry = 10 * time.Second
 )
 
-// Memory is what the runner remembers between passes of one cloud: failures and when to try again, which targets are unhealthy, and what is
-// still under way. It is lost with the process, on purpose.
+// Memory is what the runner keeps between the reconciliations of one cloud. It is lost with the process, on purpose.
 type Memory struct {
-	mu   sync.Mutex
-	fail map[string]failure
-	// running are effects under way by key; late those that ended after the pass that began them.
-	running map[string]bool
-	late    map[string]lateResult
-	// unhealthy targets could not be used last; probes tells for which one effect is trying now.
-	unhealthy, probes map[Target]bool
+	mu    sync.Mutex
+	tries map[string]try
+	// unhealthy is why a target could not be used last; probes are closed when the first attempt at an unhealthy target ends.
+	unhealthy map[Target]error
+	probes    map[Target]chan struct{}
 }
 
-type failure struct {
-	hash  string
-	count int
-	next  time.Time
-	err   error
-}
-
-type lateResult struct {
+// try is what is known of the latest attempt at an effect.
+type try struct {
 	hash    string
-	changed bool
+	running bool
+	// done and changed are the success of an attempt, until Run has reported it.
+	done, changed bool
+	// err is the failure of an attempt, failures how often it has failed under this hash, next when it is tried again.
+	err      error
+	failures int
+	next     time.Time
 }
+
+// failing is true if the last attempt at the effect, as it is now, failed.
+func (t try) failing(e Effect) bool { return t.err != nil && t.hash == e.Hash }
 
 // NewMemory makes an empty Memory.
 func NewMemory() *Memory {
-	return &Memory{fail: map[string]failure{}, running: map[string]bool{}, late: map[string]lateResult{}, unhealthy: map[Target]bool{}, probes: map[Target]bool{}}
+	return &Memory{tries: map[string]try{}, unhealthy: map[Target]error{}, probes: map[Target]chan struct{}{}}
 }
 
 // Retry makes everything that failed due now: the way to the targets has changed.
 func (m *Memory) Retry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.fail)
+	for key, t := range m.tries {
+		t.err, t.failures = nil, 0
+		m.tries[key] = t
+	}
+}
+
+// Busy is true if an effect is under way.
+func (m *Memory) Busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tries {
+		if t.running {
+			return true
+		}
+	}
+	return false
 }
 
 // Runner performs the effects of a list that are due.
@@ -116,198 +131,209 @@ type Runner struct {
 	// WaitLimit is how long Run waits for what it began; zero is to the end. What takes longer goes on in the background: a target that
 	// hangs must not hold up the rest of the cloud.
 	WaitLimit time.Duration
-	// Wake is called when something ends after Run: it is time for another pass.
+	// Wake is called when an effect ends for which Run no longer waits; the next Run reports it.
 	Wake func()
 }
 
-// Run performs what is due among the effects, several at once, and tells how each stands, in the given order.
+// run is one call of Run.
+type run struct {
+	*Runner
+	slots chan struct{}
+	group sync.WaitGroup
+	// left is true once Run no longer waits; Memory's lock guards it.
+	left bool
+}
+
+// Run performs what is due among the effects, several at once, and returns how each stands, in the given order.
 // What is not possible now is Pending or Failed.
 func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
-	out := make([]Outcome, len(list))
-	var due []int
-	for i, e := range list {
-		o, is := p.look(e)
-		out[i] = o
-		if is {
-			due = append(due, i)
+	r := &run{Runner: p, slots: make(chan struct{}, parallel)}
+	p.Memory.mu.Lock()
+	for _, e := range list {
+		if p.due(e) {
+			r.begin(ctx, e)
 		}
 	}
-	if len(due) == 0 {
-		return out
+	p.Memory.mu.Unlock()
+	r.wait()
+	p.Memory.mu.Lock()
+	defer p.Memory.mu.Unlock()
+	r.left = true
+	out := make([]Outcome, len(list))
+	for i, e := range list {
+		out[i] = p.outcome(e)
 	}
-	for _, i := range due {
-		out[i] = p.unanswered(list[i])
+	return out
+}
+
+func (r *run) wait() {
+	if r.WaitLimit == 0 {
+		r.group.Wait()
+		return
 	}
-	r := newRound(p, len(due))
-	begun := r.begin(list, due)
-	for _, t := range begun {
-		go r.try(ctx, t)
+	ended := make(chan struct{})
+	go func() {
+		r.group.Wait()
+		close(ended)
+	}()
+	enough := time.NewTimer(r.WaitLimit)
+	defer enough.Stop()
+	select {
+	case <-ended:
+	case <-enough.C:
 	}
-	var enough <-chan time.Time
-	if p.WaitLimit > 0 {
-		t := time.NewTimer(p.WaitLimit)
-		defer t.Stop()
-		enough = t.C
+}
+
+// due is true if an effect is to be tried now. What an audit could not verify is tried until it is done, like any other failure.
+func (p *Runner) due(e Effect) bool {
+	t := p.Memory.tries[e.Key]
+	switch {
+	case t.running || t.done && t.hash == e.Hash || len(p.missing(e)) > 0:
+		return false
+	case t.failing(e):
+		return !p.Now().Before(t.next)
 	}
-	for range begun {
-		select {
-		case x := <-r.results:
-			out[x.at] = x.outcome
-		case <-enough:
-			for _, x := range r.leave() {
-				out[x.at] = x.outcome
-			}
-			return out
+	return p.Recorded[e.Key] != e.Hash || p.Audit && !e.Once
+}
+
+// missing is what an effect waits for before it can be tried.
+func (p *Runner) missing(e Effect) (out []string) {
+	for _, n := range e.Needs {
+		if !p.Available(n) && (n != e.Component || !p.Serving(n)) {
+			out = append(out, n)
+		}
+	}
+	for _, key := range e.Follows {
+		if p.Recorded[key] == "" {
+			out = append(out, key)
 		}
 	}
 	return out
 }
 
-// unanswered is how an effect stands that has been begun, or would be if its target were not being tried already.
-func (p *Runner) unanswered(e Effect) Outcome {
-	f, failing := p.failure(e)
+// outcome is how an effect stands when Run ends. It takes a success out of the memory.
+func (p *Runner) outcome(e Effect) Outcome {
+	o, t := Outcome{Effect: e, State: Done}, p.Memory.tries[e.Key]
+	recorded, missing := p.Recorded[e.Key] == e.Hash, p.missing(e)
 	switch {
-	case failing:
-		o := failedOutcome(e, f)
-		o.Retry = p.Now().Add(e.limit())
-		return o
-	case p.Recorded[e.Key] == e.Hash:
-		return Outcome{Effect: e, State: Done} // the audit will tell
+	case t.running:
+		if o.Retry = p.Now().Add(e.limit()); t.failing(e) {
+			o = t.outcome(o)
+		} else if !recorded { // what an audit verifies is done until it says otherwise
+			o.State, o.For = Pending, []string{"an answer"}
+		}
+	case t.done && t.hash == e.Hash:
+		o.Changed = t.changed
+		delete(p.Memory.tries, e.Key)
+	case recorded && (!t.failing(e) || len(missing) > 0):
+	case len(missing) > 0:
+		o.State, o.For = Pending, missing
+	case t.failing(e):
+		o.Retry = t.next
+		o = t.outcome(o)
+	default: // it was not begun before Run stopped waiting
+		o.State, o.For, o.Retry = Pending, []string{"an answer"}, p.Now().Add(e.limit())
 	}
-	return Outcome{Effect: e, State: Pending, For: []string{"an answer"}, Retry: p.Now().Add(e.limit())}
+	return o
 }
 
-// look tells how an effect stands before anything is done.
-func (p *Runner) look(e Effect) (Outcome, bool) {
-	o := Outcome{Effect: e, State: Done}
-	if p.underWay(e, &o) {
-		return o, false
-	}
-	f, failing := p.failure(e)
-	// What an audit could not verify is tried until it is done, like any other failure.
-	if p.Recorded[e.Key] == e.Hash && !failing && (!p.Audit || e.Once) {
-		return o, false
-	}
-	for _, n := range e.Needs {
-		if !p.Available(n) && (n != e.Component || !p.Serving(n)) {
-			o.For = append(o.For, n)
-		}
-	}
-	for _, key := range e.Follows {
-		if p.Recorded[key] == "" {
-			o.For = append(o.For, key)
-		}
-	}
-	if len(o.For) > 0 {
-		if p.Recorded[e.Key] != e.Hash {
-			o.State = Pending
-		}
-		return o, false
-	}
-	if failing && p.Now().Before(f.next) {
-		return failedOutcome(e, f), false
-	}
-	return o, true
-}
-
-// failure is how the effect, as it is now, failed last.
-func (p *Runner) failure(e Effect) (failure, bool) {
-	p.Memory.mu.Lock()
-	defer p.Memory.mu.Unlock()
-	f, failing := p.Memory.fail[e.Key]
-	return f, failing && f.hash == e.Hash
-}
-
-func failedOutcome(e Effect, f failure) Outcome {
-	o := Outcome{Effect: e, State: Failed, Err: f.err, Retry: f.next}
-	var w Waiting
-	if errors.As(f.err, &w) {
+func (t try) outcome(o Outcome) Outcome {
+	o.State, o.Err = Failed, t.err
+	if w, waiting := errors.AsType[Waiting](t.err); waiting {
 		o.State, o.For = Pending, []string{w.For}
 	}
 	return o
 }
 
-// underWay tells how an effect stands that an earlier pass began: it still runs, or it has ended since.
-func (p *Runner) underWay(e Effect, o *Outcome) bool {
-	m := p.Memory
-	m.mu.Lock()
-	running := m.running[e.Key]
-	l, ended := m.late[e.Key]
-	delete(m.late, e.Key)
-	m.mu.Unlock()
-	if running {
-		*o = p.unanswered(e)
-		return true
+// begin starts an attempt. The first at a target that was unhealthy is a probe, and the others wait for it: a database that is down, or a
+// password that is wrong, is asked once. The caller holds the lock.
+func (r *run) begin(ctx context.Context, e Effect) {
+	m := r.Memory
+	probe, first := m.probes[e.Target], false
+	if probe == nil && m.unhealthy[e.Target] != nil {
+		probe, first = make(chan struct{}), true
+		m.probes[e.Target] = probe
 	}
-	if !ended || l.hash != e.Hash {
-		return false
-	}
-	o.Changed = l.changed
-	return true
+	t := m.tries[e.Key]
+	t.running = true
+	m.tries[e.Key] = t
+	r.group.Go(func() {
+		if first {
+			defer close(probe)
+		} else if probe != nil {
+			<-probe
+		}
+		r.slots <- struct{}{}
+		defer func() { <-r.slots }()
+		r.attempt(ctx, e, first)
+	})
 }
 
-// perform does one effect, within its time.
-func (p *Runner) perform(ctx context.Context, e Effect, r *round) Outcome {
-	if err := r.trouble(e.Target); err != nil {
-		if p.Clients.Down != nil && p.Clients.Down(err) {
-			err = p.unreachable(e, err)
-		}
-		return p.failed(e, err)
+// attempt performs an effect, unless its target was found unhealthy since, or Run no longer waits: the next Run has newer inputs.
+func (r *run) attempt(ctx context.Context, e Effect, first bool) {
+	m := r.Memory
+	m.mu.Lock()
+	err, left := m.unhealthy[e.Target], r.left
+	m.mu.Unlock()
+	changed := false
+	if !left && (err == nil || first) {
+		changed, err = r.do(ctx, e)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if first {
+		delete(m.probes, e.Target)
+	}
+	t := m.tries[e.Key]
+	if t.running = false; !left {
+		t = r.end(t, e, changed, err)
+	}
+	m.tries[e.Key] = t
+	if r.left && !left && r.Wake != nil {
+		r.Wake()
+	}
+}
+
+// do performs an effect within its time, and notes whether its target can be used.
+func (r *run) do(ctx context.Context, e Effect) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.limit())
 	defer cancel()
-	changed, err := e.Do(ctx, p.Clients)
-	switch {
-	case err == nil:
-		p.Memory.healthy(e.Target)
-		p.Memory.succeeded(e)
-		return Outcome{Effect: e, State: Done, Changed: changed}
-	case p.Clients.Down != nil && p.Clients.Down(err):
-		r.troubled(e.Target, err)
-		err = p.unreachable(e, err)
-	case p.Clients.Denied != nil && p.Clients.Denied(err):
-		if p.Clients.Advice != "" && identity.IsUnauthorized(err) {
-			err = fmt.Errorf("%w; %s", err, p.Clients.Advice)
-		}
-		r.troubled(e.Target, err)
-	default:
-		p.Memory.healthy(e.Target)
+	changed, err := e.Do(ctx, r.Clients)
+	down := err != nil && r.Clients.Down != nil && r.Clients.Down(err)
+	denied := err != nil && !down && r.Clients.Denied != nil && r.Clients.Denied(err)
+	if denied && r.Clients.Advice != "" && identity.IsUnauthorized(err) {
+		err = fmt.Errorf("%w; %s", err, r.Clients.Advice)
 	}
-	return p.failed(e, err)
+	r.Memory.mu.Lock()
+	defer r.Memory.mu.Unlock()
+	if down || denied {
+		r.Memory.unhealthy[e.Target] = err
+	} else {
+		delete(r.Memory.unhealthy, e.Target)
+	}
+	return changed, err
 }
 
-// unreachable is the error of an effect whose target is down: Waiting until patience is at its end.
-func (p *Runner) unreachable(e Effect, err error) error {
-	if p.tries(e) < patience {
-		return Waiting{For: "an answer: " + err.Error(), Retry: time.Second}
+// end is what is known of an effect after an attempt.
+func (r *run) end(t try, e Effect, changed bool, err error) try {
+	if t.hash != e.Hash {
+		t.hash, t.failures = e.Hash, 0
 	}
-	return err
-}
-
-func (p *Runner) tries(e Effect) int {
-	p.Memory.mu.Lock()
-	defer p.Memory.mu.Unlock()
-	return p.Memory.fail[e.Key].count
-}
-
-func (p *Runner) failed(e Effect, err error) Outcome {
-	p.Memory.mu.Lock()
-	defer p.Memory.mu.Unlock()
-	f := p.Memory.fail[e.Key]
-	if f.hash != e.Hash {
-		f = failure{hash: e.Hash}
+	if t.done, t.changed, t.err = err == nil, changed, err; err == nil {
+		t.failures = 0
+		return t
 	}
-	f.count++
-	f.err = err
-	delay := min(firstRetry<<min(f.count-1, 10), lastRetry)
-	var w Waiting
-	if errors.As(err, &w) && w.Retry > 0 {
+	if t.failures < patience && r.Clients.Down != nil && r.Clients.Down(err) {
+		t.err = Waiting{For: "an answer: " + err.Error(), Retry: time.Second}
+	}
+	t.failures++
+	delay := min(firstRetry<<min(t.failures-1, 10), lastRetry)
+	if w, waiting := errors.AsType[Waiting](t.err); waiting && w.Retry > 0 {
 		delay = w.Retry
-		if f.count > shortWait {
+		if t.failures > shortWait {
 			delay = max(w.Retry, longRetry)
 		}
 	}
-	f.next = p.Now().Add(delay)
-	p.Memory.fail[e.Key] = f
-	return failedOutcome(e, f)
+	t.next = r.Now().Add(delay)
+	return t
 }

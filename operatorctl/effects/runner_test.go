@@ -195,7 +195,7 @@ func TestEndlessWaitingSlowsDown(t *testing.T) {
 	if n > 600 {
 		t.Errorf("tried %d times in an hour", n)
 	}
-	if at := s.pass.Memory.fail["a"].next.Sub(s.clock); at > lastRetry {
+	if at := s.pass.Memory.tries["a"].next.Sub(s.clock); at > lastRetry {
 		t.Errorf("the next try comes after %s", at)
 	}
 }
