@@ -241,12 +241,14 @@ func (c Cluster) PublicHost(component string) string {
 }
 
 // NodePort returns the port number of a component by the port's name, "" being the first.
-func (c Cluster) NodePort(component, port string) int32 {
-	r := c.Components[component]
-	if port == "" && r.Service != nil && len(r.Service.Ports) > 0 {
-		port = r.Service.Ports[0].Name
+func (c Cluster) NodePort(component, port string) int32 { return c.Components[component].Port(port) }
+
+// Port returns a port number by the port's name, "" being the first.
+func (r Resolved) Port(name string) int32 {
+	if name == "" && r.Service != nil && len(r.Service.Ports) > 0 {
+		name = r.Service.Ports[0].Name
 	}
-	return r.NodePorts[port]
+	return r.NodePorts[name]
 }
 
 // URL of a component within the cluster: "https://default-glance:30292/v1".

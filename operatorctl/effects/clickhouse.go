@@ -4,10 +4,8 @@ package effects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/clickhouse"
@@ -68,56 +66,4 @@ func DropClickHouse(ctx context.Context, cl Clients, c component.Component, cred
 		return err
 	}
 	return admin.DropAccount(ctx, snap, c.Database.Account())
-}
-
-// clickHouseConnection is that of one cloud, kept between passes. It is made when it is first needed.
-type clickHouseConnection struct {
-	mu    sync.Mutex
-	key   string
-	admin *clickhouse.Admin
-}
-
-func (c *clickHouseConnection) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drop()
-}
-
-func (c *clickHouseConnection) drop() {
-	if c.admin != nil {
-		_ = c.admin.Close() // nothing depends on it any more
-	}
-	c.admin = nil
-}
-
-// clickHouse is the way to ClickHouse in one pass: address and password are those of this pass, and so is what the server is seen to have.
-func (c *Connections) clickHouse(a Access) func(context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error) {
-	password, looked := &once[string]{}, &once[*clickhouse.Snapshot]{stale: outlived[*clickhouse.Snapshot]}
-	return func(ctx context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error) {
-		if a.ClickHouse.Host == "" {
-			return nil, nil, errors.New("spec.clickhouse.host is empty")
-		}
-		secret, err := password.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.ClickHouse) })
-		if err != nil {
-			return nil, nil, err
-		}
-		admin := c.ch.open(clickhouse.Config{
-			Host: a.ClickHouse.Host, Port: int(a.ClickHouse.Port), User: a.ClickHouse.Username, Password: secret,
-			Dial: c.options.Dial, OnStatement: c.options.OnStatement,
-		})
-		snap, err := looked.get(func() (*clickhouse.Snapshot, error) { return admin.Snapshot(ctx) })
-		return admin, snap, err
-	}
-}
-
-// open returns the administrator of a server; that of another one, or with another password, is closed.
-func (c *clickHouseConnection) open(cfg clickhouse.Config) *clickhouse.Admin {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key := Input{Salt: "clickhouse"}.hash(cfg.Addr(), cfg.User, cfg.Password)
-	if c.admin == nil || c.key != key {
-		c.drop()
-		c.admin, c.key = clickhouse.Open(cfg), key
-	}
-	return c.admin
 }

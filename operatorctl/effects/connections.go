@@ -81,20 +81,13 @@ type Clients struct {
 	Advice string
 }
 
-// Connections keeps the connections of one cloud between passes. Database and identity service have a lock each: one that hangs does
-// not keep the other from being asked.
+// Connections keeps the connections of one cloud between reconciliations. Each has a lock of its own: one that hangs does not keep the
+// others from being used.
 type Connections struct {
-	options Options
-
-	dbMu  sync.Mutex
-	dbKey string
-	db    *mysql.Admin
-
-	ch clickHouseConnection
-
-	mu       sync.Mutex
-	key      string
-	identity *identity.Client
+	options    Options
+	mysql      connection[*mysql.Admin]
+	clickHouse connection[*clickhouse.Admin]
+	identity   connection[*identity.Client]
 }
 
 // NewConnections makes no connection yet.
@@ -102,92 +95,49 @@ func NewConnections(o Options) *Connections { return &Connections{options: o} }
 
 // Close closes what is open.
 func (c *Connections) Close() {
-	c.dbMu.Lock()
-	c.closeDB()
-	c.dbMu.Unlock()
-	c.ch.close()
+	c.mysql.forget()
+	c.clickHouse.forget()
+	c.identity.forget()
+}
+
+// connection is used again while its key, made of address and credentials, is the same.
+type connection[T any] struct {
+	mu    sync.Mutex
+	key   string
+	value T
+	// close is nil while the connection is not open.
+	close func()
+}
+
+func (c *connection[T]) get(key string, open func() (T, func(), error)) (T, error) {
 	c.mu.Lock()
-	c.closeIdentity()
-	c.mu.Unlock()
-}
-
-func (c *Connections) closeDB() {
-	if c.db != nil {
-		_ = c.db.Close() // nothing depends on it any more
+	defer c.mu.Unlock()
+	if c.close != nil && c.key == key {
+		return c.value, nil
 	}
-	c.db = nil
+	c.drop()
+	var err error
+	c.key = key
+	c.value, c.close, err = open()
+	return c.value, err
 }
 
-func (c *Connections) closeIdentity() {
-	if c.identity != nil {
-		c.identity.Close()
-	}
-	c.identity = nil
-}
-
-// For returns the clients of one pass. When address or credentials changed, old connections are closed.
-func (c *Connections) For(a Access) Clients {
-	key := Input{Salt: "identity"}.hash(identityURL(a.Cluster), a.Credentials[component.BootstrapPassword], string(a.CAPEM))
+func (c *connection[T]) forget() {
 	c.mu.Lock()
-	if c.key != key {
-		c.closeIdentity()
-		c.key = key
-	}
-	c.mu.Unlock()
-	password := &once[string]{}
-	catalog, databases := &once[*identity.Snapshot]{}, &once[*mysql.Snapshot]{stale: outlived[*mysql.Snapshot]}
-	return Clients{
-		MySQL: func(ctx context.Context) (*mysql.Admin, error) { return c.mysql(ctx, a, password) },
-		Databases: func(ctx context.Context) (*mysql.Snapshot, error) {
-			return databases.get(func() (*mysql.Snapshot, error) {
-				admin, err := c.mysql(ctx, a, password)
-				if err != nil {
-					return nil, err
-				}
-				snap, err := admin.Snapshot(ctx)
-				if err != nil {
-					return nil, err
-				}
-				return snap, admin.Claim(ctx, snap, wants(a)...)
-			})
-		},
-		ClickHouse: c.clickHouse(a),
-		Identity:   func(ctx context.Context) (*identity.Client, error) { return c.identityClient(a) },
-		Catalog: func(ctx context.Context) (*identity.Snapshot, error) {
-			return catalog.get(func() (*identity.Snapshot, error) {
-				id, err := c.identityClient(a)
-				if err != nil {
-					return nil, err
-				}
-				return id.Snapshot(ctx)
-			})
-		},
-		SetState: a.SetState, Tell: a.Tell, Dial: c.options.Dial,
-		URL: func(comp string) string { return internalURL(a.Cluster, comp) },
-		Down: func(err error) bool {
-			return mysql.IsUnavailable(err) || clickhouse.IsUnavailable(err) || identity.IsUnavailable(err)
-		},
-		Denied: func(err error) bool {
-			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
-		},
-		Advice: fmt.Sprintf("if the password of %s was changed, put the new one into Secret %s under %s, or into spec.keystone.bootstrapPassword if that is set",
-			adminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
-	}
+	defer c.mu.Unlock()
+	c.drop()
 }
 
-// internalURL is the address of a component's API for the operator, which may live in another namespace.
-func internalURL(cluster component.Cluster, name string) string {
-	c := cluster.Components[name]
-	if !c.Enabled || len(c.Endpoints) == 0 {
-		return ""
+func (c *connection[T]) drop() {
+	if c.close != nil {
+		c.close()
 	}
-	e := c.Endpoints[0]
-	return fmt.Sprintf("https://%s-%s.%s.svc:%d%s", cluster.Name, name, cluster.Namespace, portOf(c, e.Port), e.Path)
+	c.close = nil
 }
 
-// once is something that is read once a pass. What kept the first from reading it would keep all the others.
+// once is something that is read once per reconciliation. What keeps the first reader from it keeps the others.
 type once[T any] struct {
-	// stale, where set, tells whether what was read counts no longer.
+	// stale, where set, is true if what was read counts no longer.
 	stale func(T) bool
 
 	mu    sync.Mutex
@@ -206,8 +156,70 @@ func (o *once[T]) get(read func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// outlived: effects may end long after the pass that began them; they do not decide by what was seen then.
+// outlived: effects may end long after the reconciliation that began them; they do not decide by what was seen then.
 func outlived[T interface{ Age() time.Duration }](s T) bool { return s.Age() > timeout }
+
+// For returns the clients of one reconciliation. A connection whose address or credentials have changed is replaced.
+func (c *Connections) For(a Access) Clients {
+	db, chPassword := c.openMySQL(a), &once[string]{}
+	databases, schemas := &once[*mysql.Snapshot]{stale: outlived[*mysql.Snapshot]}, &once[*clickhouse.Snapshot]{stale: outlived[*clickhouse.Snapshot]}
+	catalog := &once[*identity.Snapshot]{}
+	return Clients{
+		MySQL: db,
+		Databases: func(ctx context.Context) (*mysql.Snapshot, error) {
+			return databases.get(func() (*mysql.Snapshot, error) {
+				admin, err := db(ctx)
+				if err != nil {
+					return nil, err
+				}
+				snap, err := admin.Snapshot(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return snap, admin.Claim(ctx, snap, wants(a)...)
+			})
+		},
+		ClickHouse: func(ctx context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error) {
+			admin, err := c.openClickHouse(ctx, a, chPassword)
+			if err != nil {
+				return nil, nil, err
+			}
+			snap, err := schemas.get(func() (*clickhouse.Snapshot, error) { return admin.Snapshot(ctx) })
+			return admin, snap, err
+		},
+		Identity: func(context.Context) (*identity.Client, error) { return c.openIdentity(a) },
+		Catalog: func(ctx context.Context) (*identity.Snapshot, error) {
+			return catalog.get(func() (*identity.Snapshot, error) {
+				id, err := c.openIdentity(a)
+				if err != nil {
+					return nil, err
+				}
+				return id.Snapshot(ctx)
+			})
+		},
+		SetState: a.SetState, Tell: a.Tell, Dial: c.options.Dial,
+		URL: func(name string) string {
+			r := a.Cluster.Components[name]
+			if !r.Enabled || len(r.Endpoints) == 0 {
+				return ""
+			}
+			return internalURL(a.Cluster, name, r.Endpoints[0].Port, r.Endpoints[0].Path)
+		},
+		Down: func(err error) bool {
+			return mysql.IsUnavailable(err) || clickhouse.IsUnavailable(err) || identity.IsUnavailable(err)
+		},
+		Denied: func(err error) bool {
+			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
+		},
+		Advice: fmt.Sprintf("if the password of %s was changed, put the new one into Secret %s under %s, or into spec.keystone.bootstrapPassword if that is set",
+			adminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
+	}
+}
+
+// internalURL is an address of a component for the operator, which may live in another namespace.
+func internalURL(c component.Cluster, name, port, path string) string {
+	return fmt.Sprintf("https://%s.%s.svc:%d%s", c.Object(name), c.Namespace, c.NodePort(name, port), path)
+}
 
 // AdminPassword returns the administrator's password of a server, from the spec or from the Secret that it names.
 func AdminPassword(ctx context.Context, read SecretReader, server v1alpha1.DatabaseServer) (string, error) {
@@ -218,62 +230,68 @@ func AdminPassword(ctx context.Context, read SecretReader, server v1alpha1.Datab
 	return read(ctx, ref.Name, ref.Key)
 }
 
-func (c *Connections) mysql(ctx context.Context, a Access, secret *once[string]) (*mysql.Admin, error) {
-	c.dbMu.Lock()
-	defer c.dbMu.Unlock()
-	password, err := secret.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.MySQL) })
+func (c *Connections) openMySQL(a Access) func(context.Context) (*mysql.Admin, error) {
+	secret := &once[string]{}
+	return func(ctx context.Context) (*mysql.Admin, error) {
+		password, err := secret.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.MySQL) })
+		if err != nil {
+			return nil, err
+		}
+		if a.MySQL.Host == "" {
+			return nil, errors.New("spec.mysql.host is empty")
+		}
+		return c.mysql.get(Input{}.hash(a.MySQL, password, a.Owner, a.Adopt), func() (*mysql.Admin, func(), error) {
+			db, err := mysql.Open(ctx, mysql.Config{
+				Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password,
+				TLS: mysql.TLSMode(a.MySQL.TLS.Mode), CA: a.MySQL.TLS.CA, Owner: a.Owner, Adopt: a.Adopt,
+				Dial: c.options.Dial, OnStatement: c.options.OnStatement,
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			return db, func() { _ = db.Close() }, nil
+		})
+	}
+}
+
+func (c *Connections) openClickHouse(ctx context.Context, a Access, secret *once[string]) (*clickhouse.Admin, error) {
+	if a.ClickHouse.Host == "" {
+		return nil, errors.New("spec.clickhouse.host is empty")
+	}
+	password, err := secret.get(func() (string, error) { return AdminPassword(ctx, a.Secret, a.ClickHouse) })
 	if err != nil {
 		return nil, err
 	}
-	key := Input{Salt: "database"}.hash(a.MySQL, password, a.Owner, a.Adopt)
-	if c.db != nil && c.dbKey == key {
-		return c.db, nil
-	}
-	c.closeDB()
-	if a.MySQL.Host == "" {
-		return nil, errors.New("spec.mysql.host is empty")
-	}
-	db, err := mysql.Open(ctx, mysql.Config{
-		Host: a.MySQL.Host, Port: int(a.MySQL.Port), User: a.MySQL.Username, Password: password, TLS: mysql.TLSMode(a.MySQL.TLS.Mode), CA: a.MySQL.TLS.CA, Owner: a.Owner, Adopt: a.Adopt,
-		Dial: c.options.Dial, OnStatement: c.options.OnStatement,
+	return c.clickHouse.get(Input{}.hash(a.ClickHouse, password), func() (*clickhouse.Admin, func(), error) {
+		admin := clickhouse.Open(clickhouse.Config{
+			Host: a.ClickHouse.Host, Port: int(a.ClickHouse.Port), User: a.ClickHouse.Username, Password: password,
+			Dial: c.options.Dial, OnStatement: c.options.OnStatement,
+		})
+		return admin, func() { _ = admin.Close() }, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	c.db, c.dbKey = db, key
-	return db, nil
 }
 
 // adminUser is the account that every cloud's identity service makes itself (cloudpods, pkg/apis/identity/consts.go).
 const adminUser = "sysadmin"
 
-// identityURL is where the identity service listens for administrators.
-func identityURL(c component.Cluster) string {
-	return fmt.Sprintf("https://%s-%s.%s.svc:%d/v3", c.Name, identityName, c.Namespace, portOf(c.Components[identityName], "admin"))
-}
-
-func (c *Connections) identityClient(a Access) (*identity.Client, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.identity != nil {
-		return c.identity, nil
-	}
-	if !a.Cluster.Components[identityName].Enabled {
+func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
+	if !a.Cluster.Runs(identityName) {
 		return nil, fmt.Errorf("component %q is off", identityName)
 	}
-	transport, err := c.transport(a.CAPEM)
-	if err != nil {
-		return nil, err
-	}
-	id, err := identity.New(identity.Options{
-		AuthURL: identityURL(a.Cluster), Username: adminUser, Password: a.Credentials[component.BootstrapPassword],
-		Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
+	url, password := internalURL(a.Cluster, identityName, "admin", "/v3"), a.Credentials[component.BootstrapPassword]
+	return c.identity.get(Input{}.hash(url, password, string(a.CAPEM)), func() (*identity.Client, func(), error) {
+		transport, err := c.transport(a.CAPEM)
+		if err != nil {
+			return nil, nil, err
+		}
+		id, err := identity.New(identity.Options{
+			AuthURL: url, Username: adminUser, Password: password, Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return id, id.Close, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	c.identity = id
-	return id, nil
 }
 
 // transport trusts the cloud's own CA and nobody else. A proxy of the environment is not for services in the cluster.

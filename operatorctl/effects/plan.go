@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -290,7 +291,7 @@ func (in Input) url(c component.Resolved, e component.Endpoint, iface string) st
 	if e.URL != "" {
 		return e.URL
 	}
-	host, port := in.Cluster.Name+"-"+c.Name+e.ServiceSuffix, portOf(c, e.Port)
+	host, port := in.Cluster.Object(c.Name)+e.ServiceSuffix, c.Port(e.Port)
 	if e.ServiceSuffix != "" {
 		port = furtherPort(c, e, iface)
 	}
@@ -302,41 +303,17 @@ func (in Input) url(c component.Resolved, e component.Endpoint, iface string) st
 	case replicaInterface:
 		host += "-slave"
 	}
-	scheme := e.Scheme
-	if scheme == "" {
-		scheme = "https"
-	}
-	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port))) + e.Path
+	return cmp.Or(e.Scheme, "https") + "://" + net.JoinHostPort(host, strconv.Itoa(int(port))) + e.Path
 }
 
 // furtherPort is a port of one of the component's further Services: that of the Service within the cluster, that of the nodes outside.
 func furtherPort(c component.Resolved, e component.Endpoint, iface string) int32 {
 	for _, s := range c.Service.More {
 		for _, p := range s.Ports {
-			if s.NameSuffix != e.ServiceSuffix || p.Name != e.Port {
-				continue
+			if s.NameSuffix == e.ServiceSuffix && p.Name == e.Port && iface != "public" {
+				return p.Port
 			}
-			if n := c.NodePorts[s.NameSuffix+p.Name]; iface == "public" && n != 0 {
-				return n
-			}
-			return p.Port
 		}
 	}
-	return 0
-}
-
-func portOf(c component.Resolved, name string) int32 {
-	if c.Service == nil || len(c.Service.Ports) == 0 {
-		return 0
-	}
-	p := c.Service.Ports[0]
-	for _, q := range c.Service.Ports {
-		if q.Name == name {
-			p = q
-		}
-	}
-	if n := c.NodePorts[p.Name]; n != 0 {
-		return n
-	}
-	return p.Port
+	return c.NodePorts[e.ServiceSuffix+e.Port]
 }
