@@ -26,12 +26,8 @@ const systemAlertType = "system"
 
 // systemAlerts makes the rules that are not there. They are users' from then on: what they change stays, what they delete stays away. The
 // service lets several have one name, so they are listed, not asked for.
-func systemAlerts(ctx context.Context, cl Clients, _ Input) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	monitor, kind := id.Records(cl.URL("monitor")), identity.Kind{Plural: "commonalerts", Singular: "commonalert"}
+func systemAlerts(ctx context.Context, s session, _ Input) (bool, error) {
+	monitor, kind := s.id.Records(s.URL("monitor")), identity.Kind{Plural: "commonalerts", Singular: "commonalert"}
 	list, err := monitor.List(ctx, kind, url.Values{"alert_type": {systemAlertType}, "scope": {"system"}, "details": {"true"}})
 	if err != nil {
 		return false, err
@@ -43,15 +39,18 @@ func systemAlerts(ctx context.Context, cl Clients, _ Input) (bool, error) {
 			there[m["meta_name"]] = true
 		}
 	}
-	changed := false
 	records, err := setupRecords(setup.Alerts)
-	for _, fields := range records {
-		name, _ := fields["name"].(string)
-		if err != nil || there[name] {
-			continue
-		}
-		err = monitor.Create(ctx, kind, name, fields)
-		changed = changed || err == nil
+	if err != nil {
+		return false, err
 	}
-	return changed, err
+	var writes []write
+	for _, fields := range records {
+		if name, _ := fields["name"].(string); !there[name] {
+			writes = append(writes, func() (bool, error) {
+				err := monitor.Create(ctx, kind, name, fields)
+				return err == nil, err
+			})
+		}
+	}
+	return each(writes...)
 }

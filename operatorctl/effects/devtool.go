@@ -38,47 +38,43 @@ func octets(text string) []any {
 }
 
 // devtoolTemplates makes the templates of a new cloud.
-func devtoolTemplates(ctx context.Context, cl Clients, _ Input) (bool, error) {
-	id, err := cl.Identity(ctx)
+func devtoolTemplates(ctx context.Context, s session, _ Input) (bool, error) {
+	templates, err := devtoolRecords()
 	if err != nil {
 		return false, err
 	}
-	devtool, changed := id.Records(cl.URL("devtool")), false
-	templates, err := devtoolRecords()
+	devtool, kind := s.id.Records(s.URL("devtool")), identity.Kind{Plural: "devtool_templates", Singular: "devtool_template"}
+	var writes []write
 	for name, fields := range templates {
-		var made bool
-		if err == nil {
-			_, made, err = devtool.Ensure(ctx, identity.Kind{Plural: "devtool_templates", Singular: "devtool_template"}, name, fields)
-		}
-		changed = changed || made
+		writes = append(writes, func() (bool, error) { return ensured(devtool.Ensure(ctx, kind, name, fields)) })
 	}
-	return changed, err
+	return each(writes...)
 }
 
 // monitorAgent is the script that puts the monitoring agent on servers: a playbook in ansibleserver's image, and devtool's use of it.
 const monitorAgent = "monitor agent"
 
-func devtoolAgent(ctx context.Context, cl Clients, _ Input) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
+func devtoolAgent(ctx context.Context, s session, _ Input) (bool, error) {
 	public := func(fields map[string]any) map[string]any {
 		fields["project"], fields["is_public"], fields["public_scope"] = systemProject, true, "system"
 		return fields
 	}
-	ref, made, err := id.Records(cl.URL("ansibleserver")).Ensure(ctx,
-		identity.Kind{Plural: "ansibleplaybookreferences", Singular: "ansibleplaybookreference"}, monitorAgent, public(map[string]any{
-			"playbook_path": "/opt/yunion/playbook/monitor-agent/playbook.yaml", "method": "offline",
-			"playbook_params": map[string]any{
-				"telegraf_agent_package_method":    "offline",
-				"telegraf_agent_package_local_dir": "/opt/yunion/ansible-install-pkg",
-			},
-		}))
-	if err != nil {
-		return made, err
-	}
-	_, scripted, err := id.Records(cl.URL("devtool")).Ensure(ctx, identity.Kind{Plural: "scripts", Singular: "script"}, monitorAgent,
-		public(map[string]any{"playbook_reference": ref, "max_try_times": 3}))
-	return made || scripted, err
+	playbook := ""
+	return each(
+		func() (made bool, err error) {
+			playbook, made, err = s.id.Records(s.URL("ansibleserver")).Ensure(ctx,
+				identity.Kind{Plural: "ansibleplaybookreferences", Singular: "ansibleplaybookreference"}, monitorAgent, public(map[string]any{
+					"playbook_path": "/opt/yunion/playbook/monitor-agent/playbook.yaml", "method": "offline",
+					"playbook_params": map[string]any{
+						"telegraf_agent_package_method":    "offline",
+						"telegraf_agent_package_local_dir": "/opt/yunion/ansible-install-pkg",
+					},
+				}))
+			return made, err
+		},
+		func() (bool, error) {
+			return ensured(s.id.Records(s.URL("devtool")).Ensure(ctx, identity.Kind{Plural: "scripts", Singular: "script"}, monitorAgent,
+				public(map[string]any{"playbook_reference": playbook, "max_try_times": 3})))
+		},
+	)
 }

@@ -4,6 +4,7 @@ package effects
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,29 +26,76 @@ const replicaInterface = "slave"
 // rbac_policy_refresh_interval_seconds (cloudpods, pkg/cloudcommon/options/options.go; 30 by default), 1 in our configuration.
 const grantVisible = 250 * time.Millisecond
 
+// session is what an effect is given that the administrator's account does.
+type session struct {
+	Clients
+	id *identity.Client
+	// catalog is only there for effects that are made with withCatalog.
+	catalog *identity.Snapshot
+}
+
+// work is what an effect does in a session.
+type work func(ctx context.Context, s session, in Input) (changed bool, err error)
+
+// asAdmin logs in to the identity service, whose tokens all services take.
+func asAdmin(do work) doing {
+	return func(ctx context.Context, cl Clients, in Input) (bool, error) {
+		id, err := cl.Identity(ctx)
+		if err != nil {
+			return false, err
+		}
+		return do(ctx, session{Clients: cl, id: id}, in)
+	}
+}
+
+// withCatalog also reads the catalogue, which takes the right to do so.
+func withCatalog(do work) doing {
+	return asAdmin(func(ctx context.Context, s session, in Input) (_ bool, err error) {
+		if s.catalog, err = s.Catalog(ctx); identity.IsForbidden(err) {
+			err = Waiting{For: "the identity service to see its policy", Retry: grantVisible}
+		}
+		if err != nil {
+			return false, err
+		}
+		return do(ctx, s, in)
+	})
+}
+
+// write is one request that may change something.
+type write func() (changed bool, err error)
+
+// each performs writes in turn until one fails; changed is true if any of them changed something.
+func each(writes ...write) (changed bool, err error) {
+	for _, write := range writes {
+		did, err := write()
+		if changed = changed || did; err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// ensured is the result of a write whose record is of no further interest.
+func ensured(_ string, changed bool, err error) (bool, error) { return changed, err }
+
 // ensureAdminPolicy gives the administrator the right to everything. It is all that a fresh identity service allows him to do, and
 // it takes effect some time later: until then this effect is Waiting.
-func ensureAdminPolicy(ctx context.Context, cl Clients) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	made, err := id.EnsurePolicy(ctx, identity.Policy{
-		Name: adminPolicy, Scope: "system", Blob: map[string]any{"policy": map[string]any{"*": "allow"}},
-	})
-	if err != nil {
-		return made, err
-	}
-	bound, err := id.EnsureRolePolicy(ctx, adminRole, systemProject, adminPolicy)
-	if err != nil {
-		return made || bound, err
-	}
-	if _, err := id.ListServices(ctx); identity.IsForbidden(err) {
-		return made || bound, Waiting{For: "the identity service to see its policy", Retry: grantVisible}
-	} else if err != nil {
-		return made || bound, err
-	}
-	return made || bound, nil
+func ensureAdminPolicy(ctx context.Context, s session, _ Input) (bool, error) {
+	return each(
+		func() (bool, error) {
+			return s.id.EnsurePolicy(ctx, identity.Policy{
+				Name: adminPolicy, Scope: "system", Blob: map[string]any{"policy": map[string]any{"*": "allow"}},
+			})
+		},
+		func() (bool, error) { return s.id.EnsureRolePolicy(ctx, adminRole, systemProject, adminPolicy) },
+		func() (bool, error) {
+			_, err := s.id.ListServices(ctx)
+			if identity.IsForbidden(err) {
+				err = Waiting{For: "the identity service to see its policy", Retry: grantVisible}
+			}
+			return false, err
+		},
+	)
 }
 
 // passwordTaken is the key of the effect that finds out whether the identity service has the administrator's password.
@@ -64,118 +112,77 @@ func AdminPasswordTaken(salt string, credentials component.Credentials, recorded
 
 // checkAdminPassword logs in. From then on the identity service keeps the password that it has, whatever people make of it, until another one
 // is put among the credentials: then it takes that one when it starts.
-func checkAdminPassword(ctx context.Context, cl Clients) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	return false, id.Login(ctx)
+func checkAdminPassword(ctx context.Context, s session, _ Input) (bool, error) {
+	return false, s.id.Login(ctx)
 }
 
-func ensureRegion(ctx context.Context, cl Clients, region string) (bool, error) {
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
-	}
-	return id.EnsureRegion(ctx, snap, region)
+func ensureRegion(ctx context.Context, s session, in Input) (bool, error) {
+	return s.id.EnsureRegion(ctx, s.catalog, in.Cluster.Region)
 }
 
-func (cl Clients) identityAndCatalog(ctx context.Context) (*identity.Client, *identity.Snapshot, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return nil, nil, err
+// ensureAccount makes the account of a component.
+func ensureAccount(user, password string) work {
+	return func(ctx context.Context, s session, _ Input) (bool, error) {
+		return each(
+			func() (bool, error) {
+				return ensured(s.id.EnsureUser(ctx, s.catalog, identity.Account{Name: user, Password: password, System: true}))
+			},
+			func() (bool, error) { return s.id.EnsureUserRole(ctx, s.catalog, user, systemProject, adminRole) },
+		)
 	}
-	snap, err := cl.Catalog(ctx)
-	if identity.IsForbidden(err) {
-		return nil, nil, Waiting{For: "the identity service to see its policy", Retry: grantVisible}
-	}
-	return id, snap, err
 }
 
-func ensureAccount(ctx context.Context, cl Clients, user, password string) (bool, error) {
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
+// ensureRecords makes services and their endpoints.
+func ensureRecords(records []Record, register []component.CatalogService) work {
+	return func(ctx context.Context, s session, in Input) (bool, error) {
+		var writes []write
+		for _, r := range register {
+			writes = append(writes, func() (bool, error) { return ensured(s.id.EnsureService(ctx, s.catalog, r.Name, r.Type)) })
+		}
+		for _, r := range records {
+			writes = append(writes, func() (bool, error) { return s.ensureRecord(ctx, r, in) })
+		}
+		return each(writes...)
 	}
-	_, changed, err := id.EnsureUser(ctx, snap, identity.Account{Name: user, Password: password, System: true})
+}
+
+func (s session) ensureRecord(ctx context.Context, r Record, in Input) (bool, error) {
+	service, changed, err := s.id.EnsureService(ctx, s.catalog, r.Service, r.Type)
 	if err != nil {
 		return changed, err
 	}
-	given, err := id.EnsureUserRole(ctx, snap, user, systemProject, adminRole)
-	return changed || given, err
-}
-
-func ensureRecords(
-	ctx context.Context, cl Clients, region string, records []Record, register []component.CatalogService, client identity.Certificate,
-) (bool, error) {
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
+	certificate := ""
+	if r.Certificate != "" && in.ClientCertificate.PEM != "" {
+		var stored bool
+		if certificate, stored, err = s.id.EnsureCertificate(ctx, r.Certificate, in.ClientCertificate); err != nil {
+			return changed || stored, err
+		}
+		changed = changed || stored
 	}
-	changed := false
-	for _, s := range register {
-		_, made, err := id.EnsureService(ctx, snap, s.Name, s.Type)
-		changed = changed || made
-		if err != nil {
-			return changed, err
-		}
-	}
-	for _, r := range records {
-		service, made, err := id.EnsureService(ctx, snap, r.Service, r.Type)
-		changed = changed || made
-		if err != nil {
-			return changed, err
-		}
-		certificate := ""
-		if r.Certificate != "" && client.PEM != "" {
-			id, stored, err := id.EnsureCertificate(ctx, r.Certificate, client)
-			certificate, changed = id, changed || stored
-			if err != nil {
-				return changed, err
-			}
-		}
-		for _, i := range sortedKeys(r.URLs) {
-			set, err := id.EnsureEndpoint(ctx, snap, identity.Endpoint{
-				ServiceID: service, RegionID: region, Interface: i, URL: r.URLs[i], Enabled: true, CertificateID: certificate,
+	var writes []write
+	for _, i := range slices.Sorted(maps.Keys(r.URLs)) {
+		writes = append(writes, func() (bool, error) {
+			return s.id.EnsureEndpoint(ctx, s.catalog, identity.Endpoint{
+				ServiceID: service, RegionID: in.Cluster.Region, Interface: i, URL: r.URLs[i], Enabled: true, CertificateID: certificate,
 			})
-			changed = changed || set
-			if err != nil {
-				return changed, err
-			}
-		}
-		if _, wanted := r.URLs[replicaInterface]; wanted {
-			continue
-		}
-		off, err := id.DisableEndpoints(ctx, snap, service, region, replicaInterface)
-		changed = changed || off
-		if err != nil {
-			return changed, err
-		}
+		})
 	}
-	return changed, nil
+	if r.URLs[replicaInterface] == "" {
+		writes = append(writes, func() (bool, error) {
+			return s.id.DisableEndpoints(ctx, s.catalog, service, in.Cluster.Region, replicaInterface)
+		})
+	}
+	set, err := each(writes...)
+	return changed || set, err
 }
 
-func disableRecords(ctx context.Context, cl Clients, region string, services map[string]bool) (bool, error) {
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
-	}
-	changed := false
-	for _, s := range sortedKeys(services) {
-		off, err := id.DisableEndpoints(ctx, snap, s, region)
-		changed = changed || off
-		if err != nil {
-			return changed, err
+// disableRecords disables the endpoints of services.
+func disableRecords(services []string) work {
+	return func(ctx context.Context, s session, in Input) (bool, error) {
+		var writes []write
+		for _, service := range services {
+			writes = append(writes, func() (bool, error) { return s.id.DisableEndpoints(ctx, s.catalog, service, in.Cluster.Region) })
 		}
+		return each(writes...)
 	}
-	return changed, nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/identity"
@@ -26,58 +27,51 @@ type software struct {
 
 // install asks kubeserver for software. It is asked again, with the present settings, when they change and by the audit. One that failed
 // is taken back first: kubeserver does not try a failed one again.
-func install(ctx context.Context, cl Clients, in Input, list []software) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	k8s := id.Records(cl.URL("kubeserver")).Hiding(secretsOf(in)...)
+func install(ctx context.Context, s session, in Input, list []software) (bool, error) {
+	k8s := s.id.Records(s.URL("kubeserver")).Hiding(slices.Collect(maps.Values(in.Credentials))...)
 	var state map[string]struct {
 		Enabled bool   `json:"enabled"`
 		Status  string `json:"status"`
 	}
-	err = k8s.Read(ctx, kubeClusters, systemCluster, "components-status", &state)
+	err := k8s.Read(ctx, kubeClusters, systemCluster, "components-status", &state)
 	if identity.IsNotFound(err) {
 		return false, Waiting{For: "kubeserver to know the cluster it runs in", Retry: longRetry}
 	}
 	if err != nil {
 		return false, err
 	}
-	changed := false
-	for _, s := range list {
-		params := map[string]any{
-			"type": s.name, s.name: s.settings, "disableResourceManagement": in.Cluster.Spec.DisableResourceManagement,
-			"imageRepository": map[string]any{"url": in.Cluster.Spec.ImageRepository},
-		}
-		now := state[s.name]
-		action := "enable-component"
-		switch {
-		case strings.HasSuffix(now.Status, "_fail"):
-			if err := k8s.Perform(ctx, kubeClusters, systemCluster, "disable-component", map[string]any{"type": s.name}); err != nil {
-				return changed, err
-			}
-			return true, fmt.Errorf("kubeserver could not install %s: its status was %s; it was taken back and is tried again", s.name, now.Status)
-		case now.Enabled:
-			action = "update-component"
-		default:
-			if err := k8s.Perform(ctx, kubeClusters, systemCluster, "sync", nil); err != nil {
-				return changed, err
-			}
-		}
-		if err := k8s.Perform(ctx, kubeClusters, systemCluster, action, params); err != nil {
-			return changed, err
-		}
-		changed = changed || action == "enable-component"
+	var writes []write
+	for _, software := range list {
+		writes = append(writes, func() (bool, error) {
+			now := state[software.name]
+			return installOne(ctx, k8s, in, software, now.Enabled, now.Status)
+		})
 	}
-	return changed, nil
+	return each(writes...)
 }
 
-func secretsOf(in Input) []string {
-	var out []string
-	for _, v := range in.Credentials {
-		out = append(out, v)
+func installOne(ctx context.Context, k8s identity.Records, in Input, s software, enabled bool, status string) (bool, error) {
+	perform := func(action string, params map[string]any) error {
+		return k8s.Perform(ctx, kubeClusters, systemCluster, action, params)
 	}
-	return out
+	params := map[string]any{
+		"type": s.name, s.name: s.settings, "disableResourceManagement": in.Cluster.Spec.DisableResourceManagement,
+		"imageRepository": map[string]any{"url": in.Cluster.Spec.ImageRepository},
+	}
+	switch {
+	case strings.HasSuffix(status, "_fail"):
+		if err := perform("disable-component", map[string]any{"type": s.name}); err != nil {
+			return false, err
+		}
+		return true, fmt.Errorf("kubeserver could not install %s: its status was %s; it was taken back and is tried again", s.name, status)
+	case enabled:
+		return false, perform("update-component", params)
+	}
+	if err := perform("sync", nil); err != nil {
+		return false, err
+	}
+	err := perform("enable-component", params)
+	return err == nil, err
 }
 
 // objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
@@ -99,8 +93,8 @@ func minioWanted(in Input) map[string]any {
 	return objectStore(in.Cluster.Spec.Minio.Mode, "minioadmin", in.Credentials[component.MinioSecretKey])
 }
 
-func installMinio(ctx context.Context, cl Clients, in Input) (bool, error) {
-	return install(ctx, cl, in, []software{{"minio", minioWanted(in)}})
+func installMinio(ctx context.Context, s session, in Input) (bool, error) {
+	return install(ctx, s, in, []software{{"minio", minioWanted(in)}})
 }
 
 // stackStore is the object store of the monitoring stack within the cluster.
@@ -152,13 +146,13 @@ func monitorStackWanted(in Input) map[string]any {
 }
 
 // installMonitorStack asks for the object store first: the others keep their data there.
-func installMonitorStack(ctx context.Context, cl Clients, in Input) (bool, error) {
+func installMonitorStack(ctx context.Context, s session, in Input) (bool, error) {
 	wanted := monitorStackWanted(in)
 	var list []software
 	for _, name := range []string{"monitorMinio", "thanos", "monitor"} {
-		if s, ok := wanted[name].(map[string]any); ok {
-			list = append(list, software{name, s})
+		if settings, ok := wanted[name].(map[string]any); ok {
+			list = append(list, software{name, settings})
 		}
 	}
-	return install(ctx, cl, in, list)
+	return install(ctx, s, in, list)
 }

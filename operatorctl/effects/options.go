@@ -35,7 +35,7 @@ func (in Input) options(c component.Resolved) []Effect {
 	key := "options/" + c.Name
 	e := Effect{
 		Key: key, Component: c.Name, Target: Identity, Stage: storeStage(c), Once: true, Hash: in.hash("options", service, own, shared),
-		Do: func(ctx context.Context, cl Clients) (bool, error) { return store(ctx, cl, service, own, shared) },
+		Do: in.bind(asAdmin(store(service, own, shared))),
 	}
 	if _, was := in.Recorded[key]; !was && len(in.Chosen[c.Name]) == 0 {
 		// The service stores them itself when it starts: only what they are is remembered.
@@ -80,7 +80,7 @@ func (in Input) choices(c component.Resolved, service string) []Effect {
 				record = commonService
 			}
 			e.Needs = []string{identityName}
-			e.Do = func(ctx context.Context, cl Clients) (bool, error) { return unstore(ctx, cl, record, name) }
+			e.Do = in.bind(asAdmin(unstore(record, name)))
 		}
 		seen[e.Key] = true
 		out = append(out, e)
@@ -132,37 +132,28 @@ func (in Input) elsewhere(c component.Resolved, name string) bool {
 
 func storedName(table options.Table, key string) string { return cmp.Or(table[key].Stored, key) }
 
-func unstore(ctx context.Context, cl Clients, service, name string) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
+func unstore(service, name string) work {
+	return func(ctx context.Context, s session, _ Input) (bool, error) {
+		changed, err := s.id.RemoveServiceConfig(ctx, service, "default", name)
+		if identity.IsNotFound(err) {
+			return false, nil
+		}
+		return changed, err
 	}
-	changed, err := id.RemoveServiceConfig(ctx, service, "default", name)
-	if identity.IsNotFound(err) {
-		return false, nil
-	}
-	return changed, err
 }
 
-func store(ctx context.Context, cl Clients, service string, own, shared map[string]any) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	changed := false
-	for _, part := range []struct {
-		service string
-		values  map[string]any
-	}{{service, own}, {commonService, shared}} {
-		if len(part.values) == 0 {
-			continue
+func store(service string, own, shared map[string]any) work {
+	return func(ctx context.Context, s session, _ Input) (bool, error) {
+		to := func(record string, values map[string]any) write {
+			return func() (bool, error) {
+				if len(values) == 0 {
+					return false, nil
+				}
+				return s.id.EnsureServiceConfig(ctx, record, "default", values, true)
+			}
 		}
-		did, err := id.EnsureServiceConfig(ctx, part.service, "default", part.values, true)
-		if changed = changed || did; err != nil {
-			return changed, err
-		}
+		return each(to(service, own), to(commonService, shared))
 	}
-	return changed, nil
 }
 
 // stored are the options of a component that the identity service keeps, by the name they have there: the component's own, and of those

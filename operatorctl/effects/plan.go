@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -141,24 +142,21 @@ func (in Input) database(c component.Resolved) Effect {
 // bootstrap are the effects that make a fresh identity service usable, in the only order that it accepts: policy and role,
 // which alone a fresh one allows; then, once it lets us, the region. Its own endpoints and common options follow.
 func (in Input) bootstrap() []Effect {
-	name := in.Cluster.Region
 	var out []Effect
 	if in.Cluster.LoadBalancer != "" {
 		out = append(out, Effect{
-			Key: addressKnown, Component: identityName, Target: Identity, Stage: After, Once: true, Note: true, Hash: in.hash("address"),
-			Do: func(context.Context, Clients) (bool, error) { return false, nil },
+			Key: addressKnown, Component: identityName, Target: Identity, Stage: After, Once: true, Note: true, Hash: in.hash("address"), Do: nothing,
 		})
 	}
 	return append(out, []Effect{{
 		Key: "identity/policy", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
-		Hash: in.hash("policy"), Do: ensureAdminPolicy,
+		Hash: in.hash("policy"), Do: in.bind(asAdmin(ensureAdminPolicy)),
 	}, {
 		Key: passwordTaken, Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Once: true,
-		Hash: in.passwordHash(), Do: checkAdminPassword,
+		Hash: in.passwordHash(), Do: in.bind(asAdmin(checkAdminPassword)),
 	}, {
 		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{"identity/policy"},
-		Hash: in.hash("region", name),
-		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureRegion(ctx, cl, name) },
+		Hash: in.hash("region", in.Cluster.Region), Do: in.bind(withCatalog(ensureRegion)),
 	}}...)
 }
 
@@ -175,8 +173,7 @@ func (in Input) account(c component.Resolved) Effect {
 	user, password := c.Account.User, in.Credentials[component.AccountPassword(c.Name)]
 	return Effect{
 		Key: "account/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Needs: []string{identityName},
-		Hash: in.hash("account", user, password),
-		Do:   func(ctx context.Context, cl Clients) (bool, error) { return ensureAccount(ctx, cl, user, password) },
+		Hash: in.hash("account", user, password), Do: in.bind(withCatalog(ensureAccount(user, password))),
 	}
 }
 
@@ -186,10 +183,7 @@ func (in Input) endpoints(c component.Resolved) Effect {
 	records := in.records(c)
 	e := Effect{
 		Key: "endpoints/" + c.Name, Component: c.Name, Target: Identity, Stage: Before, Needs: []string{identityName},
-		Hash: in.hash("endpoints", in.Cluster.Region, records, c.Register),
-		Do: func(ctx context.Context, cl Clients) (bool, error) {
-			return ensureRecords(ctx, cl, in.Cluster.Region, records, c.Register, in.ClientCertificate)
-		},
+		Hash: in.hash("endpoints", in.Cluster.Region, records, c.Register), Do: in.bind(withCatalog(ensureRecords(records, c.Register))),
 	}
 	if c.Name == identityName {
 		e.Stage, e.Follows = After, []string{"identity/region"}
@@ -213,43 +207,45 @@ func (in Input) retired(c component.Resolved) []Effect {
 		services[e.Service] = true
 	}
 	return []Effect{{
-		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName},
-		Hash: in.hash("retired", c.Name),
-		Do: func(ctx context.Context, cl Clients) (bool, error) {
-			return disableRecords(ctx, cl, in.Cluster.Region, services)
-		},
+		Key: key, Component: c.Name, Target: Identity, Stage: After, Needs: []string{identityName}, Hash: in.hash("retired", c.Name),
+		Do: in.bind(withCatalog(disableRecords(slices.Sorted(maps.Keys(services))))),
 	}}
 }
 
-func (in Input) setup(c component.Resolved, task string) Effect {
-	t, ok := tasks[task]
-	e := Effect{
-		Key: "setup/" + task, Component: c.Name, Target: Target(c.Name), Stage: After, Needs: append([]string{identityName, c.Name}, t.asks...), Once: t.once,
-		Aside: t.aside, Tells: t.tells, Within: t.within,
-		Hash: in.hash("setup", task, t.version, in.Cluster.Region, in.Cluster.Zone, in.Cluster.Product, in.Cluster.Edition, in.Cluster.LoadBalancer, in.Cluster.Spec.CustomZones),
+func (in Input) setup(c component.Resolved, name string) Effect {
+	t, ok := tasks[name]
+	if !ok {
+		t.do = func(context.Context, Clients, Input) (bool, error) {
+			return false, fmt.Errorf("setup task %q of component %q does not exist", name, c.Name)
+		}
 	}
-	if t.wants != nil {
-		e.Hash = in.hash("setup", task, t.version, t.wants(in))
-	}
+	e := t.Effect
+	e.Key, e.Component, e.Stage, e.Do = "setup/"+name, c.Name, After, in.bind(t.do)
+	e.Target, e.Needs = Target(c.Name), append([]string{identityName, c.Name}, t.asks...)
 	if t.needs != nil {
 		e.Needs = t.needs(in)
 	}
 	if len(t.asks) > 0 {
 		e.Target = Target(t.asks[0])
 	}
-	if t.once {
-		e.Hash = in.hash("setup", task, t.version)
-	}
-	e.Do = func(ctx context.Context, cl Clients) (bool, error) {
-		if !ok {
-			return false, fmt.Errorf("setup task %q of component %q does not exist", task, c.Name)
-		}
-		return t.do(ctx, cl, in)
+	switch of := []any{"setup", name, t.version}; {
+	case t.Once:
+		e.Hash = in.hash(of...)
+	case t.wants != nil:
+		e.Hash = in.hash(append(of, t.wants(in))...)
+	default:
+		k := in.Cluster
+		e.Hash = in.hash(append(of, k.Region, k.Zone, k.Product, k.Edition, k.LoadBalancer, k.Spec.CustomZones)...)
 	}
 	if c.Name == identityName {
 		e.Target, e.Follows = Identity, []string{"endpoints/" + identityName}
 	}
 	return e
+}
+
+// bind makes what an effect does out of what is done for this input.
+func (in Input) bind(do doing) func(context.Context, Clients) (bool, error) {
+	return func(ctx context.Context, cl Clients) (bool, error) { return do(ctx, cl, in) }
 }
 
 // Record is one catalogue entry: a service and its addresses by interface.

@@ -14,17 +14,13 @@ const standardTask = "setup/standard-policies"
 
 // standardPolicies makes the policies and roles that a cloud has for people other than its administrator. It only makes what is missing, so
 // what people changed stays. Once it has succeeded, a later version of the task leaves alone which policies a role has, too.
-func standardPolicies(ctx context.Context, cl Clients, in Input) (bool, error) {
+func standardPolicies(ctx context.Context, s session, in Input) (bool, error) {
 	table, err := policy.Standard()
 	if err != nil {
 		return false, err
 	}
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
 	_, before := in.Recorded[standardTask]
-	return id.EnsureStandard(ctx, standard(table, !before))
+	return s.id.EnsureStandard(ctx, standard(table, !before))
 }
 
 // standard is the table as the identity service takes it.

@@ -5,174 +5,142 @@ package effects
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
+// doing is what an effect does.
+type doing func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
+
 // task is a bootstrap task in a service's own API. It runs once per version, and again when the audit is due.
 type task struct {
 	version int
-	// once tasks are not repeated by the audit.
-	once bool
-	// aside tasks hold nobody up; those that tell make their own events; within is how long one may take, where that is longer than usual.
-	aside  bool
-	tells  bool
-	within time.Duration
+	// Effect has what is not as usual: Once, Aside, Tells, Within.
+	Effect
 	// asks are the components it talks to, where that is not its own.
 	asks []string
 	// needs are the components that must be Available first, where that is not the usual.
 	needs func(in Input) []string
 	// wants is all that its outcome depends on, where that is not the usual.
 	wants func(in Input) map[string]any
-	do    func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
+	do    doing
 }
 
 // tasks by the name that a component's Setup gives.
 var tasks = map[string]task{
-	"common-config":       {version: 1, do: commonConfig},
-	"console-login":       {version: 1, once: true, do: consoleLogin},
-	"standard-policies":   {version: 1, once: true, aside: true, within: time.Minute, do: standardPolicies},
-	"region-topology":     {version: 1, do: regionTopology},
-	"yunionconf-settings": {version: 1, do: consoleSettings},
-	"cloudproxy-agent":    {version: 1, once: true, do: proxyAgent},
-	"monitor-alerts":      {version: 1, once: true, do: systemAlerts},
-	"devtool-templates":   {version: 1, once: true, do: devtoolTemplates},
-	"devtool-agent":       {version: 1, once: true, asks: []string{"devtool", "ansibleserver"}, do: devtoolAgent},
-	"etcd-upkeep":         {version: 1, aside: true, tells: true, within: 3 * time.Minute, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
-	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: installMinio},
-	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: installMonitorStack},
+	"common-config":       {version: 1, do: asAdmin(commonConfig)},
+	"console-login":       {version: 1, Effect: Effect{Once: true}, do: asAdmin(consoleLogin)},
+	"standard-policies":   {version: 1, Effect: Effect{Once: true, Aside: true, Within: time.Minute}, do: asAdmin(standardPolicies)},
+	"region-topology":     {version: 1, do: withCatalog(regionTopology)},
+	"yunionconf-settings": {version: 1, do: withCatalog(consoleSettings)},
+	"cloudproxy-agent":    {version: 1, Effect: Effect{Once: true}, do: asAdmin(proxyAgent)},
+	"monitor-alerts":      {version: 1, Effect: Effect{Once: true}, do: asAdmin(systemAlerts)},
+	"devtool-templates":   {version: 1, Effect: Effect{Once: true}, do: asAdmin(devtoolTemplates)},
+	"devtool-agent":       {version: 1, Effect: Effect{Once: true}, asks: []string{"devtool", "ansibleserver"}, do: asAdmin(devtoolAgent)},
+	"etcd-upkeep":         {version: 1, Effect: Effect{Aside: true, Tells: true, Within: 3 * time.Minute}, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
+	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: asAdmin(installMinio)},
+	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
 
 // Tasks are the names that Setup may give.
-func Tasks() []string { return sortedKeys(tasks) }
+func Tasks() []string { return slices.Sorted(maps.Keys(tasks)) }
 
 // commonConfig sets the options all services share.
-func commonConfig(ctx context.Context, cl Clients, in Input) (bool, error) {
-	c := in.Cluster
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	if c.LoadBalancer == "" {
+func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
+	if in.Cluster.LoadBalancer == "" {
 		return false, nil
 	}
-	return id.EnsureServiceConfig(ctx, "common", "default", map[string]any{"api_server": "https://" + c.PublicHost("web")}, true)
+	return s.id.EnsureServiceConfig(ctx, commonService, "default", map[string]any{"api_server": "https://" + in.Cluster.PublicHost("web")}, true)
 }
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).
-func consoleLogin(ctx context.Context, cl Clients, _ Input) (bool, error) {
-	id, err := cl.Identity(ctx)
-	if err != nil {
-		return false, err
-	}
-	return id.AllowWebConsole(ctx, adminUser)
+func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
+	return s.id.AllowWebConsole(ctx, adminUser)
 }
 
-// regionTopology makes the first zone and its layer-2 domain, and the scheduler's two standard tags.
-func regionTopology(ctx context.Context, cl Clients, in Input) (bool, error) {
-	c := in.Cluster
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
+// regionTopology makes the zones, the layer-2 domain of the first, and the scheduler's two standard tags.
+func regionTopology(ctx context.Context, s session, in Input) (bool, error) {
+	c, region, tag := in.Cluster, s.id.Compute(s.URL("region")), ""
+	writes := []write{func() (bool, error) { return s.id.EnsureRegion(ctx, s.catalog, c.Region+"-"+c.Zone) }}
+	for _, zone := range append([]string{c.Zone}, c.Spec.CustomZones...) {
+		writes = append(writes, func() (bool, error) { return ensured(region.EnsureZone(ctx, zone)) })
 	}
-	changed, err := id.EnsureRegion(ctx, snap, c.Region+"-"+c.Zone)
-	if err != nil {
-		return changed, err
-	}
-	region := id.Compute(cl.URL("region"))
-	zones := append([]string{c.Zone}, c.Spec.CustomZones...)
-	for _, zone := range zones {
-		_, made, err := region.EnsureZone(ctx, zone)
-		changed = changed || made
-		if err != nil {
-			return changed, err
-		}
-	}
-	_, wired, err := region.EnsureWire(ctx, c.Zone, identity.Wire{Name: "bcast0", Bandwidth: 1000, VPC: "default"})
-	changed = changed || wired
-	if err != nil {
-		return changed, err
-	}
-	tag, tagged, err := region.EnsureSchedtag(ctx, identity.Schedtag{
-		Name: "same_project", DefaultStrategy: "prefer", Description: "machines of one project near each other",
-	})
-	changed = changed || tagged
-	if err != nil {
-		return changed, err
-	}
-	_, ruled, err := region.EnsureDynamicSchedtag(ctx, identity.DynamicSchedtag{
-		Name: "same_cloudprovider_project", Schedtag: tag, Condition: "host.cloudprovider.tenant_id == server.owner_tenant_id", Enabled: true,
-	})
-	return changed || ruled, err
+	return each(append(writes,
+		func() (bool, error) {
+			return ensured(region.EnsureWire(ctx, c.Zone, identity.Wire{Name: "bcast0", Bandwidth: 1000, VPC: "default"}))
+		},
+		func() (tagged bool, err error) {
+			tag, tagged, err = region.EnsureSchedtag(ctx, identity.Schedtag{
+				Name: "same_project", DefaultStrategy: "prefer", Description: "machines of one project near each other",
+			})
+			return tagged, err
+		},
+		func() (bool, error) {
+			return ensured(region.EnsureDynamicSchedtag(ctx, identity.DynamicSchedtag{
+				Name: "same_cloudprovider_project", Schedtag: tag, Condition: "host.cloudprovider.tenant_id == server.owner_tenant_id", Enabled: true,
+			}))
+		})...)
+}
+
+// proxyAgent makes the record of the proxy agent that cloudproxy itself plays (option proxy_agent_id).
+func proxyAgent(ctx context.Context, s session, _ Input) (bool, error) {
+	return ensured(s.id.Records(s.URL("cloudproxy")).Ensure(ctx, identity.Kind{Plural: "proxy_agents", Singular: "proxy_agent"}, "proxyagent0", nil))
 }
 
 // consoleSettings switches on in the console what this product has, and leaves off what people switched off.
-func consoleSettings(ctx context.Context, cl Clients, in Input) (bool, error) {
+func consoleSettings(ctx context.Context, s session, in Input) (bool, error) {
 	c := in.Cluster
-	id, snap, err := cl.identityAndCatalog(ctx)
-	if err != nil {
-		return false, err
-	}
-	_, changed, err := id.EnsureService(ctx, snap, "yunionagent", "yunionagent")
-	if err != nil {
-		return changed, err
-	}
 	keys := SetupKeys(c.Product, c.Edition)
-	set, err := id.Parameters(cl.URL("yunionconf")).Ensure(ctx, "global-settings", "yunionagent", func(old map[string]any) map[string]any {
-		return mergeSettings(old, keys, c.Product)
-	})
-	if err != nil {
-		return changed || set, fmt.Errorf("storing the console's settings: %w", err)
-	}
-	return changed || set, nil
+	return each(
+		func() (bool, error) { return ensured(s.id.EnsureService(ctx, s.catalog, "yunionagent", "yunionagent")) },
+		func() (bool, error) {
+			set, err := s.id.Parameters(s.URL("yunionconf")).Ensure(ctx, "global-settings", "yunionagent", func(old map[string]any) map[string]any {
+				return mergeSettings(old, keys, c.Product)
+			})
+			if err != nil {
+				err = fmt.Errorf("storing the console's settings: %w", err)
+			}
+			return set, err
+		},
+	)
 }
 
 // mergeSettings keeps what people chose: a key that was known and is not in their list was switched off by them.
 func mergeSettings(old map[string]any, keys []string, product component.Product) map[string]any {
-	out := map[string]any{}
-	for k, v := range old {
-		out[k] = v
+	out := map[string]any{"productVersion": string(product), "version": "3.0"}
+	if product == component.CMP {
+		out["setupOneStackInitialized"] = true
 	}
-	known := stringsOf(old["knownSetupKeys"])
-	chosen := stringsOf(old["setupKeys"])
-	if old == nil {
-		chosen = keys
-	} else {
+	chosen := keys
+	if old != nil {
+		var known []string
+		known, chosen = stringsAt(old, "knownSetupKeys"), stringsAt(old, "setupKeys")
 		for _, k := range keys {
-			if !slices.Contains(known, k) && !slices.Contains(chosen, k) && len(known) > 0 {
+			if len(known) > 0 && !slices.Contains(known, k) && !slices.Contains(chosen, k) {
 				chosen = append(chosen, k)
 			}
 		}
 	}
-	out["setupKeys"], out["knownSetupKeys"] = anyOf(chosen), anyOf(keys)
-	out["productVersion"] = string(product)
-	out["version"] = "3.0"
-	if product == component.CMP {
-		out["setupOneStackInitialized"] = true
-	}
-	return out
-}
-
-func stringsOf(v any) []string {
-	list, _ := v.([]any)
-	var out []string
-	for _, x := range list {
-		if s, ok := x.(string); ok {
-			out = append(out, s)
+	_ = unstructured.SetNestedStringSlice(out, chosen, "setupKeys") // there is nothing yet that could be in the way
+	_ = unstructured.SetNestedStringSlice(out, keys, "knownSetupKeys")
+	for k, v := range old {
+		if _, ours := out[k]; !ours {
+			out[k] = v
 		}
 	}
 	return out
 }
 
-func anyOf(in []string) []any {
-	out := make([]any, len(in))
-	for i, s := range in {
-		out[i] = s
-	}
-	return out
+// stringsAt is the list under a key, nil if there is none.
+func stringsAt(m map[string]any, key string) []string {
+	list, _, _ := unstructured.NestedStringSlice(m, key)
+	return list
 }
 
 // SetupKeys are the parts of the console a product and an edition have, as in the earlier operator.
