@@ -63,6 +63,8 @@ type Client struct {
 	o     Options
 	http  *http.Client
 	slots chan struct{}
+	// configuring is taken while stored options are read and changed.
+	configuring chan struct{}
 
 	mu    sync.Mutex
 	token *token
@@ -92,7 +94,9 @@ func New(o Options) (*Client, error) {
 			return nil, err
 		}
 	}
-	return &Client{o: o, http: &http.Client{Transport: o.Transport}, slots: make(chan struct{}, maxParallel)}, nil
+	return &Client{
+		o: o, http: &http.Client{Transport: o.Transport}, slots: make(chan struct{}, maxParallel), configuring: make(chan struct{}, 1),
+	}, nil
 }
 
 func newTransport(o Options) (http.RoundTripper, error) {

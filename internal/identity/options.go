@@ -34,10 +34,11 @@ func (c *Client) GetServiceConfig(ctx context.Context, service string) (ServiceC
 // EnsureServiceConfig stores options of a service (id or name). It leaves options that are already stored to whoever set them, unless
 // force is true.
 func (c *Client) EnsureServiceConfig(ctx context.Context, service, section string, values map[string]any, force bool) (changed bool, err error) {
-	stored, err := c.GetServiceConfig(ctx, service)
+	stored, unlock, err := c.lockServiceConfig(ctx, service)
 	if err != nil {
 		return false, err
 	}
+	defer unlock()
 	missing := map[string]any{}
 	for k, v := range values {
 		if old, there := stored[section][k]; !there || force && !sameJSON(old, v) {
@@ -50,10 +51,11 @@ func (c *Client) EnsureServiceConfig(ctx context.Context, service, section strin
 // RemoveServiceConfig removes stored options of a service (id or name). The service then uses its file, or its own defaults, from its
 // next start.
 func (c *Client) RemoveServiceConfig(ctx context.Context, service, section string, names ...string) (changed bool, err error) {
-	stored, err := c.GetServiceConfig(ctx, service)
+	stored, unlock, err := c.lockServiceConfig(ctx, service)
 	if err != nil {
 		return false, err
 	}
+	defer unlock()
 	surplus := map[string]any{}
 	for _, name := range names {
 		if old, there := stored[section][name]; there {
@@ -63,7 +65,23 @@ func (c *Client) RemoveServiceConfig(ctx context.Context, service, section strin
 	return c.changeServiceConfig(ctx, service, section, "remove", surplus)
 }
 
-// changeServiceConfig sends only what changes, so that two changes at the same time do not undo each other.
+// lockServiceConfig reads the stored options and keeps other changes by this client away until unlock: the identity service changes a record in
+// several steps, and one of two changes at the same time could be lost.
+func (c *Client) lockServiceConfig(ctx context.Context, service string) (_ ServiceConfig, unlock func(), err error) {
+	select {
+	case c.configuring <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("configuring service %q: %w", service, ctx.Err())
+	}
+	unlock = func() { <-c.configuring }
+	stored, err := c.GetServiceConfig(ctx, service)
+	if err != nil {
+		unlock()
+	}
+	return stored, unlock, err
+}
+
+// changeServiceConfig sends only what changes, which leaves what others store to them.
 func (c *Client) changeServiceConfig(ctx context.Context, service, section, action string, values map[string]any) (changed bool, err error) {
 	if len(values) == 0 {
 		return false, nil
