@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -136,29 +137,24 @@ func text(value any) string {
 // SetServiceOptions sets options in the ConfigMap of a component and returns what changed, one line each. If one of them is not valid, it
 // sets none.
 func SetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, values map[string]string) ([]string, error) {
-	cm, err := existingOptions(ctx, c, cloud, component)
-	if err != nil {
-		return nil, err
+	want := map[string]*string{}
+	for name, value := range values {
+		want[name] = &value
 	}
-	ours := operatorKeys(cm)
-	var lines []string
-	data := map[string]any{}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if problem := check(component, cm, name, values[name]); problem != nil {
-			return nil, invalidOption(component, problem)
-		}
-		old, set := cm.Data[name]
-		if set && old == values[name] && !ours[name] {
-			continue
-		}
-		data[name] = values[name]
-		lines = append(lines, name+": "+display(name, old)+" → "+display(name, values[name]))
-	}
-	return lines, changeOptions(ctx, c, cm, data)
+	return changeOptions(ctx, c, cloud, component, want)
 }
 
 // UnsetServiceOptions removes options that users set from the ConfigMap of a component and returns what changed, one line each.
 func UnsetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, names []string) ([]string, error) {
+	want := map[string]*string{}
+	for _, name := range names {
+		want[name] = nil
+	}
+	return changeOptions(ctx, c, cloud, component, want)
+}
+
+// changeOptions sets options to values, and removes those whose value is nil.
+func changeOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
 	cm, err := existingOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
@@ -166,20 +162,29 @@ func UnsetServiceOptions(ctx context.Context, c client.Client, cloud client.Obje
 	ours := operatorKeys(cm)
 	var lines []string
 	data := map[string]any{}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
 		old, set := cm.Data[name]
-		if !set {
-			if problem := check(component, cm, name, ""); problem != nil {
+		value, shown, same := want[name], "(default)", !set || ours[name]
+		if value != nil {
+			shown, same = display(name, *value), set && old == *value && !ours[name]
+		}
+		if value != nil || !set {
+			if problem := check(component, cm, name, ptr.Deref(value, "")); problem != nil {
 				return nil, invalidOption(component, problem)
 			}
 		}
-		if !set || ours[name] {
-			continue
+		if !same {
+			data[name] = value
+			lines = append(lines, name+": "+display(name, old)+" → "+shown)
 		}
-		data[name] = nil
-		lines = append(lines, name+": "+display(name, old)+" → (default)")
 	}
-	return lines, changeOptions(ctx, c, cm, data)
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
+		return nil, fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
+	}
+	return lines, nil
 }
 
 func display(name, value string) string {
@@ -200,16 +205,6 @@ func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKe
 		return nil, fmt.Errorf("reading the options of %q: %w", component, err)
 	}
 	return cm, nil
-}
-
-func changeOptions(ctx context.Context, c client.Client, cm *corev1.ConfigMap, data map[string]any) error {
-	if len(data) == 0 {
-		return nil
-	}
-	if err := merge(ctx, c, cm, map[string]any{"data": data}); err != nil {
-		return fmt.Errorf("changing ConfigMap %s: %w", client.ObjectKeyFromObject(cm), err)
-	}
-	return nil
 }
 
 func invalidOption(component string, problem *options.Problem) error {

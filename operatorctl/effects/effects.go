@@ -48,6 +48,8 @@ type Effect struct {
 	Once bool
 	// Aside effects hold nobody up: what needs their component goes on without them. The status says how they stand.
 	Aside bool
+	// TryFirst effects of stage After are tried once before the workload is changed, even if they fail.
+	TryFirst bool
 	// Within is how long the effect may take; zero is ten seconds.
 	Within time.Duration
 	// Note effects ask nobody: that they are recorded is all, and nothing waits for it.

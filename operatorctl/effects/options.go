@@ -33,15 +33,13 @@ func (in Input) options(c component.Resolved) []Effect {
 		return choices
 	}
 	key := "options/" + c.Name
-	e := Effect{
-		Key: key, Component: c.Name, Target: Identity, Stage: storeStage(c), Once: true, Hash: in.hash("options", service, own, shared),
-		Do: in.bind(asAdmin(store(service, own, shared))),
-	}
+	e := in.stores(c, key)
+	e.Hash, e.Do = in.hash("options", service, own, shared), in.bind(asAdmin(store(service, own, shared)))
 	if _, was := in.Recorded[key]; !was && len(in.Chosen[c.Name]) == 0 {
 		// The service stores them itself when it starts: only what they are is remembered.
-		e.Note, e.Do = true, nothing
+		e.Note, e.Do, e.Needs = true, nothing, nil
 	} else {
-		e.Needs, e.Follows = []string{identityName}, []string{"endpoints/" + c.Name}
+		e.Follows = []string{"endpoints/" + c.Name}
 		if owner := in.owner(c.Component); owner != "" {
 			e.Follows = append(e.Follows, "endpoints/"+owner)
 		}
@@ -49,12 +47,16 @@ func (in Input) options(c component.Resolved) []Effect {
 	return append([]Effect{e}, choices...)
 }
 
-// storeStage is After for the identity service: before it runs, it cannot be asked.
-func storeStage(c component.Resolved) Stage {
+// stores is an effect that changes what the identity service stores for a component. The identity service itself reads that when it starts: what
+// changes is tried before its pods are replaced, and afterwards if they do not answer. Before it runs for the first time, it cannot be asked.
+func (in Input) stores(c component.Resolved, key string) Effect {
+	e := Effect{Key: key, Component: c.Name, Target: Identity, Stage: Before, Once: true, Needs: []string{identityName}}
 	if c.Name == identityName {
-		return After
+		if e.Stage = After; in.Recorded["endpoints/"+identityName] != "" {
+			e.Needs, e.TryFirst = nil, true
+		}
 	}
-	return Before
+	return e
 }
 
 func nothing(context.Context, Clients) (bool, error) { return false, nil }
@@ -72,15 +74,16 @@ func (in Input) choices(c component.Resolved, service string) []Effect {
 	var out []Effect
 	seen := map[string]bool{}
 	add := func(name string, removed bool) {
-		e := Effect{Key: choiceKey(c.Name, name), Component: c.Name, Target: Identity, Stage: storeStage(c), Once: true, Note: !removed,
-			Hash: in.hash("option", removed), Do: nothing}
+		e := in.stores(c, choiceKey(c.Name, name))
+		e.Hash = in.hash("option", removed)
 		if removed {
 			record := service
 			if options.Shared(name) {
 				record = commonService
 			}
-			e.Needs = []string{identityName}
 			e.Do = in.bind(asAdmin(unstore(record, name)))
+		} else {
+			e.Note, e.Do, e.Needs = true, nothing, nil
 		}
 		seen[e.Key] = true
 		out = append(out, e)

@@ -105,6 +105,33 @@ func TestRemovedOptionsAreNoLongerStored(t *testing.T) {
 	}
 }
 
+// The identity service reads its own options when it starts: they are changed before its pods are replaced, once it can be asked at all.
+func TestOptionsOfTheIdentityServiceAreStoredBeforeItsPodsRoll(t *testing.T) {
+	cluster, order := everything()
+	in := Input{
+		Cluster: cluster, Order: order, Recorded: map[string]string{"option/keystone/token_expiration_seconds": "x"},
+		Chosen: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}}, Options: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}},
+	}
+	for _, runs := range []bool{false, true} {
+		if runs {
+			in.Recorded["endpoints/keystone"] = "x"
+		}
+		asked := 0
+		for _, e := range in.options(cluster.Components["keystone"]) {
+			if e.Note {
+				continue
+			}
+			asked++
+			if e.Stage != After || e.TryFirst != runs || runs == slices.Contains(e.Needs, "keystone") {
+				t.Errorf("runs %v: %s is at stage %s, needs %q, is tried first %v", runs, e.Key, e.Stage, e.Needs, e.TryFirst)
+			}
+		}
+		if asked != 2 {
+			t.Errorf("runs %v: %d effects change what is stored, want one that sets and one that removes", runs, asked)
+		}
+	}
+}
+
 func TestWhatIsStoredWhere(t *testing.T) {
 	cluster, order := everything()
 	for _, c := range []struct {

@@ -94,7 +94,15 @@ func planRound(s State, d *Desired, round int) Plan {
 // workloadReady is true if a workload can be applied now: its gates are open, the effects before it are done, and it was not tried yet.
 func workloadReady(s State, d *Desired, c *target, o observation) bool {
 	_, has := c.workload()
-	return has && len(o.gates) == 0 && !s.part(c.Name).tried && done(s, d, c, effects.Before, true)
+	return has && len(o.gates) == 0 && !s.part(c.Name).tried && done(s, d, c, effects.Before, true) && triedFirst(s, d, c)
+}
+
+// triedFirst is true if the effects of a component that are to be tried before its workload is changed were tried.
+func triedFirst(s State, d *Desired, c *target) bool {
+	return !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool {
+		_, tried := s.Effects[e.Key]
+		return e.Component == c.Name && e.TryFirst && !tried && s.Cloud.Status.Effects[e.Key] != e.Hash
+	})
 }
 
 // brokenBy returns why a component cannot be brought to what it is to be.

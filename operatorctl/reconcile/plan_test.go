@@ -81,6 +81,25 @@ func TestPlanOfEachRound(t *testing.T) {
 	check("the second one is paused", 0, []string{"first"}, nil)
 }
 
+// An option that users no longer set is removed from the store before the pods start that read it; a failure to do so holds up no workload.
+func TestEffectThatIsTriedBeforeTheWorkload(t *testing.T) {
+	s, d := twoComponents()
+	e := effects.Effect{Key: "option/first/x", Component: "first", Stage: effects.After, Hash: "2", TryFirst: true}
+	d.Effects = []effects.Effect{e}
+	if got := names(planRound(s, d, 0).Workloads); len(got) > 0 {
+		t.Errorf("before it was tried: workloads of %q", got)
+	}
+	s.Effects[e.Key] = effects.Outcome{Effect: e, State: effects.Failed}
+	if got := names(planRound(s, d, 1).Workloads); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("after it has failed: workloads of %q", got)
+	}
+	delete(s.Effects, e.Key)
+	s.Cloud.Status.Effects = map[string]string{e.Key: e.Hash}
+	if got := names(planRound(s, d, 0).Workloads); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("once it is on record: workloads of %q", got)
+	}
+}
+
 // What could be in the way of another component is not deleted: claims, and objects of a component that cannot be rendered.
 func TestPlanOfTheCleanup(t *testing.T) {
 	s, d := twoComponents()

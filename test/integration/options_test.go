@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -74,6 +75,28 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	e.UntilRolled("default-region", before.Generation+2)
 	e.UntilReady()
 	e.stores(map[string]map[string]string{"region2": {"default_mtu": "9000"}})
+	e.keystoneStartsWithWhatIsSet()
+}
+
+// keystoneStartsWithWhatIsSet: keystone reads its own store when it starts, so that is changed before its one roll.
+func (e *cloudTest) keystoneStartsWithWhatIsSet() {
+	e.Helper()
+	cm := &corev1.ConfigMap{}
+	e.Get(cm, "default-keystone")
+	for _, set := range []struct{ edit, a, b string }{
+		{`{"data":{"default_role_quota":"600"}}`, "600", "<nil>"},
+		{`{"data":{"default_role_quota":null,"password_minimal_length":"9"}}`, "<nil>", "9"},
+	} {
+		before := e.Deployments()["keystone"].Generation
+		e.EditObject(cm, cm.GetName(), set.edit)
+		e.Until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) { return o.GetGeneration() > before, "it is as it was" })
+		e.stores(map[string]map[string]string{"keystone": {"default_role_quota": set.a, "password_minimal_length": set.b}})
+		e.UntilRolled("default-keystone", before)
+		e.UntilReady()
+		if now := e.Deployments()["keystone"].Generation; now != before+1 {
+			e.Errorf("keystone was changed %d times", now-before)
+		}
+	}
 }
 
 // stores compares options with those that the identity service stores, by record; "<nil>" is an option that it does not store.
