@@ -5,18 +5,14 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func autoupdate() component.Component {
-	return component.Component{
-		Name: "autoupdate", SpecKey: "autoupdate", StatusKey: "autoupdate", Summary: "checks for new releases",
-		Editions:  eeOnly,
-		After:     []string{"keystone"},
-		Image:     component.Image{Hyper: true},
-		Workload:  component.Workload{DBInit: true, Listens: true, ServiceAccount: cloudEditor},
-		Config:    &component.Config{Groups: withClickHouse, Options: autoupdateOptions},
-		Database:  &component.Database{Name: "autoupdate"},
-		Account:   &component.Account{User: "autoupdate"},
-		Service:   apiPort(30981),
-		Endpoints: []component.Endpoint{{Service: "autoupdate", Type: "autoupdate"}},
-	}
+	return service(30981, component.Component{
+		Name: "autoupdate", Summary: "checks for new releases",
+		Editions: eeOnly,
+		Workload: component.Workload{DBInit: true, Listens: true, ServiceAccount: cloudEditor},
+		Config:   &component.Config{Groups: withClickHouse, Options: autoupdateOptions},
+		Database: &component.Database{Name: "autoupdate"},
+		Account:  &component.Account{User: "autoupdate"},
+	})
 }
 
 func autoupdateOptions(component.Inputs) map[string]any {

@@ -5,6 +5,8 @@
 package catalog
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -122,6 +124,35 @@ func unless(open bool, why string) string {
 // usualRights are for images that run more than the cloud's one program: a web server, ssh, ansible, a Java machine.
 func usualRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
+}
+
+// service is an ordinary service of the cloud: what its entry does not say is as with most of them. It has a block and a status key of its own
+// name, starts after keystone, runs the cloud's image, answers /ping, makes its tables when it starts (or in an init container with DBInit), and
+// is found by its own name at one port.
+func service(port int32, c component.Component) component.Component {
+	c.SpecKey = cmp.Or(c.SpecKey, c.Name)
+	c.StatusKey = cmp.Or(c.StatusKey, c.SpecKey)
+	if c.After == nil {
+		c.After = []string{"keystone"}
+	}
+	if c.Image.Name+c.Image.EE == "" {
+		c.Image.Hyper = true
+	}
+	c.Workload.Ping = !c.Workload.Listens
+	if c.Config == nil {
+		c.Config = &component.Config{}
+		if !c.Workload.DBInit {
+			c.Config.Options = syncTables
+		}
+	}
+	if c.Config.Groups == nil {
+		c.Config.Groups = apiGroups
+	}
+	c.Service = apiPort(port)
+	if c.Endpoints == nil {
+		c.Endpoints = []component.Endpoint{{Service: c.Name, Type: c.Name}}
+	}
+	return c
 }
 
 // apiPort is the Service of an ordinary API: one port, published on every node under its own number.

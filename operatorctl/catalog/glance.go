@@ -24,12 +24,10 @@ const (
 )
 
 func glance() component.Component {
-	return component.Component{
-		Name: "glance", SpecKey: "glance", StatusKey: "glance", Summary: "images of virtual machines",
-		After: []string{"keystone"},
-		Image: component.Image{Hyper: true},
+	return service(30292, component.Component{
+		Name: "glance", Summary: "images of virtual machines",
 		Workload: component.Workload{
-			DBInit: true, Ping: true, ReadReplicas: true, Privileged: true, Memory: "96Mi",
+			DBInit: true, ReadReplicas: true, Privileged: true, Memory: "96Mi",
 			NodeRole: "any", Recreate: true, // its volume decides, and has one writer
 			PodLabels: map[string]string{"onecloud.yunion.io/host-deployer": ""},
 			Mounts:    glanceVolumes(),
@@ -38,10 +36,9 @@ func glance() component.Component {
 		Config:    &component.Config{Groups: withClickHouse, Options: glanceOptions, Secrets: glanceSecrets},
 		Database:  &component.Database{Name: "glance"},
 		Account:   &component.Account{User: "glance"},
-		Service:   apiPort(30292),
 		Endpoints: []component.Endpoint{{Service: "glance", Type: "image", Path: "/v1"}},
 		Storage:   &component.Storage{Size: "100G", HostDir: glanceDir},
-	}
+	})
 }
 
 func glanceVolumes() []component.Mount {

@@ -6,16 +6,15 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 // kubeserver manages the cluster it runs in too, and installs the object store and the monitoring stack there.
 func kubeserver() component.Component {
-	return component.Component{
-		Name: "kubeserver", SpecKey: "kubeserver", StatusKey: "kubeserver", Summary: "manages Kubernetes clusters",
-		After:     []string{"keystone"},
+	return service(30442, component.Component{
+		Name: "kubeserver", Summary: "manages Kubernetes clusters",
+		Image:     component.Image{Name: "kubeserver"},
 		Workload:  component.Workload{DBInit: true, Listens: true, EtcdTLS: true, ServiceAccount: clusterAdmin, Security: usualRights()},
 		Config:    &component.Config{Groups: withClickHouse, Options: kubeserverOptions},
 		Database:  &component.Database{Name: "kubeserver"},
 		Account:   &component.Account{User: "kubeserver"},
-		Service:   apiPort(30442),
 		Endpoints: []component.Endpoint{{Service: "k8s", Type: "k8s", Path: "/api"}},
-	}
+	})
 }
 
 func kubeserverOptions(in component.Inputs) map[string]any {

@@ -6,18 +6,16 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 // mcpServer speaks plain HTTP, whatever enable_ssl says.
 func mcpServer() component.Component {
-	return component.Component{
-		Name: "mcp-server", SpecKey: "mcpServer", StatusKey: "mcpServer", Summary: "MCP server: the cloud as tools for language models",
+	return service(30876, component.Component{
+		Name: "mcp-server", SpecKey: "mcpServer", Summary: "MCP server: the cloud as tools for language models",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withAI,
-		After:    []string{"keystone"},
 		Image:    component.Image{EE: "mcp-server-ee", EEFor: eeOnly, Hyper: true},
 		Workload: component.Workload{Listens: true},
 		Config: &component.Config{Groups: []component.Group{component.GroupCommon}, Options: func(component.Inputs) map[string]any {
 			return map[string]any{"enable_ssl": false, "ssl_ca_certs": "/etc/yunion/pki/ca.crt"}
 		}},
 		Account:   &component.Account{User: "mcp-server-admin"},
-		Service:   apiPort(30876),
 		Endpoints: []component.Endpoint{{Service: "mcp-server", Type: "mcp-server", Scheme: "http"}},
-	}
+	})
 }

@@ -5,19 +5,16 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func meter() component.Component {
-	return component.Component{
-		Name: "meter", SpecKey: "meter", StatusKey: "meter", Summary: "metering of resource usage",
-		Editions:  eeOnly,
-		Products:  withoutAI,
-		After:     append(timeSeries(), "keystone"),
-		Image:     component.Image{Hyper: true},
-		Workload:  component.Workload{DBInit: true, Ping: true, ReadReplicas: true},
-		Config:    &component.Config{Groups: withClickHouse, Options: meterOptions},
-		Database:  &component.Database{Name: "yunionmeter"},
-		Account:   &component.Account{User: "meterdocker"},
-		Service:   apiPort(30909),
-		Endpoints: []component.Endpoint{{Service: "meter", Type: "meter"}},
-	}
+	return service(30909, component.Component{
+		Name: "meter", Summary: "metering of resource usage",
+		Editions: eeOnly,
+		Products: withoutAI,
+		After:    append(timeSeries(), "keystone"),
+		Workload: component.Workload{DBInit: true, ReadReplicas: true},
+		Config:   &component.Config{Groups: withClickHouse, Options: meterOptions},
+		Database: &component.Database{Name: "yunionmeter"},
+		Account:  &component.Account{User: "meterdocker"},
+	})
 }
 
 func meterOptions(component.Inputs) map[string]any {

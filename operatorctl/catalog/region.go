@@ -9,21 +9,20 @@ import (
 )
 
 func region() component.Component {
-	return component.Component{
+	return service(30888, component.Component{
 		Name: "region", SpecKey: "regionServer", StatusKey: "region", Summary: "compute: virtual machines, disks, networks, cloud accounts",
 		After: []string{"keystone"}, EarlierSection: "region",
 		Image: component.Image{EE: "region-ee", EEFor: eeOnly, Hyper: true},
 		Workload: component.Workload{
-			DBInit: true, Ping: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights, CPU: "50m", Memory: "200Mi",
+			DBInit: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights, CPU: "50m", Memory: "200Mi",
 			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: regionOptions},
 		Database:  &component.Database{Name: "yunioncloud"},
 		Account:   &component.Account{User: "regionadmin"},
-		Service:   apiPort(30888),
 		Endpoints: []component.Endpoint{{Service: "region2", Type: "compute_v2"}},
 		Setup:     []string{"region-topology"},
-	}
+	})
 }
 
 func regionOptions(in component.Inputs) map[string]any {

@@ -5,18 +5,15 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func report() component.Component {
-	return component.Component{
-		Name: "report", SpecKey: "report", StatusKey: "report", Summary: "usage reports",
-		Releases:  component.Releases{First: "v3.9.0"},
-		Editions:  eeOnly,
-		Products:  withAI,
-		After:     []string{"keystone", "meter"},
-		Image:     component.Image{Hyper: true},
-		Workload:  component.Workload{Listens: true},
-		Config:    &component.Config{Groups: withClickHouse, Options: syncTables},
-		Database:  &component.Database{Name: "report"},
-		Account:   &component.Account{User: "report"},
-		Service:   apiPort(30967),
-		Endpoints: []component.Endpoint{{Service: "report", Type: "report"}},
-	}
+	return service(30967, component.Component{
+		Name: "report", Summary: "usage reports",
+		Releases: component.Releases{First: "v3.9.0"},
+		Editions: eeOnly,
+		Products: withAI,
+		After:    []string{"keystone", "meter"},
+		Workload: component.Workload{Listens: true},
+		Config:   &component.Config{Groups: withClickHouse, Options: syncTables},
+		Database: &component.Database{Name: "report"},
+		Account:  &component.Account{User: "report"},
+	})
 }

@@ -6,15 +6,12 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 // scheduler lives in region's database with region's account. It has no tables of its own, and ignores --exit-after-db-init.
 func scheduler() component.Component {
-	return component.Component{
-		Name: "scheduler", SpecKey: "scheduler", StatusKey: "scheduler", Summary: "places virtual machines on hosts",
+	return service(30887, component.Component{
+		Name: "scheduler", Summary: "places virtual machines on hosts",
 		After:    []string{"keystone", "region"},
-		Image:    component.Image{Hyper: true},
-		Workload: component.Workload{Ping: true, Memory: "128Mi"},
-		Config: &component.Config{Groups: apiGroups, AccountOf: "region", StoredIn: "region2", Options: func(in component.Inputs) map[string]any {
+		Workload: component.Workload{Memory: "128Mi"},
+		Config: &component.Config{AccountOf: "region", StoredIn: "region2", Options: func(in component.Inputs) map[string]any {
 			return map[string]any{"scheduler_port": in.Cluster.NodePort("scheduler", "")}
 		}},
-		Service:   apiPort(30887),
-		Endpoints: []component.Endpoint{{Service: "scheduler", Type: "scheduler"}},
-	}
+	})
 }

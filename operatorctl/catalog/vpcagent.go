@@ -5,18 +5,14 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func vpcagent() component.Component {
-	return component.Component{
-		Name: "vpcagent", SpecKey: "vpcAgent", StatusKey: "vpcAgent", Summary: "translates VPC networks into OVN",
+	return service(30932, component.Component{
+		Name: "vpcagent", SpecKey: "vpcAgent", Summary: "translates VPC networks into OVN",
 		Products: withHosts, EarlierSection: "vpcagent",
-		Gate:      localVPC,
-		After:     []string{"keystone", "region", "ovn-north"},
-		Image:     component.Image{Hyper: true},
-		Workload:  component.Workload{Ping: true},
-		Config:    &component.Config{Groups: noDatabase, Options: vpcagentOptions},
-		Account:   &component.Account{User: "vpcagentadmin"},
-		Service:   apiPort(30932),
-		Endpoints: []component.Endpoint{{Service: "vpcagent", Type: "vpcagent"}},
-	}
+		Gate:    localVPC,
+		After:   []string{"keystone", "region", "ovn-north"},
+		Config:  &component.Config{Groups: noDatabase, Options: vpcagentOptions},
+		Account: &component.Account{User: "vpcagentadmin"},
+	})
 }
 
 func vpcagentOptions(in component.Inputs) map[string]any {

@@ -5,23 +5,19 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func webconsole() component.Component {
-	return component.Component{
-		Name: "webconsole", SpecKey: "webconsole", StatusKey: "webconsole", Summary: "remote consoles in the browser",
-		After: []string{"keystone"},
-		Image: component.Image{Hyper: true},
+	return service(30899, component.Component{
+		Name: "webconsole", Summary: "remote consoles in the browser",
 		Workload: component.Workload{
-			ContainerName: "web", Ping: true, Security: usualRights(),
+			ContainerName: "web", Security: usualRights(),
 			Sidecars: []component.Sidecar{{
 				Name: "guacd", SpecKey: "webconsole.Guacd", Image: component.Image{Tag: "1.6.0", Older: []component.OlderTag{{Until: "v3.11", Tag: "1.5.3"}}},
 				When: func(s component.Spec) bool { return !component.Before(s.Version, "v3.11.0") },
 			}},
 		},
-		Config:    &component.Config{Groups: withClickHouse, Options: webconsoleOptions},
-		Database:  &component.Database{Name: "webconsole"},
-		Account:   &component.Account{User: "webconsole"},
-		Service:   apiPort(30899),
-		Endpoints: []component.Endpoint{{Service: "webconsole", Type: "webconsole"}},
-	}
+		Config:   &component.Config{Groups: withClickHouse, Options: webconsoleOptions},
+		Database: &component.Database{Name: "webconsole"},
+		Account:  &component.Account{User: "webconsole"},
+	})
 }
 
 func webconsoleOptions(in component.Inputs) map[string]any {
