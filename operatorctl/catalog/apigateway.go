@@ -12,7 +12,7 @@ func apigateway() component.Component {
 		Workload: component.Workload{
 			ContainerName: "api", Ping: true, EECommand: gatewayCommand("yunionapi"),
 			Sidecars: []component.Sidecar{{Name: "ws", Editions: eeSupport, Command: gatewayCommand("ws"), Mounts: true}},
-			Mounts:   []component.Mount{{Name: "data", Path: "/etc/yunion/data", EmptyDir: true}},
+			Mounts:   []component.Mount{{Name: "data", Path: "/etc/yunion/data"}},
 		},
 		Config:  &component.Config{Groups: []component.Group{component.GroupTLS, component.GroupCommon}, Options: apigatewayOptions},
 		Account: &component.Account{User: "yunionapi"},

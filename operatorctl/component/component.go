@@ -175,9 +175,8 @@ type Workload struct {
 	DNSOptions  []corev1.PodDNSConfigOption
 	// CPU and Memory requests of the main container ("10m", "64Mi" by default), measured: what the service uses at rest.
 	CPU, Memory string
-	// RunAsUser etc. for images that are not the cloud's own.
-	Security    *corev1.SecurityContext
-	PodSecurity *corev1.PodSecurityContext
+	// Security of the main container, where not all rights are taken from it.
+	Security *corev1.SecurityContext
 }
 
 // Sidecar is a further container.
@@ -207,16 +206,13 @@ type Sidecar struct {
 // Mount is a volume and where it goes.
 type Mount struct {
 	Name, Path string
-	// Exactly one source: HostPath, EmptyDir, Storage (the component's PVC), Secret or ConfigMap (name suffix after "<cluster>-").
+	// At most one source: HostPath, Storage (the component's PVC) or Secret (name suffix after "<cluster>-"); none is an empty directory.
 	HostPath      string
 	HostPathType  corev1.HostPathType
-	EmptyDir      bool
 	Storage       bool
 	Secret        string
-	ConfigMap     string
 	ReadOnly      bool
 	Bidirectional bool
-	SubPath       string
 }
 
 // Config is the component's configuration file: YAML, one option per key. Ours lie in ConfigMap <cluster>-<Name>, one data key per
@@ -342,8 +338,7 @@ type CatalogService struct{ Name, Type string }
 
 // Storage is the component's PersistentVolumeClaim <cluster>-<Name>.
 type Storage struct {
-	Size  string // "100G"
-	Class string // "" = local-path
+	Size string // "100G"
 	// HostDir is the directory of the node where the node's agents look for the data. A provisioner that knows the annotation
 	// pvc.onecloud.yunion.io/pv-path makes the volume there.
 	HostDir string

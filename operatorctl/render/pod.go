@@ -63,8 +63,7 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	s.ServiceAccountName = w.ServiceAccount
 	s.AutomountServiceAccountToken = new(w.ServiceAccount != "")
 	s.EnableServiceLinks = new(false)
-	s.SecurityContext = w.PodSecurity
-	if s.SecurityContext == nil && !w.Privileged {
+	if !w.Privileged {
 		s.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 	}
 	if w.GracePeriod > 0 {

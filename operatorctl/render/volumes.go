@@ -46,7 +46,7 @@ func volumes(in component.Inputs, c conf) ([]corev1.Volume, []corev1.VolumeMount
 }
 
 func volumeMount(m component.Mount) corev1.VolumeMount {
-	mount := corev1.VolumeMount{Name: m.Name, MountPath: m.Path, ReadOnly: m.ReadOnly, SubPath: m.SubPath}
+	mount := corev1.VolumeMount{Name: m.Name, MountPath: m.Path, ReadOnly: m.ReadOnly}
 	if m.Bidirectional {
 		mount.MountPropagation = new(corev1.MountPropagationBidirectional)
 	}
@@ -68,8 +68,6 @@ func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTem
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(in)}
 	case m.Secret != "":
 		v.VolumeSource = secretVolume(in.Cluster.Object(m.Secret))
-	case m.ConfigMap != "":
-		v.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: in.Cluster.Object(m.ConfigMap)}}
 	default:
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}

@@ -178,11 +178,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	}
 	if k.Storage != nil {
 		r.StorageSize = spec.text(k.Storage.Size, append(outer, "requests", "storage")...)
-		class := k.Storage.Class
-		if class == "" {
-			class = DefaultClass
-		}
-		r.StorageClass = spec.text(class, append(outer, "storageClassName")...)
+		r.StorageClass = spec.text(DefaultClass, append(outer, "storageClassName")...)
 	}
 	r.Schedule = spec.text(k.Workload.Schedule, append(outer, "schedule")...)
 	r.Internal, r.NodePorts = ports(k, spec, outer)
