@@ -5,6 +5,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,59 +98,28 @@ var Standard = sync.OnceValues(func() (Table, error) {
 	if err != nil {
 		return Table{}, fmt.Errorf("reading the standard policies: %w", err)
 	}
-	return Parse(text)
-})
-
-// Parse multiplies out a file of definitions. It refuses unknown keys, names that are taken twice, and roles with unknown policies.
-func Parse(text []byte) (Table, error) {
 	var f file
 	if err := yaml.UnmarshalStrict(text, &f); err != nil {
 		return Table{}, fmt.Errorf("reading the standard policies: %w", err)
 	}
-	t := Table{}
+	return f.table(), nil
+})
+
+// table multiplies out the definitions. A test checks that names are unique, and that scopes, levels and the policies of roles exist.
+func (f file) table() (t Table) {
 	for _, d := range f.Definitions {
-		made, err := d.expand(f.Reserved)
-		if err != nil {
-			return Table{}, fmt.Errorf("reading policy %q: %w", d.Name, err)
-		}
-		t.Policies = append(t.Policies, made...)
+		t.Policies = append(t.Policies, d.expand(f.Reserved)...)
 	}
 	for _, x := range f.Fixed {
 		for name, scope := range x.Names {
 			t.Policies = append(t.Policies, Policy{Name: name, Scope: scope, About: x.About, Rules: rules{"policy": x.Policy}})
 		}
 	}
-	slices.SortFunc(t.Policies, func(a, b Policy) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
 	for _, r := range f.Roles {
 		t.Roles = append(t.Roles, Role(r))
 	}
-	return t, t.check()
-}
-
-func (t Table) check() error {
-	known := map[string]bool{}
-	for _, p := range t.Policies {
-		if known[p.Name] {
-			return fmt.Errorf("policy %q is defined twice", p.Name)
-		}
-		if rank(p.Scope) < 0 {
-			return fmt.Errorf("policy %q has the unknown scope %q", p.Name, p.Scope)
-		}
-		known[p.Name] = true
-	}
-	roles := map[string]bool{}
-	for _, r := range t.Roles {
-		if roles[r.Name] {
-			return fmt.Errorf("role %q is defined twice", r.Name)
-		}
-		roles[r.Name] = true
-		for _, p := range r.Policies {
-			if !known[p] {
-				return fmt.Errorf("role %q has the unknown policy %q", r.Name, p)
-			}
-		}
-	}
-	return nil
+	return t
 }
 
 // Grants are how many policies the roles have together.
@@ -161,21 +131,8 @@ func (t Table) Grants() int {
 	return n
 }
 
-func rank(scope string) int {
-	for i, s := range scopes {
-		if s.name == scope {
-			return i
-		}
-	}
-	return -1
-}
-
-// expand makes the policies of a definition: scopes times levels.
-func (d definition) expand(r reserved) ([]Policy, error) {
-	last := rank(d.Scope)
-	if last < 0 {
-		return nil, fmt.Errorf("scope %q is unknown", d.Scope)
-	}
+// expand makes the policies of a definition: scopes, from the widest to its own, times levels.
+func (d definition) expand(r reserved) (out []Policy) {
 	levels := d.Levels
 	switch {
 	case len(d.Services) == 0:
@@ -183,21 +140,19 @@ func (d definition) expand(r reserved) ([]Policy, error) {
 	case len(levels) == 0:
 		levels = []string{"admin", "editor", "viewer"}
 	}
-	var out []Policy
-	for i, scope := range scopes[:last+1] {
+	for _, scope := range scopes {
 		prefix := scope.prefix
-		if last == 0 {
+		if d.Scope == "system" {
 			prefix = ""
 		}
 		for _, level := range levels {
-			body, err := d.rules(level, r)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, Policy{Name: name(prefix, d.Name, level), Scope: scopes[i].name, About: d.About, Rules: rules{"policy": body}})
+			out = append(out, Policy{Name: name(prefix, d.Name, level), Scope: scope.name, About: d.About, Rules: rules{"policy": d.rules(level, r)}})
+		}
+		if scope.name == d.Scope {
+			break
 		}
 	}
-	return out, nil
+	return out
 }
 
 // name joins the parts of a policy's name. The first policy of all has one that is older than the pattern.
@@ -210,7 +165,7 @@ func name(parts ...string) string {
 }
 
 // rules of a definition at a level.
-func (d definition) rules(level string, r reserved) (rules, error) {
+func (d definition) rules(level string, r reserved) rules {
 	out := rules{}
 	for service, resources := range d.services(level, r) {
 		if level == "admin" && len(resources) == 0 {
@@ -225,9 +180,7 @@ func (d definition) rules(level string, r reserved) (rules, error) {
 			case "editor":
 				body[resource] = r.editor(service, resource)
 			case "viewer":
-				body[resource] = rules{"get": allow, "list": allow, every: deny}
-			default:
-				return nil, fmt.Errorf("level %q is unknown", level)
+				body[resource] = only([]string{"get", "list"})
 			}
 		}
 		out[service] = body
@@ -236,13 +189,13 @@ func (d definition) rules(level string, r reserved) (rules, error) {
 		body, _ := out[service].(rules)
 		if body == nil {
 			body = rules{}
+			out[service] = body
 		}
 		for resource, actions := range resources {
 			body[resource] = only(actions)
 		}
-		out[service] = body
 	}
-	return out, nil
+	return out
 }
 
 // services are those of the definition, with the resources that have rules of their own at that level: an editor's have where actions are

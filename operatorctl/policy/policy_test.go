@@ -88,21 +88,31 @@ func TestTableIsThatOfARealCloud(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for _, tc := range []struct{ name, text, want string }{
-		{"unknown key", "definition: []", "unknown field"},
-		{"unknown scope", "definitions: [{name: a, scope: galaxy, services: {x: []}}]", `scope "galaxy" is unknown`},
-		{"unknown level", "definitions: [{name: a, scope: system, services: {x: []}, levels: [king]}]", `level "king" is unknown`},
-		{"twice", "definitions: [{name: a, scope: system, services: {x: []}}, {name: a, scope: system, services: {y: []}}]", `"a-admin" is defined twice`},
-		{"fixed scope", "fixed: [{names: {a: galaxy}, policy: {x: allow}}]", `unknown scope "galaxy"`},
-		{"role", "roles: [{name: r, policies: [p]}]", `role "r" has the unknown policy "p"`},
-		{"role twice", "roles: [{name: r}, {name: r}]", `role "r" is defined twice`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if _, err := policy.Parse([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
+// What is written in the file is meant: nothing is defined twice, and everything that is named exists.
+func TestNamesInTheTable(t *testing.T) {
+	table, known := standard(t), map[string]bool{}
+	for _, p := range table.Policies {
+		if known[p.Name] || !slices.Contains([]string{"system", "domain", "project"}, p.Scope) {
+			t.Errorf("policy %q of scope %q is defined twice, or has an unknown scope", p.Name, p.Scope)
+		}
+		known[p.Name] = true
+		for service, body := range p.Rules["policy"].(map[string]any) {
+			if resources, nested := body.(map[string]any); nested && len(resources) == 0 {
+				t.Errorf("policy %q says nothing of %s: its level is unknown", p.Name, service)
 			}
-		})
+		}
+	}
+	roles := map[string]bool{}
+	for _, r := range table.Roles {
+		if roles[r.Name] {
+			t.Errorf("role %q is defined twice", r.Name)
+		}
+		roles[r.Name] = true
+		for _, p := range r.Policies {
+			if !known[p] {
+				t.Errorf("role %q has the unknown policy %q", r.Name, p)
+			}
+		}
 	}
 }
 
