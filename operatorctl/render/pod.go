@@ -4,15 +4,15 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -29,22 +29,16 @@ const (
 func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	r := in.Self
 	w := r.Workload
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels(in), Annotations: podAnnotations(in, c)}}
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in), Annotations: podAnnotations(in, c)}}
 	s := &t.Spec
 	s.Volumes, _ = volumes(in, c)
-	main, err := container(in, c)
-	if err != nil {
-		return t, err
-	}
+	main := container(in, c)
 	s.Containers = []corev1.Container{main}
 	if w.DBInit {
-		init := corev1.Container{
-			Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy,
-			Command:         append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init"),
-			VolumeMounts:    main.VolumeMounts,
-			SecurityContext: main.SecurityContext,
-		}
-		s.InitContainers = []corev1.Container{init}
+		s.InitContainers = []corev1.Container{{
+			Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy, VolumeMounts: main.VolumeMounts, SecurityContext: main.SecurityContext,
+			Command: append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init"),
+		}}
 	}
 	s.InitContainers = append(s.InitContainers, sidecars(in, main, true)...)
 	s.Containers = append(s.Containers, sidecars(in, main, false)...)
@@ -78,41 +72,46 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 }
 
 func podAnnotations(in component.Inputs, c conf) map[string]string {
-	a := maps.Clone(in.Self.Block.Annotations)
-	if a == nil {
-		a = map[string]string{}
-	}
+	a := in.Self.Block.Annotations
 	if c.hash != "" {
-		a[v1alpha1.AnnotationConfigHash] = c.hash
+		a = with(a, v1alpha1.AnnotationConfigHash, c.hash)
 	}
 	certs := ""
 	if !in.Self.Workload.NoCerts {
 		certs = in.CertHash
 	}
-	if in.Self.Workload.EtcdTLS && in.EtcdHash != "" {
+	if in.Self.Workload.EtcdTLS {
 		certs += in.EtcdHash
 	}
 	if certs != "" {
-		a[v1alpha1.AnnotationCertHash] = certs
+		a = with(a, v1alpha1.AnnotationCertHash, certs)
 	}
 	return a
 }
 
-func container(in component.Inputs, c conf) (corev1.Container, error) {
+// with is a copy of a map with one more key.
+func with(m map[string]string, key, value string) map[string]string {
+	out := map[string]string{key: value}
+	for k, v := range m {
+		if k != key {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func container(in component.Inputs, c conf) corev1.Container {
 	r := in.Self
 	w := r.Workload
 	_, mounts := volumes(in, c)
 	out := corev1.Container{
-		Name: w.ContainerName, Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
-		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, VolumeMounts: mounts, SecurityContext: w.Security,
-	}
-	if out.Name == "" {
-		out.Name = r.Name
+		Name: cmp.Or(w.ContainerName, r.Name), Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
+		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, Ports: containerPorts(in),
+		Resources: resources(in), VolumeMounts: mounts, SecurityContext: w.Security,
 	}
 	if w.Env != nil {
 		out.Env = w.Env(in)
 	}
-	out.Ports = containerPorts(in)
 	switch {
 	case w.Privileged:
 		out.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
@@ -123,9 +122,7 @@ func container(in component.Inputs, c conf) (corev1.Container, error) {
 		}
 	}
 	probes(&out, in)
-	var err error
-	out.Resources, err = resources(in)
-	return out, err
+	return out
 }
 
 // command of the main container: nil means the ordinary one, an empty slice the image's own.
@@ -178,19 +175,14 @@ func target(in component.Inputs, s component.Service, p component.Port) int32 {
 func probes(out *corev1.Container, in component.Inputs) {
 	w := in.Self.Workload
 	out.ReadinessProbe, out.LivenessProbe = w.Probe, w.Liveness
-	if w.Ping && len(out.Ports) > 0 {
-		out.ReadinessProbe = &corev1.Probe{
-			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-				Path: "/ping", Port: intstr.FromInt32(out.Ports[0].ContainerPort), Scheme: corev1.URISchemeHTTPS,
-			}},
-			PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2,
+	if (w.Ping || w.Listens) && len(out.Ports) > 0 {
+		port, probe := intstr.FromInt32(out.Ports[0].ContainerPort), &corev1.Probe{PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2}
+		if w.Ping {
+			probe.HTTPGet = &corev1.HTTPGetAction{Path: "/ping", Port: port, Scheme: corev1.URISchemeHTTPS}
+		} else {
+			probe.TCPSocket = &corev1.TCPSocketAction{Port: port}
 		}
-	}
-	if w.Listens && len(out.Ports) > 0 {
-		out.ReadinessProbe = &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(out.Ports[0].ContainerPort)}},
-			PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2,
-		}
+		out.ReadinessProbe = probe
 	}
 	if out.ReadinessProbe != nil {
 		start := out.ReadinessProbe.DeepCopy()
@@ -217,7 +209,10 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 			lasting(&c, s)
 		}
 		if block := in.Cluster.Spec.Container(s.SpecKey); block != nil {
-			ownBlock(&c, in, block)
+			c.ImagePullPolicy = cmp.Or(block.ImagePullPolicy, c.ImagePullPolicy)
+			if !in.Cluster.Spec.DisableResourceManagement {
+				choose(&c.Resources, block.Requests, block.Limits)
+			}
 		}
 		if s.Mounts {
 			c.VolumeMounts = main.VolumeMounts
@@ -248,24 +243,7 @@ func lasting(c *corev1.Container, s component.Sidecar) {
 		}
 	}
 	if len(c.Resources.Requests) > 0 {
-		c.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse(helperCPU), corev1.ResourceMemory: resource.MustParse(helperMemory),
-		}}
-	}
-}
-
-// ownBlock gives a container what its own block of the spec says.
-func ownBlock(c *corev1.Container, in component.Inputs, block *v1alpha1.ContainerSpec) {
-	if block.ImagePullPolicy != "" {
-		c.ImagePullPolicy = block.ImagePullPolicy
-	}
-	if in.Cluster.Spec.DisableResourceManagement {
-		return
-	}
-	chosen(c.Resources.Requests, block.Requests)
-	if block.Limits != nil {
-		c.Resources.Limits = corev1.ResourceList{}
-		chosen(c.Resources.Limits, block.Limits)
+		c.Resources = corev1.ResourceRequirements{Requests: requests(helperCPU, helperMemory)}
 	}
 }
 
@@ -273,19 +251,16 @@ func ownBlock(c *corev1.Container, in component.Inputs, block *v1alpha1.Containe
 func placement(s *corev1.PodSpec, in component.Inputs) error {
 	r := in.Self
 	s.NodeSelector = r.Block.NodeSelector
-	if err := decode(r, "affinity", raw(r.Block.Affinity), &s.Affinity); err != nil {
+	if err := decode(r, "affinity", r.Block.Affinity, &s.Affinity); err != nil {
 		return err
 	}
-	if err := decode(r, "dnsConfig", raw(r.Block.DNSConfig), &s.DNSConfig); err != nil {
+	if err := decode(r, "dnsConfig", r.Block.DNSConfig, &s.DNSConfig); err != nil {
 		return err
 	}
 	if s.DNSConfig == nil && len(r.Workload.DNSOptions) > 0 {
 		s.DNSConfig = &corev1.PodDNSConfig{Options: r.Workload.DNSOptions}
 	}
-	role := r.Workload.NodeRole
-	if role == "" {
-		role = "controller"
-	}
+	role := cmp.Or(r.Workload.NodeRole, "controller")
 	members := r.Workload.Kind == component.StatefulSet && r.Replicas > 1
 	if (r.Workload.PerZone || members) && s.Affinity == nil {
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: apart(r.Name)}
@@ -294,11 +269,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	switch {
 	case role == "any":
 	case r.Workload.Kind == component.DaemonSet && len(roles) == 1:
-		s.NodeSelector = maps.Clone(s.NodeSelector)
-		if s.NodeSelector == nil {
-			s.NodeSelector = map[string]string{}
-		}
-		s.NodeSelector[v1alpha1.NodeRolePrefix+role] = v1alpha1.Enable
+		s.NodeSelector = with(s.NodeSelector, v1alpha1.NodeRolePrefix+role, v1alpha1.Enable)
 	case s.Affinity == nil || s.Affinity.NodeAffinity == nil:
 		if s.Affinity == nil {
 			s.Affinity = &corev1.Affinity{}
@@ -330,11 +301,11 @@ func apart(name string) *corev1.PodAntiAffinity {
 	}}}
 }
 
-func decode(r component.Resolved, field string, from []byte, into any) error {
-	if len(from) == 0 {
+func decode(r component.Resolved, field string, from *runtime.RawExtension, into any) error {
+	if from == nil || len(from.Raw) == 0 {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(from))
+	d := json.NewDecoder(bytes.NewReader(from.Raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return fmt.Errorf("spec.%s.%s: %w", r.SpecKey, field, err)

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"sync"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -59,52 +59,39 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 
 // List puts the objects in the order in which they are applied, each with its kind set.
 func List(o component.Objects) []client.Object {
-	var out []client.Object
-	out = append(out, o.ConfigMaps...)
-	out = append(out, o.Secrets...)
-	out = append(out, o.PVCs...)
-	out = append(out, o.Services...)
+	var workloads []client.Object
 	if o.Workload != nil {
-		out = append(out, o.Workload)
+		workloads = append(workloads, o.Workload)
 	}
-	out = append(out, o.Twins...)
-	out = append(out, o.Ingresses...)
+	out := slices.Concat(o.ConfigMaps, o.Secrets, o.PVCs, o.Services, workloads, o.Twins, o.Ingresses)
 	for _, obj := range out {
-		obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
+		Kind(obj)
 	}
 	return out
 }
 
 // kinds are all kinds that may be rendered, in the order of their application. A type of the API has the name of its kind.
 var kinds = []struct {
-	group schema.GroupVersion
-	types []client.Object
+	version schema.GroupVersion
+	object  client.Object
 }{
-	{corev1.SchemeGroupVersion, []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}, &corev1.Service{}}},
-	{appsv1.SchemeGroupVersion, []client.Object{&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}},
-	{batchv1.SchemeGroupVersion, []client.Object{&batchv1.CronJob{}}},
-	{networkingv1.SchemeGroupVersion, []client.Object{&networkingv1.Ingress{}}},
+	{corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
+	{corev1.SchemeGroupVersion, &corev1.Secret{}},
+	{corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{}},
+	{corev1.SchemeGroupVersion, &corev1.Service{}},
+	{appsv1.SchemeGroupVersion, &appsv1.Deployment{}},
+	{appsv1.SchemeGroupVersion, &appsv1.StatefulSet{}},
+	{appsv1.SchemeGroupVersion, &appsv1.DaemonSet{}},
+	{batchv1.SchemeGroupVersion, &batchv1.CronJob{}},
+	{networkingv1.SchemeGroupVersion, &networkingv1.Ingress{}},
 }
-
-// kindByType is the same by type.
-var kindByType = sync.OnceValue(func() map[reflect.Type]schema.GroupVersionKind {
-	out := map[reflect.Type]schema.GroupVersionKind{}
-	for _, k := range kinds {
-		for _, t := range k.types {
-			out[reflect.TypeOf(t)] = k.group.WithKind(reflect.TypeOf(t).Elem().Name())
-		}
-	}
-	return out
-})
 
 // Kinds are an empty object of each kind that may be rendered; the operator caches, watches and prunes these.
 func Kinds() []client.Object {
 	var list []client.Object
 	for _, k := range kinds {
-		for _, t := range k.types {
-			if obj, ok := t.DeepCopyObject().(client.Object); ok {
-				list = append(list, Kind(obj))
-			}
+		if obj, ok := k.object.DeepCopyObject().(client.Object); ok {
+			list = append(list, Kind(obj))
 		}
 	}
 	return list
@@ -112,15 +99,12 @@ func Kinds() []client.Object {
 
 // Kind sets the kind of an object of one of these, and returns it.
 func Kind(obj client.Object) client.Object {
-	obj.GetObjectKind().SetGroupVersionKind(kindOf(obj))
-	return obj
-}
-
-func kindOf(obj client.Object) schema.GroupVersionKind {
-	if k, rendered := kindByType()[reflect.TypeOf(obj)]; rendered {
-		return k
+	for _, k := range kinds {
+		if t := reflect.TypeOf(k.object); t == reflect.TypeOf(obj) {
+			obj.GetObjectKind().SetGroupVersionKind(k.version.WithKind(t.Elem().Name()))
+		}
 	}
-	return obj.GetObjectKind().GroupVersionKind()
+	return obj
 }
 
 // Labels of every object of a component; without extra pod labels they are also its selector.
@@ -135,9 +119,7 @@ func Labels(cluster, name string) map[string]string {
 }
 
 // ComponentLabels are those of the component that is rendered.
-func ComponentLabels(in component.Inputs) map[string]string { return labels(in) }
-
-func labels(in component.Inputs) map[string]string {
+func ComponentLabels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
 	if in.Cluster.Instance != "" {
 		l[v1alpha1.LabelInstance] = in.Cluster.Instance
@@ -147,5 +129,5 @@ func labels(in component.Inputs) map[string]string {
 }
 
 func meta(in component.Inputs, suffix string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: in.Cluster.Object(in.Self.Name) + suffix, Namespace: in.Cluster.Namespace, Labels: labels(in)}
+	return metav1.ObjectMeta{Name: in.Cluster.Object(in.Self.Name) + suffix, Namespace: in.Cluster.Namespace, Labels: ComponentLabels(in)}
 }

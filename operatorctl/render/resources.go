@@ -3,6 +3,8 @@
 package render
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -42,44 +44,35 @@ const (
 	helperCPU, helperMemory = "1m", "8Mi" // a shell that waits
 )
 
-func resources(in component.Inputs) (corev1.ResourceRequirements, error) {
-	var out corev1.ResourceRequirements
+func resources(in component.Inputs) (out corev1.ResourceRequirements) {
 	if in.Cluster.Spec != nil && in.Cluster.Spec.DisableResourceManagement {
-		return out, nil
+		return out
 	}
 	w, b := in.Self.Workload, in.Self.Block
-	cpu, err := quantity(w.CPU, usualCPU)
-	if err != nil {
-		return out, err
-	}
-	memory, err := quantity(w.Memory, usualMemory)
-	if err != nil {
-		return out, err
-	}
-	out.Requests = corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory}
-	chosen(out.Requests, b.Requests)
-	if b.Limits != nil {
-		out.Limits = corev1.ResourceList{}
-		chosen(out.Limits, b.Limits)
-	}
-	return out, nil
+	out.Requests = requests(cmp.Or(w.CPU, usualCPU), cmp.Or(w.Memory, usualMemory))
+	choose(&out, b.Requests, b.Limits)
+	return out
 }
 
-func quantity(s, fallback string) (resource.Quantity, error) {
-	if s == "" {
-		s = fallback
-	}
-	return resource.ParseQuantity(s)
+// requests of quantities that stand in the code.
+func requests(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-func chosen(list corev1.ResourceList, by *v1alpha1.ResourceList) {
-	if by == nil {
-		return
+// choose puts what a block of the spec says over requests, and in the place of limits.
+func choose(of *corev1.ResourceRequirements, requests, limits *v1alpha1.ResourceList) {
+	override(of.Requests, requests)
+	if limits != nil {
+		of.Limits = corev1.ResourceList{}
+		override(of.Limits, limits)
 	}
-	if by.CPU != nil {
+}
+
+func override(list corev1.ResourceList, by *v1alpha1.ResourceList) {
+	if by != nil && by.CPU != nil {
 		list[corev1.ResourceCPU] = *by.CPU
 	}
-	if by.Memory != nil {
+	if by != nil && by.Memory != nil {
 		list[corev1.ResourceMemory] = *by.Memory
 	}
 }

@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -27,7 +28,7 @@ func serviceObjects(in component.Inputs) []client.Object {
 }
 
 func service(in component.Inputs, s component.Service) *corev1.Service {
-	out := &corev1.Service{ObjectMeta: meta(in, s.NameSuffix), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: labels(in)}}
+	out := &corev1.Service{ObjectMeta: meta(in, s.NameSuffix), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: ComponentLabels(in)}}
 	out.Annotations = maps.Clone(s.Annotations)
 	if s.ClusterIP || s.Headless || in.Self.Internal {
 		out.Spec.Type = corev1.ServiceTypeClusterIP
@@ -61,7 +62,7 @@ func ingresses(in component.Inputs) []client.Object {
 	out.Spec.TLS = []networkingv1.IngressTLS{{SecretName: in.Cluster.Object(v1alpha1.SecretCerts)}}
 	out.Spec.Rules = []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
 		Paths: []networkingv1.HTTPIngressPath{{
-			Path: orElse(k.Path, "/"), PathType: new(networkingv1.PathTypePrefix),
+			Path: cmp.Or(k.Path, "/"), PathType: new(networkingv1.PathTypePrefix),
 			Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
 				Name: in.Cluster.Object(in.Self.Name), Port: networkingv1.ServiceBackendPort{Number: in.Cluster.NodePort(in.Self.Name, k.Port)},
 			}},

@@ -3,10 +3,11 @@
 package render
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -29,7 +30,7 @@ func volumes(in component.Inputs, c conf) ([]corev1.Volume, []corev1.VolumeMount
 	}
 	if r.Config != nil {
 		add(corev1.Volume{Name: "config", VolumeSource: configVolume(in, c)},
-			corev1.VolumeMount{MountPath: orElse(r.Config.Dir, confDir), ReadOnly: true})
+			corev1.VolumeMount{MountPath: cmp.Or(r.Config.Dir, confDir), ReadOnly: true})
 	}
 	if r.Workload.EtcdTLS {
 		add(corev1.Volume{Name: "etcd-client", VolumeSource: secretVolume(in.Cluster.Object(v1alpha1.SecretEtcdClient))},
@@ -166,23 +167,9 @@ func claimTemplates(in component.Inputs) ([]corev1.PersistentVolumeClaim, error)
 		if m.Storage {
 			// Without kind and version: the cache reads protobuf, which has neither here, and would see a difference for ever.
 			return []corev1.PersistentVolumeClaim{{
-				ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: labels(in)}, Spec: spec,
+				ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: ComponentLabels(in)}, Spec: spec,
 			}}, nil
 		}
 	}
 	return nil, nil
-}
-
-func raw(r *runtime.RawExtension) []byte {
-	if r == nil {
-		return nil
-	}
-	return r.Raw
-}
-
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }

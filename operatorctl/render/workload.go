@@ -29,7 +29,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 		return nil, err
 	}
 	lasting := minReady(kind, pod.Spec)
-	selector := &metav1.LabelSelector{MatchLabels: labels(in)}
+	selector := &metav1.LabelSelector{MatchLabels: ComponentLabels(in)}
 	switch kind {
 	case "", component.Deployment:
 		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
@@ -51,7 +51,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 		return &batchv1.CronJob{ObjectMeta: meta(in, ""), Spec: batchv1.CronJobSpec{
 			Schedule: in.Self.Schedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
 			JobTemplate: batchv1.JobTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels(in)},
+				ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in)},
 				Spec:       batchv1.JobSpec{Template: pod, BackoffLimit: new(int32(2))},
 			},
 		}}, nil
