@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,9 +88,8 @@ func (e *cloudTest) keystoneStartsWithWhatIsSet() {
 	} {
 		before := e.Deployments()["keystone"].Generation
 		e.EditObject(cm, cm.GetName(), set.edit)
-		e.Until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) { return o.GetGeneration() > before, "it is as it was" })
-		e.stores(map[string]map[string]string{"keystone": {"default_role_quota": set.a, "password_minimal_length": set.b}})
 		e.UntilRolled("default-keystone", before)
+		e.stores(map[string]map[string]string{"keystone": {"default_role_quota": set.a, "password_minimal_length": set.b}})
 		e.UntilReady()
 		if now := e.Deployments()["keystone"].Generation; now != before+1 {
 			e.Errorf("keystone was changed %d times", now-before)
