@@ -38,7 +38,7 @@ func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 				continue
 			}
 			want := []string{r.FullImage}
-			for _, s := range r.Sub {
+			for _, s := range r.ContainerImages {
 				want = append(want, s)
 			}
 			for _, image := range want {

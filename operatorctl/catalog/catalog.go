@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// All components, in the order in which people read them. The order of deployment follows from After.
+// All components, in reading order. The order of deployment follows from After.
 func All() []component.Component {
 	return []component.Component{
 		etcd(),
@@ -98,7 +98,7 @@ var (
 	notOnSite = []component.Product{component.FullStack, component.CMP}
 	eeOnly    = []component.Edition{component.EE}
 	eeSupport = []component.Edition{component.EE, component.CESupport}
-	// ingressOverHTTPS tells an ingress controller that the pods behind a Service speak HTTPS.
+	// ingressOverHTTPS lets an ingress controller know that the pods behind a Service speak HTTPS.
 	ingressOverHTTPS = map[string]string{"traefik.ingress.kubernetes.io/service.serversscheme": "https"}
 )
 

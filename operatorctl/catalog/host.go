@@ -87,7 +87,7 @@ func hostEnv(in component.Inputs) []corev1.EnvVar {
 		corev1.EnvVar{Name: "HOST_TELEGRAF_CONFIG_DIR", Value: "/etc/telegraf"})
 }
 
-// ovnEnv tells an agent where the networks of servers are kept.
+// ovnEnv is where an agent finds the networks of servers.
 func ovnEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "HOST_OVN_SOUTH_DATABASE", Value: ovnAddress(in, "south-db")},

@@ -19,7 +19,7 @@ const (
 	nodeHostConf = "/etc/yunion/host.conf"
 )
 
-// fileOnNode puts a file of the agent's configuration on the node where there is none. From then on it is the node's: people write there
+// fileOnNode puts a file of the agent's configuration on the node where there is none. From then on it is the node's: users write there
 // what only that node has, its networks above all, and nothing overwrites it. Agents of one node may do it at the same time.
 func fileOnNode(agent, name string) component.Sidecar {
 	script := fmt.Sprintf("target=/etc/yunion/%[1]s; new=/etc/yunion/.%[1]s.%[2]s; test -e $target || "+

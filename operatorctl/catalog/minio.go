@@ -31,7 +31,7 @@ const (
 	minioAccessKey = "minioadmin"
 )
 
-// minioOptions tell a service where the object store is, if there is one.
+// minioOptions are where a service finds the object store, if there is one.
 func minioOptions(in component.Inputs) map[string]any {
 	if !in.Cluster.Spec.Minio.Enable {
 		return nil

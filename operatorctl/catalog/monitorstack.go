@@ -10,7 +10,7 @@ import (
 const monitorStackName = "monitor-stack"
 
 // monitorStack is Grafana, Loki and, if wanted, Prometheus and Thanos over an object store. kubeserver installs it, in a namespace of its
-// own; the operator makes Grafana's database and asks for the rest. The earlier operator did so unless told not to; the object store
+// own; the operator makes Grafana's database and asks for the rest. The earlier operator did so by default; the object store
 // alone claims a terabyte, so here it is asked for by spec.monitorStack.disable: false.
 func monitorStack() component.Component {
 	return component.Component{

@@ -97,7 +97,7 @@ type Image struct {
 	Older []OlderTag
 	// TagKey is the JSON key in the component's block that holds the tag, where it is not "tag".
 	TagKey string
-	// Hyper tells that the one big image can stand in for it.
+	// Hyper is true if the one big image can replace it.
 	Hyper bool
 	// Reference is the complete default reference of an image that is not the cloud's own: "docker.io/library/mariadb:10.11".
 	Reference string
@@ -151,7 +151,7 @@ type Workload struct {
 	// NodeRole is the node label that must be "enable": "controller" (the default), "host", "baremetal", "lbagent"; "any" for none,
 	// "host,lbagent" for one of several.
 	NodeRole string
-	// PerZone tells that spec.<key>.zones, out of spec.customZones, get a twin <name>-<zone> each. Its pods avoid each other's nodes.
+	// PerZone makes a copy <name>-<zone> for each of spec.<key>.zones that is one of spec.customZones. Its pods avoid each other's nodes.
 	PerZone bool
 	// FixedMembers is true if the pods form a cluster whose members know their number from their volumes.
 	FixedMembers bool
@@ -168,7 +168,7 @@ type Workload struct {
 	Mounts           []Mount
 	// Schedule of a CronJob.
 	Schedule string
-	// ReadReplicas tells that spec.<key>.slave_replicas may make a read-only twin <name>-slave.
+	// ReadReplicas lets spec.<key>.slave_replicas make read replicas <name>-slave.
 	ReadReplicas bool
 	// GracePeriod in seconds, 0 = Kubernetes' default.
 	GracePeriod int64
@@ -216,7 +216,7 @@ type Mount struct {
 }
 
 // Config is the component's configuration file: YAML, one option per key. Ours lie in ConfigMap <cluster>-<Name>, one data key per
-// option, where people may edit them; together with the secrets they make the file in Secret <cluster>-<Name>-config.
+// option, where users may edit them; together with the secrets they make the file in Secret <cluster>-<Name>-config.
 type Config struct {
 	// File name below /etc/yunion; "" = <Name>.conf.
 	File string
@@ -226,7 +226,7 @@ type Config struct {
 	Groups []Group
 	// Options of this service alone; nil values are left out.
 	Options func(Inputs) map[string]any
-	// Calm tells that AdminPasswordTaken changes an option of this service. The pods take that when they start next, nothing restarts them.
+	// Calm is set where AdminPasswordTaken changes an option of this service. The pods read it when they start next; nothing restarts them.
 	Calm bool
 	// Secrets are options whose values are secret; they never enter the ConfigMap.
 	Secrets func(Inputs) map[string]any
@@ -241,7 +241,7 @@ type Config struct {
 	// Of names another component whose configuration this one mounts (host agents share host's).
 	Of string
 	// StoredIn is the record of the catalogue under which the identity service stores the options, "" = the service of the first endpoint;
-	// NotStored tells that it stores none, so that the file alone counts.
+	// NotStored is true if it stores none, so that the file alone counts.
 	StoredIn  string
 	NotStored bool
 	// AccountOf names another component whose database and account this one uses (scheduler uses region's).
@@ -342,7 +342,7 @@ type Storage struct {
 	// HostDir is the directory of the node where the node's agents look for the data. A provisioner that knows the annotation
 	// pvc.onecloud.yunion.io/pv-path makes the volume there.
 	HostDir string
-	// Backups tells that it holds backups: it stays when a cloud is deleted with its data.
+	// Backups is true if it holds backups: it stays when a cloud is deleted with its data.
 	Backups bool
 }
 

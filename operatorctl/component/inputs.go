@@ -27,13 +27,13 @@ type Inputs struct {
 	Self Resolved
 	// Credentials are generated once; in an offline render they are placeholders.
 	Credentials Credentials
-	// Options are the values people put into the ConfigMaps of the cloud: YAML text by component and option name; they win over ours.
+	// Options are the values that users put into the ConfigMaps of the cloud: YAML text by component and option name; they win over ours.
 	Options map[string]map[string]string
 	// Values are what counts of Options, by component and name: those that were checked, or while one of a component is invalid, those
 	// that it had (render.Check). What Values does not have of a component is read from Options.
 	Values map[string]map[string]any
-	// AdminPasswordTaken tells that the identity service has had the administrator's password among Credentials once: what it has now may be
-	// one that people chose there, and stays.
+	// AdminPasswordTaken is true once the identity service has had the administrator's password among Credentials: what it has now may be
+	// one that users chose there, and stays.
 	AdminPasswordTaken bool
 	// CertHash and EtcdHash change when the mounted certificates do; they roll the pods.
 	CertHash, EtcdHash string
@@ -69,25 +69,25 @@ type Cluster struct {
 // Resolved is a component of one cloud after defaulting and image resolution.
 type Resolved struct {
 	Component
-	// Enabled, or Why it is not ("disabled in spec", "not in edition ce", "not in product CMP").
-	Enabled bool
-	Why     string
-	// FullImage is the complete reference; Sub are those of further containers by container name.
-	FullImage string
-	Sub       map[string]string
+	// Enabled, or the DisabledReason ("disabled in spec", "not in edition ce", "not in product CMP").
+	Enabled        bool
+	DisabledReason string
+	// FullImage is the complete reference; ContainerImages are those of further containers by container name.
+	FullImage       string
+	ContainerImages map[string]string
 	// Problem is what is wrong with the component's block; it cannot be rendered then.
 	Problem string
-	// Pinned tells that a person chose the image; SubPinned are the further containers whose image a person chose.
-	Pinned    bool
-	SubPinned []string
-	// Visible tells that the defaults of this component are shown in the spec: it belongs to this cloud, if only switched off.
+	// Pinned is true if a user set the image; PinnedContainers are the further containers whose image a user set.
+	Pinned           bool
+	PinnedContainers []string
+	// Visible is true if the defaults of this component are shown in the spec: it belongs to this cloud, even if it is switched off.
 	Visible    bool
 	PullPolicy string
 	// Tolerations of the pods, StorageSize and StorageClass of the claim, Schedule of the CronJob.
 	Tolerations               []corev1.Toleration
 	StorageSize, StorageClass string
 	Schedule                  string
-	Replicas, SlaveReplicas   int32
+	Replicas, ReadReplicas    int32
 	// Block is the component's block of the spec (never nil).
 	Block *v1alpha1.ComponentSpec
 	// Internal: the spec makes its Services ClusterIP. NodePorts by port name after overrides; also the port numbers where it is one.
@@ -105,9 +105,9 @@ type Objects struct {
 	Secrets    []client.Object
 	PVCs       []client.Object
 	Services   []client.Object
-	// Workload is *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet or *batchv1.CronJob; Twins are read-only replicas and per-zone copies.
+	// Workload is *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet or *batchv1.CronJob; Copies are read replicas, and one for each further zone.
 	Workload  client.Object
-	Twins     []client.Object
+	Copies    []client.Object
 	Ingresses []client.Object
 }
 
@@ -156,7 +156,7 @@ func DatabaseUser(name string) string { return name + databaseUser }
 // AccountUser is the key of the name of a component's identity account.
 func AccountUser(name string) string { return name + accountUser }
 
-// IsName tells whether what lies under a key is a name and no secret.
+// IsName reports whether a key holds a name, not a secret.
 func IsName(key string) bool {
 	return strings.HasSuffix(key, databaseName) || strings.HasSuffix(key, databaseUser) || strings.HasSuffix(key, accountUser)
 }
@@ -194,7 +194,7 @@ func CredentialKeys(c Component) []string {
 	return append(keys, c.Credentials...)
 }
 
-// UsesClickHouse tells whether a component has a schema and an account of its own in ClickHouse, where a cloud has that. They bear the
+// UsesClickHouse reports whether a component has a schema and an account of its own in ClickHouse, where a cloud has that. They bear the
 // names of its database and account.
 func (c Component) UsesClickHouse() bool {
 	return c.Database != nil && c.Config != nil && slices.Contains(c.Config.Groups, GroupClickHouse)
@@ -223,10 +223,10 @@ func (c Cluster) PodHost(component string, i int32) string {
 	return fmt.Sprintf("%s-%d.%s.%s.svc", name, i, name, c.Namespace)
 }
 
-// ClickHouse tells whether the cloud has a ClickHouse server.
+// ClickHouse reports whether the cloud has a ClickHouse server.
 func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.Host != "" }
 
-// Runs tells whether a component is enabled.
+// Runs reports whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
 
 // PublicHost is the host part of a component's public URLs; an IPv6 address has its brackets.

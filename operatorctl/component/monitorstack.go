@@ -79,7 +79,7 @@ func (s StackSettings) SecretKey(c Credentials) string {
 	return c[MonitorMinioSecretKey]
 }
 
-// WantsPrometheus tells whether Prometheus, and Thanos with it, is to be installed: only on request.
+// WantsPrometheus reports whether Prometheus, and Thanos with it, is to be installed: only on request.
 func (s StackSettings) WantsPrometheus() bool {
 	return s.Prometheus.Disable != nil && !*s.Prometheus.Disable
 }

@@ -30,7 +30,7 @@ func (in Input) clickHouse(c component.Resolved) Effect {
 					return false, err
 				}
 			}
-			// The account and its grant come first: they tell whose the database is, should we end in between.
+			// The account and its grant come first: they show who owns the database if we stop in between.
 			granted, err := admin.EnsureAccount(ctx, snap, acc)
 			if err != nil {
 				return granted, err
@@ -41,7 +41,7 @@ func (in Input) clickHouse(c component.Resolved) Effect {
 	}
 }
 
-// mayUse refuses what exists and is not this cloud's, unless a person lets it be adopted.
+// mayUse refuses what exists and is not this cloud's, unless a user allows its adoption.
 func (in Input) mayUse(ctx context.Context, admin *clickhouse.Admin, snap *clickhouse.Snapshot, acc clickhouse.Account) error {
 	whose, err := admin.Belongs(ctx, snap, acc)
 	if err != nil || whose != clickhouse.Foreign || slices.Contains(in.Adopt.Names, acc.Database) {

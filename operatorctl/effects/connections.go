@@ -46,7 +46,7 @@ type Access struct {
 	Tell     func(Notice)
 }
 
-// Notice is what a task tells people.
+// Notice is an event about what a task did.
 type Notice struct {
 	Component, Reason, Text string
 	Warning                 bool
@@ -73,9 +73,9 @@ type Clients struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// URL of a component's API inside the cluster.
 	URL func(component string) string
-	// Down tells whether an error means that its target cannot be reached now.
+	// Down reports whether an error means that its target cannot be reached now.
 	Down func(error) bool
-	// Denied tells whether an error means that its target does not let the administrator in.
+	// Denied reports whether an error means that its target refuses the administrator's login.
 	Denied func(error) bool
 	// Advice is what to do when the identity service refuses the administrator's password.
 	Advice string
@@ -294,7 +294,7 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	})
 }
 
-// transport trusts the cloud's own CA and nobody else. A proxy of the environment is not for services in the cluster.
+// transport trusts the cloud's own CA only. A proxy of the environment is not for services in the cluster.
 func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {

@@ -2,7 +2,7 @@
 
 // Package effects is what the operator does outside Kubernetes: databases and accounts in MySQL and ClickHouse, policies, users, services and
 // endpoints in the identity service, bootstrap tasks in the services themselves. An Effect is a value with a hash; the engine skips
-// it while the hash in status holds, so at rest nothing is asked of anybody.
+// it while the hash in status holds, so at rest no request is sent.
 package effects
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Target is whom an effect talks to. When one effect finds its target down, the others of that target are not tried in the same pass.
+// Target is what an effect acts on. When one effect finds its target down, the others of that target are not tried in the same pass.
 type Target string
 
 // The targets.
@@ -38,25 +38,25 @@ type Effect struct {
 	Component string
 	Target    Target
 	Stage     Stage
-	// Hash of everything the effect depends on, secrets included (salted, so that it tells nothing about them).
+	// Hash of everything the effect depends on, secrets included (salted, so that it reveals nothing about them).
 	Hash string
 	// Needs are the components that must be Available first ("keystone" for every identity effect but keystone's own).
 	Needs []string
 	// Follows are keys of effects that must be done first.
 	Follows []string
-	// Once effects are not repeated by the audit: people may undo what they did.
+	// Once effects are not repeated by the audit: users may undo what they did.
 	Once bool
-	// Aside effects hold nobody up: what needs their component goes on without them. The status says how they stand.
+	// Aside effects block nothing: what needs their component goes on without them. The status shows how they stand.
 	Aside bool
 	// TryFirst effects of stage After are tried once before the workload is changed, even if they fail.
 	TryFirst bool
 	// Within is how long the effect may take; zero is ten seconds.
 	Within time.Duration
-	// Note effects ask nobody: that they are recorded is all, and nothing waits for it.
+	// Note effects send no request: they are only recorded, and nothing waits for them.
 	Note bool
-	// Tells effects make their own events of what they change.
-	Tells bool
-	// Do performs it. changed tells whether anything was written.
+	// OwnEvents effects make their own events of what they change.
+	OwnEvents bool
+	// Do performs it. changed is true if anything was written.
 	Do func(ctx context.Context, c Clients) (changed bool, err error)
 }
 

@@ -105,12 +105,12 @@ func (in Input) passwordHash() string {
 	return in.hash("password", in.Credentials[component.BootstrapPassword])
 }
 
-// AdminPasswordTaken tells whether the identity service has had the administrator's password once. Salt is that of Input.
+// AdminPasswordTaken reports whether the identity service has had the administrator's password once. Salt is that of Input.
 func AdminPasswordTaken(salt string, credentials component.Credentials, recorded map[string]string) bool {
 	return recorded[passwordTaken] == Input{Salt: salt, Credentials: credentials}.passwordHash()
 }
 
-// checkAdminPassword logs in. From then on the identity service keeps the password that it has, whatever people make of it, until another one
+// checkAdminPassword logs in. From then on the identity service keeps the password that it has, even if users change it, until another one
 // is put among the credentials: then it takes that one when it starts.
 func checkAdminPassword(ctx context.Context, s session, _ Input) (bool, error) {
 	return false, s.id.Login(ctx)

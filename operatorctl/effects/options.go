@@ -160,7 +160,7 @@ func store(service string, own, shared map[string]any) work {
 }
 
 // stored are the options of a component that the identity service keeps, by the name they have there: the component's own, and of those
-// that all services share the ones that people set. Who stores under another component's record leaves that one's options alone.
+// that all services share the ones that users set. A component that stores under another one's record leaves that one's options alone.
 func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
 	own, shared = map[string]any{}, map[string]any{}
 	table, _ := options.Of(c.Name)

@@ -30,7 +30,7 @@ func ParseAdoption(list string) mysql.Adoption {
 	return out
 }
 
-// foreign adds to the error of a database that is not the cloud's what a person may do about it.
+// foreign adds the remedy to the error of a database that is not the cloud's.
 func (in Input) foreign(err error) error {
 	e, is := errors.AsType[*mysql.NotOurs](err)
 	if !is {

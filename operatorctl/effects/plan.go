@@ -43,7 +43,7 @@ type Input struct {
 	LastWords map[string]map[string]string
 	// State is what tasks have left for the pods of a component, see Clients.SetState.
 	State map[string]map[string]string
-	// Adopt is what a person lets the cloud take over.
+	// Adopt is what a user lets the cloud take over.
 	Adopt mysql.Adoption
 }
 
@@ -265,7 +265,7 @@ func (in Input) records(c component.Resolved) []Record {
 		interfaces := e.Interfaces
 		if interfaces == nil {
 			interfaces = []string{"public", "internal"}
-			if c.Workload.ReadReplicas && c.SlaveReplicas > 0 && !in.ReplicaDown[c.Name] {
+			if c.Workload.ReadReplicas && c.ReadReplicas > 0 && !in.ReplicaDown[c.Name] {
 				interfaces = append(interfaces, replicaInterface)
 			}
 		}

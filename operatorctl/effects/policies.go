@@ -12,8 +12,8 @@ import (
 // standardTask is the key of the effect that makes the standard policies and roles.
 const standardTask = "setup/standard-policies"
 
-// standardPolicies makes the policies and roles that a cloud has for people other than its administrator. It only makes what is missing, so
-// what people changed stays. Once it has succeeded, a later version of the task leaves alone which policies a role has, too.
+// standardPolicies makes the policies and roles that a cloud has for users other than its administrator. It only makes what is missing, so
+// what users changed stays. Once it has succeeded, a later version of the task leaves alone which policies a role has, too.
 func standardPolicies(ctx context.Context, s session, in Input) (bool, error) {
 	table, err := policy.Standard()
 	if err != nil {

@@ -123,7 +123,7 @@ type Runner struct {
 	Memory  *Memory
 	// Recorded are the hashes in status.
 	Recorded map[string]string
-	// Available tells whether a component may be asked something; Serving is enough for its own effects.
+	// Available reports whether a component can take requests; Serving is enough for its own effects.
 	Available, Serving func(component string) bool
 	// Audit performs effects even if their hash is recorded.
 	Audit bool

@@ -43,7 +43,7 @@ var tasks = map[string]task{
 	"monitor-alerts":      {version: 1, Effect: Effect{Once: true}, do: asAdmin(systemAlerts)},
 	"devtool-templates":   {version: 1, Effect: Effect{Once: true}, do: asAdmin(devtoolTemplates)},
 	"devtool-agent":       {version: 1, Effect: Effect{Once: true}, asks: []string{"devtool", "ansibleserver"}, do: asAdmin(devtoolAgent)},
-	"etcd-upkeep":         {version: 1, Effect: Effect{Aside: true, Tells: true, Within: 3 * time.Minute}, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
+	"etcd-upkeep":         {version: 1, Effect: Effect{Aside: true, OwnEvents: true, Within: 3 * time.Minute}, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
 	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: asAdmin(installMinio)},
 	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
@@ -93,7 +93,7 @@ func proxyAgent(ctx context.Context, s session, _ Input) (bool, error) {
 	return ensured(s.id.Records(s.URL("cloudproxy")).Ensure(ctx, identity.Kind{Plural: "proxy_agents", Singular: "proxy_agent"}, "proxyagent0", nil))
 }
 
-// consoleSettings switches on in the console what this product has, and leaves off what people switched off.
+// consoleSettings switches on in the console what this product has, and leaves off what users switched off.
 func consoleSettings(ctx context.Context, s session, in Input) (bool, error) {
 	c := in.Cluster
 	keys := SetupKeys(c.Product, c.Edition)
@@ -111,7 +111,7 @@ func consoleSettings(ctx context.Context, s session, in Input) (bool, error) {
 	)
 }
 
-// mergeSettings keeps what people chose: a key that was known and is not in their list was switched off by them.
+// mergeSettings keeps what users chose: they switched off a key that was known and is not in their list.
 func mergeSettings(old map[string]any, keys []string, product component.Product) map[string]any {
 	out := map[string]any{"productVersion": string(product), "version": "3.0"}
 	if product == component.CMP {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is the table of standard policies and roles: what people may do in a cloud besides its administrator. The table is
+// Package policy is the table of standard policies and roles: what users other than the administrator may do in a cloud. The table is
 // written down as definitions in templates/services/policies.yaml; this package multiplies them out. It is pure.
 package policy
 
@@ -29,7 +29,7 @@ type Policy struct {
 	Name string
 	// Scope is system, domain or project: of whose resources the rules speak.
 	Scope string
-	// About is what it is for, for people.
+	// About describes its purpose.
 	About string
 	// Rules is the blob on the wire: {"policy": {SERVICE: {RESOURCE: {ACTION: "allow" or "deny"}}}}, with "*" for all others.
 	Rules map[string]any

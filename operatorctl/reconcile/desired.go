@@ -335,7 +335,7 @@ func wantsOf(o component.Objects) ([]want, error) {
 		switch {
 		case obj == o.Workload:
 			w.role = roleWorkload
-		case slices.Contains(o.Twins, obj):
+		case slices.Contains(o.Copies, obj):
 			w.role = roleCopy
 		}
 		var err error

@@ -218,7 +218,7 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 		}
 		if o.Changed {
 			a.log(s).Info("effect", "effect", o.Effect.Key)
-			if !o.Effect.Tells && s.Cloud.Status.Effects[o.Effect.Key] == o.Effect.Hash {
+			if !o.Effect.OwnEvents && s.Cloud.Status.Effects[o.Effect.Key] == o.Effect.Hash {
 				a.event(s.Cloud, repaired(o.Effect))
 			}
 		}

@@ -238,10 +238,10 @@ func dueTime(s State, d *Desired) (next time.Time) {
 
 // replicaDown is true if a component is to have read-only replicas and none of them answers, so that nobody is to be sent there.
 func replicaDown(s State, d *Desired, c *target) bool {
-	if !c.Workload.ReadReplicas || c.SlaveReplicas == 0 {
+	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 {
 		return false
 	}
-	w := status.WorkloadOf(s.Live.objects[d.key(appsv1.SchemeGroupVersion.WithKind("Deployment").Kind, c.Name, render.Slave)], s.seen())
+	w := status.WorkloadOf(s.Live.objects[d.key(appsv1.SchemeGroupVersion.WithKind("Deployment").Kind, c.Name, render.ReplicaSuffix)], s.seen())
 	return w == nil || w.Answering == 0
 }
 

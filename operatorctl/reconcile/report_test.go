@@ -19,7 +19,7 @@ func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	}
 	d := &Desired{catalog: table, Cluster: component.Cluster{Version: "v4.0.4"}}
 	for _, c := range table.components {
-		d.Components = append(d.Components, &target{Resolved: component.Resolved{Component: c, Why: "disabled in spec"}})
+		d.Components = append(d.Components, &target{Resolved: component.Resolved{Component: c, DisabledReason: "disabled in spec"}})
 	}
 	s, _, _ := report(State{Cloud: cr, Parts: map[string]*part{}}, d)
 	if s.Version != "v4.0.4" || s.Phase != v1alpha1.PhaseRunning {

@@ -18,21 +18,21 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Configurable tells whether a component's configuration is made of options that people may edit.
+// Configurable reports whether a component's configuration consists of options that users may edit.
 func Configurable(c component.Component) bool {
 	return c.Config != nil && c.Config.Of == "" && c.Config.Plain == "" && c.Config.Sealed == ""
 }
 
 // Live is what the cluster has of a component's configuration.
 type Live struct {
-	// Data of the ConfigMap, the operator's keys included, and the options that a person vouches for (AnnotationAcceptOptions).
+	// Data of the ConfigMap, the operator's keys included, and the options that a user vouches for (AnnotationAcceptOptions).
 	Data     map[string]string
 	Accepted []string
 	// File is the composed file that the pods have, nil if there is none yet.
 	File []byte
 }
 
-// Check reads what people put into a component's ConfigMap (in.Options). Where every option is one that the service takes, the values
+// Check reads what users put into a component's ConfigMap (in.Options). Where every option is one that the service takes, the values
 // are these. Where one is not, nothing of the edit counts: the values are those of the file that the pods have, so that nothing rolls;
 // without such a file they are the good ones among them. The operator's own options and the secrets move on all the same.
 func Check(c component.Component, in component.Inputs, live Live) (values map[string]any, problems []*options.Problem) {
@@ -63,7 +63,7 @@ func Check(c component.Component, in component.Inputs, live Live) (values map[st
 	return held, problems
 }
 
-// read makes values of the options that people set.
+// read returns the values of the options that users set.
 func read(c component.Component, theirs map[string]string, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
 	table, checked := options.Of(c.Name)
 	values := map[string]any{}
@@ -117,7 +117,7 @@ func Options(r component.Resolved, in component.Inputs) (public map[string]strin
 	return public, sorted(secrets), err
 }
 
-// compose gives the ConfigMap's data, less the keys that people have taken over, and the composed file. Ours give way to theirs, theirs
+// compose returns the ConfigMap's data, without the keys that users have set, and the composed file. Ours give way to theirs, theirs
 // to the secrets.
 func compose(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
 	ours, secrets := own(c, in)

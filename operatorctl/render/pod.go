@@ -194,7 +194,7 @@ func probes(out *corev1.Container, in component.Inputs) {
 func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Container {
 	var out []corev1.Container
 	for _, s := range in.Self.Workload.Sidecars {
-		image, runs := in.Self.Sub[s.Name]
+		image, runs := in.Self.ContainerImages[s.Name]
 		if !runs || s.Init != init {
 			continue
 		}
@@ -247,7 +247,7 @@ func lasting(c *corev1.Container, s component.Sidecar) {
 	}
 }
 
-// placement: a person's affinity wins; the role's node label is added where it says nothing about nodes.
+// placement: a user's affinity wins; the role's node label is added where it says nothing about nodes.
 func placement(s *corev1.PodSpec, in component.Inputs) error {
 	r := in.Self
 	s.NodeSelector = r.Block.NodeSelector

@@ -51,10 +51,10 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 			return component.Objects{}, fmt.Errorf("adapting %s: %w", r.Name, err)
 		}
 	}
-	if err := twins(&o, in); err != nil {
+	if err := readReplicas(&o, in); err != nil {
 		return component.Objects{}, err
 	}
-	return o, zones(&o, in)
+	return o, zoneCopies(&o, in)
 }
 
 // List puts the objects in the order in which they are applied, each with its kind set.
@@ -63,7 +63,7 @@ func List(o component.Objects) []client.Object {
 	if o.Workload != nil {
 		workloads = append(workloads, o.Workload)
 	}
-	out := slices.Concat(o.ConfigMaps, o.Secrets, o.PVCs, o.Services, workloads, o.Twins, o.Ingresses)
+	out := slices.Concat(o.ConfigMaps, o.Secrets, o.PVCs, o.Services, workloads, o.Copies, o.Ingresses)
 	for _, obj := range out {
 		Kind(obj)
 	}

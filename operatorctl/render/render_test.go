@@ -264,8 +264,8 @@ func TestHelloExample(t *testing.T) {
 	}
 	cr.Spec.Components = map[string]v1alpha1.ComponentSpec{"hello": {Disable: new(true)}}
 	cluster, err := resolve.Cluster(cr, f)
-	if err != nil || cluster.Components["hello"].Why != "disabled in spec" {
-		t.Errorf("%v, %q", err, cluster.Components["hello"].Why)
+	if err != nil || cluster.Components["hello"].DisabledReason != "disabled in spec" {
+		t.Errorf("%v, %q", err, cluster.Components["hello"].DisabledReason)
 	}
 }
 
@@ -291,8 +291,8 @@ func TestZoneTwins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(o.Twins) != 1 || o.Twins[0].GetName() != "prod-"+name+"-"+zone {
-			t.Fatalf("%s has the twins %v", name, o.Twins)
+		if len(o.Copies) != 1 || o.Copies[0].GetName() != "prod-"+name+"-"+zone {
+			t.Fatalf("%s has the twins %v", name, o.Copies)
 		}
 		have := map[string]bool{}
 		for _, obj := range slices.Concat(o.Secrets, o.PVCs) {
@@ -309,7 +309,7 @@ func TestZoneTwins(t *testing.T) {
 		if len(zones) != 2 || !zones[zone] {
 			t.Errorf("%s is told the zones %v", name, zones)
 		}
-		for _, v := range o.Twins[0].(*appsv1.Deployment).Spec.Template.Spec.Volumes {
+		for _, v := range o.Copies[0].(*appsv1.Deployment).Spec.Template.Spec.Volumes {
 			if s := v.Secret; s != nil && !have[s.SecretName] && s.SecretName != "prod-certs" {
 				t.Errorf("%s: Secret %s does not exist", name, s.SecretName)
 			}

@@ -97,49 +97,49 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	}
 }
 
-// Slave is what the names of read-only replicas end with.
-const Slave = "-slave"
+// ReplicaSuffix is what the names of read-only replicas end with.
+const ReplicaSuffix = "-slave"
 
-// twins adds the read-only twin of a component that has one: the same Deployment with another name, labels and flag, and its Service.
-func twins(o *component.Objects, in component.Inputs) error {
-	if !in.Self.Workload.ReadReplicas || in.Self.SlaveReplicas == 0 {
+// readReplicas adds the read replicas of a component: the same Deployment with another name, labels and flag, and its Service.
+func readReplicas(o *component.Objects, in component.Inputs) error {
+	if !in.Self.Workload.ReadReplicas || in.Self.ReadReplicas == 0 {
 		return nil
 	}
 	d, ok := o.Workload.(*appsv1.Deployment)
 	if !ok {
-		return fmt.Errorf("%s: only a Deployment has read-only twins", in.Self.Name)
+		return fmt.Errorf("%s: only a Deployment has read replicas", in.Self.Name)
 	}
 	d = d.DeepCopy()
-	d.Name += Slave
-	d.Labels = slaveLabels(d.Labels)
-	d.Spec.Selector.MatchLabels = slaveLabels(d.Spec.Selector.MatchLabels)
-	d.Spec.Template.Labels = slaveLabels(d.Spec.Template.Labels)
-	d.Spec.Replicas = new(in.Self.SlaveReplicas)
+	d.Name += ReplicaSuffix
+	d.Labels = replicaLabels(d.Labels)
+	d.Spec.Selector.MatchLabels = replicaLabels(d.Spec.Selector.MatchLabels)
+	d.Spec.Template.Labels = replicaLabels(d.Spec.Template.Labels)
+	d.Spec.Replicas = new(in.Self.ReadReplicas)
 	d.Spec.Template.Spec.InitContainers = nil
 	main := &d.Spec.Template.Spec.Containers[0]
 	main.Command = append(slices.Clone(main.Command), "--is-slave-node")
-	o.Twins = append(o.Twins, d)
+	o.Copies = append(o.Copies, d)
 	for _, obj := range o.Services {
 		s, ok := obj.(*corev1.Service)
 		if !ok || s.Name != in.Cluster.Object(in.Self.Name) {
 			continue
 		}
 		s = s.DeepCopy()
-		s.Name += Slave
-		s.Labels, s.Spec.Selector = slaveLabels(s.Labels), slaveLabels(s.Spec.Selector)
+		s.Name += ReplicaSuffix
+		s.Labels, s.Spec.Selector = replicaLabels(s.Labels), replicaLabels(s.Spec.Selector)
 		s.Spec.Type = corev1.ServiceTypeClusterIP
 		for i := range s.Spec.Ports {
 			s.Spec.Ports[i].NodePort = 0
 		}
-		o.Twins = append(o.Twins, s)
+		o.Copies = append(o.Copies, s)
 	}
 	return nil
 }
 
-func slaveLabels(l map[string]string) map[string]string {
+func replicaLabels(l map[string]string) map[string]string {
 	l = maps.Clone(l)
-	l[v1alpha1.LabelComponent] += Slave
-	l[v1alpha1.LabelApp] += Slave
+	l[v1alpha1.LabelComponent] += ReplicaSuffix
+	l[v1alpha1.LabelApp] += ReplicaSuffix
 	l["read-only"] = "true"
 	return l
 }

@@ -12,9 +12,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// zones adds the twins of a component that runs once per zone: the same objects for another zone. They share the options that people
+// zoneCopies adds the copies of a component that runs once per zone: the same objects for another zone. They share the options that users
 // edit, which lie in the ConfigMap of the first.
-func zones(o *component.Objects, in component.Inputs) error {
+func zoneCopies(o *component.Objects, in component.Inputs) error {
 	if !in.Self.Workload.PerZone {
 		return nil
 	}
@@ -25,27 +25,27 @@ func zones(o *component.Objects, in component.Inputs) error {
 		}
 		seen[zone] = true
 		self := in.Self
-		self.Workload.PerZone = false // the twin has none
+		self.Workload.PerZone = false // a copy has none
 		in := in
 		in.Cluster.Zone = zone
-		twin, err := Component(self, in)
+		other, err := Component(self, in)
 		if err != nil {
 			return err
 		}
-		d, ok := twin.Workload.(*appsv1.Deployment)
+		d, ok := other.Workload.(*appsv1.Deployment)
 		if !ok {
-			return fmt.Errorf("%s: only a Deployment has twins by zone", in.Self.Name)
+			return fmt.Errorf("%s: only a Deployment has a copy for each zone", in.Self.Name)
 		}
 		first, _ := o.Workload.(*appsv1.Deployment) // it was rendered from the same component
 		d.Spec.Template.Spec.Affinity = first.Spec.Template.Spec.Affinity
 		d.Name += "-" + zone
 		renamed := map[string]string{}
-		for _, obj := range slices.Concat(twin.Secrets, twin.PVCs) {
+		for _, obj := range slices.Concat(other.Secrets, other.PVCs) {
 			renamed[obj.GetName()] = obj.GetName() + "-" + zone
 			obj.SetName(renamed[obj.GetName()])
 		}
 		rename(d.Spec.Template.Spec.Volumes, renamed)
-		o.Secrets, o.PVCs, o.Twins = append(o.Secrets, twin.Secrets...), append(o.PVCs, twin.PVCs...), append(o.Twins, d)
+		o.Secrets, o.PVCs, o.Copies = append(o.Secrets, other.Secrets...), append(o.PVCs, other.PVCs...), append(o.Copies, d)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Defaults are the fields of the spec to be applied by the field manager v1alpha1.ManagerDefaults, with force: what nobody chose, made
+// Defaults are the fields of the spec to be applied by the field manager v1alpha1.ManagerDefaults, with force: what no user chose, made
 // visible. Applied again after a release or a choice has changed, it moves with it; a field it no longer holds is given up.
 func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (*unstructured.Unstructured, error) {
 	v, err := newView(&cr.Spec, owned)
@@ -52,7 +52,7 @@ type defaults struct {
 	out map[string]any
 }
 
-// set shows a default unless the field is somebody's.
+// set shows a default unless another manager owns the field.
 func (d defaults) set(value any, path ...string) {
 	if !d.chosen(path...) {
 		d.force(value, path...)
@@ -71,13 +71,13 @@ func (d defaults) component(r component.Resolved) error {
 		outer = at[:1]
 	}
 	key := func(k ...string) []string { return append(outer[:len(outer):len(outer)], k...) }
-	// An image that somebody wrote but did not choose follows the release, whoever owns the field.
+	// An image that a user wrote but did not choose follows the release, whoever owns the field.
 	if !r.Pinned && r.Problem == "" {
 		d.force(r.FullImage, append(at[:len(at):len(at)], "image")...)
 	}
 	d.set("IfNotPresent", append(at[:len(at):len(at)], "imagePullPolicy")...)
 	for _, s := range r.Workload.Sidecars {
-		if image, runs := r.Sub[s.Name]; runs && s.SpecKey != "" && r.Problem == "" && !slices.Contains(r.SubPinned, s.Name) {
+		if image, runs := r.ContainerImages[s.Name]; runs && s.SpecKey != "" && r.Problem == "" && !slices.Contains(r.PinnedContainers, s.Name) {
 			d.force(image, append(strings.Split(s.SpecKey, "."), "image")...)
 		}
 	}

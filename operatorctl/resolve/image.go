@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// images resolves references: a person's image, else repository, imageName and tag of the block, else those of the cloud.
+// images resolves references: a user's image, else repository, imageName and tag of the block, else those of the cloud.
 type images struct {
 	spec    view
 	cluster *component.Cluster
@@ -102,7 +102,7 @@ func (im images) beside(container string, image component.Image, at []string) (s
 	return r.String(), err
 }
 
-// byDefault is the reference that nobody chose as a whole.
+// byDefault is the reference without the field image.
 func (im images) byDefault(container string, image component.Image, at []string) (ref, error) {
 	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: im.cluster.Version}
 	if tag := image.TagFor(im.cluster.Version); tag != "" {
@@ -147,7 +147,7 @@ func (v view) repository() string {
 	return strings.TrimRight(v.text(DefaultRepository, "imageRepository"), "/")
 }
 
-// name of an image nobody named: the one big image beats the edition's.
+// name of an image that the spec does not name: the one big image beats the edition's.
 func (im images) name(container string, image component.Image) string {
 	ee := slices.Contains(image.EEFor, im.cluster.Edition)
 	switch {
@@ -166,7 +166,7 @@ func (im images) name(container string, image component.Image) string {
 // The one big image, by edition.
 const hyper, hyperEE = "cloudpods", "cloudpods-ee"
 
-// chosenName is the image name somebody chose. The earlier operator wrote the edition's name into some blocks.
+// chosenName is the image name that a user chose. The earlier operator wrote the edition's name into some blocks.
 func (im images) chosenName(container string, image component.Image, path []string) string {
 	name := strings.Trim(im.spec.text("", path...), "/")
 	if !im.spec.personal(path...) || im.earlier && slices.Contains(ownNames(container, image), name) {

@@ -178,8 +178,8 @@ func saveImages(t *testing.T, cr *v1alpha1.OnecloudCluster, s settings) {
 			cr.Spec.Component(key).Image = r.FullImage
 		}
 		for _, sub := range r.Workload.Sidecars {
-			if b := cr.Spec.Container(sub.SpecKey); b != nil && r.Sub[sub.Name] != "" {
-				b.Image = r.Sub[sub.Name]
+			if b := cr.Spec.Container(sub.SpecKey); b != nil && r.ContainerImages[sub.Name] != "" {
+				b.Image = r.ContainerImages[sub.Name]
 			}
 		}
 	}
@@ -214,8 +214,8 @@ func TestSavedFileMovesEveryContainer(t *testing.T) {
 				if r.FullImage != expected || r.Pinned != (choice != "") {
 					t.Errorf("%s runs %s (pinned %v), want %s", k, r.FullImage, r.Pinned, expected)
 				}
-				for sub, image := range r.Sub {
-					expected := want.Components[k].Sub[sub]
+				for sub, image := range r.ContainerImages {
+					expected := want.Components[k].ContainerImages[sub]
 					if sub == "guacd" {
 						expected = cr.Spec.Webconsole.Guacd.Image
 					}

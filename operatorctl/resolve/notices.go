@@ -20,13 +20,13 @@ import (
 // Notice is a field below spec that was given and has no effect, and why.
 type Notice struct {
 	Field, Why string
-	// Unknown tells that there is no such field.
+	// Unknown is true if there is no such field.
 	Unknown bool
 }
 
 func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 
-// idle are fields that are read from existing YAML and act nowhere; those below them are covered. An empty reason is not worth telling:
+// idle are fields that are read from existing YAML and act nowhere; those below them are covered. An empty reason is not worth a notice:
 // the earlier operator wrote such fields by itself.
 var idle = map[string]string{
 	"clickhouse.tls":                "TLS to ClickHouse is not supported",
@@ -54,7 +54,7 @@ var fits = map[string]struct {
 		k := c.Workload.Kind
 		return (k == "" || k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
 	}},
-	"slave_replicas":       {"the component has no read-only twins", func(c component.Component) bool { return c.Workload.ReadReplicas }},
+	"slave_replicas":       {"the component has no read replicas", func(c component.Component) bool { return c.Workload.ReadReplicas }},
 	"zones":                {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
 	"updateStrategy":       {"only a DaemonSet has it", isDaemonSet},
 	"maxUnavailable":       {"only a DaemonSet has it", isDaemonSet},
@@ -76,8 +76,8 @@ func hasPort(c component.Component) bool {
 	return c.Service != nil && slices.ContainsFunc(c.Service.Ports, func(p component.Port) bool { return p.SpecKey == "service.nodePort" })
 }
 
-// Idle tells whether a field, a path below spec, has no effect: which field it is as a whole, and why. An empty reason is not worth
-// telling.
+// Idle reports whether a field, a path below spec, has no effect: which field it is as a whole, and why. An empty reason is not worth a
+// notice.
 func Idle(catalog []component.Component, path []string) (field, why string, idleField bool) {
 	for i := range path {
 		field = strings.Join(path[:i+1], ".")
@@ -111,7 +111,7 @@ func Idle(catalog []component.Component, path []string) (field, why string, idle
 	return "", "", false
 }
 
-// Notices are the fields that somebody has given and that have no effect.
+// Notices are the fields that a user has set and that have no effect.
 func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	v, err := newView(&cr.Spec, f.Owned)
 	if err != nil {
@@ -201,7 +201,7 @@ func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 		}
 		set := fieldpath.NewSet()
 		if err := set.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
-			continue // NewOwned has told
+			continue // NewOwned has reported it
 		}
 		spec := "spec"
 		set.WithPrefix(fieldpath.PathElement{FieldName: &spec}).Iterate(func(p fieldpath.Path) {

@@ -14,11 +14,11 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Owned tells who owns which field of a spec.
+// Owned is who owns which field of a spec.
 type Owned struct {
-	// defaults is the defaults manager, earlier the earlier operator, which wrote images that nobody chose, people everybody else.
-	defaults, earlier, people *fieldpath.Set
-	// files are the managers that applied a file saved from the earlier operator, edits the other people.
+	// defaults is the defaults manager, earlier the earlier operator, which wrote images that no user chose, users everybody else.
+	defaults, earlier, users *fieldpath.Set
+	// files are the managers that applied a file saved from the earlier operator, edits the other users.
 	files []*fieldpath.Set
 	edits *fieldpath.Set
 	// applied is the spec of such a file that "kubectl apply" applied last; nil if it was none.
@@ -39,7 +39,7 @@ func isEarlier(has func(path []string) bool) bool { return slices.ContainsFunc(e
 // NewOwned reads who owns which field of a resource's spec.
 func NewOwned(resource metav1.Object) (*Owned, error) {
 	entries := resource.GetManagedFields()
-	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), people: fieldpath.NewSet(), edits: fieldpath.NewSet()}
+	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), users: fieldpath.NewSet(), edits: fieldpath.NewSet()}
 	o.applied = earlierFile(resource.GetAnnotations()[lastApplied])
 	spec := "spec"
 	for _, e := range entries {
@@ -58,7 +58,7 @@ func NewOwned(resource metav1.Object) (*Owned, error) {
 		case v1alpha1.ManagerEarlier:
 			o.earlier = o.earlier.Union(s)
 		default:
-			o.people = o.people.Union(s)
+			o.users = o.users.Union(s)
 			if !recorded && isEarlier(func(path []string) bool { return s.Has(fieldPath(path)) }) {
 				o.files = append(o.files, s)
 			} else {
@@ -69,16 +69,16 @@ func NewOwned(resource metav1.Object) (*Owned, error) {
 	return o, nil
 }
 
-// Has tells whether the field spec.<path> is not the defaults manager's alone.
+// Has reports whether the field spec.<path> is not the defaults manager's alone.
 func (o *Owned) Has(path ...string) bool {
 	p := fieldPath(path)
-	return o.people.Has(p) || o.earlier.Has(p) || !o.defaults.Has(p)
+	return o.users.Has(p) || o.earlier.Has(p) || !o.defaults.Has(p)
 }
 
 // personal is Has, less what is the earlier operator's.
 func (o *Owned) personal(path ...string) bool {
 	p := fieldPath(path)
-	return o.people.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)
+	return o.users.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)
 }
 
 // earlierFile returns the spec of an applied file if it was saved from the earlier operator, else nil.

@@ -26,13 +26,13 @@ func TestComponentsOfARelease(t *testing.T) {
 	} {
 		c := resolved(t, settings{version: version}.cloud(), facts())
 		for _, name := range strings.Fields(want.lacks) {
-			if r := c.Components[name]; r.Enabled || !strings.Contains(r.Why, "not in release "+version) || r.Visible {
-				t.Errorf("%s: %s is enabled=%v visible=%v, because %q", version, name, r.Enabled, r.Visible, r.Why)
+			if r := c.Components[name]; r.Enabled || !strings.Contains(r.DisabledReason, "not in release "+version) || r.Visible {
+				t.Errorf("%s: %s is enabled=%v visible=%v, because %q", version, name, r.Enabled, r.Visible, r.DisabledReason)
 			}
 		}
 		for _, name := range strings.Fields(want.runs) {
 			if r := c.Components[name]; !r.Enabled {
-				t.Errorf("%s: %s is off: %s", version, name, r.Why)
+				t.Errorf("%s: %s is off: %s", version, name, r.DisabledReason)
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestThirdPartyTagsOfARelease(t *testing.T) {
 			name, sub, isSub := strings.Cut(name, "/")
 			got := c.Components[name].FullImage
 			if isSub {
-				got = c.Components[name].Sub[sub]
+				got = c.Components[name].ContainerImages[sub]
 			}
 			if got[strings.LastIndex(got, "/")+1:] != image {
 				t.Errorf("%s: %s %s runs %q, want %q", version, name, sub, got, image)

@@ -40,7 +40,7 @@ const (
 type Facts struct {
 	// Components is the catalogue.
 	Components []component.Component
-	// Owned tells which fields of the spec are choices; nil means all that are there (a file that was never applied).
+	// Owned is which fields of the spec are choices; nil means all that are there (a file that was never applied).
 	Owned *Owned
 	// LastImages are the defaults that were computed last, by component: see LastImages.
 	LastImages map[string]string
@@ -131,8 +131,8 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		w.Kind = component.NoWorkload
 	}
 	r := component.Resolved{Component: k, Block: spec.block(k)}
-	r.Why, r.Visible = whyNot(k, c, spec)
-	r.Enabled = r.Why == ""
+	r.DisabledReason, r.Visible = disabledReason(k, c, spec)
+	r.Enabled = r.DisabledReason == ""
 	at := k.SpecPath()
 	outer := at[:len(at):len(at)]
 	if strings.Contains(k.SpecKey, ".") {
@@ -149,20 +149,20 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		if len(s.Editions) > 0 && !slices.Contains(s.Editions, c.Edition) || s.When != nil && !s.When(*c.Spec) {
 			continue
 		}
-		if r.Sub == nil {
-			r.Sub = map[string]string{}
+		if r.ContainerImages == nil {
+			r.ContainerImages = map[string]string{}
 		}
-		r.Sub[s.Name] = r.FullImage
+		r.ContainerImages[s.Name] = r.FullImage
 		switch {
 		case s.SpecKey != "":
 			var pinned bool
-			r.Sub[s.Name], pinned, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
+			r.ContainerImages[s.Name], pinned, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
 			errs = append(errs, err)
 			if pinned {
-				r.SubPinned = append(r.SubPinned, s.Name)
+				r.PinnedContainers = append(r.PinnedContainers, s.Name)
 			}
 		case s.Image.Name != "" || s.Image.Reference != "":
-			r.Sub[s.Name], err = images.beside(s.Name, s.Image, at)
+			r.ContainerImages[s.Name], err = images.beside(s.Name, s.Image, at)
 			errs = append(errs, err)
 		}
 	}
@@ -171,7 +171,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	}
 	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
 	r.Replicas = replicas(k, spec, outer)
-	r.SlaveReplicas = r.Block.SlaveReplicas
+	r.ReadReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
 	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 && !onceDefault(r.Block.Tolerations) {
 		r.Tolerations = r.Block.Tolerations
@@ -188,8 +188,8 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	return r
 }
 
-// whyNot tells why a component does not run, "" if it does; and whether it belongs to this cloud at all.
-func whyNot(k component.Component, c *component.Cluster, spec view) (why string, visible bool) {
+// disabledReason returns why a component does not run, "" if it does; and whether it belongs to this cloud at all.
+func disabledReason(k component.Component, c *component.Cluster, spec view) (why string, visible bool) {
 	if len(k.Editions) > 0 && !slices.Contains(k.Editions, c.Edition) {
 		return "not in edition " + string(c.Edition), false
 	}
@@ -268,7 +268,7 @@ func defaultTolerations() []corev1.Toleration {
 	return out
 }
 
-// onceDefault tells whether tolerations are those that the earlier operator wrote into every block: a file saved from it has them, and
+// onceDefault reports whether tolerations are those that the earlier operator wrote into every block: a file saved from it has them, and
 // they lack the taint of today.
 func onceDefault(list []corev1.Toleration) bool {
 	var earlier []corev1.Toleration
@@ -278,7 +278,7 @@ func onceDefault(list []corev1.Toleration) bool {
 	return slices.Equal(list, earlier)
 }
 
-// view reads the spec by path, and tells defaults from choices.
+// view reads the spec by path, and distinguishes defaults from choices.
 type view struct {
 	spec  *v1alpha1.OnecloudClusterSpec
 	tree  map[string]any
@@ -318,7 +318,7 @@ func (v view) get(path ...string) (any, bool) {
 	return at, true
 }
 
-// chosen tells whether a field is there and not only the defaults manager owns it. A field that nobody owns is a choice: it is older
+// chosen reports whether a field is set and not owned by the defaults manager alone. A field without an owner is a choice: it is older
 // than the tracking of owners.
 func (v view) chosen(path ...string) bool {
 	_, present := v.get(path...)

@@ -214,8 +214,8 @@ func TestGates(t *testing.T) {
 		{"", "hostagent: {disable: true}", "host-health", "disabled in spec"},
 	} {
 		r := resolved(t, cloud(t, c.spec), facts()).Components[c.component]
-		if r.Why != c.why || r.Enabled != (c.why == "") {
-			t.Errorf("%s with %s: enabled %v, %q", c.component, c.spec, r.Enabled, r.Why)
+		if r.DisabledReason != c.why || r.Enabled != (c.why == "") {
+			t.Errorf("%s with %s: enabled %v, %q", c.component, c.spec, r.Enabled, r.DisabledReason)
 		}
 	}
 }

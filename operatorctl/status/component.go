@@ -127,9 +127,9 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	r := o.Resolved
 	switch {
 	case !r.Enabled && o.Left:
-		return v1alpha1.Disabled, ReasonPaused, r.Why + "; what there is of it stays, it is paused"
+		return v1alpha1.Disabled, ReasonPaused, r.DisabledReason + "; what there is of it stays, it is paused"
 	case !r.Enabled:
-		return v1alpha1.Disabled, ReasonDisabled, r.Why
+		return v1alpha1.Disabled, ReasonDisabled, r.DisabledReason
 	case o.Left:
 		return paused(o)
 	case o.Problem != "":

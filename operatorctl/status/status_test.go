@@ -81,7 +81,7 @@ func TestComponent(t *testing.T) {
 	record := service()
 	record.Workload.Kind = component.NoWorkload
 	off := service()
-	off.Enabled, off.Why = false, "not in edition ce"
+	off.Enabled, off.DisabledReason = false, "not in edition ce"
 
 	for _, c := range []struct {
 		name     string

@@ -119,7 +119,7 @@ func services(cloudVersion string) ([]string, error) {
 	}
 	seen := map[string]bool{}
 	for _, c := range cluster.Components {
-		for _, ref := range append(slices.Collect(maps.Values(c.Sub)), c.FullImage) {
+		for _, ref := range append(slices.Collect(maps.Values(c.ContainerImages)), c.FullImage) {
 			seen[ref] = seen[ref] || c.Visible && strings.HasPrefix(ref, Repository+"/")
 		}
 	}
