@@ -4,9 +4,6 @@ package catalog_test
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -186,30 +183,5 @@ func TestFewAreOdd(t *testing.T) {
 	}
 	if odd*5 > len(all) {
 		t.Errorf("%d of %d components have an Adapt", odd, len(all))
-	}
-}
-
-// lengthy may be longer than an ordinary component: they are of a kind of their own.
-var lengthy = []string{"etcd", "web", "glance", "keystone", "backup"}
-
-func TestComponentsAreShort(t *testing.T) {
-	set := token.NewFileSet()
-	pkgs, err := parser.ParseDir(set, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // the package has no build tags
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, f := range pkgs["catalog"].Files {
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Type.Params.NumFields() > 0 || fn.Type.Results.NumFields() != 1 || slices.Contains(lengthy, strings.ToLower(fn.Name.Name)) {
-				continue
-			}
-			if sel, ok := fn.Type.Results.List[0].Type.(*ast.SelectorExpr); !ok || sel.Sel.Name != "Component" {
-				continue
-			}
-			if n := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line + 1; n > 25 {
-				t.Errorf("%s: %s takes %d lines", name, fn.Name.Name, n)
-			}
-		}
 	}
 }

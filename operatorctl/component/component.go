@@ -6,6 +6,7 @@ package component
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -359,6 +360,15 @@ func (c Component) SpecPath() []string {
 		return []string{"components", c.Name}
 	}
 	return strings.Split(c.SpecKey, ".")
+}
+
+// BlockPath is SpecPath without a container's block: ["hostagent"] for ["hostagent", "SdnAgent"]. Its caller may append to it.
+func (c Component) BlockPath() []string {
+	path := c.SpecPath()
+	if c.SpecKey != "" {
+		path = path[:1]
+	}
+	return slices.Clip(path)
 }
 
 // LogsInAs names the component whose account this one logs in with: its service ends at once while there is no such account. "" stands for

@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -64,12 +65,7 @@ func (d defaults) force(value any, path ...string) {
 }
 
 func (d defaults) component(r component.Resolved) error {
-	at := r.SpecPath()
-	outer := at
-	nested := strings.Contains(r.SpecKey, ".")
-	if nested {
-		outer = at[:1]
-	}
+	at, outer := r.SpecPath(), r.BlockPath()
 	key := func(k ...string) []string { return append(outer[:len(outer):len(outer)], k...) }
 	// An image that a user wrote but did not choose follows the release, whoever owns the field.
 	if !r.Pinned && r.Problem == "" {
@@ -81,19 +77,15 @@ func (d defaults) component(r component.Resolved) error {
 			d.force(image, append(strings.Split(s.SpecKey, "."), "image")...)
 		}
 	}
-	if nested {
-		return nil
+	if len(outer) < len(at) {
+		return nil // a container's block within that of another component
 	}
 	if r.OffByDefault {
 		d.set(true, key("disable")...)
 	}
 	switch r.Workload.Kind {
 	case "", component.Deployment, component.StatefulSet:
-		k := r.Workload.ReplicasKey
-		if k == "" {
-			k = "replicas"
-		}
-		d.set(int64(r.Replicas), key(k)...)
+		d.set(int64(r.Replicas), key(cmp.Or(r.Workload.ReplicasKey, "replicas"))...)
 	case component.CronJob:
 		d.set(r.Schedule, key("schedule")...)
 	}

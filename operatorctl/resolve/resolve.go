@@ -133,11 +133,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	r := component.Resolved{Component: k, Block: spec.block(k)}
 	r.DisabledReason, r.Visible = disabledReason(k, c, spec)
 	r.Enabled = r.DisabledReason == ""
-	at := k.SpecPath()
-	outer := at[:len(at):len(at)]
-	if strings.Contains(k.SpecKey, ".") {
-		outer = at[:1:1]
-	}
+	at, outer := k.SpecPath(), k.BlockPath()
 
 	var errs []error
 	var err error
@@ -204,12 +200,9 @@ func disabledReason(k component.Component, c *component.Cluster, spec view) (why
 			return why, false
 		}
 	}
-	at := k.SpecPath()[:1]
-	if k.SpecPath()[0] == "components" {
-		at = k.SpecPath()
-	}
-	if spec.flag(k.OffByDefault, append(at[:len(at):len(at)], "disable")...) {
-		if k.OffByDefault && !spec.chosen(append(at[:len(at):len(at)], "disable")...) {
+	disable := append(k.BlockPath(), "disable")
+	if spec.flag(k.OffByDefault, disable...) {
+		if k.OffByDefault && !spec.chosen(disable...) {
 			return "off by default", true
 		}
 		return "disabled in spec", true
@@ -226,11 +219,7 @@ func Disabled(k component.Component, spec *v1alpha1.OnecloudClusterSpec) bool {
 }
 
 func replicas(k component.Component, spec view, at []string) int32 {
-	key := k.Workload.ReplicasKey
-	if key == "" {
-		key = "replicas"
-	}
-	return max(1, int32(spec.number(1, append(at[:len(at):len(at)], key)...)))
+	return max(1, int32(spec.number(1, append(at[:len(at):len(at)], cmp.Or(k.Workload.ReplicasKey, "replicas"))...)))
 }
 
 // ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
@@ -331,29 +320,17 @@ func (v view) personal(path ...string) bool {
 	return present && (v.owned == nil || v.owned.personal(path...))
 }
 
-func (v view) text(fallback string, path ...string) string {
-	if value, _ := v.get(path...); v.chosen(path...) {
-		if s, ok := value.(string); ok && s != "" {
-			return s
-		}
+// value returns a field if it is chosen, else the fallback. A zero value counts as chosen only if it is a boolean.
+func value[T comparable](v view, fallback T, path ...string) T {
+	var zero T
+	field, _ := v.get(path...)
+	chosen, ok := field.(T)
+	if _, boolean := field.(bool); !ok || !v.chosen(path...) || chosen == zero && !boolean {
+		return fallback
 	}
-	return fallback
+	return chosen
 }
 
-func (v view) number(fallback int64, path ...string) int64 {
-	if value, _ := v.get(path...); v.chosen(path...) {
-		if n, ok := value.(int64); ok && n != 0 {
-			return n
-		}
-	}
-	return fallback
-}
-
-func (v view) flag(fallback bool, path ...string) bool {
-	if value, _ := v.get(path...); v.chosen(path...) {
-		if b, ok := value.(bool); ok {
-			return b
-		}
-	}
-	return fallback
-}
+func (v view) text(fallback string, path ...string) string { return value(v, fallback, path...) }
+func (v view) number(fallback int64, path ...string) int64 { return value(v, fallback, path...) }
+func (v view) flag(fallback bool, path ...string) bool     { return value(v, fallback, path...) }
