@@ -5,27 +5,21 @@ package catalog
 import "yunion.io/x/ocadm/operatorctl/component"
 
 func aiproxy() component.Component {
-	return component.Component{
-		Name: "aiproxy", SpecKey: "aiproxy", StatusKey: "aiproxy", Summary: "gateway to language models",
+	return service(31513, component.Component{
+		Name: "aiproxy", Summary: "gateway to language models",
 		Releases: component.Releases{First: "v4.0.4"},
 		Products: withAI,
-		After:    []string{"keystone"},
-		Image:    component.Image{Hyper: true},
-		Workload: component.Workload{Ping: true},
-		Config:   &component.Config{Groups: apiGroups, Options: aiproxyOptions, Secrets: aiproxySecrets},
+		Config:   &component.Config{Options: aiproxyOptions, Secrets: aiproxySecrets},
 		Database: &component.Database{Name: "aiproxy"},
 		Account:  &component.Account{User: "aiproxy-admin"},
-		Service: &component.Service{
-			Annotations: ingressOverHTTPS, Ports: []component.Port{{Name: "api", Port: 31513, SpecKey: "service.nodePort"}},
-		},
-		Endpoints: []component.Endpoint{{Service: "aiproxy", Type: "aiproxy"}},
+		Service:  &component.Service{Annotations: ingressOverHTTPS},
 		Ingress: &component.Ingress{Path: "/ai/", Annotations: map[string]string{
 			"nginx.ingress.kubernetes.io/backend-protocol":   "HTTPS",
 			"nginx.ingress.kubernetes.io/proxy-ssl-verify":   "off",
 			"nginx.ingress.kubernetes.io/proxy-read-timeout": "600",
 			"nginx.ingress.kubernetes.io/proxy-buffering":    "off",
 		}},
-	}
+	})
 }
 
 // aiproxyOptions: with the monitoring stack, what was asked and answered is kept in its object store.

@@ -148,7 +148,10 @@ func service(port int32, c component.Component) component.Component {
 	if c.Config.Groups == nil {
 		c.Config.Groups = apiGroups
 	}
-	c.Service = apiPort(port)
+	if c.Service == nil {
+		c.Service = &component.Service{}
+	}
+	c.Service.Ports = apiPort(port).Ports
 	if c.Endpoints == nil {
 		c.Endpoints = []component.Endpoint{{Service: c.Name, Type: c.Name}}
 	}

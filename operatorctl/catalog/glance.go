@@ -43,7 +43,7 @@ func glance() component.Component {
 
 func glanceVolumes() []component.Mount {
 	return []component.Mount{
-		{Name: "opt-cloud", Path: "/opt/cloud", HostPath: "/opt/cloud", HostPathType: corev1.HostPathDirectoryOrCreate},
+		dir("opt-cloud", "/opt/cloud"),
 		{Name: "data", Path: glanceDir, Storage: true},
 		{Name: "mounts", Path: glanceMounts, HostPath: glanceMounts, HostPathType: corev1.HostPathDirectoryOrCreate, Bidirectional: true},
 		{Name: "run", Path: "/var/run", HostPath: "/var/run", HostPathType: corev1.HostPathDirectory},

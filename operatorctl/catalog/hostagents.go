@@ -137,11 +137,13 @@ func lbagentFiles(component.Inputs) map[string]string {
 	return map[string]string{"lbagent.conf": nodefiles.LBAgent}
 }
 
+// dir is a directory of the node, at the same path in the container.
+func dir(name, path string) component.Mount {
+	return component.Mount{Name: name, Path: path, HostPath: path, HostPathType: corev1.HostPathDirectoryOrCreate}
+}
+
 // hostMounts are the directories of the node that its agents share.
 func hostMounts() []component.Mount {
-	dir := func(name, path string) component.Mount {
-		return component.Mount{Name: name, Path: path, HostPath: path, HostPathType: corev1.HostPathDirectoryOrCreate}
-	}
 	shared := func(m component.Mount) component.Mount { m.Bidirectional = true; return m }
 	return []component.Mount{
 		dir("etc-yunion", "/etc/yunion"),

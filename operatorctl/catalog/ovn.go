@@ -86,9 +86,6 @@ func ovnController() component.Component {
 
 // openvswitch is one program of it on nodes that run servers or load balancers.
 func openvswitch(container, program string) component.Workload {
-	dir := func(name, path string) component.Mount {
-		return component.Mount{Name: name, Path: path, HostPath: path, HostPathType: corev1.HostPathDirectoryOrCreate}
-	}
 	return component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host,lbagent", Privileged: true, HostNetwork: true, HostNamespaces: true, NoCerts: true,
 		ContainerName: container, Command: []string{"/start.sh", program},

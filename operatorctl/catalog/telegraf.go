@@ -27,7 +27,7 @@ func telegraf() component.Component {
 			Command:        []string{}, Env: telegrafEnv,
 			Args: []string{"/usr/bin/telegraf", "-config", "/etc/telegraf/telegraf.conf", "-config-directory", "/etc/telegraf/telegraf.d"},
 			Mounts: []component.Mount{
-				{Name: "etc-telegraf", Path: "/etc/telegraf", HostPath: "/etc/telegraf", HostPathType: corev1.HostPathDirectoryOrCreate},
+				dir("etc-telegraf", "/etc/telegraf"),
 				{Name: "root", Path: "/hostfs", HostPath: "/", HostPathType: corev1.HostPathDirectory, ReadOnly: true},
 			},
 			Sidecars: telegrafSidecars(),
