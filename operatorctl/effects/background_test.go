@@ -27,6 +27,10 @@ func TestSlowEffectIsReportedByTheNextRun(t *testing.T) {
 				t.Errorf("under way: %+v", o)
 			}
 		}
+		s.pass.Recorded = map[string]string{"a": "1"}
+		if o := s.pass.Run(t.Context(), slow)[0]; o.State != Done || o.Changed || !o.Retry.IsZero() {
+			t.Errorf("an audit that is under way: %+v", o)
+		}
 		if !s.pass.Memory.Busy() {
 			t.Error("an effect is under way, and the memory is not busy")
 		}

@@ -216,22 +216,20 @@ func (p *Runner) outcome(e Effect) Outcome {
 	o, t := Outcome{Effect: e, State: Done}, p.Memory.tries[e.Key]
 	recorded, missing := p.Recorded[e.Key] == e.Hash, p.missing(e)
 	switch {
-	case t.running:
-		if o.Retry = p.Now().Add(e.limit()); t.failing(e) {
-			o = t.outcome(o)
-		} else if !recorded { // what an audit verifies is done until it says otherwise
-			o.State, o.For = Pending, []string{"an answer"}
-		}
+	case t.running && t.failing(e):
+		o.Retry = p.Now().Add(e.limit())
+		o = t.outcome(o)
+	case t.running && recorded: // what an audit verifies is done until it says otherwise
 	case t.done && t.hash == e.Hash:
 		o.Changed = t.changed
 		delete(p.Memory.tries, e.Key)
 	case recorded && (!t.failing(e) || len(missing) > 0):
-	case len(missing) > 0:
+	case len(missing) > 0 && !t.running:
 		o.State, o.For = Pending, missing
 	case t.failing(e):
 		o.Retry = t.next
 		o = t.outcome(o)
-	default: // it was not begun before Run stopped waiting
+	default: // it is under way, or was not begun before Run stopped waiting
 		o.State, o.For, o.Retry = Pending, []string{"an answer"}, p.Now().Add(e.limit())
 	}
 	return o
@@ -255,7 +253,7 @@ func (r *run) begin(ctx context.Context, e Effect) {
 		m.probes[e.Target] = probe
 	}
 	t := m.tries[e.Key]
-	t.running = true
+	t.running, t.done = true, false
 	m.tries[e.Key] = t
 	r.group.Go(func() {
 		if first {
