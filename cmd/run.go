@@ -81,7 +81,7 @@ func addYes(fs *pflag.FlagSet, yes *bool) {
 
 // addForce adds the flag that accepts what may cut the machine off.
 func addForce(fs *pflag.FlagSet, f *runFlags) {
-	fs.BoolVar(&f.run.Force, "force", false, "accept --host-networks that may disconnect this machine from its network")
+	fs.BoolVar(&f.run.Force, "force", false, "accept networks of the host agent that may disconnect this machine, such as an address from DHCP")
 }
 
 // runPlan runs a plan on this machine.

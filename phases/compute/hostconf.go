@@ -185,7 +185,7 @@ func hostConfPhase() host.Phase {
 	return host.Phase{
 		Name: "host-conf", Short: "Write this node's host.conf",
 		Long: "Sets the networks, the listen interface, the image paths and the huge pages that were given in " + hostConf + ".\n" +
-			"Other keys, comments, and keys whose value was edited stay as they are.",
+			"Other keys, comments, and keys whose value was edited stay as they are. Refuses networks that would cut the machine off, as preflight does.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
 			m, err := wantedHostConf(h)
 			return err == nil && h.Files.Exists(hostConf) && len(m.set) == 0 && len(m.kept) == 0, err
@@ -195,10 +195,13 @@ func hostConfPhase() host.Phase {
 			if err != nil || h.Files.Exists(hostConf) && len(m.set) == 0 {
 				return nil, err
 			}
-			if len(m.set) == 0 {
-				return []string{"write " + hostConf}, nil
+			if err := accepted(h); err != nil {
+				return nil, err
 			}
-			return []string{fmt.Sprintf("set %s in %s", strings.Join(m.set, ", "), hostConf)}, nil
+			if len(m.set) == 0 {
+				return append([]string{"write " + hostConf}, consequences(h)...), nil
+			}
+			return append([]string{fmt.Sprintf("set %s in %s", strings.Join(m.set, ", "), hostConf)}, consequences(h)...), nil
 		},
 		Run:  writeHostConf,
 		Undo: undoHostConf,
@@ -219,6 +222,9 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	if h.Files.Exists(hostConf) && len(m.set) == 0 {
 		return nil
+	}
+	if err := accepted(h); err != nil {
+		return err
 	}
 	want := hostConfValues(h.Config)
 	for _, key := range m.kept {

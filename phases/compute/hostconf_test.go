@@ -29,7 +29,7 @@ func TestHostConf(t *testing.T) {
 		lines  []string
 		says   string
 	}{
-		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, ""},
+		"no file": {"", func(n *config.Node) {}, nodefiles.Host, nil, "makes the bridge br0, puts eth0 into it and moves 192.0.2.10"},
 		"no file, with settings": {"", func(n *config.Node) {
 			n.HostNetworks, n.ListenInterface, n.HostLocalImagePath, n.Hugepages = []string{"eth0/br0/192.0.2.10"}, "br0", []string{"/data"}, "disable"
 		}, "", []string{"networks: [eth0/br0/192.0.2.10]", "listen_interface: br0", "local_image_path: [/data]", "hugepages_option: disable", "disable_probe_kubelet: true",
@@ -46,6 +46,7 @@ func TestHostConf(t *testing.T) {
 			if tt.before != "" {
 				m.put(t, hostConf, tt.before, 0o644)
 			}
+			m.Facts.Interfaces = append(m.Facts.Interfaces, nic("bond0", "192.0.2.10/24"))
 			tt.set(&m.Config.Node)
 			m.must(t, hostConfPhase())
 			got := m.read(t, hostConf)
@@ -159,6 +160,88 @@ func TestHostNetworks(t *testing.T) {
 			m.Config.Run.Force = true
 			if forced := HostNetworks(m.Host); (len(forced) == 0) != (tt.want == CodeNetworkRisk) {
 				t.Errorf("with --force: %+v", forced)
+			}
+		})
+	}
+}
+
+// Without --host-networks the host agent takes the interface of the default route, which is judged as one that was named.
+func TestNetworksThatTheAgentChooses(t *testing.T) {
+	leased := func(m *machine) { m.Facts.Interfaces[0].Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")} }
+	conf := func(network string) func(*machine) {
+		return func(m *machine) { m.put(t, hostConf, "networks: ["+network+"]\n", 0o644) }
+	}
+	tests := map[string]struct {
+		change func(*machine)
+		want   string // code
+		says   string
+	}{
+		"good":     {func(*machine) {}, "", ""},
+		"leased":   {leased, CodeNetworkRisk, "nothing renews it once it is on br0"},
+		"wireless": {func(m *machine) { m.Facts.Interfaces[0].Wireless = true }, CodeNetworkRisk, "wireless"},
+		"VLAN":     {func(m *machine) { m.Facts.Interfaces[0].Kind = "vlan" }, CodeNetworkRisk, "VLAN"},
+		"another name for the bridge": {func(m *machine) {
+			leased(m)
+			m.Facts.Interfaces = append(m.Facts.Interfaces, host.Interface{Name: "br0", Kind: "bridge"})
+		}, CodeNetworkRisk, "br1"},
+		"a Linux bridge":   {func(m *machine) { m.Facts.Interfaces[0].Kind = "bridge" }, CodeNetwork, "no interface to the outside"},
+		"no default route": {func(m *machine) { m.Facts.Interface, m.Facts.Address = "", netip.Addr{} }, CodeNetwork, "no default route"},
+		"nothing is known": {func(m *machine) { m.Facts.Interfaces, m.Facts.Address = nil, netip.Addr{} }, "", ""},
+		"moved already": {func(m *machine) {
+			m.Facts.Interfaces = []host.Interface{{Name: "eth0", Kind: "vlan", Master: "ovs-system", MasterKind: kindSwitch},
+				{Name: "br0", Kind: kindSwitch, Prefixes: m.Facts.Interfaces[0].Prefixes}}
+			m.Facts.Interface = "br0"
+		}, "", ""},
+		"moved and noted by the agent": {func(m *machine) {
+			m.Facts.Interfaces = []host.Interface{{Name: "eth0", Kind: "vlan", Master: "ovs-system", MasterKind: kindSwitch},
+				{Name: "br0", Kind: kindSwitch, Prefixes: m.Facts.Interfaces[0].Prefixes}}
+			m.Facts.Interface = "br0"
+			conf("eth0/br0/192.0.2.10")(m)
+		}, "", ""},
+		"another one in host.conf": {func(m *machine) {
+			leased(m)
+			m.Facts.Interfaces = append(m.Facts.Interfaces, nic("eth1", "198.51.100.1/24"))
+			conf("eth1/br1/198.51.100.1")(m)
+		}, "", ""},
+		"a wrong one in host.conf": {conf("eth7/br0/192.0.2.10"), CodeNetwork, "no interface eth7"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			tt.change(m)
+			got := HostNetworks(m.Host)
+			if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || got[0].Code != tt.want || !strings.Contains(got[0].Cause, tt.says)) {
+				t.Fatalf("%+v", got)
+			}
+			m.Config.Run.Force = true
+			if forced := HostNetworks(m.Host); (len(forced) == 0) != (tt.want != CodeNetwork) {
+				t.Errorf("with --force: %+v", forced)
+			}
+		})
+	}
+}
+
+// "ocadm join phase compute" has no preflight before it.
+func TestPhaseRefusesWhatPreflightRefuses(t *testing.T) {
+	for name, networks := range map[string][]string{"named": {"eth0/br0/192.0.2.10"}, "chosen by the agent": nil} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.Config.Node.HostNetworks = networks
+			m.Facts.Interfaces[0].Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
+			if _, err := hostConfPhase().Plan(t.Context(), m.Host); code(err) != CodeNetworkRisk {
+				t.Errorf("a dry run: %v", err)
+			}
+			if err := writeHostConf(t.Context(), m.Host, m); code(err) != CodeNetworkRisk || m.Files.Exists(hostConf) {
+				t.Fatalf("wrote host.conf: %v", err)
+			}
+			m.Config.Run.IgnorePreflightErrors = []string{CheckNetworks}
+			if err := accepted(m.Host); err != nil {
+				t.Errorf("with the check ignored: %v", err)
+			}
+			m.Config.Run.IgnorePreflightErrors, m.Config.Run.Force = nil, true
+			m.must(t, hostConfPhase())
+			if said := strings.Join(m.said, "\n"); !strings.Contains(said, "makes the bridge br0, puts eth0 into it") {
+				t.Errorf("does not say what happens: %q", said)
 			}
 		})
 	}

@@ -47,6 +47,14 @@ func LabelPhase() host.Phase {
 			if err != nil || len(missing) == 0 {
 				return err
 			}
+			if missing[LabelHost] != nil { // the host agent starts now, which the kubelet's registration did not bring
+				if err := accepted(h); err != nil {
+					return err
+				}
+				for _, line := range consequences(h) {
+					r.Info("%s", line)
+				}
+			}
 			c, err := kubernetes.NodeClient(h)
 			if err != nil {
 				return err

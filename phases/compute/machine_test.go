@@ -71,7 +71,7 @@ func (m *machine) boot(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Facts.Interfaces = []host.Interface{nic("eth0", "192.0.2.10/24")}
-	h.Facts.Interface, h.Facts.Hostname = "eth0", "node2"
+	h.Facts.Interface, h.Facts.Address, h.Facts.Hostname = "eth0", netip.MustParseAddr("192.0.2.10"), "node2"
 	h.Self = filepath.Join(m.root, "ocadm")
 	m.Host = h
 }

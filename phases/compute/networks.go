@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -17,10 +19,28 @@ import (
 // kindSwitch is what the kernel calls the links of Open vSwitch: bridges that the host agent made, and the data path itself.
 const kindSwitch = "openvswitch"
 
-// networks are the networks of the configuration, which Validate has checked.
-func networks(c *config.Config) []config.HostNetwork {
+// networks are those that the host agent will have, and what names them: --host-networks, which Validate has checked, else host.conf, else
+// the default route.
+func networks(h *host.Host) (list []config.HostNetwork, named string) {
+	if n := h.Config.Node.HostNetworks; len(n) > 0 {
+		return parsed(n), "--host-networks"
+	}
+	var file struct {
+		Networks []string `yaml:"networks"`
+	}
+	// Of a file that is no YAML, the phase that changes it complains.
+	if yaml.Unmarshal([]byte(h.Files.Text(hostConf)), &file) == nil && len(file.Networks) > 0 {
+		return parsed(file.Networks), hostConf
+	}
+	if !h.Facts.Address.IsValid() {
+		return nil, ""
+	}
+	return []config.HostNetwork{implied(h.Facts)}, "the default route"
+}
+
+func parsed(networks []string) []config.HostNetwork {
 	var out []config.HostNetwork
-	for _, s := range c.Node.HostNetworks {
+	for _, s := range networks {
 		if n, err := config.ParseHostNetwork(s); err == nil {
 			out = append(out, n)
 		}
@@ -28,31 +48,67 @@ func networks(c *config.Config) []config.HostNetwork {
 	return out
 }
 
-// HostNetworks are the findings about --host-networks and --listen-interface on this machine: first what cannot work, then what may cut
-// the machine off, which --force accepts.
+// implied is the network that a host agent without any takes: the interface and the address of the default route, and the first name that
+// is free for a bridge (cloudpods, pkg/hostman/hostinfo). An address that is on a switch already stays there: then NIC and Bridge are the
+// same.
+func implied(f host.Facts) config.HostNetwork {
+	n := config.HostNetwork{NIC: f.Interface, Bridge: f.Interface, Address: f.Address}
+	if i, ok := find(f, f.Interface); ok && i.Kind == kindSwitch {
+		return n
+	}
+	for free, k := false, 0; !free; k++ {
+		n.Bridge = fmt.Sprintf("br%d", k)
+		_, taken := find(f, n.Bridge)
+		free = !taken
+	}
+	return n
+}
+
+// HostNetworks are the findings about the networks of the host agent and --listen-interface on this machine: first what cannot work, then
+// what may cut the machine off, which --force accepts.
 func HostNetworks(h *host.Host) []finding.Finding {
 	if len(h.Facts.Interfaces) == 0 {
 		return nil // nothing is known of them
 	}
+	list, named := networks(h)
 	var wrong, risky []string
-	for _, n := range networks(h.Config) {
+	if named == "" {
+		wrong = []string{"there is no default route, whose interface the host agent would take; name one in --host-networks"}
+	}
+	for _, n := range list {
 		w, r := judge(h.Facts, h.Config.Node.IP, n)
 		wrong, risky = append(wrong, w...), append(risky, r...)
 	}
+	subject, other := "A network of "+named, "correct it"
+	if named == "the default route" || named == "" {
+		subject, other = "The network that the host agent takes without --host-networks", "name another interface: --host-networks NIC/BRIDGE/ADDRESS"
+	}
 	var out []finding.Finding
 	if len(wrong) > 0 {
-		out = append(out, finding.Finding{Code: CodeNetwork, Severity: finding.Error, What: "A network of --host-networks does not fit this machine",
+		out = append(out, finding.Finding{Code: CodeNetwork, Severity: finding.Error, What: subject + " does not fit this machine",
 			Cause: strings.Join(wrong, "; "), Remedy: "compare it with: ip -brief address", Evidence: wrong})
 	}
 	if len(risky) > 0 && !h.Config.Run.Force {
-		out = append(out, finding.Finding{Code: CodeNetworkRisk, Severity: finding.Error, What: "A network of --host-networks may cut this machine off its network",
-			Cause: strings.Join(risky, "; "), Remedy: "correct it; or have another way to log in, such as a console, and give --force", Evidence: risky})
+		out = append(out, finding.Finding{Code: CodeNetworkRisk, Severity: finding.Error, What: subject + " may cut this machine off its network",
+			Cause: strings.Join(risky, "; "), Remedy: other + "; or have another way to log in, such as a console, and give --force", Evidence: risky})
 	}
-	return append(out, listenInterface(h)...)
+	return append(out, listenInterface(h, list)...)
+}
+
+// accepted returns what preflight refuses of the networks, for the steps after which the host agent uses them: one that runs alone has no
+// preflight before it.
+func accepted(h *host.Host) error {
+	if ignored(h, CheckNetworks) {
+		return nil
+	}
+	return finding.List(HostNetworks(h)).Err()
 }
 
 // judge compares a network with the machine. own is the address by which the cluster knows this node.
 func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []string) {
+	if n.NIC == n.Bridge {
+		return nil, nil // the agent keeps it
+	}
 	nic, ok := find(f, n.NIC)
 	if !ok {
 		return []string{fmt.Sprintf("there is no interface %s, only %s", n.NIC, strings.Join(hardware(f), ", "))}, nil
@@ -78,8 +134,8 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	if n.Wire != "" && len(globals(nic)) > 0 {
 		bad("%s has the address %s, and a network with a wire (%s) must have none: give %s/%s/%s", n.NIC, globals(nic)[0], n.Wire, n.NIC, n.Bridge, globals(nic)[0])
 	}
-	if len(wrong) > 0 {
-		return wrong, nil
+	if len(wrong) > 0 || nic.MasterKind == kindSwitch {
+		return wrong, nil // nothing moves any more
 	}
 	if a, err := netip.ParseAddr(own); err == nil && slices.Contains(globals(nic), a) && a != n.Address && a != n.Address6 {
 		risk("%s carries %s, by which the cluster knows this node, but %s is to move to %s", n.NIC, own, n.Address, n.Bridge)
@@ -99,14 +155,14 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 }
 
 // listenInterface is a finding when the host agent would listen where there is no address.
-func listenInterface(h *host.Host) []finding.Finding {
+func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding {
 	name := h.Config.Node.ListenInterface
 	if name == "" {
 		return nil
 	}
 	wrong := ""
 	i, ok := find(h.Facts, name)
-	for _, n := range networks(h.Config) {
+	for _, n := range list {
 		switch {
 		case n.Bridge == name && n.Wire == "":
 			return nil // it will have the address of its interface
@@ -130,8 +186,9 @@ func listenInterface(h *host.Host) []finding.Finding {
 // consequences say what the host agent will do to the addresses of this machine.
 func consequences(h *host.Host) []string {
 	var out []string
-	for _, n := range networks(h.Config) {
-		if nic, ok := find(h.Facts, n.NIC); ok && n.Wire == "" && len(globals(nic)) > 0 {
+	list, _ := networks(h)
+	for _, n := range list {
+		if nic, ok := find(h.Facts, n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
 			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; "+
 				"connections pause for some seconds",
 				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))

@@ -42,13 +42,11 @@ func NetworkCommands(h *host.Host) []string {
 // hostAddresses are the IPv4 addresses with which the host registers.
 func hostAddresses(h *host.Host) []netip.Addr {
 	var out []netip.Addr
-	for _, n := range networks(h.Config) {
+	list, _ := networks(h)
+	for _, n := range list {
 		if n.Address.IsValid() {
 			out = append(out, n.Address)
 		}
-	}
-	if len(out) == 0 && h.Facts.Address.Is4() { // the agent takes the default route's
-		out = append(out, h.Facts.Address)
 	}
 	return out
 }
