@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Files are the files of the machine. What is made or changed through it is noted in the ledger first, so that reset can take it
@@ -275,7 +276,7 @@ func (f Files) Undo(e Entry) error {
 		if err := (Files{Root: f.Root}).WriteFile(e.Name, old, e.Mode); err != nil {
 			return fmt.Errorf("restoring %s: %w", e.Name, err)
 		}
-	} else if err := os.Remove(f.Path(e.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) && (e.Kind != KindDir || f.empty(e.Name)) {
+	} else if err := os.Remove(f.Path(e.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) && (e.Kind != KindDir || f.removable(e.Name, err)) {
 		return fmt.Errorf("removing %s: %w", e.Name, err)
 	}
 	if f.Ledger == nil {
@@ -284,9 +285,10 @@ func (f Files) Undo(e Entry) error {
 	return f.Ledger.Forget(e.Kind, e.Name)
 }
 
-func (f Files) empty(dir string) bool {
-	l, err := os.ReadDir(f.Path(dir))
-	return err == nil && len(l) == 0
+// removable reports whether a directory should have gone: it is empty, and nothing is mounted there.
+func (f Files) removable(dir string, err error) bool {
+	l, lerr := os.ReadDir(f.Path(dir))
+	return lerr == nil && len(l) == 0 && !errors.Is(err, syscall.EBUSY)
 }
 
 func ignoreMissing(err error) error {

@@ -515,11 +515,19 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	m.put(t, "/opt/cloud/workspace/disks/vm", "a disk")
 	m.put(t, "/etc/yunion/host.conf", nodefiles.Host)
 	m.put(t, "/etc/yunion/lbagent.conf", nodefiles.LBAgent+"edited: true\n")
-	if err := os.MkdirAll(m.Files.Path("/opt/cloud/workspace/data/glance"), 0o755); err != nil {
-		t.Fatal(err)
+	theirs := []string{"/opt/cloud/workspace/disks2", "/opt/cloud/workspace/servers/theirs", "/etc/telegraf/mine.d", "/opt/telegraf", "/etc/openvswitch/mine"}
+	for _, d := range append(theirs, "/opt/cloud/workspace/data/glance") {
+		if err := os.MkdirAll(m.Files.Path(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
 		t.Fatal(err)
+	}
+	for _, d := range theirs {
+		if !m.Files.Exists(d) {
+			t.Errorf("an empty directory of somebody else's is gone: %s", d)
+		}
 	}
 	if m.Files.Exists("/opt/cloud/workspace/data") || !m.Files.Exists("/opt/cloud/workspace/disks/vm") {
 		t.Error("want the empty directories gone and the data there")

@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -193,16 +192,10 @@ func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) err
 	if !owned.NodeOf(h).Made {
 		return nil
 	}
-	owned.RemoveEmpty(h)
-	for _, d := range emptyDirs() {
-		_ = h.Files.Remove(d) // one that others use is not empty, and stays
-	}
 	if err := removeNodeFiles(h, r); err != nil {
 		return err
 	}
-	for _, d := range volumeDirs() {
-		removeEmpty(h, d)
-	}
+	owned.RemoveEmpty(h)
 	return nil
 }
 
@@ -226,16 +219,6 @@ func volumeDirs() []string {
 	return []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud"}
 }
 
-// removeEmpty removes the empty directories of a tree.
-func removeEmpty(h *host.Host, dir string) {
-	for _, f := range owned.Content(h, dir) {
-		if st, err := os.Lstat(h.Files.Path(f)); err == nil && st.IsDir() {
-			removeEmpty(h, f)
-		}
-	}
-	_ = h.Files.Remove(dir) // as above
-}
-
 // othersContainerd reports whether there is a containerd that ocadm did not install, be it too old to be used: then the directories that
 // every containerd has are not ocadm's alone.
 func othersContainerd(h *host.Host) bool {
@@ -243,14 +226,6 @@ func othersContainerd(h *host.Host) bool {
 		name := path.Join(dir, containerd)
 		return h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
 	})
-}
-
-// emptyDirs are directories that containerd, the kubelet and hostPath volumes make and leave empty, the deepest first.
-func emptyDirs() []string {
-	return []string{
-		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
-		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
-	}
 }
 
 // undoEverything takes back whatever is still in the ledger, whoever of ocadm wrote it.

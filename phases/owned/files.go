@@ -60,6 +60,20 @@ func directories() []string {
 	}
 }
 
+// volumeDirectories are those that the kubelet makes for plugins and for volumes of pods, and that the cloud's agents make in them, the
+// deepest first. They go as directories do. What they hold is listed by Inventory alone: it is data.
+func volumeDirectories() []string {
+	return []string{
+		ImagesDir + "/images", ImagesDir, ImagesDir + "-mounts", "/opt/cloud/workspace/data", "/opt/cloud/workspace/disks/image_cache",
+		"/opt/cloud/workspace/disks/agent_tmp", "/opt/cloud/workspace/disks", "/opt/cloud/workspace/servers",
+		"/opt/cloud/workspace/memory_snapshots", "/opt/cloud/workspace/run/backups", "/opt/cloud/workspace/run",
+		"/opt/cloud/workspace/temp-bind", "/opt/cloud/workspace/lbagent", "/opt/cloud/workspace/esxi_agent", "/opt/cloud/workspace",
+		"/opt/cloud", "/etc/yunion", "/etc/openvswitch", "/etc/telegraf/telegraf.d", "/etc/telegraf",
+		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
+		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
+	}
+}
+
 const (
 	podLogsDir       = "/var/log/pods"
 	containerLogsDir = "/var/log/containers"
@@ -215,16 +229,28 @@ func strike(h *host.Host, name string) error {
 	return nil
 }
 
-// RemoveEmpty removes those of a node's directories that are empty and were not there before.
+// RemoveEmpty removes those of a node's directories that are empty and were not there before. On a disk that is mounted among
+// those of volumes nothing is removed.
 func RemoveEmpty(h *host.Host) {
 	if !NodeOf(h).Made {
 		return
 	}
-	for _, d := range directories() {
+	volumes := slices.DeleteFunc(volumeDirectories(), func(d string) bool { return onDisk(h, d) })
+	for _, d := range slices.Concat(directories(), volumes) {
 		if !theirs(h, d) {
 			_ = h.Files.Remove(d) // not empty, or a mount point: it stays
 		}
 	}
+}
+
+// onDisk reports whether a directory, or one above it, is a disk. Those at the top of the tree, such as /opt, are the machine's own.
+func onDisk(h *host.Host, dir string) bool {
+	for ; strings.Count(dir, "/") > 1; dir = path.Dir(dir) {
+		if Disk(h, dir) {
+			return true
+		}
+	}
+	return false
 }
 
 // MountPoints are what is mounted at or below a directory, the deepest first.

@@ -79,7 +79,7 @@ func Note(h *host.Host, isControlPlane bool) error {
 			return err
 		}
 	}
-	for _, d := range directories() {
+	for _, d := range slices.Concat(directories(), volumeDirectories()) {
 		if h.Files.Exists(d) && !h.Ledger.Has(host.KindDir, d) {
 			if err := found(h, host.KindDir, d); err != nil {
 				return err

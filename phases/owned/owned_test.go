@@ -392,3 +392,33 @@ func TestPublishedPortsInNFTables(t *testing.T) {
 		})
 	}
 }
+
+// Directories that were there before a node was, and those on a mounted disk, stay, be they empty or not.
+func TestEmptyDirectoriesOfVolumes(t *testing.T) {
+	const before, after, disk = "/etc/openvswitch", "/opt/cloud/workspace/servers", "/opt/cloud/workspace/data"
+	h, _ := machine(t, "", false)
+	mkdir := func(dirs ...string) {
+		for _, d := range dirs {
+			if err := os.MkdirAll(h.Files.Path(d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mkdir(before, "/lib/modules", "/usr/libexec/kubernetes")
+	if err := Note(h, false); err != nil {
+		t.Fatal(err)
+	}
+	mkdir(after, disk+"/glance", "/etc/telegraf", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
+	if err := h.Files.WriteFile("/proc/self/mounts", []byte("/dev/sdb1 "+disk+" xfs rw 0 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	RemoveEmpty(h)
+	for d, stays := range map[string]bool{
+		before: true, "/lib/modules": true, "/usr/libexec/kubernetes": true, disk + "/glance": true,
+		after: false, "/etc/telegraf": false, "/usr/libexec/kubernetes/kubelet-plugins": false,
+	} {
+		if h.Files.Exists(d) != stays {
+			t.Errorf("%s: stays %v, want %v", d, !stays, stays)
+		}
+	}
+}

@@ -145,6 +145,10 @@ func (s *suite) plant(t *testing.T, node int) {
 			t.Fatal(err)
 		}
 	}
+	// Empty directories among those that pods of the cloud use.
+	if _, err := s.On(t.Context(), node, "mkdir", "-p", "/opt/cloud/workspace/disks2", "/etc/openvswitch", "/etc/telegraf/mine.d"); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{"/run/rules": foreignRules, "/run/nft": foreignNFT} {
 		if err := n.Write(t.Context(), name, 0o600, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
