@@ -13,20 +13,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/env"
 )
 
 // process is "ocadm operator run" as a process of its own.
 type process struct {
 	*bench
-	cmd   *exec.Cmd
+	child *child.Process
 	began time.Time
 	// metrics and profiler are where it serves those.
 	metrics, profiler string
-	exited            chan struct{}
 }
 
 func (b *bench) build(to, version string) {
@@ -49,17 +48,15 @@ func (b *bench) start(e *env.Env, args ...string) *process {
 func (b *bench) startProgram(e *env.Env, program string, args ...string) *process {
 	kubeconfig := filepath.Join(e.Cluster.Dir, "operator.kubeconfig")
 	b.no(e.Cluster.WriteKubeconfig(kubeconfig, env.OperatorUser, "system:serviceaccounts", "system:serviceaccounts:"+env.Namespace, "system:authenticated"))
-	p := &process{bench: b, metrics: b.freeAddress(), profiler: b.freeAddress(), exited: make(chan struct{}), began: time.Now()}
-	p.cmd = exec.CommandContext(b.ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", env.Namespace, "--namespaces", "*",
+	p := &process{bench: b, metrics: b.freeAddress(), profiler: b.freeAddress(), began: time.Now()}
+	cmd := exec.CommandContext(b.ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", env.Namespace, "--namespaces", "*",
 		"--metrics-address", p.metrics, "--health-address", "0", "--profile-address", p.profiler, "--reach-services-at", servicesAt}, args...)...)
 	// OCADM_BENCH_ENV="A=b C=d" is for experiments.
-	p.cmd.Env = append(os.Environ(), strings.Fields(os.Getenv("OCADM_BENCH_ENV"))...)
-	b.no(p.cmd.Start())
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	b.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	cmd.Env = append(os.Environ(), strings.Fields(os.Getenv("OCADM_BENCH_ENV"))...)
+	var err error
+	p.child, err = child.Start(cmd, filepath.Join(e.Cluster.Dir, "operator.log"))
+	b.no(err)
+	b.Cleanup(p.child.Kill)
 	return p
 }
 
@@ -73,12 +70,7 @@ func (b *bench) freeAddress() string {
 // stop asks the operator to end and returns how long that took.
 func (p *process) stop() time.Duration {
 	began := time.Now()
-	p.no(p.cmd.Process.Signal(syscall.SIGTERM))
-	select {
-	case <-p.exited:
-	case <-time.After(30 * time.Second):
-		p.Fatal("the operator does not stop")
-	}
+	p.child.Stop(30 * time.Second)
 	return time.Since(began)
 }
 
@@ -122,7 +114,7 @@ func (p *process) heap(file string) {
 func (p *process) memory(over time.Duration) (now, most int64) {
 	var all times
 	for range 20 {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.Cmd.Process.Pid))
 		p.no(err)
 		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line)
@@ -144,7 +136,7 @@ func (p *process) memory(over time.Duration) (now, most int64) {
 
 // cpu is the time of processors that the operator has used, in steps of 10 ms (utime and stime of /proc/PID/stat).
 func (p *process) cpu() time.Duration {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.child.Cmd.Process.Pid))
 	p.no(err)
 	text := string(data)
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

@@ -5,23 +5,19 @@
 package mariadb
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
+
+	"yunion.io/x/ocadm/test/child"
 )
 
 // ErrNotInstalled says that this machine has no mariadbd.
@@ -50,12 +46,8 @@ type Server struct {
 	Socket       string
 	RootPassword string
 
-	dir       string
-	log       string
-	cmd       *exec.Cmd
-	done      chan struct{}
-	closeOnce sync.Once
-	closeErr  error
+	dir, log string
+	process  *child.Process
 }
 
 // Addr is host:port.
@@ -72,7 +64,7 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s := &Server{MySQL: p.mysql, RootPassword: o.RootPassword, done: make(chan struct{})}
+	s := &Server{MySQL: p.mysql, RootPassword: o.RootPassword}
 	if s.RootPassword == "" {
 		s.RootPassword = "Root-" + rand.Text()
 	}
@@ -120,73 +112,27 @@ func (s *Server) start(ctx context.Context, p programs, o Options) error {
 	}
 	cmd := p.daemon.run(context.WithoutCancel(ctx), append(args, o.Args...)...) // ctx bounds the start only
 	cmd.Dir = s.dir
-	// The server dies with the test that started it, however that ends.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
+	if s.process, err = child.Start(cmd, filepath.Join(s.dir, "server.log")); err != nil {
 		return err
 	}
-	s.cmd = cmd
-	return s.run(ctx, stderr)
-}
-
-// run starts the server on a thread that lives as long as the server does (the kernel ties Pdeathsig to the starting thread) and
-// returns once the server says that it is ready.
-func (s *Server) run(ctx context.Context, stderr io.Reader) error {
-	started, ready := make(chan error, 1), make(chan struct{})
-	var mu sync.Mutex
-	var log strings.Builder
-	go func() {
-		runtime.LockOSThread()
-		err := s.cmd.Start()
-		started <- err
-		if err != nil {
-			close(s.done)
-			return
+	for !strings.Contains(s.process.Output(), "ready for connections") {
+		select {
+		case <-s.process.Exited:
+			return fmt.Errorf("the server ended while starting:\n%s", s.process.Output())
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the server: %w:\n%s", ctx.Err(), s.process.Output())
+		case <-time.After(20 * time.Millisecond):
 		}
-		sc := bufio.NewScanner(stderr)
-		for first := true; sc.Scan(); {
-			mu.Lock()
-			log.WriteString(sc.Text() + "\n")
-			mu.Unlock()
-			if first && strings.Contains(sc.Text(), "ready for connections") {
-				first = false
-				close(ready)
-			}
-		}
-		_ = s.cmd.Wait()
-		close(s.done)
-	}()
-	if err := <-started; err != nil {
-		s.cmd = nil
-		return err
 	}
-	text := func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
-	select {
-	case <-ready:
-		return nil
-	case <-s.done:
-		return fmt.Errorf("the server ended while starting:\n%s", text())
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the server: %w:\n%s", ctx.Err(), text())
-	}
+	return nil
 }
 
 // Close stops the server and removes its files. It may be called more than once.
 func (s *Server) Close() error {
-	s.closeOnce.Do(func() {
-		if s.cmd != nil {
-			_ = s.cmd.Process.Signal(syscall.SIGTERM)
-			select {
-			case <-s.done:
-			case <-time.After(20 * time.Second):
-				_ = s.cmd.Process.Kill()
-				<-s.done
-			}
-		}
-		s.closeErr = os.RemoveAll(s.dir)
-	})
-	return s.closeErr
+	if s.process != nil {
+		s.process.Stop(20 * time.Second)
+	}
+	return os.RemoveAll(s.dir)
 }
 
 // initSQL gives root its password and hosts. Both are the test's own, and quoted all the same.

@@ -5,7 +5,6 @@
 package fakecloudtest
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,8 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/child"
 	_ "yunion.io/x/ocadm/test/fakecloud/program" // what is built and run below: go test must know that results depend on it
 	"yunion.io/x/ocadm/test/mariadb"
 )
@@ -153,11 +151,7 @@ func (c *Cloud) write(name string, data []byte) string {
 }
 
 // Process is a stand-in that was started.
-type Process struct {
-	cmd    *exec.Cmd
-	out    *output
-	exited chan struct{}
-}
+type Process struct{ *child.Process }
 
 // Start starts a service; it does not wait.
 func (c *Cloud) Start(name string, args ...string) *Process {
@@ -172,22 +166,19 @@ func (c *Cloud) StartEnv(env []string, name string, args ...string) *Process {
 	if err := os.Symlink("fakecloud", link); err != nil && !errors.Is(err, os.ErrExist) {
 		c.t.Fatal(err)
 	}
-	p := &Process{cmd: exec.Command(link, args...), out: &output{}, exited: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), "STANDIN_CLUSTER="+Cluster, "STANDIN_NAMESPACE="+Namespace), env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	log, err := os.CreateTemp(c.Dir, name+"-*.log")
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.exited)
-	}()
-	c.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-	})
-	return p
+	_ = log.Close()
+	cmd := exec.Command(link, args...)
+	cmd.Env = append(append(os.Environ(), "STANDIN_CLUSTER="+Cluster, "STANDIN_NAMESPACE="+Namespace), env...)
+	p, err := child.Start(cmd, log.Name())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(p.Kill)
+	return &Process{p}
 }
 
 // Listening waits until the port takes connections, and fails the test if the program ends before.
@@ -216,10 +207,10 @@ func (p *Process) until(t testing.TB, complaint string, done func(context.Contex
 	defer tick.Stop()
 	for !done(ctx) {
 		select {
-		case <-p.exited:
-			t.Fatalf("%s ended: %s", filepath.Base(p.cmd.Path), p.Output())
+		case <-p.Exited:
+			t.Fatalf("%s ended: %s", filepath.Base(p.Cmd.Path), p.Output())
 		case <-ctx.Done():
-			t.Fatalf("%s %s: %s", filepath.Base(p.cmd.Path), complaint, p.Output())
+			t.Fatalf("%s %s: %s", filepath.Base(p.Cmd.Path), complaint, p.Output())
 		case <-tick.C:
 		}
 	}
@@ -228,34 +219,14 @@ func (p *Process) until(t testing.TB, complaint string, done func(context.Contex
 
 // Wait waits for the end and returns the exit status.
 func (p *Process) Wait() int {
-	<-p.exited
-	return p.cmd.ProcessState.ExitCode()
+	<-p.Exited
+	return p.Cmd.ProcessState.ExitCode()
 }
 
 // Stop sends SIGTERM and returns the exit status.
 func (p *Process) Stop() int {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	p.Process.Stop(time.Minute)
 	return p.Wait()
-}
-
-// Output is what it has printed so far.
-func (p *Process) Output() string { return p.out.String() }
-
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // FreePort finds a port of loopback that nobody has.

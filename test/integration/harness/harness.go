@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -48,7 +49,7 @@ type Cluster struct {
 	token     string
 	ca        []byte
 	auditLog  string
-	processes []*process
+	processes []*child.Process
 }
 
 // Admin is the user that may do everything.
@@ -87,12 +88,11 @@ func Require(t testing.TB, o Options) *Cluster {
 
 // Close ends every process at once and removes the directory. It may be called more than once.
 func (c *Cluster) Close() error {
-	var errs []error
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		errs = append(errs, c.processes[i].kill())
+	for _, p := range slices.Backward(c.processes) {
+		p.Kill()
 	}
 	c.processes = nil
-	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)
+	return os.RemoveAll(c.Dir)
 }
 
 func (c *Cluster) start(ctx context.Context) error {
@@ -199,7 +199,7 @@ func (c *Cluster) controllerManagerArgs(port int) []string {
 }
 
 func (c *Cluster) run(program string, args []string) error {
-	p, err := startProcess(program, args, filepath.Join(c.Dir, filepath.Base(program)+".log"))
+	p, err := child.Start(exec.Command(program, args...), filepath.Join(c.Dir, filepath.Base(program)+".log"))
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (c *Cluster) Signal(program string, s syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Cmd.Process.Signal(s); err != nil {
 		return fmt.Errorf("sending %s to %s: %w", s, program, err)
 	}
 	return nil
@@ -225,7 +225,8 @@ func (c *Cluster) Kill(program string) error {
 	if err != nil {
 		return err
 	}
-	return p.kill()
+	p.Kill()
+	return nil
 }
 
 // Restart starts a program that was killed, with the arguments it had. What it stored is there.
@@ -234,8 +235,8 @@ func (c *Cluster) Restart(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
-	c.processes = slices.DeleteFunc(c.processes, func(q *process) bool { return p == q })
-	if err := c.run(p.cmd.Path, p.cmd.Args[1:]); err != nil {
+	c.processes = slices.DeleteFunc(c.processes, func(q *child.Process) bool { return p == q })
+	if err := c.run(p.Cmd.Path, p.Cmd.Args[1:]); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -243,9 +244,9 @@ func (c *Cluster) Restart(ctx context.Context, program string) error {
 	return c.waitReady(ctx)
 }
 
-func (c *Cluster) find(program string) (*process, error) {
+func (c *Cluster) find(program string) (*child.Process, error) {
 	for _, p := range c.processes {
-		if filepath.Base(p.cmd.Path) == program {
+		if filepath.Base(p.Cmd.Path) == program {
 			return p, nil
 		}
 	}
@@ -268,13 +269,13 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 			return nil
 		}
 		for _, p := range c.processes {
-			if err := p.ended(); err != nil {
+			if err := p.Ended(); err != nil {
 				return err
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the API server: %w\n%s", ctx.Err(), c.processes[len(c.processes)-1].tail())
+			return fmt.Errorf("waiting for the API server: %w\n%s", ctx.Err(), c.processes[len(c.processes)-1].Tail())
 		case <-tick.C:
 		}
 	}
