@@ -3,13 +3,9 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -43,8 +39,7 @@ func (j *Journey) Session(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{j: j, http: client(pool), agents: client(pool)}
-	s.agents.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "default-keystone", MinVersion: tls.VersionTLS12}}
+	s := &Session{j: j, http: client(pool, ""), agents: client(pool, "default-keystone")}
 	domain := map[string]any{"name": "Default"}
 	body := map[string]any{"auth": map[string]any{
 		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{
@@ -52,56 +47,30 @@ func (j *Journey) Session(ctx context.Context) (*Session, error) {
 		}},
 		"scope": map[string]any{"project": map[string]any{"name": "system", "domain": domain}},
 	}}
-	header, err := s.call(ctx, http.MethodPost, s.url(1, keystonePort, "/v3/auth/tokens"), body, nil)
+	response, err := s.call(ctx, http.MethodPost, j.url(1, keystonePort, "/v3/auth/tokens"), body, nil)
 	if err != nil {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
-	s.token = header.Get("X-Subject-Token")
+	s.token = response.Header.Get("X-Subject-Token")
 	return s, nil
 }
 
-func (s *Session) url(node int, port, path string) string {
-	return "https://" + net.JoinHostPort(s.j.Lab.Node(node).Address.String(), port) + path
-}
-
 // call sends a body as JSON, or bytes as they are under the name of an image, and decodes the answer.
-func (s *Session) call(ctx context.Context, method, url string, body, out any) (http.Header, error) {
-	payload, kind := []byte(nil), "application/json"
-	upload, raw := body.(image)
-	if raw {
-		payload, kind = upload.content, "application/octet-stream"
-	} else if body != nil {
-		var err error
-		if payload, err = json.Marshal(body); err != nil {
-			return nil, err
-		}
-	}
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(payload))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", kind)
-	request.Header.Set("X-Auth-Token", s.token)
-	if raw {
-		request.Header.Set("X-Image-Meta-Name", upload.name)
+func (s *Session) call(ctx context.Context, method, url string, body, out any) (*http.Response, error) {
+	header := http.Header{"X-Auth-Token": {s.token}}
+	if upload, raw := body.(image); raw {
+		header.Set("X-Image-Meta-Name", upload.name)
+		body = upload.content
 	}
 	via := s.http
-	if request.URL.Port() == hostPort {
+	if strings.Contains(url, ":"+hostPort+"/") {
 		via = s.agents
 	}
-	response, err := via.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("calling %s: %w", url, err)
+	response, text, err := fetch(ctx, via, method, url, header, body)
+	if err != nil || out == nil {
+		return response, err
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %s: %.500s", method, url, response.Status, text)
-	}
-	if out == nil {
-		return response.Header, nil
-	}
-	return response.Header, json.Unmarshal(text, out)
+	return response, json.Unmarshal(text, out)
 }
 
 type image struct {
@@ -115,7 +84,7 @@ type Image struct{ ID, Status, Reason, Probe, Location string }
 // Upload uploads an image and waits until glance has converted it, or refused it: its status is "active" or "killed" then.
 func (s *Session) Upload(ctx context.Context, name string, content []byte) (Image, error) {
 	var answer struct{ Image Image }
-	images := s.url(1, glancePort, "/v1/images")
+	images := s.j.url(1, glancePort, "/v1/images")
 	if _, err := s.call(ctx, http.MethodPost, images, image{name, content}, &answer); err != nil {
 		return Image{}, fmt.Errorf("uploading image %q: %w", name, err)
 	}
@@ -129,13 +98,13 @@ func (s *Session) Upload(ctx context.Context, name string, content []byte) (Imag
 // StartServer starts what stands in for a server on a compute node, a child of the executor there, and returns its pid on that machine.
 func (s *Session) StartServer(ctx context.Context, node int, id string) (pid string, err error) {
 	var answer struct{ PID string }
-	_, err = s.call(ctx, http.MethodPost, s.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
+	_, err = s.call(ctx, http.MethodPost, s.j.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
 	return answer.PID, err
 }
 
 // StopServer ends it.
 func (s *Session) StopServer(ctx context.Context, node int, id string) error {
-	_, err := s.call(ctx, http.MethodPost, s.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
+	_, err := s.call(ctx, http.MethodPost, s.j.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
 	return err
 }
 

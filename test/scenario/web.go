@@ -38,8 +38,45 @@ func (j *Journey) CA(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-func client(pool *x509.CertPool) *http.Client {
-	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+func (j *Journey) url(node int, port, path string) string {
+	return "https://" + net.JoinHostPort(j.Lab.Node(node).Address.String(), port) + path
+}
+
+// client trusts the cloud's CA. A server name, when given, is what certificates must be for instead of the address.
+func client(pool *x509.CertPool, name string) *http.Client {
+	config := &tls.Config{RootCAs: pool, ServerName: name, MinVersion: tls.VersionTLS12}
+	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: config}}
+}
+
+// fetch sends bytes as they are and anything else as JSON, and reads the answer, which has to be 200.
+func fetch(ctx context.Context, via *http.Client, method, url string, header http.Header, body any) (*http.Response, []byte, error) {
+	payload, raw := body.([]byte)
+	kind := "application/octet-stream"
+	if !raw && body != nil {
+		var err error
+		if payload, err = json.Marshal(body); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !raw {
+		kind = "application/json"
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(payload))
+	if err != nil {
+		return nil, nil, err
+	}
+	request.Header = header
+	request.Header.Set("Content-Type", kind)
+	response, err := via.Do(request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("calling %s: %w", url, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Errorf("%s %s: %s: %.500s", method, url, response.Status, text)
+	}
+	return response, text, nil
 }
 
 // Web fetches the console's page from port 443 of machine 1, verifying its certificate with the cloud's CA.
@@ -48,21 +85,8 @@ func (j *Journey) Web(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	url := "https://" + j.Lab.Node(1).Address.String() + "/"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := client(pool).Do(req)
-	if err != nil {
-		return "", fmt.Errorf("fetching the console: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("fetching %s: %s, %w", url, resp.Status, errors.Join(err, errors.New("want 200")))
-	}
-	return string(body), nil
+	_, page, err := fetch(ctx, client(pool, ""), http.MethodGet, j.url(1, "443", "/"), http.Header{}, nil)
+	return string(page), err
 }
 
 var export = regexp.MustCompile(`(?m)^export (\w+)='?([^'\n]*)'?$`)
@@ -93,26 +117,11 @@ func (j *Journey) Login(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	body, err := json.Marshal(map[string]string{
+	resp, answer, err := fetch(ctx, client(pool, ""), http.MethodPost, j.url(1, "30300", "/api/v1/auth/login"), http.Header{}, map[string]string{
 		"username": vars["OS_USERNAME"], "password": base64.StdEncoding.EncodeToString([]byte(vars["OS_PASSWORD"])), "domain": "Default",
 	})
 	if err != nil {
-		return "", err
-	}
-	url := "https://" + net.JoinHostPort(j.Lab.Node(1).Address.String(), "30300") + "/api/v1/auth/login"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client(pool).Do(req)
-	if err != nil {
 		return "", fmt.Errorf("logging in: %w", err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("logging in: %s: %s", resp.Status, bytes.TrimSpace(answer))
 	}
 	for _, c := range resp.Cookies() {
 		if c.Value != "" {
