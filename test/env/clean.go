@@ -32,7 +32,8 @@ func Kinds() []client.Object {
 	}
 }
 
-// Clean removes the cloud and all that it left in the cluster and on the database server. No operator may be running.
+// Clean removes every cloud and all that it left in the cluster and on the database server, which they may have shared. No operator may be
+// running.
 func (e *Env) Clean() {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), Patience)
@@ -41,13 +42,17 @@ func (e *Env) Clean() {
 		e.Services.Close()
 	}
 	var clouds v1alpha1.OnecloudClusterList
-	e.check(e.Client.List(ctx, &clouds, client.InNamespace(e.Namespace)))
+	e.check(e.Client.List(ctx, &clouds))
+	namespaces := map[string]bool{e.Namespace: true}
 	for i := range clouds.Items {
+		namespaces[clouds.Items[i].Namespace] = true
 		e.check(e.Client.Patch(ctx, &clouds.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 		e.check(e.Client.Delete(ctx, &clouds.Items[i]))
 	}
 	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
-	e.remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
+	for namespace := range namespaces {
+		e.At(namespace).remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
+	}
 	e.check(e.DB.Wipe(ctx))
 }
 
