@@ -5,10 +5,8 @@ package env
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -273,10 +271,7 @@ func (e *Env) explain() {
 		e.T.Logf("controller-manager:\n%s", tail(string(data), 30))
 	}
 	if e.Pods != nil {
-		logs := e.Pods.Logs()
-		for _, name := range slices.Sorted(maps.Keys(logs)) {
-			e.T.Logf("pods of %s:\n%s", name, tail(logs[name], 8))
-		}
+		e.T.Logf("the programs:\n%s", tail(e.Pods.Log(), 80))
 	}
 	e.T.Logf("the cloud:\n%s", States(e.TryCloud()))
 }

@@ -61,24 +61,24 @@ type Workloads string
 const (
 	// Instant reports every workload available at once. No pod exists; package instant plays the services in this process.
 	Instant Workloads = ""
-	// Processes runs Deployments as processes (package pods), and reports the other workloads available at once.
-	Processes Workloads = "processes"
+	// Programs runs the programs of Deployments (package pods), and reports the other workloads available at once.
+	Programs Workloads = "programs"
 	// Pods leaves workloads to Kubernetes' own controllers, and reports their pods ready at once. Package instant plays the services.
 	Pods Workloads = "pods"
 )
 
 // controllers are the arguments of kube-controller-manager for each kind of workloads.
 var controllers = map[Workloads]string{
-	Processes: "--controllers=-deployment-controller,-replicaset-controller,-statefulset-controller,-daemonset-controller,-endpoints-controller," +
+	Programs: "--controllers=-deployment-controller,-replicaset-controller,-statefulset-controller,-daemonset-controller,-endpoints-controller," +
 		"-endpointslice-controller,-endpointslice-mirroring-controller,-persistentvolume-binder-controller,-job-controller",
 	Pods: "--controllers=*,-persistentvolume-binder-controller,-node-lifecycle-controller,-taint-eviction-controller",
 }
 
 // reported are the kinds that the instant kubelet reports on.
 var reported = map[Workloads][]string{
-	Instant:   {"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
-	Processes: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
-	Pods:      {"Pod", "PersistentVolumeClaim"},
+	Instant:  {"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Programs: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Pods:     {"Pod", "PersistentVolumeClaim"},
 }
 
 // Options of an environment. The zero value is fine.
@@ -99,9 +99,9 @@ type Env struct {
 	Client  client.WithWatch
 	DB      *mariadb.Server
 	Kubelet *harness.Kubelet
-	// Pods runs processes; nil if there are none.
+	// Pods runs programs; nil if none is run.
 	Pods *pods.Kubelet
-	// Services are played in this process; nil if processes play them.
+	// Services are played in this process; nil if programs are run.
 	Services *instant.Services
 	Counters *harness.Counters
 	// Namespace of the cloud that the methods are about.
@@ -133,7 +133,7 @@ func New(t T, o Options) *Env {
 		t.Fatal(err)
 	}
 	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, Counters: &harness.Counters{}, operator: &operator{}}
-	if o.Workloads == Processes {
+	if o.Workloads == Programs {
 		e.LockPorts()
 	}
 	e.database(o.Database)
@@ -148,8 +148,8 @@ func New(t T, o Options) *Env {
 			t.Errorf("the instant kubelet: %v", err)
 		}
 	})
-	if o.Workloads == Processes {
-		e.processes()
+	if o.Workloads == Programs {
+		e.programs()
 	} else {
 		e.Services = &instant.Services{Client: p.client}
 		t.Cleanup(e.Services.Close)
@@ -180,23 +180,17 @@ func (e *Env) database(own *mariadb.Options) {
 	}
 }
 
-// processes starts what runs Deployments.
-func (e *Env) processes() {
+// programs starts what runs Deployments.
+func (e *Env) programs() {
 	e.Helper()
-	program, err := running.fakecloud(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
-	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1", Program: program})
-	if s, ok := e.T.(interface{ Skip(...any) }); ok && errors.Is(err, pods.ErrNotPermitted) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
-		s.Skip(err)
-	}
+	var err error
+	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1"})
 	if err != nil {
 		e.Fatal(err)
 	}
 	e.Cleanup(func() {
 		if err := e.Pods.Close(); err != nil {
-			e.Errorf("the kubelet of processes: %v", err)
+			e.Errorf("the kubelet of programs: %v", err)
 		}
 	})
 }
@@ -223,11 +217,10 @@ func (e *Env) LockPorts() {
 
 // started is what the tests of a process share.
 type started struct {
-	mu      sync.Mutex
-	dir     string
-	planes  map[string]*plane
-	db      *mariadb.Server
-	program string
+	mu     sync.Mutex
+	dir    string
+	planes map[string]*plane
+	db     *mariadb.Server
 }
 
 // plane is a control plane.
@@ -282,15 +275,6 @@ func (s *started) database(ctx context.Context) (*mariadb.Server, error) {
 	return s.db, err
 }
 
-func (s *started) fakecloud(ctx context.Context) (_ string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err = s.directory(); s.program == "" && err == nil {
-		s.program, err = pods.Build(ctx, s.dir)
-	}
-	return s.program, err
-}
-
 // plane finds the control plane with these options, or starts it.
 func (s *started) plane(ctx context.Context, o Options) (*plane, error) {
 	s.mu.Lock()
@@ -302,8 +286,8 @@ func (s *started) plane(ctx context.Context, o Options) (*plane, error) {
 	switch {
 	case o.Workloads == Pods:
 		manager = append([]string{controllers[Pods]}, manager...)
-	case o.Workloads == Processes || o.Collect:
-		manager = append([]string{controllers[Processes]}, manager...)
+	case o.Workloads == Programs || o.Collect:
+		manager = append([]string{controllers[Programs]}, manager...)
 	default: // nothing takes the finalizers off claims, and nothing makes service accounts
 		api = append([]string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, api...)
 	}

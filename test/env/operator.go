@@ -98,7 +98,7 @@ func (e *Env) Passes() (ended float64, busy bool) {
 func (e *Env) UntilQuiet(since float64) {
 	e.Helper()
 	looks, every := 5, 15*time.Millisecond
-	if e.workloads != Instant { // processes and controllers act in their own time
+	if e.workloads != Instant { // programs and controllers act in their own time
 		looks, every = 10, 50*time.Millisecond
 	}
 	UntilQuiet(e, since, looks, every, e.Passes)

@@ -36,7 +36,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetOutput(stamped{os.Stderr})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := program.Run(ctx, os.Args)
+	err := program.Run(ctx, program.Machine{}, os.Args)
 	stop()
 	if err != nil {
 		log.Printf("[fatal] %v", err)

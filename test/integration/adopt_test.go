@@ -36,7 +36,7 @@ type adoption struct {
 
 // TestAdopt takes over a cloud as the earlier operator left it, made here object by object; then files saved from it are applied.
 func TestAdopt(t *testing.T) {
-	a := &adoption{cloudTest: newCloudTest(t, env.Options{Workloads: env.Processes})}
+	a := &adoption{cloudTest: newCloudTest(t, env.Options{Workloads: env.Programs})}
 	for _, part := range []struct {
 		name string
 		do   func(*adoption)

@@ -22,7 +22,7 @@ import (
 
 // TestCAIsExchangedInSteps: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
 func TestCAIsExchangedInSteps(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged", nil)
 	if err != nil {
 		e.Fatal(err)

@@ -37,7 +37,7 @@ spec:
 // TestMinimalResource makes a cloud of the smallest resource. Its public endpoints lead to a node, and stay there when the address of the
 // node changes. At the end its backup runs on schedule.
 func TestMinimalResource(t *testing.T) {
-	e := newCloudTest(t, env.Options{Workloads: env.Processes, Database: &mariadb.Options{Addr: "127.0.0.1:3306"}})
+	e := newCloudTest(t, env.Options{Workloads: env.Programs, Database: &mariadb.Options{Addr: "127.0.0.1:3306"}})
 	e.address("node1", "127.0.0.1")
 	e.StartOperator()
 	cr := &unstructured.Unstructured{}

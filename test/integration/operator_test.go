@@ -25,7 +25,7 @@ import (
 
 // TestInstallation installs a whole cloud, whose services run as processes. The parts only look at it: each may run alone.
 func TestInstallation(t *testing.T) {
-	e := newCloudTest(t, env.Options{Workloads: env.Processes})
+	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	e.install()
 	for name, looks := range map[string]func(*cloudTest){
 		"the spec shows the defaults":                     (*cloudTest).defaults,
@@ -214,7 +214,7 @@ func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
 
 // TestPeoplesOptionsAreKept: a person edits the ConfigMap of a service: one option of his own, and one of ours.
 func TestPeoplesOptionsAreKept(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	before := e.Deployments()["region"].Spec.Template.Annotations[v1alpha1.AnnotationConfigHash]
 	starts := e.Pods.Starts("default-region")
 	cm := &corev1.ConfigMap{}
@@ -233,7 +233,7 @@ func TestPeoplesOptionsAreKept(t *testing.T) {
 	e.UntilQuiet(passes)
 	e.UntilReady()
 	if now := e.Pods.Starts("default-region"); now == starts {
-		e.Error("no process was started")
+		e.Error("no program was started")
 	}
 	e.Get(cm, "default-region")
 	s := &corev1.Secret{}
@@ -284,7 +284,7 @@ func TestDisabledComponentKeepsItsData(t *testing.T) {
 
 // TestCrashIsReportedAndHeals: an option that a person accepts and the service refuses makes it Degraded with the reason; without it, it recovers.
 func TestCrashIsReportedAndHeals(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region", "logger")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "logger")
 	cm := &corev1.ConfigMap{}
 	e.Get(cm, "default-logger")
 	e.EditObject(cm, cm.GetName(), `{"metadata":{"annotations":{"onecloud.yunion.io/accept-options":"no_such_option"}},"data":{"no_such_option":"1"}}`)

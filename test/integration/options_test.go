@@ -22,7 +22,7 @@ import (
 // TestInvalidOptionIsReportedAndChangesNothing: what a service would not take is reported before anything rolls; corrected, it rolls once, and the identity service,
 // whose values win, has it too.
 func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	before := e.Deployments()["region"]
 	starts := e.Pods.Starts("default-region")
 	secret, cm := &corev1.Secret{}, &corev1.ConfigMap{}

@@ -18,7 +18,7 @@ import (
 // TestAdministratorsPasswordStaysWhatPeopleMadeOfIt: what people make of the administrator's password outlives a restart of the identity service. A password that is put
 // into the Secret is taken, with one roll of its pods.
 func TestAdministratorsPasswordStaysWhatPeopleMadeOfIt(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone")
 	id, snapshot := e.identity()
 	ctx := e.Context()
 	made := string(e.Credentials()[component.BootstrapPassword])

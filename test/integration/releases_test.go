@@ -19,7 +19,7 @@ import (
 
 // TestOlderReleases installs a cloud of a v3 release and moves it up to v4: each release becomes Ready with just the components it has.
 func TestOlderReleases(t *testing.T) {
-	e := newCloudTest(t, env.Options{Workloads: env.Processes})
+	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	e.StartOperator()
 	cr := e.Minimal()
 	cr.Spec.Version = "v3.10.16"

@@ -39,7 +39,7 @@ func TestPausedComponentIsLeftAlone(t *testing.T) {
 // TestFixGetsThroughFailedRollout: keystone, which everything comes after, gets an option with which it does not start. The way back and a new release get
 // through, though that rollout has failed and nothing can be asked of keystone.
 func TestFixGetsThroughFailedRollout(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "logger")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "logger")
 	cm := &corev1.ConfigMap{}
 	e.Get(cm, "default-keystone")
 	e.EditObject(cm, cm.GetName(), `{"metadata":{"annotations":{"onecloud.yunion.io/accept-options":"no_such_option"}},"data":{"no_such_option":"1"}}`)

@@ -104,7 +104,7 @@ func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
 
 // TestKubeserverIsAskedForWhatTheSpecWants: the object store and the monitoring stack are asked for, with the secrets that the services have, too.
 func TestKubeserverIsAskedForWhatTheSpecWants(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region", "kubeserver", "monitor-stack", "minio", "host")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "kubeserver", "monitor-stack", "minio", "host")
 	e.Edit(`{"spec":{"minio":{"enable":true},"monitorStack":{"disable":false}}}`)
 	e.UntilReady()
 	for name, state := range e.installed() {

@@ -70,7 +70,7 @@ func (e *cloudTest) told() map[string]int {
 // TestCrashLoopIsOneTransition: climc has no readiness probe. Its program ends again and again, and runs in between: that is one transition to Degraded and, once
 // it has lasted, one back.
 func TestCrashLoopIsOneTransition(t *testing.T) {
-	e := installed(t, env.Options{Workloads: env.Processes}, "keystone", "region", "climc")
+	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "climc")
 	count := func() (degraded, available int) {
 		for note, n := range e.told() {
 			switch {

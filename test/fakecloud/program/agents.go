@@ -9,7 +9,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -20,23 +19,23 @@ import (
 )
 
 // startAgent plays a program of a compute node that serves nothing to the cloud.
-func startAgent(ctx context.Context, p servicespec.Spec, options servicespec.Values) error {
+func startAgent(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values) error {
 	switch p.Name {
 	case "host-health":
-		return hostHealth(ctx, p, options)
+		return hostHealth(ctx, m, p, options)
 	case "host-deployer": // the real one logs in, too, but verifies no certificate: its pod has no CA to log in with here
 		log.Printf("%s is up", p.Name)
-		return Deployer(ctx)
+		return Deployer(ctx, m)
 	case "host-image":
-		_, err := logIn(ctx, options)
+		_, err := logIn(ctx, m, options)
 		return stayUp(ctx, p, err)
 	}
 	return stayUp(ctx, p, nil)
 }
 
 // hostHealth ends unless region names it a control plane: it would ping that before it stops servers.
-func hostHealth(ctx context.Context, p servicespec.Spec, options servicespec.Values) error {
-	session, err := logIn(ctx, options)
+func hostHealth(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values) error {
+	session, err := logIn(ctx, m, options)
 	if err != nil {
 		return err
 	}
@@ -64,12 +63,12 @@ func ofRegion(ctx context.Context, session *Client, options servicespec.Values, 
 const registerAgain = 5 * time.Second
 
 // prepareHost runs a command on the node, which takes the executor, and begins to register the host.
-func prepareHost(ctx context.Context, options servicespec.Values, session *Client) error {
+func prepareHost(ctx context.Context, m Machine, options servicespec.Values, session *Client) error {
 	if options.Flag("enable_remote_executor", false) {
 		wait := time.Duration(options.Number("executor_connect_timeout_seconds", 30)) * time.Second
 		limited, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		node := executor.Client{Socket: options.Text("executor_socket_path", executor.DefaultSocket)}
+		node := executor.Client{Socket: m.path(options.Text("executor_socket_path", executor.DefaultSocket))}
 		if _, err := node.Run(limited, exec.Command{Path: "true"}); err != nil {
 			return fmt.Errorf("Host instance init error: Prepare environment: Failed to activate tun/tap device: grpc dial error: %w", err)
 		}
@@ -80,7 +79,7 @@ func prepareHost(ctx context.Context, options servicespec.Values, session *Clien
 	}
 	go func() {
 		for {
-			err := register(ctx, options, session, ip)
+			err := register(ctx, m, options, session, ip)
 			if err == nil {
 				log.Print("Host registration process success....")
 				return
@@ -116,7 +115,7 @@ func address(options servicespec.Values) (string, error) {
 }
 
 // register makes the host known to region, which must have a network for physical machines with its address.
-func register(ctx context.Context, options servicespec.Values, session *Client, ip string) error {
+func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
 	var answer struct {
 		Found bool `json:"find_matched"`
 	}
@@ -126,7 +125,7 @@ func register(ctx context.Context, options servicespec.Values, session *Client, 
 	if !answer.Found {
 		return errors.New("try create network: find_matched == false")
 	}
-	name, err := os.Hostname()
+	name, err := m.hostname()
 	if err != nil {
 		return err
 	}

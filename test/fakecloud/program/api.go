@@ -17,6 +17,7 @@ import (
 
 // Service is a running program other than keystone.
 type Service struct {
+	Machine Machine
 	Profile servicespec.Spec
 	Options servicespec.Values
 	Cloud   *Client

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -34,6 +35,8 @@ type Credentials struct {
 	User, Password, Domain, Project string
 	Authorities                     *x509.CertPool
 	Insecure                        bool
+	// Dial replaces the way to an address.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Transport replaces the network.
 	Transport http.RoundTripper
 }
@@ -108,6 +111,7 @@ func (t Token) Regions() []string {
 func New(c Credentials) *Client {
 	if c.Transport == nil {
 		c.Transport = &http.Transport{
+			DialContext:         c.Dial,
 			TLSClientConfig:     &tls.Config{RootCAs: c.Authorities, InsecureSkipVerify: c.Insecure, MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
 		}

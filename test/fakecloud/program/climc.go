@@ -5,7 +5,6 @@ package program
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log"
 	"net/http"
 	"os"
@@ -17,26 +16,26 @@ import (
 
 // climc has a few commands of the real one, with the account of OS_* in the environment, and "sleep", which stays up as the
 // container does. The real entry point first asks region for an SSH key, and ends without an answer.
-func climc(ctx context.Context, args []string) error {
+func climc(ctx context.Context, m Machine, args []string) error {
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
 	switch args[0] {
 	case "sleep":
-		if err := climcCommand(ctx, "zone-list"); err != nil {
+		if err := climcCommand(ctx, m, "zone-list"); err != nil {
 			return err
 		}
 		log.Print("climc is up")
 		<-ctx.Done()
 		return nil
 	case "token", "endpoint-list", "service-list", "zone-list", "image-list", "action-show":
-		return climcCommand(ctx, args[0])
+		return climcCommand(ctx, m, args[0])
 	}
 	return fmt.Errorf("climc: commands are token, endpoint-list, service-list, zone-list, image-list, action-show, sleep")
 }
 
-func climcCommand(ctx context.Context, command string) error {
-	session, err := climcSession()
+func climcCommand(ctx context.Context, m Machine, command string) error {
+	session, err := m.climcSession()
 	if err != nil {
 		return err
 	}
@@ -59,11 +58,11 @@ func climcCommand(ctx context.Context, command string) error {
 		"action-show":   {"log", "/actions", "actions", []string{"id", "name", "created_at"}},
 	}
 	list := lists[command]
-	target := strings.TrimSuffix(os.Getenv("OS_AUTH_URL"), "/")
+	target := strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/")
 	if list.serviceType != "identity" {
-		endpoint, found := token.Endpoint(list.serviceType, endpointType(), os.Getenv("OS_REGION_NAME"))
+		endpoint, found := token.Endpoint(list.serviceType, m.endpointType(), m.getenv("OS_REGION_NAME"))
 		if !found {
-			return fmt.Errorf("climc: no endpoint of %s in region %q", list.serviceType, os.Getenv("OS_REGION_NAME"))
+			return fmt.Errorf("climc: no endpoint of %s in region %q", list.serviceType, m.getenv("OS_REGION_NAME"))
 		}
 		target = endpoint
 	}
@@ -90,30 +89,30 @@ func printTable(rows any, columns []string) error {
 }
 
 // endpointType turns publicURL and internalURL into the names of interfaces.
-func endpointType() string {
-	if kind := strings.TrimSuffix(os.Getenv("OS_ENDPOINT_TYPE"), "URL"); kind != "" {
+func (m Machine) endpointType() string {
+	if kind := strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"); kind != "" {
 		return kind
 	}
 	return "internal"
 }
 
-func climcSession() (*Client, error) {
+func (m Machine) climcSession() (*Client, error) {
 	for _, name := range []string{"OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD"} {
-		if os.Getenv(name) == "" {
+		if m.getenv(name) == "" {
 			return nil, fmt.Errorf("climc: missing %s", name)
 		}
 	}
-	authorities := os.Getenv("YUNION_CACERT")
+	authorities := m.getenv("YUNION_CACERT")
 	if authorities == "" {
-		if _, err := fs.Stat(os.DirFS("/etc/yunion/pki"), "ca.crt"); err == nil {
+		if _, err := os.Stat(m.path("/etc/yunion/pki/ca.crt")); err == nil {
 			authorities = "/etc/yunion/pki/ca.crt"
 		}
 	}
-	roots, err := rest.Authorities(authorities)
+	roots, err := rest.Authorities(m.path(authorities))
 	if err != nil {
 		return nil, err
 	}
-	domain, project := os.Getenv("OS_DOMAIN_NAME"), os.Getenv("OS_PROJECT_NAME")
+	domain, project := m.getenv("OS_DOMAIN_NAME"), m.getenv("OS_PROJECT_NAME")
 	if domain == "" {
 		domain = "Default"
 	}
@@ -121,8 +120,8 @@ func climcSession() (*Client, error) {
 		project = "system"
 	}
 	return New(Credentials{
-		AuthURL: strings.TrimSuffix(os.Getenv("OS_AUTH_URL"), "/"), User: os.Getenv("OS_USERNAME"), Password: os.Getenv("OS_PASSWORD"),
-		Domain: domain, Project: project, Region: os.Getenv("OS_REGION_NAME"),
-		Authorities: roots, Insecure: os.Getenv("YUNION_INSECURE") == "true",
+		AuthURL: strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/"), User: m.getenv("OS_USERNAME"), Password: m.getenv("OS_PASSWORD"),
+		Domain: domain, Project: project, Region: m.getenv("OS_REGION_NAME"),
+		Authorities: roots, Insecure: m.getenv("YUNION_INSECURE") == "true", Dial: m.Dial,
 	}), nil
 }

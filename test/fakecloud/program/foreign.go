@@ -19,8 +19,8 @@ import (
 )
 
 // startForeign plays a program that is not the cloud's own. Of its arguments it heeds --httpListenAddr, --tlsCertFile and --tlsKeyFile.
-func startForeign(ctx context.Context, p servicespec.Spec, args []string) error {
-	ports, err := foreignPorts(p, args)
+func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []string) error {
+	ports, err := m.foreignPorts(p, args)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func startForeign(ctx context.Context, p servicespec.Spec, args []string) error 
 	}
 	var pair *tls.Config
 	if file := argument(args, "tlsCertFile"); file != "" {
-		c, err := tls.LoadX509KeyPair(file, argument(args, "tlsKeyFile"))
+		c, err := tls.LoadX509KeyPair(m.path(file), m.path(argument(args, "tlsKeyFile")))
 		if err != nil {
 			return fmt.Errorf("loading certificate: %w", err)
 		}
@@ -43,7 +43,7 @@ func startForeign(ctx context.Context, p servicespec.Spec, args []string) error 
 	return rest.Serve(ctx, listeners, func() { log.Printf("%s listens on %v", p.Name, ports) })
 }
 
-func foreignPorts(p servicespec.Spec, args []string) ([]int, error) {
+func (m Machine) foreignPorts(p servicespec.Spec, args []string) ([]int, error) {
 	if address := argument(args, "httpListenAddr"); address != "" {
 		_, text, err := net.SplitHostPort(address)
 		if err != nil {
@@ -53,7 +53,7 @@ func foreignPorts(p servicespec.Spec, args []string) ([]int, error) {
 		return []int{port}, err
 	}
 	if p.PortFile != "" {
-		text, err := os.ReadFile(p.PortFile)
+		text, err := os.ReadFile(m.path(p.PortFile))
 		if err != nil {
 			return nil, fmt.Errorf("reading configuration: %w", err)
 		}
@@ -80,12 +80,12 @@ func argument(args []string, name string) string {
 }
 
 // withoutMissing drops --config FILE if that file is not there.
-func withoutMissing(args []string, file string) []string {
+func (m Machine) withoutMissing(args []string, file string) []string {
 	i := slices.Index(args, file)
 	if file == "" || i < 1 {
 		return args
 	}
-	if _, err := os.Stat(file); err == nil {
+	if _, err := os.Stat(m.path(file)); err == nil {
 		return args
 	}
 	return slices.Delete(slices.Clone(args), i-1, i+1)

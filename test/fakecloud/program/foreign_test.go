@@ -26,7 +26,7 @@ func TestForeignPorts(t *testing.T) {
 		{servicespec.Spec{Port: 8080, PortFile: file}, nil, []int{30595}},
 		{servicespec.Spec{}, []string{"-f", "/dev/null"}, []int{}},
 	} {
-		if got, err := foreignPorts(tc.spec, tc.args); err != nil || !slices.Equal(got, tc.want) {
+		if got, err := (Machine{}).foreignPorts(tc.spec, tc.args); err != nil || !slices.Equal(got, tc.want) {
 			t.Errorf("%v: got %v, %v, want %v", tc.args, got, err, tc.want)
 		}
 	}
@@ -35,13 +35,13 @@ func TestForeignPorts(t *testing.T) {
 func TestFileOfTheMachineMayBeMissing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "host.conf")
 	args := []string{"--common-config-file", "c", "--config", file}
-	if got := withoutMissing(args, file); !slices.Equal(got, args[:2]) {
+	if got := (Machine{}).withoutMissing(args, file); !slices.Equal(got, args[:2]) {
 		t.Errorf("got %v", got)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := withoutMissing(args, file); !slices.Equal(got, args) {
+	if got := (Machine{}).withoutMissing(args, file); !slices.Equal(got, args) {
 		t.Errorf("a file that is there is dropped: %v", got)
 	}
 }

@@ -29,7 +29,7 @@ func (s Service) guests() rest.Routes {
 		dir := filepath.Join(s.Options.Text("servers_path", "/opt/cloud/workspace/servers"), id)
 		ctx, cancel := context.WithTimeout(c.Context(), s.executorTimeout()+10*time.Second)
 		defer cancel()
-		node := executor.Client{Socket: s.Options.Text("executor_socket_path", executor.DefaultSocket)}
+		node := executor.Client{Socket: s.Machine.path(s.Options.Text("executor_socket_path", executor.DefaultSocket))}
 		r, err := node.Run(ctx, exec.Command{Path: "sh", Args: []string{"-c", script, "server", dir}})
 		if err != nil {
 			return "", fmt.Errorf("running on the node: %w", err)

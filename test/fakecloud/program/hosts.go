@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +27,7 @@ func (s Service) hosts() rest.Routes {
 			if err := s.guard(c, "hosts", rest.Get); err != nil {
 				return nil, err
 			}
-			ips, err := masters(c.Context())
+			ips, err := s.Machine.masters(c.Context())
 			return map[string]any{"ips": ips}, err
 		}},
 		{Method: http.MethodPost, Path: "/networks/try-create-network", Handle: func(c rest.Call) (any, error) {
@@ -43,12 +45,17 @@ func (s Service) hosts() rest.Routes {
 }
 
 // masters are the addresses of the nodes labelled as masters, asked of Kubernetes with the pod's own token.
-func masters(ctx context.Context) ([]string, error) {
+func (m Machine) masters(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	config, err := kuberest.InClusterConfig()
+	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	token, err := os.ReadFile(m.path(account + "token"))
 	if err != nil {
 		return nil, fmt.Errorf("get k8s client: get kubernetes config inside cluster: %w", err)
+	}
+	config := &kuberest.Config{
+		Host:        "https://" + net.JoinHostPort(m.getenv("KUBERNETES_SERVICE_HOST"), m.getenv("KUBERNETES_SERVICE_PORT")),
+		BearerToken: string(token), TLSClientConfig: kuberest.TLSClientConfig{CAFile: m.path(account + "ca.crt")},
 	}
 	client, err := kuberest.HTTPClientFor(config)
 	if err != nil {

@@ -42,7 +42,7 @@ func (s Service) image(ctx context.Context) rest.Routes {
 func (s Service) upload(ctx context.Context, c rest.Call, who rest.Access) (any, error) {
 	id := rest.NewID()
 	path := filepath.Join(s.Options.Text("filesystem_store_datadir", ""), id)
-	size, err := saveTo(path, c.Request.Body)
+	size, err := saveTo(s.Machine.path(path), c.Request.Body)
 	if err != nil {
 		return nil, fmt.Errorf("saving image: %w", err)
 	}
@@ -51,7 +51,7 @@ func (s Service) upload(ctx context.Context, c rest.Call, who rest.Access) (any,
 		"id": id, "name": name, "status": "saving", "size": size, "location": "file://" + path, "tenant_id": who.Project, "domain_id": who.Domain,
 	}, name)
 	if err != nil {
-		return nil, errors.Join(err, os.Remove(path))
+		return nil, errors.Join(err, os.Remove(s.Machine.path(path)))
 	}
 	go s.finish(ctx, r, path)
 	return map[string]any{"image": r}, nil
@@ -76,7 +76,7 @@ func (s Service) finish(ctx context.Context, r rest.Record, path string) {
 	if err := s.convert(ctx, path); err != nil {
 		log.Printf("saveFailed: %v", err)
 		changes = rest.Record{"status": "killed", "reason": err.Error()}
-	} else if err := probe(ctx, path); err != nil {
+	} else if err := s.Machine.probe(ctx, path); err != nil {
 		log.Printf("fail to doProbeImageInfo %v", err)
 		changes["probe"] = err.Error()
 	} else {
@@ -91,17 +91,17 @@ func (s Service) finish(ctx context.Context, r rest.Record, path string) {
 // paths must be the same.
 func (s Service) convert(ctx context.Context, path string) error {
 	if !s.Options.Flag("enable_remote_executor", false) {
-		from, err := os.Open(path)
+		from, err := os.Open(s.Machine.path(path))
 		if err != nil {
 			return err
 		}
 		defer from.Close()
-		_, err = saveTo(path+".qcow2", from)
+		_, err = saveTo(s.Machine.path(path+".qcow2"), from)
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.executorTimeout())
 	defer cancel()
-	node := executor.Client{Socket: s.Options.Text("executor_socket_path", executor.DefaultSocket)}
+	node := executor.Client{Socket: s.Machine.path(s.Options.Text("executor_socket_path", executor.DefaultSocket))}
 	for _, argv := range [][]string{{"stat", "-c", "%s", path}, {"cp", path, path + ".qcow2"}} {
 		if _, err := node.Run(ctx, exec.Command{Path: argv[0], Args: argv[1:]}); err != nil {
 			return fmt.Errorf("NewRemoteCommandAsFarAsPossible with %s: %w", argv[0], err)
@@ -115,9 +115,9 @@ func (s Service) executorTimeout() time.Duration {
 }
 
 // probe asks host-deployer, which sees only what is mounted on the node, about a file.
-func probe(ctx context.Context, path string) error {
+func (m Machine) probe(ctx context.Context, path string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", DeploySocket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", m.path(DeploySocket))
 	}, DisableKeepAlives: true}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -138,20 +138,21 @@ func probe(ctx context.Context, path string) error {
 }
 
 // Deployer answers what glance asks of host-deployer: whether a file can be read here.
-func Deployer(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(DeploySocket), 0o755); err != nil {
+func Deployer(ctx context.Context, m Machine) error {
+	socket := m.path(DeploySocket)
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return fmt.Errorf("making the directory of the socket: %w", err)
 	}
-	if err := os.Remove(DeploySocket); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing an old socket: %w", err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", DeploySocket)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Query().Get("path")
-		info, err := os.Stat(path)
+		info, err := os.Stat(m.path(path))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusNotFound)
 			return

@@ -38,8 +38,8 @@ func name(argv []string) (string, []string) {
 	return self, args
 }
 
-// Run plays the program that argv names until ctx ends.
-func Run(ctx context.Context, argv []string) error {
+// Run plays the program that argv names on a machine until ctx ends.
+func Run(ctx context.Context, m Machine, argv []string) error {
 	self, args := name(argv)
 	switch self {
 	case "fakecloud", "bash", "sh":
@@ -47,7 +47,7 @@ func Run(ctx context.Context, argv []string) error {
 	}
 	p := servicespec.Lookup(self)
 	if p.Role == servicespec.CLI {
-		return climc(ctx, args)
+		return climc(ctx, m, args)
 	}
-	return start(ctx, p, args)
+	return start(ctx, m, p, args)
 }

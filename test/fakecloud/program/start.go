@@ -20,35 +20,35 @@ import (
 )
 
 // start plays a program until ctx ends. As in the real services nothing is retried: what is missing ends the program.
-func start(ctx context.Context, p servicespec.Spec, args []string) error {
+func start(ctx context.Context, m Machine, p servicespec.Spec, args []string) error {
 	switch p.Role {
 	case servicespec.Raw:
-		return stayUp(ctx, p, checkFiles(args))
+		return stayUp(ctx, p, m.checkFiles(args))
 	case servicespec.Once:
 		log.Printf("%s is done", p.Name)
 		return nil
 	case servicespec.Foreign:
-		return startForeign(ctx, p, args)
+		return startForeign(ctx, m, p, args)
 	}
-	options, err := servicespec.Load(p.Name, p.Schema(), withoutMissing(args, p.NodeFile))
+	options, err := servicespec.Load(m.path, p.Name, p.Schema(), m.withoutMissing(args, p.NodeFile))
 	if err != nil {
 		return err
 	}
 	if p.Role == servicespec.Agent {
-		return startAgent(ctx, p, options)
+		return startAgent(ctx, m, p, options)
 	}
-	serverTLS, err := loadTLS(p, options)
+	serverTLS, err := m.loadTLS(p, options)
 	if err != nil {
 		return err
 	}
 	if p.Role == servicespec.Identity {
-		return startKeystone(ctx, p, options, serverTLS)
+		return startKeystone(ctx, m, p, options, serverTLS)
 	}
-	return startService(ctx, p, options, serverTLS)
+	return startService(ctx, m, p, options, serverTLS)
 }
 
-func startKeystone(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
-	db, err := openStore(ctx, p, options, keystone.Tables())
+func startKeystone(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
+	db, err := m.openStore(ctx, p, options, keystone.Tables())
 	if err != nil {
 		return err
 	}
@@ -63,26 +63,26 @@ func startKeystone(ctx context.Context, p servicespec.Spec, options servicespec.
 	if endsAfterInit(p, options) {
 		return nil
 	}
-	return serve(ctx, p, options, serverTLS, server.Routes())
+	return serve(ctx, m, p, options, serverTLS, server.Routes())
 }
 
-func startService(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
-	session, err := logIn(ctx, options)
+func startService(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config) error {
+	session, err := logIn(ctx, m, options)
 	if err != nil {
 		return err
 	}
-	if err := checkNeeds(ctx, p, options, session); err != nil {
+	if err := checkNeeds(ctx, m, p, options, session); err != nil {
 		return err
 	}
 	if p.Name == "host" {
-		if err := prepareHost(ctx, options, session); err != nil {
+		if err := prepareHost(ctx, m, options, session); err != nil {
 			return err
 		}
 	}
 	options = session.SyncOptions(ctx, options, p)
-	s := Service{Profile: p, Options: options, Cloud: session}
+	s := Service{Machine: m, Profile: p, Options: options, Cloud: session}
 	if p.Database != servicespec.NoDatabase {
-		if s.Store, err = openStore(ctx, p, options, p.Tables); err != nil {
+		if s.Store, err = m.openStore(ctx, p, options, p.Tables); err != nil {
 			return err
 		}
 		defer s.Store.Close()
@@ -93,30 +93,30 @@ func startService(ctx context.Context, p servicespec.Spec, options servicespec.V
 	if endsAfterInit(p, options) {
 		return nil
 	}
-	return serve(ctx, p, options, serverTLS, s.Routes(ctx))
+	return serve(ctx, m, p, options, serverTLS, s.Routes(ctx))
 }
 
-func loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.Config, error) {
+func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.Config, error) {
 	enabled := options.Flag("enable_ssl", false) || p.CertKey == "tls_cert_file" && options.Text(p.CertKey, "") != ""
 	if p.PlainHTTP || !enabled {
 		return nil, nil
 	}
-	hostname, err := os.Hostname()
+	hostname, err := m.hostname()
 	if err != nil {
 		return nil, fmt.Errorf("reading host name: %w", err)
 	}
 	// Outside a pod there may be no resolv.conf; then the namespace stays unknown.
-	resolv, _ := os.ReadFile("/etc/resolv.conf")
+	resolv, _ := os.ReadFile(m.path("/etc/resolv.conf"))
 	component := p.Component
 	if component != "" && options.Flag("is_slave_node", false) {
 		component += "-slave"
 	}
 	owner := rest.FindOwner(component, options.Text("auth_url", ""), hostname, string(resolv))
-	return rest.LoadTLS(options.Text(p.CertKey, ""), options.Text(p.KeyKey, ""), options.Text("ssl_ca_certs", ""), owner)
+	return rest.LoadTLS(m.path(options.Text(p.CertKey, "")), m.path(options.Text(p.KeyKey, "")), m.path(options.Text("ssl_ca_certs", "")), owner)
 }
 
 // openStore connects to the database and creates the tables, or insists that they are there.
-func openStore(ctx context.Context, p servicespec.Spec, options servicespec.Values, tables []string) (*rest.Store, error) {
+func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options servicespec.Values, tables []string) (*rest.Store, error) {
 	db, err := rest.Open(ctx, options.Text("sql_connection", ""))
 	if err != nil {
 		return nil, err
@@ -134,8 +134,8 @@ func openStore(ctx context.Context, p servicespec.Spec, options servicespec.Valu
 		err = db.InSync(ctx, tables)
 	}
 	if err == nil && !slave {
-		hostname, _ := os.Hostname()
-		_, err = db.Insert(ctx, starts, rest.Record{"name": p.Name, "host": hostname, "version": imageVersion()}, "")
+		hostname, _ := m.hostname()
+		_, err = db.Insert(ctx, starts, rest.Record{"name": p.Name, "host": hostname, "version": m.imageVersion()}, "")
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -163,20 +163,20 @@ func endsAfterInit(p servicespec.Spec, options servicespec.Values) bool {
 	return true
 }
 
-func logIn(ctx context.Context, options servicespec.Values) (*Client, error) {
+func logIn(ctx context.Context, m Machine, options servicespec.Values) (*Client, error) {
 	for _, key := range []string{"auth_url", "admin_user", "admin_password", "region"} {
 		if options.Text(key, "") == "" {
 			return nil, fmt.Errorf("auth.AsyncInit: missing %s", key)
 		}
 	}
-	roots, err := rest.Authorities(options.Text("ssl_ca_certs", ""))
+	roots, err := rest.Authorities(m.path(options.Text("ssl_ca_certs", "")))
 	if err != nil {
 		return nil, err
 	}
 	session := New(Credentials{
 		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
 		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""),
-		Domain: options.Text("admin_domain", "Default"), Project: options.Text("admin_project", "system"), Authorities: roots,
+		Domain: options.Text("admin_domain", "Default"), Project: options.Text("admin_project", "system"), Authorities: roots, Dial: m.Dial,
 	})
 	token, err := session.Login(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func logIn(ctx context.Context, options servicespec.Values) (*Client, error) {
 }
 
 // checkNeeds is what a program must find before it starts.
-func checkNeeds(ctx context.Context, p servicespec.Spec, options servicespec.Values, session *Client) error {
+func checkNeeds(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, session *Client) error {
 	if p.NeedsService != "" {
 		id, err := session.ServiceID(ctx, p.NeedsService)
 		if err != nil {
@@ -207,7 +207,7 @@ func checkNeeds(ctx context.Context, p servicespec.Spec, options servicespec.Val
 	}
 	switch p.Name {
 	case "glance":
-		return checkDirectory(options.Text("filesystem_store_datadir", ""))
+		return checkDirectory(m.path(options.Text("filesystem_store_datadir", "")))
 	case "esxi-agent":
 		if options.Text("listen_interface", "") != "eth0" {
 			return fmt.Errorf("listen_interface %q: no such interface", options.Text("listen_interface", ""))
@@ -231,10 +231,10 @@ func checkDirectory(dir string) error {
 }
 
 // checkFiles reads the files a program is given without understanding them.
-func checkFiles(args []string) error {
+func (m Machine) checkFiles(args []string) error {
 	for i, arg := range args {
 		if strings.HasSuffix(arg, "conf") && strings.HasPrefix(arg, "-") && i+1 < len(args) {
-			if _, err := os.ReadFile(args[i+1]); err != nil {
+			if _, err := os.ReadFile(m.path(args[i+1])); err != nil {
 				return fmt.Errorf("reading configuration: %w", err)
 			}
 		}
@@ -252,8 +252,8 @@ func stayUp(ctx context.Context, p servicespec.Spec, err error) error {
 	return nil
 }
 
-func serve(ctx context.Context, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
-	defaults := rest.Defaults(imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
+func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
+	defaults := rest.Defaults(m.imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
 	handler := append(defaults, routes...)
 	address := options.Text("address", "")
 	listeners := []rest.Listener{{Address: address, Port: options.Number(p.PortKey, p.Port), TLS: serverTLS, Handler: handler}}
@@ -277,8 +277,8 @@ func serve(ctx context.Context, p servicespec.Spec, options servicespec.Values, 
 }
 
 // imageVersion is what /version answers: an image sets it, as one program serves every version.
-func imageVersion() string {
-	if v := os.Getenv("STANDIN_VERSION"); v != "" {
+func (m Machine) imageVersion() string {
+	if v := m.getenv("STANDIN_VERSION"); v != "" {
 		return v
 	}
 	return "v0.0.0-fakecloud"

@@ -216,15 +216,15 @@ func scalar(raw any) string {
 	return fmt.Sprint(raw)
 }
 
-// Load reads flags and files. The search order without --config is that of the services.
-func Load(name string, schema Schema, args []string) (Values, error) {
+// Load reads flags and files; at says where a file lies. The search order without --config is that of the services.
+func Load(at func(string) string, name string, schema Schema, args []string) (Values, error) {
 	flags, files, err := ParseArgs(schema, args)
 	if err != nil {
 		return nil, err
 	}
 	if len(files) == 0 {
 		for _, path := range []string{"./etc/" + name + ".conf", "/etc/yunion/" + name + ".conf"} {
-			if _, err := os.Stat(path); err == nil {
+			if _, err := os.Stat(at(path)); err == nil {
 				files = []string{path}
 				break
 			}
@@ -232,7 +232,7 @@ func Load(name string, schema Schema, args []string) (Values, error) {
 	}
 	values := Values{}
 	for _, path := range files {
-		data, err := os.ReadFile(path)
+		data, err := os.ReadFile(at(path))
 		if err != nil {
 			return nil, fmt.Errorf("Parse configuration file: %w", err)
 		}

@@ -18,13 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // KubeletAgent is the user agent of the stand-in: leave it out of counts.
@@ -35,16 +36,30 @@ const KubeletAgent = "instant-kubelet"
 // DaemonSets, Jobs and PersistentVolumeClaims, and no pods exist; with one it binds pods to a node and calls them ready.
 // Nothing runs: a wrong image, command or probe is never seen here.
 type Kubelet struct {
-	client  kubernetes.Interface
+	client  client.Client
 	nodes   corev1listers.NodeLister
 	stores  map[string]cache.Store
-	handle  map[string]func(context.Context, any, bool) error
 	cancel  context.CancelFunc
 	stopped func()
 
 	mu   sync.Mutex
 	held map[string]bool
 	errs []error
+}
+
+// reporter is a kind that the stand-in reports on.
+type reporter struct {
+	resource schema.GroupVersionResource
+	report   func(k *Kubelet, ctx context.Context, object any, held bool) error
+}
+
+var reporters = map[string]reporter{
+	"Deployment":            {appsv1.SchemeGroupVersion.WithResource("deployments"), (*Kubelet).deployment},
+	"StatefulSet":           {appsv1.SchemeGroupVersion.WithResource("statefulsets"), (*Kubelet).statefulSet},
+	"DaemonSet":             {appsv1.SchemeGroupVersion.WithResource("daemonsets"), (*Kubelet).daemonSet},
+	"Job":                   {batchv1.SchemeGroupVersion.WithResource("jobs"), (*Kubelet).job},
+	"PersistentVolumeClaim": {corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), (*Kubelet).claim},
+	"Pod":                   {corev1.SchemeGroupVersion.WithResource("pods"), (*Kubelet).pod},
 }
 
 // Node is a Node object that the stand-in keeps Ready.
@@ -66,75 +81,54 @@ func (c *Cluster) StartKubelet(ctx context.Context, nodes ...Node) (*Kubelet, er
 func (c *Cluster) StartKubeletFor(ctx context.Context, kinds []string, nodes ...Node) (*Kubelet, error) {
 	config := c.Config(Admin)
 	config.UserAgent = KubeletAgent
-	client, err := kubernetes.NewForConfig(config)
+	writer, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
+	reader, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	factory := informers.NewSharedInformerFactory(reader, 0)
+	k := &Kubelet{client: writer, nodes: factory.Core().V1().Nodes().Lister(), stores: map[string]cache.Store{}, held: map[string]bool{}, stopped: factory.Shutdown}
 	for _, n := range nodes {
-		if err := createNode(ctx, client, n); err != nil {
+		if err := k.createNode(ctx, n); err != nil {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	factory := informers.NewSharedInformerFactory(client, 0)
-	k := &Kubelet{client: client, nodes: factory.Core().V1().Nodes().Lister(), stores: map[string]cache.Store{}, held: map[string]bool{},
-		cancel: cancel, stopped: factory.Shutdown}
-	k.handle = map[string]func(context.Context, any, bool) error{
-		"Deployment": k.deployment, "StatefulSet": k.statefulSet, "DaemonSet": k.daemonSet, "Job": k.job, "PersistentVolumeClaim": k.claim,
-		"Pod": k.pod,
-	}
-	watched, err := informersFor(factory, kinds)
-	if err != nil {
-		cancel()
+	ctx, k.cancel = context.WithCancel(ctx)
+	if err := k.watch(ctx, factory, kinds); err != nil {
+		k.cancel()
 		return nil, err
 	}
-	nodeInformer := factory.Core().V1().Nodes().Informer()
+	return k, nil
+}
+
+func (k *Kubelet) watch(ctx context.Context, factory informers.SharedInformerFactory, kinds []string) error {
+	nodes := factory.Core().V1().Nodes().Informer()
 	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), nodeInformer.HasSynced) {
-		cancel()
-		return nil, errors.New("reading nodes: stopped")
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
+		return errors.New("reading nodes: stopped")
 	}
-	for kind, informer := range watched {
-		k.stores[kind] = informer.GetStore()
-		see := func(object any) { k.see(ctx, kind, object) }
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, object any) { see(object) }})
+	for _, kind := range kinds {
+		generic, err := factory.ForResource(reporters[kind].resource)
 		if err != nil {
-			cancel()
-			return nil, fmt.Errorf("watching %s: %w", kind, err)
+			return fmt.Errorf("watching %s: %w", kind, err)
+		}
+		see := func(object any) { k.see(ctx, kind, object) }
+		k.stores[kind] = generic.Informer().GetStore()
+		if _, err := generic.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, object any) { see(object) }}); err != nil {
+			return fmt.Errorf("watching %s: %w", kind, err)
 		}
 	}
 	// A node that comes or changes its labels changes what a DaemonSet wants, and where a pod may go.
 	again := func(any) { k.seeAll(ctx, "DaemonSet", "Pod") }
 	changes := cache.ResourceEventHandlerFuncs{AddFunc: again, UpdateFunc: func(_, _ any) { again(nil) }, DeleteFunc: again}
-	if _, err := nodeInformer.AddEventHandler(changes); err != nil {
-		cancel()
-		return nil, fmt.Errorf("watching nodes: %w", err)
+	if _, err := nodes.AddEventHandler(changes); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
 	}
 	factory.Start(ctx.Done())
-	return k, nil
-}
-
-func informersFor(factory informers.SharedInformerFactory, kinds []string) (map[string]cache.SharedIndexInformer, error) {
-	watched := map[string]cache.SharedIndexInformer{}
-	for _, kind := range kinds {
-		switch kind {
-		case "Deployment":
-			watched[kind] = factory.Apps().V1().Deployments().Informer()
-		case "StatefulSet":
-			watched[kind] = factory.Apps().V1().StatefulSets().Informer()
-		case "DaemonSet":
-			watched[kind] = factory.Apps().V1().DaemonSets().Informer()
-		case "Job":
-			watched[kind] = factory.Batch().V1().Jobs().Informer()
-		case "PersistentVolumeClaim":
-			watched[kind] = factory.Core().V1().PersistentVolumeClaims().Informer()
-		case "Pod":
-			watched[kind] = factory.Core().V1().Pods().Informer()
-		default:
-			return nil, fmt.Errorf("the instant kubelet does not report on %q", kind)
-		}
-	}
-	return watched, nil
+	return nil
 }
 
 // Stop ends the stand-in and returns what went wrong meanwhile.
@@ -186,7 +180,7 @@ func (k *Kubelet) see(ctx context.Context, kind string, object any) {
 	if !ok || meta.GetDeletionTimestamp() != nil && kind != "Pod" {
 		return
 	}
-	err := k.handle[kind](ctx, object, k.isHeld(kind, meta.GetNamespace(), meta.GetName()))
+	err := reporters[kind].report(k, ctx, object, k.isHeld(kind, meta.GetNamespace(), meta.GetName()))
 	if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return
 	}
@@ -215,8 +209,7 @@ func (k *Kubelet) deployment(ctx context.Context, object any, held bool) error {
 		status.UnavailableReplicas == d.Status.UnavailableReplicas && status.Replicas == d.Status.Replicas && len(d.Status.Conditions) > 0 {
 		return nil
 	}
-	_, err := k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, d, status)
 }
 
 func (k *Kubelet) statefulSet(ctx context.Context, object any, held bool) error {
@@ -225,8 +218,7 @@ func (k *Kubelet) statefulSet(ctx context.Context, object any, held bool) error 
 	if equality.Semantic.DeepEqual(status, s.Status) {
 		return nil
 	}
-	_, err := k.client.AppsV1().StatefulSets(s.Namespace).Patch(ctx, s.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, s, status)
 }
 
 func (k *Kubelet) daemonSet(ctx context.Context, object any, held bool) error {
@@ -239,8 +231,7 @@ func (k *Kubelet) daemonSet(ctx context.Context, object any, held bool) error {
 	if equality.Semantic.DeepEqual(status, d.Status) {
 		return nil
 	}
-	_, err = k.client.AppsV1().DaemonSets(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, d, status)
 }
 
 func (k *Kubelet) job(ctx context.Context, object any, held bool) error {
@@ -248,8 +239,7 @@ func (k *Kubelet) job(ctx context.Context, object any, held bool) error {
 	if jobDone(j) || held && j.Status.StartTime != nil {
 		return nil
 	}
-	_, err := k.client.BatchV1().Jobs(j.Namespace).Patch(ctx, j.Name, types.JSONPatchType, StatusPatch(jobStatus(j, held, Now())), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, j, jobStatus(j, held, Now()))
 }
 
 func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
@@ -258,34 +248,29 @@ func (k *Kubelet) claim(ctx context.Context, object any, held bool) error {
 	if status.Phase == claim.Status.Phase {
 		return nil
 	}
-	_, err := k.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, claim, status)
 }
 
 func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
-	p := object.(*corev1.Pod)
+	p := object.(*corev1.Pod).DeepCopy()
 	if k.lost(p.Spec.NodeName) {
 		return nil
 	}
 	if p.DeletionTimestamp != nil { // it ends at once
-		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
-		return k.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, now)
+		return k.client.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})
 	}
 	if p.Spec.NodeName == "" {
 		nodes, err := k.fitting(p.Spec)
 		if err != nil || len(nodes) == 0 {
 			return err
 		}
-		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
-			Target: corev1.ObjectReference{Kind: "Node", Name: nodes[0].Name}}
-		return k.client.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+		return k.client.SubResource("binding").Create(ctx, p, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: nodes[0].Name}})
 	}
 	status := podStatus(p, held, Now())
 	if status.Phase == p.Status.Phase && (held || p.Status.StartTime != nil) {
 		return nil
 	}
-	_, err := k.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status")
-	return err
+	return ReportStatus(ctx, k.client, p, status)
 }
 
 // lost reports whether a node is there and is not Ready: nobody starts or ends a pod there.
@@ -296,30 +281,30 @@ func (k *Kubelet) lost(name string) bool {
 	})
 }
 
-// StatusPatch replaces the status as a whole: a merge would keep numbers that have become zero.
-func StatusPatch(status any) []byte {
+// ReportStatus replaces the status of an object as a whole: a merge would keep numbers that have become zero. The object stays as it is.
+func ReportStatus(ctx context.Context, c client.Client, object client.Object, status any) error {
 	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
 	if err != nil {
-		panic(err) // a status of the API's own types always encodes
+		return err
 	}
-	return data
+	return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.JSONPatchType, data))
 }
 
-func createNode(ctx context.Context, client kubernetes.Interface, n Node) error {
+func (k *Kubelet) createNode(ctx context.Context, n Node) error {
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"),
 		corev1.ResourcePods: resource.MustParse("110")}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+	if err := k.client.Create(ctx, node); err != nil {
 		return fmt.Errorf("creating node %s: %w", n.Name, err)
 	}
 	status := corev1.NodeStatus{Capacity: size, Allocatable: size, Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Instant", LastHeartbeatTime: Now(), LastTransitionTime: Now()},
 	}}
-	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.JSONPatchType, StatusPatch(status), metav1.PatchOptions{}, "status"); err != nil {
+	if err := ReportStatus(ctx, k.client, node, status); err != nil {
 		return fmt.Errorf("reporting on node %s: %w", n.Name, err)
 	}
 	// The API server gives a new node the taint not-ready, which the node controller takes away; there is none.
-	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, []byte(`{"spec":{"taints":null}}`), metav1.PatchOptions{}); err != nil {
+	if err := k.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
 		return fmt.Errorf("taking the taints off node %s: %w", n.Name, err)
 	}
 	return nil

@@ -4,21 +4,25 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -44,11 +48,13 @@ type pod struct {
 
 // container is one container and what is known of it. The pod's mutex guards it.
 type container struct {
-	spec    corev1.Container
-	init    bool
-	argv    []string // nil: nothing runs
-	status  corev1.ContainerStatus
-	process *process
+	spec   corev1.Container
+	init   bool
+	argv   []string // nil: nothing runs
+	mounts map[string]string
+	status corev1.ContainerStatus
+	// kill ends the program that runs; nil if none does.
+	kill func()
 }
 
 // Back-offs as a kubelet's, but shorter: 10 s and more would be too long for a test.
@@ -56,7 +62,9 @@ var backOff = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}
 
 func (p *pod) dir() string { return filepath.Join(p.w.k.dir, "pods", p.name) }
 
-// run lives until ctx ends, and leaves no process, Pod object or file.
+func (p *pod) root(c *container) string { return filepath.Join(p.dir(), c.spec.Name) }
+
+// run lives until ctx ends, and leaves no program, Pod object or file.
 func (p *pod) run(ctx context.Context) {
 	defer close(p.done)
 	p.began = harness.Now()
@@ -71,35 +79,30 @@ func (p *pod) run(ctx context.Context) {
 	p.create(context.WithoutCancel(ctx))
 	defer p.remove(context.WithoutCancel(ctx))
 	p.report(ctx)
-	mounts, ok := p.prepare(ctx)
-	if !ok {
+	if !p.prepare(ctx) {
 		return
 	}
+	var running sync.WaitGroup
+	defer running.Wait()
 	for _, c := range p.containers {
-		if c.init && !p.keep(ctx, c, mounts) {
+		if !c.init {
+			running.Go(func() { p.keep(ctx, c) })
+		} else if !p.keep(ctx, c) {
 			return
 		}
 	}
-	var running sync.WaitGroup
-	for _, c := range p.containers {
-		if !c.init {
-			running.Go(func() { p.keep(ctx, c, mounts) })
-			running.Go(func() { p.probe(ctx, c) })
-		}
-	}
-	running.Wait()
 	<-ctx.Done() // a pod may consist of containers that do not run
 }
 
 func newContainer(spec corev1.Container, init bool) *container {
 	status := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: ptr.To(false)}
 	status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
-	return &container{spec: spec, init: init, argv: program(spec), status: status}
+	return &container{spec: spec, init: init, argv: played(spec), status: status}
 }
 
-// program is the command line of a container that the stand-in can play, or nil. The images of the stand-ins have no shell's worth
+// played is the command line of a container that the stand-in can play, or nil. The images of the stand-ins have no shell's worth
 // of programs either: climc's entry point does there what it does here.
-func program(c corev1.Container) []string {
+func played(c corev1.Container) []string {
 	switch {
 	case slices.Equal(c.Command, []string{"bash", "/opt/climc-entrypoint.sh"}):
 		return []string{binDir + "climc", "sleep"}
@@ -111,25 +114,25 @@ func program(c corev1.Container) []string {
 
 const binDir = "/opt/yunion/bin/"
 
-// prepare makes the root and the volumes, and tries again while an object is missing.
-func (p *pod) prepare(ctx context.Context) (map[string][]mount, bool) {
+// prepare makes the containers' files, and tries again while an object is missing.
+func (p *pod) prepare(ctx context.Context) bool {
 	for {
-		mounts, err := p.materialise(ctx)
+		err := p.materialise(ctx)
 		if err == nil {
-			return mounts, true
+			return true
 		}
 		p.each(func(c *container) {
 			c.status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: err.Error()}}
 		})
 		p.report(ctx)
 		if !sleep(ctx, 200*time.Millisecond) {
-			return nil, false
+			return false
 		}
 	}
 }
 
 // keep runs a container until the pod ends; an init container until it succeeds, which it tells.
-func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount) bool {
+func (p *pod) keep(ctx context.Context, c *container) bool {
 	if c.argv == nil {
 		p.change(ctx, func() {
 			c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: harness.Now()}}
@@ -141,16 +144,15 @@ func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount)
 		return true
 	}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		ended := p.once(ctx, c, mounts[c.spec.Name])
+		ended := p.once(ctx, c)
 		if ctx.Err() != nil {
 			return false
 		}
 		done := c.init && ended.ExitCode == 0
 		p.change(ctx, func() {
-			c.process = nil
+			c.kill = nil
 			c.status.State = corev1.ContainerState{Terminated: ended}
-			c.status.Ready = done
-			c.status.Started = ptr.To(false)
+			c.status.Ready, c.status.Started = done, ptr.To(false)
 		})
 		if done {
 			return true
@@ -170,46 +172,57 @@ func (p *pod) keep(ctx context.Context, c *container, mounts map[string][]mount)
 	return false
 }
 
+// errKilled is why a program ends that a crash ends.
+var errKilled = errors.New("killed")
+
 // once runs a container to its end.
-func (p *pod) once(ctx context.Context, c *container, mounts []mount) *corev1.ContainerStateTerminated {
-	began := harness.Now()
-	failed := func(err error) *corev1.ContainerStateTerminated {
-		return &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: err.Error(), StartedAt: began, FinishedAt: harness.Now()}
-	}
+func (p *pod) once(ctx context.Context, c *container) *corev1.ContainerStateTerminated {
+	ended := &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: harness.Now()}
+	defer func() { ended.FinishedAt = harness.Now() }()
 	env, err := p.environment(ctx, c.spec)
 	if err != nil {
-		return failed(err)
+		ended.ExitCode, ended.Reason, ended.Message = 128, "StartError", err.Error()
+		return ended
 	}
-	proc, err := start(sandbox{root: filepath.Join(p.dir(), "root"), hostname: p.name, mounts: mounts},
-		expand(c.argv, env), env, p.w.k.logFile(p.w.name), p.name+"/"+c.spec.Name)
-	if err != nil {
-		return failed(err)
+	var argv []string
+	for _, word := range c.argv {
+		argv = append(argv, expand(word, env))
 	}
+	running, end := context.WithCancelCause(ctx)
 	p.w.mu.Lock()
 	p.w.starts++
 	p.w.mu.Unlock()
 	p.change(ctx, func() {
-		c.process = proc
-		c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: began}}
+		c.kill = func() { end(errKilled) }
+		c.status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ended.StartedAt}}
 		c.status.Started = ptr.To(true)
 	})
-	grace := time.Duration(ptr.Deref(p.object.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
-	code := proc.wait(ctx, grace)
-	ended := &corev1.ContainerStateTerminated{ExitCode: int32(code), Reason: "Error", StartedAt: began, FinishedAt: harness.Now()}
-	if code == 0 {
-		ended.Reason = "Completed"
+	var probing sync.WaitGroup
+	if !c.init {
+		probing.Go(func() { p.untilReady(running, c) })
 	}
-	if c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && code != 0 {
-		ended.Message = proc.lastLines()
+	err = program.Run(running, program.Machine{Root: p.root(c), Mounts: c.mounts, Name: p.name, Environment: env, Dial: p.w.k.Dial}, argv)
+	killed := errors.Is(context.Cause(running), errKilled)
+	end(nil)
+	probing.Wait()
+	switch {
+	case killed:
+		ended.ExitCode, ended.Reason = 128+int32(syscall.SIGKILL), "Error"
+	case err != nil:
+		log.Printf("[fatal] %s: %v", p.name, err)
+		ended.ExitCode, ended.Reason = 1, "Error"
+		if c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+			ended.Message = err.Error()
+		}
 	}
 	return ended
 }
 
-// kill ends every process of the pod at once.
+// kill ends every program of the pod at once.
 func (p *pod) kill() {
 	p.each(func(c *container) {
-		if c.process != nil {
-			c.process.kill()
+		if c.kill != nil {
+			c.kill()
 		}
 	})
 }
@@ -220,7 +233,7 @@ const requestTimeout = time.Minute
 func (p *pod) create(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if _, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Create(ctx, p.object, metav1.CreateOptions{}); err != nil {
+	if err := p.w.k.client.Create(ctx, p.object); err != nil {
 		p.w.k.note(fmt.Errorf("creating Pod %q: %w", p.name, err))
 	}
 }
@@ -228,8 +241,7 @@ func (p *pod) create(ctx context.Context) {
 func (p *pod) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := client.IgnoreNotFound(p.w.k.client.Delete(ctx, p.object, client.GracePeriodSeconds(0))); err != nil {
 		p.w.k.note(fmt.Errorf("deleting Pod %q: %w", p.name, err))
 	}
 	if err := os.RemoveAll(p.dir()); err != nil {
@@ -268,8 +280,7 @@ func (p *pod) report(ctx context.Context) {
 	status := p.status()
 	if !equality.Semantic.DeepEqual(status, p.reported) {
 		p.reported = status
-		_, err := p.w.k.client.CoreV1().Pods(p.object.Namespace).Patch(ctx, p.name, types.JSONPatchType, harness.StatusPatch(status), metav1.PatchOptions{}, "status")
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		if err := client.IgnoreNotFound(harness.ReportStatus(ctx, p.w.k.client, p.object, status)); err != nil && ctx.Err() == nil {
 			p.w.k.note(fmt.Errorf("reporting on Pod %q: %w", p.name, err))
 		}
 	}

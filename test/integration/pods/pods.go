@@ -1,44 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods is a kubelet of processes: it runs the Deployments of a namespace as processes of this machine, against a real API
-// server and without a container runtime. The static stand-in (test/fakecloud) plays every program in /opt/yunion/bin. Each pod has a
-// directory as its root, a mount namespace with its volumes, a host name, /etc/hosts with every Service, restarts with back-off,
-// probes, a Pod object and a log.
+// Package pods is a kubelet without a container runtime: it runs the Deployments of a namespace in this process, against a real API
+// server. Package test/fakecloud/program plays every program in /opt/yunion/bin, a goroutine for each container. A container has a
+// directory as its root with its volumes, an environment, a host name, restarts with back-off and a readiness probe; a pod has a Pod object.
 //
-// Everything shares loopback, so a pod listens on 127.0.0.1 at its own port, a Service is an entry in /etc/hosts, and there is one
-// process for each container however many replicas are asked for; the old pod is gone before the new one starts, whatever the
-// strategy. A container whose program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs.
-// Liveness probes, resources, security contexts and updates of mounted files in a running pod are not looked at. It is test code.
+// Everything shares loopback, so a pod listens on 127.0.0.1 at its own port, the name of a Service leads there, and each container runs
+// once however many replicas are asked for; the old pod is gone before the new one starts, whatever the strategy. A container whose
+// program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources, security
+// contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
 package pods
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	_ "yunion.io/x/ocadm/test/fakecloud/program" // what Build builds: go test must know that results depend on it
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // Agent is the user agent of the kubelet: leave it out of counts.
-const Agent = "process-kubelet"
-
-// ErrNotPermitted says that this user may not make mount namespaces.
-var ErrNotPermitted = errors.New("running pods as processes takes root (mount namespaces, chroot)")
+const Agent = "program-kubelet"
 
 // Options of a kubelet.
 type Options struct {
@@ -48,21 +46,20 @@ type Options struct {
 	Namespace string
 	// Node is the name of the node in its Pod objects.
 	Node string
-	// Program is the static stand-in, see Build.
-	Program string
 	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
 	Dir string
 }
 
 // Kubelet runs pods.
 type Kubelet struct {
-	options Options
-	client  kubernetes.Interface
-	dir     string
-	names   names
-	cancel  context.CancelFunc
-	stop    func()
-	workers sync.WaitGroup
+	options  Options
+	client   client.Client
+	dir      string
+	services corev1listers.ServiceNamespaceLister
+	log      harness.Log
+	cancel   context.CancelFunc
+	stop     func()
+	workers  sync.WaitGroup
 
 	mu        sync.Mutex
 	workloads map[string]*workload
@@ -70,25 +67,15 @@ type Kubelet struct {
 	errs      []error
 }
 
-// Build builds the stand-in into a directory and returns its path.
-func Build(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "fakecloud")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "yunion.io/x/ocadm/test/fakecloud")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the stand-in: %w\n%s", err, out)
-	}
-	return program, nil
-}
-
-// Start starts to run pods. ctx bounds its life; Close ends it before.
+// Start starts to run pods, whose programs print with package log. ctx bounds its life; Close ends it before.
 func Start(ctx context.Context, o Options) (*Kubelet, error) {
-	if err := permitted(); err != nil {
-		return nil, err
-	}
 	config := rest.CopyConfig(o.Config)
 	config.UserAgent, config.QPS = Agent, -1
-	client, err := kubernetes.NewForConfig(config)
+	writer, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	reader, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -96,41 +83,19 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a directory: %w", err)
 	}
-	k := &Kubelet{options: o, client: client, dir: dir, workloads: map[string]*workload{}, names: names{file: filepath.Join(dir, "hosts")}}
+	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}}
+	log.SetOutput(&k.log)
 	ctx, k.cancel = context.WithCancel(ctx)
-	if err := k.start(ctx); err != nil {
+	if err := k.start(ctx, reader); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
 
-func (k *Kubelet) start(ctx context.Context) error {
-	if err := k.names.start(); err != nil {
-		return err
-	}
-	// Pods need this account to exist; elsewhere a controller makes it.
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	_, err := k.client.CoreV1().ServiceAccounts(k.options.Namespace).Create(ctx, account, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating the default service account: %w", err)
-	}
-	factory := informers.NewSharedInformerFactoryWithOptions(k.client, 0, informers.WithNamespace(k.options.Namespace))
+func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(reader, 0, informers.WithNamespace(k.options.Namespace))
 	k.stop = factory.Shutdown
-	service := func(object any) {
-		if s, ok := object.(*corev1.Service); ok {
-			k.note(k.names.add(s.Name, s.Namespace))
-		}
-	}
-	services := factory.Core().V1().Services().Informer()
-	if _, err := services.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: service, UpdateFunc: func(_, object any) { service(object) },
-	}); err != nil {
-		return fmt.Errorf("watching services: %w", err)
-	}
-	factory.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), services.HasSynced) {
-		return errors.New("reading services: stopped")
-	}
+	k.services = factory.Core().V1().Services().Lister().Services(k.options.Namespace)
 	want := func(object any) {
 		if d, ok := object.(*appsv1.Deployment); ok {
 			k.want(ctx, d)
@@ -142,6 +107,7 @@ func (k *Kubelet) start(ctx context.Context) error {
 		return fmt.Errorf("watching deployments: %w", err)
 	}
 	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
 	return nil
 }
 
@@ -152,6 +118,7 @@ func (k *Kubelet) Close() error {
 		k.stop()
 	}
 	k.workers.Wait()
+	log.SetOutput(io.Discard)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	errs := append(k.errs, os.RemoveAll(k.dir))
@@ -159,14 +126,17 @@ func (k *Kubelet) Close() error {
 	return errors.Join(errs...)
 }
 
-// Dial is the way of somebody outside the cluster to its Services: their names lead to loopback, where their pods listen.
+// Dial is the way to the Services of the cluster: their names lead to loopback, where their pods listen.
 func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	if net.ParseIP(host) == nil && host != "localhost" {
-		if !k.names.known(host) {
+		name, domain, _ := strings.Cut(host, ".")
+		ns := k.options.Namespace
+		_, err := k.services.Get(name)
+		if err != nil || !slices.Contains([]string{"", ns, ns + ".svc", ns + ".svc.cluster.local"}, domain) {
 			return nil, &net.DNSError{Err: "no such service", Name: host, IsNotFound: true}
 		}
 		host = "127.0.0.1"
@@ -174,27 +144,10 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, net.JoinHostPort(host, port))
 }
 
-// Log is what the containers of a Deployment printed, pods that are gone included.
-func (k *Kubelet) Log(name string) string {
-	data, err := os.ReadFile(k.logFile(name))
-	if err != nil {
-		return ""
-	}
-	return string(data)
-}
+// Log is what all programs have printed.
+func (k *Kubelet) Log() string { return k.log.String() }
 
-// Logs is Log of every Deployment that ever was.
-func (k *Kubelet) Logs() map[string]string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := map[string]string{}
-	for name := range k.workloads {
-		all[name] = k.Log(name)
-	}
-	return all
-}
-
-// Kill ends the processes of a Deployment as a crash would.
+// Kill ends the programs of a Deployment as a crash would.
 func (k *Kubelet) Kill(name string) {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -204,7 +157,7 @@ func (k *Kubelet) Kill(name string) {
 	}
 }
 
-// Starts is how many processes of a Deployment have been started, init containers and restarts included.
+// Starts is how many programs of a Deployment have been started, init containers and restarts included.
 func (k *Kubelet) Starts(name string) int {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -219,8 +172,6 @@ func (k *Kubelet) Starts(name string) int {
 
 // Claim is the directory that is the volume of a claim.
 func (k *Kubelet) Claim(name string) string { return filepath.Join(k.dir, "claims", name) }
-
-func (k *Kubelet) logFile(name string) string { return filepath.Join(k.dir, name+".log") }
 
 func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment) {
 	if ctx.Err() != nil {

@@ -12,10 +12,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -142,8 +142,7 @@ func (w *workload) report(ctx context.Context) {
 		return
 	}
 	w.reported, w.reportedUID = status, d.UID
-	_, err := w.k.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, harness.StatusPatch(status), metav1.PatchOptions{}, "status")
-	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+	if err := client.IgnoreNotFound(harness.ReportStatus(ctx, w.k.client, d, status)); err != nil && ctx.Err() == nil {
 		w.k.note(fmt.Errorf("reporting on Deployment %q: %w", w.name, err))
 	}
 }
