@@ -12,26 +12,24 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// prepareCertificate refuses a certificate that no client could show.
-func prepareCertificate(next prepare) prepare {
-	return func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-		pair, err := tls.X509KeyPair([]byte(r.Text("certificate")), []byte(r.Text("private_key")))
-		if err != nil {
-			return nil, "", rest.BadInput("invalid certificate: %v", err)
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM([]byte(r.Text("ca_certificate"))) {
-			return nil, "", rest.BadInput("invalid ca_certificate")
-		}
-		leaf, err := x509.ParseCertificate(pair.Certificate[0])
-		if err != nil {
-			return nil, "", rest.BadInput("invalid certificate: %v", err)
-		}
-		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-			return nil, "", rest.BadInput("the certificate is not the CA's: %v", err)
-		}
-		return next(ctx, c, r)
+// checkCertificate refuses a certificate that no client could show.
+func checkCertificate(_ context.Context, r rest.Record) error {
+	pair, err := tls.X509KeyPair([]byte(r.Text("certificate")), []byte(r.Text("private_key")))
+	if err != nil {
+		return rest.BadInput("invalid certificate: %v", err)
 	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(r.Text("ca_certificate"))) {
+		return rest.BadInput("invalid ca_certificate")
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return rest.BadInput("invalid certificate: %v", err)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return rest.BadInput("the certificate is not the CA's: %v", err)
+	}
+	return nil
 }
 
 // withCertificate resolves the certificate of an endpoint, given by id or name.

@@ -11,98 +11,53 @@ import (
 )
 
 func (s *Server) collections() []rest.Collection {
-	named := func(table, singular string, defaults rest.Record) rest.Collection {
-		return rest.Collection{Path: "/v3/" + table, Table: table, Singular: singular, Prepare: prepareNamed(defaults)}
-	}
-	inDomain := rest.Record{"domain_id": defaultDomain, "enabled": true}
-	policies := named("policies", "policy", rest.Record{"enabled": true, "domain_id": defaultDomain})
-	policies.Prepare = preparePolicy(policies.Prepare)
-	policies.Change = changePolicy
-	users := named("users", "user", rest.Record{"domain_id": defaultDomain, "enabled": true, "allow_web_console": true, "is_system_account": false})
-	users.Hide, users.Prepare, users.Change = []string{"password"}, prepareUser(users.Prepare), changeUser
-	users.Remove = s.removeUser
-	services := named("services", "service", rest.Record{"enabled": true})
-	services.Prepare, services.Remove = prepareService(services.Prepare), s.removeService
-	regions := rest.Collection{Path: "/v3/regions", Table: "regions", Singular: "region", Prepare: prepareRegion}
-	endpoints := rest.Collection{Path: "/v3/endpoints", Table: "endpoints", Singular: "endpoint", Prepare: s.prepareEndpoint, Remove: removeEndpoint,
-		Change: func(ctx context.Context, _, changes rest.Record) (rest.Record, error) {
-			return changes, s.withCertificate(ctx, changes)
-		}}
-	certificates := named("servicecertificates", "servicecertificate", nil)
-	certificates.Hide, certificates.Prepare = []string{"private_key"}, prepareCertificate(certificates.Prepare)
-	certificates.Remove = s.removeCertificate
+	named := []string{"name"}
 	return []rest.Collection{
-		policies, users, services, regions, endpoints,
-		named("domains", "domain", rest.Record{"enabled": true}),
-		named("projects", "project", inDomain),
-		named("roles", "role", rest.Record{"domain_id": defaultDomain}),
-		certificates,
-		{Path: "/v3/rolepolicies", Table: "rolepolicies", Singular: "rolepolicy"},
+		{Path: "/v3/policies", Singular: "policy", Defaults: rest.Record{"enabled": true, "domain_id": defaultDomain, "scope": "project"},
+			Required: append(named, "blob"), Prepare: asChange(changePolicy), Change: changePolicy},
+		{Path: "/v3/users", Singular: "user", Required: named, Hide: []string{"password"},
+			Defaults: rest.Record{"domain_id": defaultDomain, "enabled": true, "allow_web_console": true, "is_system_account": false},
+			Prepare:  asChange(changeUser), Change: changeUser, Remove: s.removeUser},
+		{Path: "/v3/services", Singular: "service", Defaults: rest.Record{"enabled": true}, Required: append(named, "type"),
+			Prepare: prepareService, Remove: s.removeService},
+		{Path: "/v3/regions", Singular: "region", Required: []string{"id"}, Unique: []string{"id"}},
+		{Path: "/v3/endpoints", Singular: "endpoint", Defaults: rest.Record{"enabled": true}, Required: []string{"url"},
+			Unique: []string{"service_id", "region_id", "interface"}, Prepare: s.prepareEndpoint, Change: s.withCertificate, Remove: removeEndpoint},
+		{Path: "/v3/domains", Singular: "domain", Defaults: rest.Record{"enabled": true}, Required: named},
+		{Path: "/v3/projects", Singular: "project", Defaults: rest.Record{"domain_id": defaultDomain, "enabled": true}, Required: named},
+		{Path: "/v3/roles", Singular: "role", Defaults: rest.Record{"domain_id": defaultDomain}, Required: named},
+		{Path: "/v3/servicecertificates", Singular: "servicecertificate", Required: named, Hide: []string{"private_key"},
+			Prepare: asChange(checkCertificate), Remove: s.removeCertificate},
+		{Path: "/v3/rolepolicies", Singular: "rolepolicy"},
 	}
 }
 
-type prepare = func(context.Context, rest.Call, rest.Record) (rest.Record, string, error)
-
-func prepareNamed(defaults rest.Record) prepare {
-	return func(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
-		if r.Text("name") == "" {
-			return nil, "", rest.BadInput("missing name")
-		}
-		for key, value := range defaults {
-			if _, given := r[key]; !given {
-				r[key] = value
-			}
-		}
-		return r, r.Text("name"), nil
-	}
+// asChange has a new record looked at as the fields of an update are.
+func asChange(change func(context.Context, rest.Record) error) func(context.Context, rest.Call, rest.Record) error {
+	return func(ctx context.Context, _ rest.Call, r rest.Record) error { return change(ctx, r) }
 }
 
-func preparePolicy(next prepare) prepare {
-	return func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-		if r.Text("scope") == "" {
-			r["scope"] = "project"
-		}
-		if _, err := changePolicy(ctx, nil, r); err != nil {
-			return nil, "", err
-		}
-		if _, given := r["blob"]; !given {
-			return nil, "", rest.BadInput("missing policy blob")
-		}
-		return next(ctx, c, r)
-	}
-}
-
-func changePolicy(_ context.Context, _, changes rest.Record) (rest.Record, error) {
+func changePolicy(_ context.Context, changes rest.Record) error {
 	if raw, given := changes["blob"]; given {
 		if _, err := rest.Decode(raw); err != nil {
-			return nil, rest.BadInput("fail to decode policy data: %v", err)
+			return rest.BadInput("fail to decode policy data: %v", err)
 		}
 	}
 	if scope := changes.Text("scope"); scope != "" && !slices.Contains([]string{"system", "domain", "project"}, scope) {
-		return nil, rest.BadInput("invalid scope %q", scope)
+		return rest.BadInput("invalid scope %q", scope)
 	}
-	return changes, nil
+	return nil
 }
 
-func prepareUser(next prepare) prepare {
-	return func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-		r, err := changeUser(ctx, nil, r)
-		if err != nil {
-			return nil, "", err
-		}
-		return next(ctx, c, r)
-	}
-}
-
-func changeUser(_ context.Context, _, changes rest.Record) (rest.Record, error) {
+func changeUser(_ context.Context, changes rest.Record) error {
 	if _, given := changes["password"]; given {
 		password := changes.Text("password")
 		if password == "" {
-			return nil, rest.BadInput("empty password")
+			return rest.BadInput("empty password")
 		}
 		changes["password"] = hashPassword(password)
 	}
-	return changes, nil
+	return nil
 }
 
 func (s *Server) removeUser(ctx context.Context, user rest.Record) error {
@@ -123,16 +78,11 @@ func (s *Server) removeUser(ctx context.Context, user rest.Record) error {
 	return nil
 }
 
-func prepareService(next prepare) prepare {
-	return func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-		if r.Text("type") == "" {
-			return nil, "", rest.BadInput("missing type")
-		}
-		if r.Text("name") == "" {
-			r["name"] = r.Text("type")
-		}
-		return next(ctx, c, r)
+func prepareService(_ context.Context, _ rest.Call, r rest.Record) error {
+	if r.Text("name") == "" {
+		r["name"] = r.Text("type")
 	}
+	return nil
 }
 
 // removeService has the two rules of the real one: no endpoints, not enabled.
@@ -150,41 +100,24 @@ func (s *Server) removeService(ctx context.Context, service rest.Record) error {
 	return nil
 }
 
-func prepareRegion(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
-	if r.Text("id") == "" {
-		return nil, "", rest.BadInput("missing id")
-	}
-	return r, r.Text("id"), nil
-}
-
-func (s *Server) prepareEndpoint(ctx context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+func (s *Server) prepareEndpoint(ctx context.Context, _ rest.Call, r rest.Record) error {
 	if !slices.Contains([]string{"public", "internal", "admin", "console", "slave"}, r.Text("interface")) {
-		return nil, "", rest.BadInput("invalid interface %q", r.Text("interface"))
-	}
-	if r.Text("url") == "" {
-		return nil, "", rest.BadInput("missing url")
+		return rest.BadInput("invalid interface %q", r.Text("interface"))
 	}
 	service, err := s.store.Get(ctx, "services", r.Text("service_id"))
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	region, err := s.store.Get(ctx, "regions", r.Text("region_id"))
 	if err != nil {
-		return nil, "", err
-	}
-	if err := s.withCertificate(ctx, r); err != nil {
-		return nil, "", err
+		return err
 	}
 	r["service_id"], r["region_id"] = service.Text("id"), region.Text("id")
 	r["service_name"], r["service_type"] = service.Text("name"), service.Text("type")
-	unique := r.Text("service_id") + "/" + r.Text("region_id") + "/" + r.Text("interface")
 	if r.Text("name") == "" {
 		r["name"] = service.Text("type") + "-" + r.Text("interface")
 	}
-	if _, given := r["enabled"]; !given {
-		r["enabled"] = true
-	}
-	return r, unique, nil
+	return s.withCertificate(ctx, r)
 }
 
 // removeEndpoint refuses what is still in the catalogue.

@@ -5,6 +5,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -33,9 +34,9 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 	case "image":
 		return s.image(ctx)
 	case "log":
-		return s.plain(rest.Collection{Path: "/actions", Table: "actions", Singular: "action"})
+		return s.plain(rest.Collection{Path: "/actions", Singular: "action"})
 	case "yunionconf":
-		return s.plain(rest.Collection{Path: "/parameters", Table: "parameters", Singular: "parameter", Prepare: parameter})
+		return s.plain(rest.Collection{Path: "/parameters", Singular: "parameter", Required: []string{"name", "value"}, Unique: []string{"service_id", "name"}})
 	case "scheduler":
 		return rest.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.schedule}}
 	case "yunionapi":
@@ -47,7 +48,7 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 	case "ansible":
 		return s.playbookReferences()
 	case "cloudproxy":
-		return s.plain(rest.Collection{Path: "/proxy_agents", Table: "proxy_agents", Singular: "proxy_agent", Prepare: named})
+		return s.plain(rest.Collection{Path: "/proxy_agents", Singular: "proxy_agent", Required: named})
 	case "k8s":
 		return s.kubeserver()
 	case "host":
@@ -56,7 +57,7 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 	if s.Store == nil {
 		return nil
 	}
-	return s.plain(rest.Collection{Path: "/records", Table: "records", Singular: "record"})
+	return s.plain(rest.Collection{Path: "/records", Singular: "record"})
 }
 
 func (s Service) plain(collections ...rest.Collection) rest.Routes {
@@ -97,19 +98,7 @@ func (s Service) guard(c rest.Call, name string, action rest.Action) error {
 	return err
 }
 
-func named(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
-	if r.Text("name") == "" {
-		return nil, "", rest.BadInput("missing name")
-	}
-	return r, r.Text("name"), nil
-}
-
-func parameter(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
-	if r.Text("name") == "" || r["value"] == nil {
-		return nil, "", rest.BadInput("a parameter needs name and value")
-	}
-	return r, r.Text("service_id") + "/" + r.Text("name"), nil
-}
+var named = []string{"name"}
 
 // schedule never finds a host: there is none.
 func (s Service) schedule(c rest.Call) (any, error) {
@@ -120,58 +109,44 @@ func (s Service) schedule(c rest.Call) (any, error) {
 }
 
 func (s Service) region(ctx context.Context) rest.Routes {
-	wires := rest.Collection{Path: "/wires", Table: "wires", Singular: "wire", Prepare: s.prepareWire}
+	wires := rest.Collection{Path: "/wires", Singular: "wire", Required: []string{"name", "bandwidth"}, Prepare: s.prepareWire}
 	inZone := wires
 	inZone.Path = "/zones/{zone}/wires"
-	servers := rest.Collection{Path: "/servers", Table: "servers", Singular: "server", Owned: true}
-	servers.Prepare = func(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+	place := func(_ context.Context, _ rest.Call, r rest.Record) error {
 		r["id"], r["status"] = rest.NewID(), "schedule"
 		go s.place(ctx, r.Text("id"))
-		return r, "", nil
+		return nil
+	}
+	zone := func(_ context.Context, _ rest.Call, r rest.Record) error {
+		r["cloudregion_id"], r["status"] = "default", "enable"
+		return nil
 	}
 	return append(s.hosts(), s.plain(
-		rest.Collection{Path: "/cloudregions", Table: "cloudregions", Singular: "cloudregion", Prepare: named},
-		rest.Collection{Path: "/zones", Table: "zones", Singular: "zone", Prepare: prepareZone},
-		inZone, wires, servers,
-		rest.Collection{Path: "/schedtags", Table: "schedtags", Singular: "schedtag", Prepare: named},
-		rest.Collection{Path: "/dynamicschedtags", Table: "dynamicschedtags", Singular: "dynamicschedtag", Prepare: s.prepareDynamicTag},
+		rest.Collection{Path: "/cloudregions", Singular: "cloudregion", Required: named},
+		rest.Collection{Path: "/zones", Singular: "zone", Required: named, Prepare: zone},
+		inZone, wires,
+		rest.Collection{Path: "/servers", Singular: "server", Owned: true, Unique: []string{}, Prepare: place},
+		rest.Collection{Path: "/schedtags", Singular: "schedtag", Required: named},
+		rest.Collection{Path: "/dynamicschedtags", Singular: "dynamicschedtag", Required: []string{"name", "condition"}, Prepare: s.prepareDynamicTag},
 	)...)
 }
 
-func prepareZone(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-	r["cloudregion_id"], r["status"] = "default", "enable"
-	return named(ctx, c, r)
-}
-
-func (s Service) prepareWire(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-	key := c.Params["zone"]
-	if key == "" {
-		key = r.Text("zone")
-	}
-	zone, err := s.Store.Get(ctx, "zones", key)
+func (s Service) prepareWire(ctx context.Context, c rest.Call, r rest.Record) error {
+	zone, err := s.Store.Get(ctx, "zones", cmp.Or(c.Params["zone"], r.Text("zone")))
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	if r.Text("vpc") != "default" {
-		return nil, "", rest.NotFound("vpc %q not found", r.Text("vpc"))
-	}
-	if _, given := r["bandwidth"]; !given {
-		return nil, "", rest.BadInput("missing bandwidth")
+		return rest.NotFound("vpc %q not found", r.Text("vpc"))
 	}
 	r["zone_id"], r["vpc_id"] = zone.Text("id"), "default"
-	return named(ctx, c, r)
+	return nil
 }
 
-func (s Service) prepareDynamicTag(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+func (s Service) prepareDynamicTag(ctx context.Context, _ rest.Call, r rest.Record) error {
 	tag, err := s.Store.Get(ctx, "schedtags", r.Text("schedtag"))
-	if err != nil {
-		return nil, "", err
-	}
-	if r.Text("condition") == "" {
-		return nil, "", rest.BadInput("missing condition")
-	}
 	r["schedtag_id"] = tag.Text("id")
-	return named(ctx, c, r)
+	return err
 }
 
 // place asks the scheduler that the catalogue names for a host. Without an answer the server stays in "schedule".

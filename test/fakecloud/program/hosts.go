@@ -39,8 +39,8 @@ func (s Service) hosts() rest.Routes {
 		}},
 	}
 	return append(own, s.plain(
-		rest.Collection{Path: "/hosts", Table: "hosts", Singular: "host", Prepare: named},
-		rest.Collection{Path: "/networks", Table: "networks", Singular: "network", Prepare: prepareNetwork},
+		rest.Collection{Path: "/hosts", Singular: "host", Required: named},
+		rest.Collection{Path: "/networks", Singular: "network", Required: named, Prepare: prepareNetwork},
 	)...)
 }
 
@@ -89,13 +89,13 @@ func (m Machine) masters(ctx context.Context) ([]string, error) {
 	return ips, nil
 }
 
-func prepareNetwork(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+func prepareNetwork(_ context.Context, _ rest.Call, r rest.Record) error {
 	for _, key := range []string{"guest_ip_start", "guest_ip_end"} {
 		if _, err := netip.ParseAddr(r.Text(key)); err != nil {
-			return nil, "", rest.BadInput("%s: %v", key, err)
+			return rest.BadInput("%s: %v", key, err)
 		}
 	}
-	return named(ctx, c, r)
+	return nil
 }
 
 // matches reports whether a network for physical machines has an address between its ends.

@@ -28,7 +28,7 @@ const DeploySocket = "/var/run/onecloud/deploy.sock"
 
 // image is the API of glance: records, and images whose bytes lie in filesystem_store_datadir, named by their id.
 func (s Service) image(ctx context.Context) rest.Routes {
-	records := rest.Collection{Path: "/v1/images", Table: "images", Singular: "image", Owned: true, Prepare: named}
+	records := rest.Collection{Path: "/v1/images", Singular: "image", Owned: true, Required: named}
 	upload := rest.Route{Method: http.MethodPost, Path: records.Path, Header: metaName, Handle: func(c rest.Call) (any, error) {
 		who, err := s.admit(c, "images", rest.Create)
 		if err != nil {

@@ -16,50 +16,45 @@ import (
 // What follows is asked of a service after its first start. Each refuses what the real one could not use.
 
 func (s Service) commonAlerts() rest.Routes {
-	return s.plain(rest.Collection{Path: "/commonalerts", Table: "commonalerts", Singular: "commonalert",
-		Prepare: func(_ context.Context, _ rest.Call, r rest.Record) (rest.Record, string, error) {
+	// Names may be taken twice.
+	return s.plain(rest.Collection{Path: "/commonalerts", Singular: "commonalert", Required: named, Unique: []string{},
+		Prepare: func(_ context.Context, _ rest.Call, r rest.Record) error {
 			queries, _ := r["metric_query"].([]any)
-			if r.Text("name") == "" || len(queries) == 0 {
-				return nil, "", rest.BadInput("an alert needs name and metric_query")
+			if len(queries) == 0 {
+				return rest.BadInput("missing metric_query")
 			}
 			for _, q := range queries {
 				query, _ := q.(map[string]any)
 				model, _ := query["model"].(map[string]any)
 				selects, _ := model["select"].([]any)
 				if model["database"] == nil || model["measurement"] == nil || len(selects) == 0 || query["comparator"] == nil || query["reduce"] == nil {
-					return nil, "", rest.BadInput("metric_query is incomplete")
+					return rest.BadInput("metric_query is incomplete")
 				}
 			}
-			r["id"], r["metadata"] = rest.NewID(), map[string]any{"meta_name": r.Text("meta_name")}
-			return r, r.Text("id"), nil // names may be taken twice
+			r["metadata"] = map[string]any{"meta_name": r.Text("meta_name")}
+			return nil
 		}})
 }
 
 func (s Service) devtool() rest.Routes {
 	return s.plain(
-		rest.Collection{Path: "/devtool_templates", Table: "devtool_templates", Singular: "devtool_template",
-			Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
+		rest.Collection{Path: "/devtool_templates", Singular: "devtool_template", Required: named,
+			Prepare: func(_ context.Context, _ rest.Call, r rest.Record) error {
 				book, _ := r["playbook"].(map[string]any)
 				modules, _ := book["modules"].([]any)
 				inventory, _ := book["inventory"].(map[string]any)
 				files, _ := book["files"].(map[string]any)
 				if hosts, _ := inventory["hosts"].([]any); len(modules) == 0 || len(hosts) == 0 {
-					return nil, "", rest.BadInput("a playbook needs hosts and modules")
+					return rest.BadInput("a playbook needs hosts and modules")
 				}
 				for name, content := range files {
 					if !octets(content) {
-						return nil, "", fmt.Errorf("setStructFieldAt playbook: file %s is no array of bytes", name)
+						return fmt.Errorf("setStructFieldAt playbook: file %s is no array of bytes", name)
 					}
 				}
-				return named(ctx, c, r)
+				return nil
 			}},
-		rest.Collection{Path: "/scripts", Table: "scripts", Singular: "script",
-			Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-				if r.Text("playbook_reference") == "" {
-					return nil, "", rest.BadInput("missing playbook_reference")
-				}
-				return named(ctx, c, r)
-			}},
+		rest.Collection{Path: "/scripts", Singular: "script", Required: []string{"name", "playbook_reference"}},
 	)
 }
 
@@ -73,13 +68,7 @@ func octets(v any) bool {
 }
 
 func (s Service) playbookReferences() rest.Routes {
-	return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Table: "ansibleplaybookreferences", Singular: "ansibleplaybookreference",
-		Prepare: func(ctx context.Context, c rest.Call, r rest.Record) (rest.Record, string, error) {
-			if r.Text("playbook_path") == "" {
-				return nil, "", rest.BadInput("missing playbook_path")
-			}
-			return named(ctx, c, r)
-		}})
+	return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Singular: "ansibleplaybookreference", Required: []string{"name", "playbook_path"}})
 }
 
 // kubeserver knows the one cluster it runs in, and what is installed there. It installs nothing.
@@ -123,7 +112,7 @@ func (s Service) kubeserver() rest.Routes {
 			}
 			return err
 		})},
-	}, s.plain(rest.Collection{Path: "/records", Table: "records", Singular: "record"})...)
+	}, s.plain(rest.Collection{Path: "/records", Singular: "record"})...)
 }
 
 // installed remembers a component with a fingerprint of its settings. Enabling what is there, or updating what is not, is refused.

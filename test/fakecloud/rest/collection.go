@@ -9,8 +9,10 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Action is what a caller wants to do with a resource, as policies name it.
@@ -61,24 +63,31 @@ type Guard func(c Call, resource string, action Action, extra ...string) (Access
 // Collection is one kind of object.
 type Collection struct {
 	// Path is where the collection lies, such as /v3/users; its last segment is also the table and the key of lists.
-	Path, Table, Singular string
+	Path, Singular string
+	// Defaults are what a new record has if the caller says nothing else; Required are the fields it must have in the end.
+	Defaults Record
+	Required []string
+	// Unique are the fields by which two records of the table must differ: the name if nil, none if empty.
+	Unique []string
 	// Hide lists fields that never leave the service.
 	Hide []string
 	// Owned records belong to the project in which they were made; others see them in a wider scope only.
 	Owned bool
-	// Prepare completes and validates a new record; what it returns second must be unique in the table.
-	Prepare func(ctx context.Context, c Call, r Record) (Record, string, error)
-	// Change validates the fields of an update.
-	Change func(ctx context.Context, old, changes Record) (Record, error)
+	// Prepare completes and validates a new record.
+	Prepare func(ctx context.Context, c Call, r Record) error
+	// Change completes and validates the fields of an update.
+	Change func(ctx context.Context, changes Record) error
 	// Remove refuses a deletion, or cleans up before it.
 	Remove func(ctx context.Context, r Record) error
 }
+
+func (k Collection) table() string { return path.Base(k.Path) }
 
 // Routes are list, get, create, update and delete.
 func (k Collection) Routes(s *Store, guard Guard) Routes {
 	guarded := func(action Action, handle func(*Store, Call, Access) (any, error)) Handler {
 		return func(c Call) (any, error) {
-			a, err := guard(c, k.Table, action)
+			a, err := guard(c, k.table(), action)
 			if err != nil {
 				return nil, err
 			}
@@ -102,7 +111,7 @@ func (k Collection) Routes(s *Store, guard Guard) Routes {
 
 // find is the record that the call names, if it is within the caller's scope.
 func (k Collection) find(s *Store, c Call, a Access) (Record, error) {
-	r, err := s.Get(c.Context(), k.Table, c.Params["id"])
+	r, err := s.Get(c.Context(), k.table(), c.Params["id"])
 	if err == nil && k.Owned && !a.sees(r) {
 		return nil, NotFound("%s %s not found", k.Singular, c.Params["id"])
 	}
@@ -110,7 +119,7 @@ func (k Collection) find(s *Store, c Call, a Access) (Record, error) {
 }
 
 func (k Collection) list(s *Store, c Call, a Access) (any, error) {
-	records, err := s.List(c.Context(), k.Table)
+	records, err := s.List(c.Context(), k.table())
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +136,7 @@ func (k Collection) list(s *Store, c Call, a Access) (any, error) {
 	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
 		found = found[:min(limit, len(found))]
 	}
-	return map[string]any{k.Table: found, "total": total, "offset": offset}, nil
+	return map[string]any{k.table(): found, "total": total, "offset": offset}, nil
 }
 
 // Matches reports whether a record has the values that a query asks for. Words that steer the list itself are no filters.
@@ -149,17 +158,34 @@ func (k Collection) create(s *Store, c Call, a Access) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	unique := r.Text("name")
+	given := r
+	r = maps.Clone(k.Defaults)
+	if r == nil {
+		r = Record{}
+	}
+	maps.Copy(r, given)
 	if k.Owned {
-		r = maps.Clone(r)
 		r["tenant_id"], r["domain_id"] = a.Project, a.Domain
 	}
 	if k.Prepare != nil {
-		if r, unique, err = k.Prepare(c.Context(), c, maps.Clone(r)); err != nil {
+		if err := k.Prepare(c.Context(), c, r); err != nil {
 			return nil, err
 		}
 	}
-	r, err = s.Insert(c.Context(), k.Table, r, unique)
+	for _, field := range k.Required {
+		if r.Text(field) == "" {
+			return nil, BadInput("missing %s", field)
+		}
+	}
+	fields := k.Unique
+	if fields == nil {
+		fields = []string{"name"}
+	}
+	var unique []string
+	for _, field := range fields {
+		unique = append(unique, r.Text(field))
+	}
+	r, err = s.Insert(c.Context(), k.table(), r, strings.Join(unique, "/"))
 	return k.wrap(r), err
 }
 
@@ -175,11 +201,11 @@ func (k Collection) update(s *Store, c Call, a Access) (any, error) {
 	changes = maps.Clone(changes)
 	delete(changes, "id")
 	if k.Change != nil {
-		if changes, err = k.Change(c.Context(), old, changes); err != nil {
+		if err := k.Change(c.Context(), changes); err != nil {
 			return nil, err
 		}
 	}
-	r, err := s.Update(c.Context(), k.Table, old, changes)
+	r, err := s.Update(c.Context(), k.table(), old, changes)
 	return k.wrap(r), err
 }
 
@@ -193,7 +219,7 @@ func (k Collection) remove(s *Store, c Call, a Access) (any, error) {
 			return nil, err
 		}
 	}
-	return k.wrap(r), s.Delete(c.Context(), k.Table, r.Text("id"))
+	return k.wrap(r), s.Delete(c.Context(), k.table(), r.Text("id"))
 }
 
 func (k Collection) wrap(r Record) any { return map[string]any{k.Singular: k.visible(r)} }
