@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,8 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"yunion.io/x/ocadm/test/lab/assemble"
-	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
 	"yunion.io/x/ocadm/test/scenario"
@@ -98,19 +95,8 @@ func machines(t *testing.T) *machine.Lab {
 	ctx, log := t.Context(), logf(t)
 	lab := labName(t)
 	lock(t, lab, log)
-	if err := debian.Prepare(ctx, log); err != nil {
-		t.Fatal(err)
-	}
-	ocadm := abs(t, "bin/ocadm")
-	build := exec.CommandContext(ctx, "make", "--no-print-directory", "-C", repository, "bin/ocadm")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building bin/ocadm: %v\n%s", err, out)
-	}
-	bundle := abs(t, "dist/ocadm.bundle")
-	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, Logf: log}); err != nil {
+	ocadm, bundle, err := scenario.Build(ctx, repository, version, "", log)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// What an interrupted run left is in the way.

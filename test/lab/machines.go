@@ -90,31 +90,14 @@ func printNodes(lab *machine.Lab) {
 }
 
 func downCommand() *cobra.Command {
-	var all, verify bool
+	var all bool
 	cmd := ofLab("down", "Remove machines and everything that belongs to them", cobra.NoArgs, func(cmd *cobra.Command, name string, _ []string) error {
-		// Found before it goes: afterwards nothing knows what belonged to it.
-		lab, openErr := machine.Open(name, logf)
-		var err error
 		if all {
-			err = machine.DownAll(cmd.Context(), logf)
-		} else {
-			err = machine.Down(cmd.Context(), name, logf)
+			return machine.DownAll(cmd.Context(), logf)
 		}
-		residue := machine.Residue
-		if openErr == nil && !all {
-			residue = lab.Residue
-		}
-		if err != nil || !verify || openErr != nil && !all {
-			return err
-		}
-		left, err := residue()
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("left of the lab:\n%s", strings.Join(left, "\n"))
-		}
-		return err
+		return machine.Down(cmd.Context(), name, logf)
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "remove every lab, and what lost ones left")
-	cmd.Flags().BoolVar(&verify, "verify", false, "look for what is left, and fail if there is something")
 	return cmd
 }
 

@@ -30,7 +30,7 @@ func benchCommand() *cobra.Command {
 // bench measures, on a fresh machine each time that has the node's software and images, from the command to a Ready node with network,
 // storage and DNS.
 func bench(ctx context.Context, runs int) error {
-	ocadm, bundle, err := build(ctx, "v4.0.3", "")
+	ocadm, bundle, err := scenario.Build(ctx, ".", "v4.0.3", "", logf)
 	if err != nil {
 		return err
 	}

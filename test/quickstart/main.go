@@ -8,21 +8,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/test/lab/assemble"
-	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
 )
@@ -65,22 +60,8 @@ func downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Args: cobra.NoArgs, Short: "Take the machines away",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := machine.Open(lab, logf)
-			if errors.Is(err, machine.ErrNoLab) {
-				return machine.Down(cmd.Context(), lab, logf) // removes what a run left that was killed very early
-			}
-			if err != nil {
+			if err := machine.Down(cmd.Context(), lab, logf); err != nil {
 				return err
-			}
-			if err := l.Down(cmd.Context()); err != nil {
-				return err
-			}
-			left, err := l.Residue()
-			if err != nil {
-				return err
-			}
-			if len(left) > 0 {
-				return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
 			}
 			logf("no mount, namespace, bridge or process is left")
 			return nil
@@ -88,36 +69,8 @@ func downCommand() *cobra.Command {
 	}
 }
 
-// build makes bin/ocadm and the bundle; both are skipped in moments when nothing changed.
-func build(ctx context.Context, version, images string) (ocadm, bundle string, err error) {
-	if err := scenario.Root(); err != nil {
-		return "", "", err
-	}
-	if err := debian.Prepare(ctx, logf); err != nil {
-		return "", "", err
-	}
-	logf("building bin/ocadm")
-	c := exec.CommandContext(ctx, "make", "--no-print-directory", "bin/ocadm")
-	c.Stdout, c.Stderr = os.Stderr, os.Stderr
-	if err := c.Run(); err != nil {
-		return "", "", fmt.Errorf("building bin/ocadm: %w", err)
-	}
-	if ocadm, err = filepath.Abs("bin/ocadm"); err != nil {
-		return "", "", err
-	}
-	if bundle, err = filepath.Abs("dist/ocadm.bundle"); err != nil {
-		return "", "", err
-	}
-	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
-		return "", "", err
-	}
-	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
-	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, ServiceImages: images, Logf: logf})
-	return ocadm, bundle, err
-}
-
 func up(ctx context.Context, nodes int, version, images string) error {
-	ocadm, bundle, err := build(ctx, version, images)
+	ocadm, bundle, err := scenario.Build(ctx, ".", version, images, logf)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/cache"
+	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
@@ -184,4 +189,31 @@ func Root() error {
 		return errors.New("the lab makes machines (network namespaces, mounts, containers): run it as root")
 	}
 	return nil
+}
+
+// Build makes bin/ocadm and the bundle in a checkout, and returns their absolute paths; both take moments when nothing changed. images
+// is a directory of image archives that take the place of the stand-ins, or none.
+func Build(ctx context.Context, checkout, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
+	if err := Root(); err != nil {
+		return "", "", err
+	}
+	if err := debian.Prepare(ctx, logf); err != nil {
+		return "", "", err
+	}
+	dir, err := filepath.Abs(checkout)
+	if err != nil {
+		return "", "", err
+	}
+	logf("building bin/ocadm")
+	c := exec.CommandContext(ctx, "make", "--no-print-directory", "-C", dir, "bin/ocadm")
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("building bin/ocadm: %w\n%s", err, out)
+	}
+	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist/ocadm.bundle")
+	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
+		return "", "", err
+	}
+	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
+	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, ServiceImages: images, Logf: logf})
+	return ocadm, bundle, err
 }

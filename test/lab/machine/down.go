@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Down removes the lab and everything that it or a crashed run of it left.
+// Down removes the lab and everything that it or a crashed run of it left, and looks whether nothing is left.
 func (l *Lab) Down(ctx context.Context) error {
 	lock, err := lockLab(ctx, l.Name, l.logf)
 	if err != nil {
@@ -44,7 +44,15 @@ func (l *Lab) remove(ctx context.Context) error {
 		return fmt.Errorf("removing the lab %q: %w", l.Name, err)
 	}
 	l.logf("removed the lab %q", l.Name)
-	return nil
+	return nothing(l.Residue())
+}
+
+// nothing makes an error of what is left.
+func nothing(left []string, err error) error {
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("left of the lab:\n  %s", strings.Join(left, "\n  "))
+	}
+	return err
 }
 
 // Down removes the lab of that name. It is no error that there is none.
@@ -77,7 +85,7 @@ func removeEmpty(l Layout) error {
 	return nil
 }
 
-// DownAll removes every lab, and leftovers whose state was lost.
+// DownAll removes every lab, and leftovers whose state was lost, and looks whether nothing is left.
 func DownAll(ctx context.Context, logf cache.Logf) error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
@@ -104,7 +112,7 @@ func DownAll(ctx context.Context, logf cache.Logf) error {
 			return err
 		}
 	}
-	return nil
+	return nothing(residue())
 }
 
 func removeNetworks(l Layout) error {
@@ -242,8 +250,8 @@ func (l *Lab) Residue() ([]string, error) {
 	return left, nil
 }
 
-// Residue lists what there is of any lab on this host.
-func Residue() ([]string, error) {
+// residue lists what there is of any lab on this host.
+func residue() ([]string, error) {
 	var left []string
 	for index := range maxLabs {
 		lost := &Lab{Layout: newLayout("*", index)}
