@@ -76,7 +76,7 @@ var controllers = map[Workloads]string{
 
 // reported are the kinds that the instant kubelet reports on.
 var reported = map[Workloads][]string{
-	Instant:  {"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Instant:  harness.Workloads,
 	Programs: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
 	Pods:     {"Pod", "PersistentVolumeClaim"},
 }
@@ -138,7 +138,7 @@ func New(t T, o Options) *Env {
 	}
 	e.database(o.Database)
 	e.restore()
-	e.Kubelet, err = p.cluster.StartKubeletFor(context.WithoutCancel(t.Context()), reported[o.Workloads],
+	e.Kubelet, err = p.cluster.StartKubelet(context.WithoutCancel(t.Context()), reported[o.Workloads],
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
 	if err != nil {
 		t.Fatal(err)

@@ -133,9 +133,12 @@ func isUp(p corev1.Pod) bool {
 // TestOneNodeAtATime: under Kubernetes' own controller a rollout passes over a node that was lost before it, one node after another, and
 // includes that node once it is back.
 func TestOneNodeAtATime(t *testing.T) {
-	cluster := harness.Require(t, harness.Options{ControllerManager: true})
+	cluster := harness.Require(t, harness.Options{})
+	if err := cluster.StartControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	hosts := map[string]string{"onecloud.yunion.io/host": "enable"}
-	kubelet, err := cluster.StartKubelet(t.Context(), harness.Node{Name: "n1", Labels: hosts}, harness.Node{Name: "n2", Labels: hosts}, harness.Node{Name: "n3", Labels: hosts})
+	kubelet, err := cluster.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "n1", Labels: hosts}, harness.Node{Name: "n2", Labels: hosts}, harness.Node{Name: "n3", Labels: hosts})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(ctx context.Context, manager, kubelet bool) (err error) {
-	c, err := harness.Start(ctx, harness.Options{ControllerManager: manager})
+	c, err := harness.Start(ctx, harness.Options{})
 	if err != nil {
 		return err
 	}
@@ -38,9 +38,16 @@ func run(ctx context.Context, manager, kubelet bool) (err error) {
 			err = closeErr
 		}
 	}()
+	kinds := harness.Workloads
+	if manager {
+		kinds = []string{"Pod"}
+		if err := c.StartControllerManager(ctx); err != nil {
+			return err
+		}
+	}
 	if kubelet {
 		labels := map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}
-		k, err := c.StartKubelet(ctx, harness.Node{Name: "node1", Labels: labels})
+		k, err := c.StartKubelet(ctx, kinds, harness.Node{Name: "node1", Labels: labels})
 		if err != nil {
 			return err
 		}

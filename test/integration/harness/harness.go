@@ -30,8 +30,6 @@ import (
 type Options struct {
 	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
 	Dir string
-	// ControllerManager starts a real one: deployments then make replica sets and pods.
-	ControllerManager bool
 	// APIServerArgs are added to its command line.
 	APIServerArgs []string
 }
@@ -104,7 +102,6 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		programs[name] = path
 	}
-	whole := ctx
 	// Programs may have to be built; only what follows has a limit.
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -123,17 +120,11 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.run(programs["kube-apiserver"], append(c.apiserverArgs(etcd, ports[2]), c.options.APIServerArgs...)); err != nil {
 		return err
 	}
-	if err := c.waitReady(ctx); err != nil {
-		return err
-	}
-	if !c.options.ControllerManager {
-		return nil
-	}
-	return c.StartControllerManager(whole)
+	return c.waitReady(ctx)
 }
 
-// StartControllerManager starts a real kube-controller-manager in a cluster that was started without one, with arguments added to its
-// command line: its garbage collector learns at once only of custom resources that are defined before.
+// StartControllerManager starts a real kube-controller-manager: deployments then make replica sets and pods. Its garbage collector learns
+// at once only of custom resources that are defined before. The arguments are added to its command line.
 func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) error {
 	program, err := c.program(ctx, "kube-controller-manager")
 	if err != nil {

@@ -115,7 +115,7 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 }
 
 func testKubelet(t *testing.T, c *harness.Cluster) {
-	kubelet, err := c.StartKubelet(t.Context(), harness.Node{Name: "n1", Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}, harness.Node{Name: "n2"})
+	kubelet, err := c.StartKubelet(t.Context(), harness.Workloads, harness.Node{Name: "n1", Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}, harness.Node{Name: "n2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +187,11 @@ func testKubelet(t *testing.T, c *harness.Cluster) {
 }
 
 func TestControllerManager(t *testing.T) {
-	c := harness.Require(t, harness.Options{ControllerManager: true})
-	kubelet, err := c.StartKubelet(t.Context(), harness.Node{Name: "n1"})
+	c := harness.Require(t, harness.Options{})
+	if err := c.StartControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kubelet, err := c.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}

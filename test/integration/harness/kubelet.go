@@ -68,17 +68,11 @@ type Node struct {
 	Labels map[string]string
 }
 
-// StartKubelet starts the stand-in and creates the nodes. ctx bounds its life; Stop ends it before.
-func (c *Cluster) StartKubelet(ctx context.Context, nodes ...Node) (*Kubelet, error) {
-	kinds := []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"}
-	if c.options.ControllerManager {
-		kinds = []string{"Pod"}
-	}
-	return c.StartKubeletFor(ctx, kinds, nodes...)
-}
+// Workloads are the kinds to report on without a controller-manager. With one it is "Pod".
+var Workloads = []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"}
 
-// StartKubeletFor is StartKubelet for the named kinds only; something else reports on the others.
-func (c *Cluster) StartKubeletFor(ctx context.Context, kinds []string, nodes ...Node) (*Kubelet, error) {
+// StartKubelet starts the stand-in for some kinds and creates the nodes. ctx bounds its life; Stop ends it before.
+func (c *Cluster) StartKubelet(ctx context.Context, kinds []string, nodes ...Node) (*Kubelet, error) {
 	config := c.Config(Admin)
 	config.UserAgent = KubeletAgent
 	writer, err := client.New(config, client.Options{})

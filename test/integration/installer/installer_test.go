@@ -51,12 +51,15 @@ func (r *reporter) Waiting(what, why string)    { r.waiting = append(r.waiting, 
 func (r *reporter) Changed(f string, a ...any)  { r.changed = append(r.changed, f) }
 
 func TestInstall(t *testing.T) {
-	api := harness.Require(t, harness.Options{ControllerManager: true})
+	api := harness.Require(t, harness.Options{})
+	if err := api.StartControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	c, err := kube.New(api.Config(harness.Admin, "system:masters"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubelet, err := api.StartKubelet(t.Context(), harness.Node{Name: "node1", Labels: map[string]string{"kubernetes.io/os": "linux"}})
+	kubelet, err := api.StartKubelet(t.Context(), []string{"Pod"}, harness.Node{Name: "node1", Labels: map[string]string{"kubernetes.io/os": "linux"}})
 	if err != nil {
 		t.Fatal(err)
 	}

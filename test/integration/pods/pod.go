@@ -233,7 +233,7 @@ const requestTimeout = time.Minute
 func (p *pod) create(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := p.w.k.client.Create(ctx, p.object); err != nil {
+	if err := p.w.k.client.Create(ctx, p.object.DeepCopy()); err != nil {
 		p.w.k.note(fmt.Errorf("creating Pod %q: %w", p.name, err))
 	}
 }

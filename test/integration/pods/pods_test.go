@@ -59,7 +59,11 @@ func TestPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = k.Close() })
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Errorf("stopping the kubelet: %v", err)
+		}
+	})
 	s := scene{t: t, client: client, k: k}
 	ca := s.objects(db)
 
