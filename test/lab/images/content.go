@@ -4,18 +4,18 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
-	"path/filepath"
-	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -54,7 +54,10 @@ func entriesLayer(ctx context.Context, name string, logf cache.Logf, entries []e
 		}
 	}
 	key := hex.EncodeToString(h.Sum(nil))[:16]
-	return newLayer(ctx, name, key, logf, func(t *tar.Writer) error { return writeEntries(t, entries) })
+	return newLayer(ctx, name, key, logf, func(to io.Writer) error {
+		t := tar.NewWriter(to)
+		return errors.Join(writeEntries(t, entries), t.Close())
+	})
 }
 
 func writeEntries(t *tar.Writer, entries []entry) error {
@@ -111,78 +114,17 @@ func writeEntry(t *tar.Writer, e entry) error {
 	return err
 }
 
-// treeLayer makes a layer of a whole directory, with owners and modes, in the order of the names. The key stands for the
-// directory's content.
+// treeLayer makes a layer of a whole directory, with owners and modes, in the order of the names; further names of a file are hard links.
+// The key stands for the directory's content.
 func treeLayer(ctx context.Context, name, key string, logf cache.Logf, root string) (v1.Layer, error) {
-	return newLayer(ctx, name, key, logf, func(t *tar.Writer) error {
-		var paths []string
-		err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
-			if p != root {
-				paths = append(paths, p)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		sort.Strings(paths)
-		seen := map[uint64]string{}
-		for _, p := range paths {
-			if err := writeFileOf(t, root, p, seen); err != nil {
-				return err
-			}
+	return newLayer(ctx, name, key, logf, func(to io.Writer) error {
+		var complaints bytes.Buffer
+		pack := exec.CommandContext(ctx, "tar", "--create", "--directory="+root, "--sort=name", "--numeric-owner",
+			fmt.Sprintf("--mtime=@%d", epoch.Unix()), "--format=pax", "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", ".")
+		pack.Stdout, pack.Stderr = to, &complaints
+		if err := pack.Run(); err != nil {
+			return fmt.Errorf("packing %s: %w: %s", root, err, complaints.String())
 		}
 		return nil
 	})
-}
-
-// writeFileOf writes one path of a tree. Further names of a file that was written already become hard links.
-func writeFileOf(t *tar.Writer, root, p string, seen map[uint64]string) error {
-	info, err := os.Lstat(p)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-		return nil // devices and sockets are no content
-	}
-	target := ""
-	if info.Mode()&fs.ModeSymlink != 0 {
-		if target, err = os.Readlink(p); err != nil {
-			return err
-		}
-	}
-	header, err := tar.FileInfoHeader(info, target)
-	if err != nil {
-		return err
-	}
-	rel, err := filepath.Rel(root, p)
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("reading the owner of %s: not there", rel)
-	}
-	header = &tar.Header{
-		Typeflag: header.Typeflag, Name: rel, Linkname: target, Mode: header.Mode, Size: header.Size,
-		Uid: int(stat.Uid), Gid: int(stat.Gid), ModTime: epoch, Format: tar.FormatPAX,
-	}
-	if info.IsDir() {
-		header.Name += "/"
-	}
-	if first, linked := seen[stat.Ino]; linked && info.Mode().IsRegular() {
-		header.Typeflag, header.Linkname, header.Size = tar.TypeLink, first, 0
-		return t.WriteHeader(header)
-	}
-	if err := t.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	seen[stat.Ino] = rel
-	f, err := os.Open(p)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	_, err = io.Copy(t, f)
-	return err
 }

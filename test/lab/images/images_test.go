@@ -72,7 +72,38 @@ func TestLayerContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := layers[0].Uncompressed()
+	want := []string{"opt/", "opt/bin/", "opt/bin/program", "opt/bin/other -> program", "etc/", "etc/text", "var/", "var/lib/", "var/lib/data/"}
+	if got := names(t, layers[0]); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTreeBecomesALayer(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	root := t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(root, "b/dir"), 0o750), os.WriteFile(filepath.Join(root, "b/file"), []byte("x"), 0o640),
+		os.Link(filepath.Join(root, "b/file"), filepath.Join(root, "b/second")), os.Symlink("b/file", filepath.Join(root, "a")),
+		os.Chtimes(filepath.Join(root, "b/file"), time.Now(), time.Now()),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := treeLayer(t.Context(), "tree", "1", t.Logf, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"./", "./a -> b/file", "./b/", "./b/dir/", "./b/file", "./b/second -> ./b/file"}
+	if got := names(t, l); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// names are what lies in a layer, links with where they lead. Everything has the same time.
+func names(t *testing.T, l v1.Layer) []string {
+	t.Helper()
+	r, err := l.Uncompressed()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +112,7 @@ func TestLayerContent(t *testing.T) {
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return got
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -89,11 +120,10 @@ func TestLayerContent(t *testing.T) {
 		if !h.ModTime.Equal(epoch) {
 			t.Errorf("%s has the time %s", h.Name, h.ModTime)
 		}
+		if h.Linkname != "" {
+			h.Name += " -> " + h.Linkname
+		}
 		got = append(got, h.Name)
-	}
-	want := []string{"opt/", "opt/bin/", "opt/bin/program", "opt/bin/other", "etc/", "etc/text", "var/", "var/lib/", "var/lib/data/"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

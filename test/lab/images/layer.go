@@ -5,7 +5,6 @@
 package images
 
 import (
-	"archive/tar"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +16,7 @@ import (
 	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
@@ -41,7 +41,7 @@ const (
 )
 
 // newLayer returns the layer of that name and content key, which content writes when it is not in the cache.
-func newLayer(ctx context.Context, name, key string, logf cache.Logf, content func(*tar.Writer) error) (v1.Layer, error) {
+func newLayer(ctx context.Context, name, key string, logf cache.Logf, content func(io.Writer) error) (v1.Layer, error) {
 	dir, err := cache.Entry(ctx, "layers", name+"-"+key, logf, func(_ context.Context, dir string) error {
 		return writeLayer(dir, content)
 	})
@@ -56,10 +56,10 @@ func newLayer(ctx context.Context, name, key string, logf cache.Logf, content fu
 	if err := json.Unmarshal(b, &l.layerFacts); err != nil {
 		return nil, fmt.Errorf("reading the layer %q: %w", name, err)
 	}
-	return l, nil
+	return partial.CompressedToLayer(l)
 }
 
-func writeLayer(dir string, content func(*tar.Writer) error) (err error) {
+func writeLayer(dir string, content func(io.Writer) error) (err error) {
 	f, err := os.Create(filepath.Join(dir, archiveFile))
 	if err != nil {
 		return err
@@ -71,8 +71,7 @@ func writeLayer(dir string, content func(*tar.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	t := tar.NewWriter(io.MultiWriter(z, uncompressed))
-	if err := errors.Join(content(t), t.Close(), z.Close()); err != nil {
+	if err := errors.Join(content(io.MultiWriter(z, uncompressed)), z.Close()); err != nil {
 		return err
 	}
 	facts, err := json.Marshal(layerFacts{
@@ -97,25 +96,6 @@ func (l layer) DiffID() (v1.Hash, error) {
 }
 
 func (l layer) Compressed() (io.ReadCloser, error) { return os.Open(filepath.Join(l.dir, archiveFile)) }
-
-func (l layer) Uncompressed() (io.ReadCloser, error) {
-	f, err := l.Compressed()
-	if err != nil {
-		return nil, err
-	}
-	z, err := zstd.NewReader(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return unpacked{z, f}, nil
-}
-
-type unpacked struct {
-	*zstd.Decoder
-	file io.Closer
-}
-
-func (u unpacked) Close() error { u.Decoder.Close(); return u.file.Close() }
 
 func (l layer) Size() (int64, error) { return l.Bytes, nil }
 
