@@ -18,7 +18,8 @@ type grant struct {
 	rules                        rest.Policy
 }
 
-func (s *Server) refresh(ctx context.Context) error {
+// Refresh reads the policies again, as the server does now and then.
+func (s *Server) Refresh(ctx context.Context) error {
 	policies, err := s.store.List(ctx, "policies")
 	if err != nil {
 		return err

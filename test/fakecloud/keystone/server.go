@@ -45,7 +45,7 @@ func Start(ctx context.Context, s *rest.Store, options servicespec.Values) (*Ser
 	if server.key, err = decodeKey(key.Text("key")); err != nil {
 		return nil, err
 	}
-	if err := server.refresh(ctx); err != nil {
+	if err := server.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	go server.keepFresh(ctx, time.Duration(options.Number("rbac_policy_refresh_interval_seconds", 30))*time.Second)
@@ -60,7 +60,7 @@ func (s *Server) keepFresh(ctx context.Context, interval time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
+			if err := s.Refresh(ctx); err != nil && ctx.Err() == nil {
 				log.Printf("refreshing policies: %v", err)
 			}
 		}

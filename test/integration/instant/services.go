@@ -51,8 +51,11 @@ type services struct {
 
 	mu      sync.Mutex
 	running map[string]*running
-	// identity is keystone's handler, for services that ask it while one is being started.
-	identity atomic.Pointer[http.Handler]
+	// identity is keystone, also for services that ask it while one is being started.
+	identity atomic.Pointer[keystone.Server]
+	// stale: what keystone grants has changed since it read its policies. policies guards it.
+	policies sync.Mutex
+	stale    bool
 }
 
 // running is one service since its last start.
@@ -63,8 +66,6 @@ type running struct {
 	handler http.Handler
 	store   *rest.Store
 	stop    context.CancelFunc
-	// refresh makes the identity service read its policies again.
-	refresh func() error
 }
 
 const (
@@ -185,17 +186,10 @@ func (s *Services) serve(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := ask(handler, r)
-	grants := strings.HasSuffix(r.URL.Path, "-policy") || strings.Contains(r.URL.Path, "/policies/")
-	if component != identity || r.Method == http.MethodGet || !grants {
-		return answer, nil
+	if component == identity {
+		return c.beside(r)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if up := c.running[identity]; up != nil {
-		return answer, up.refresh()
-	}
-	return answer, nil
+	return ask(handler, r), nil
 }
 
 func ask(handler http.Handler, r *http.Request) *http.Response {
@@ -207,13 +201,33 @@ func ask(handler http.Handler, r *http.Request) *http.Response {
 	return answer.Result()
 }
 
-// beside is serve for a service that asks the identity service.
+// beside asks the identity service. A change of what it grants counts from the next request on that is no such change.
 func (s *services) beside(r *http.Request) (*http.Response, error) {
-	handler := s.identity.Load()
-	if handler == nil {
+	server := s.identity.Load()
+	if server == nil {
 		return nil, Refused(identity)
 	}
-	return ask(*handler, r), nil
+	changes := r.Method != http.MethodGet && (strings.HasSuffix(r.URL.Path, "-policy") || strings.Contains(r.URL.Path, "/policies"))
+	if err := s.fresh(r.Context(), server, changes); err != nil {
+		return nil, err
+	}
+	answer := ask(server.Routes(), r)
+	if changes {
+		s.policies.Lock()
+		s.stale = true
+		s.policies.Unlock()
+	}
+	return answer, nil
+}
+
+func (s *services) fresh(ctx context.Context, server *keystone.Server, changes bool) error {
+	s.policies.Lock()
+	defer s.policies.Unlock()
+	if changes || !s.stale {
+		return nil
+	}
+	s.stale = false
+	return server.Refresh(ctx)
 }
 
 // get is the service as its Deployment has it now.
@@ -306,21 +320,15 @@ func (s *services) playIdentity(ctx context.Context, r *running, p servicespec.S
 	if err != nil {
 		return err
 	}
-	// What a fresh server reads when it starts, one that runs reads every few seconds.
-	r.refresh = func() error {
-		r.stop()
-		alive, stop := context.WithCancel(ctx)
-		r.stop = stop
-		server, err := keystone.Start(alive, r.store, options)
-		if err != nil {
-			return err
-		}
-		handler := http.Handler(server.Routes())
-		r.handler = handler
-		s.identity.Store(&handler)
-		return nil
+	alive, stop := context.WithCancel(ctx)
+	r.stop = stop
+	server, err := keystone.Start(alive, r.store, options)
+	if err != nil {
+		return err
 	}
-	return r.refresh()
+	r.handler = server.Routes()
+	s.identity.Store(server)
+	return nil
 }
 
 func (s *services) play(ctx context.Context, r *running, p servicespec.Spec, options servicespec.Values) error {
