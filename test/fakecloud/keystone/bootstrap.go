@@ -4,11 +4,9 @@ package keystone
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log"
 	"maps"
 
@@ -23,8 +21,8 @@ const (
 	defaultDomain = "default"
 )
 
-// bootstrap makes what a fresh keystone has by itself: the domain, the project system, the role admin, the user sysadmin and the
-// key of the tokens. Replicas that start together agree through the unique keys of the tables.
+// bootstrap makes what a fresh keystone has by itself: the domain, the project system, the role admin and the user sysadmin.
+// Replicas that start together agree through the unique keys of the tables.
 func bootstrap(ctx context.Context, s *rest.Store, options servicespec.Values) error {
 	password := options.Text("bootstrap_admin_user_password", "sysadmin")
 	seeds := []struct {
@@ -36,14 +34,9 @@ func bootstrap(ctx context.Context, s *rest.Store, options servicespec.Values) e
 		{"roles", rest.Record{"name": adminRole, "domain_id": defaultDomain}},
 		{"users", rest.Record{"name": adminUser, "domain_id": defaultDomain, "enabled": true, "is_system_account": true,
 			"allow_web_console": false, "password": hashPassword(password)}},
-		{"fernet_keys", rest.Record{"id": "primary", "key": newKey()}},
 	}
 	for _, seed := range seeds {
-		unique := seed.record.Text("name")
-		if unique == "" {
-			unique = seed.record.Text("id")
-		}
-		if _, err := s.Insert(ctx, seed.table, seed.record, unique); err != nil && !errors.Is(err, rest.ErrDuplicate) {
+		if _, err := s.Insert(ctx, seed.table, seed.record, seed.record.Text("name")); err != nil && !errors.Is(err, rest.ErrDuplicate) {
 			return err
 		}
 	}
@@ -140,20 +133,6 @@ func saveOptions(ctx context.Context, s *rest.Store, service string, options ser
 	}
 	_, err = s.Update(ctx, "service_configs", r, rest.Record{"default": options})
 	return err
-}
-
-func newKey() string {
-	var key [32]byte
-	_, _ = rand.Read(key[:])
-	return hex.EncodeToString(key[:])
-}
-
-func decodeKey(text string) ([]byte, error) {
-	key, err := hex.DecodeString(text)
-	if err != nil || len(key) != 32 {
-		return nil, fmt.Errorf("token key in the database is no key")
-	}
-	return key, nil
 }
 
 // hashPassword is good enough for a test program: salted, once.

@@ -107,11 +107,11 @@ func (s *Server) caller(c rest.Call) (principal, error) {
 	if token == "" {
 		return principal{}, rest.Unauthorized("missing X-Auth-Token")
 	}
-	claim, err := s.open(token)
+	known, err := s.open(c.Context(), token)
 	if err != nil {
 		return principal{}, err
 	}
-	return s.principal(c.Context(), claim)
+	return s.principal(c.Context(), known)
 }
 
 // admit is who may do what.

@@ -21,13 +21,12 @@ import (
 // Tables is what the database must hold.
 func Tables() []string {
 	return []string{"domains", "projects", "users", "roles", "policies", "rolepolicies", "services", "endpoints", "regions",
-		"assignments", "fernet_keys", "service_configs", "servicecertificates"}
+		"assignments", "tokens", "service_configs", "servicecertificates"}
 }
 
 // Server is one keystone process.
 type Server struct {
 	store  *rest.Store
-	key    []byte
 	ttl    time.Duration
 	grants atomic.Pointer[grants]
 }
@@ -37,14 +36,7 @@ func Start(ctx context.Context, s *rest.Store, options servicespec.Values) (*Ser
 	if err := bootstrap(ctx, s, options); err != nil {
 		return nil, fmt.Errorf("bootstrapping: %w", err)
 	}
-	key, err := s.Get(ctx, "fernet_keys", "primary")
-	if err != nil {
-		return nil, fmt.Errorf("reading token key: %w", err)
-	}
 	server := &Server{store: s, ttl: time.Duration(options.Number("token_expiration_seconds", 86400)) * time.Second}
-	if server.key, err = decodeKey(key.Text("key")); err != nil {
-		return nil, err
-	}
 	if err := server.Refresh(ctx); err != nil {
 		return nil, err
 	}

@@ -4,10 +4,6 @@ package keystone
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,57 +14,16 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// claims is what a token carries, sealed with the key in the database: any replica opens it.
-type claims struct {
-	User    string    `json:"u"`
-	Project string    `json:"p,omitempty"`
-	Expires time.Time `json:"e"`
-}
-
-func (s *Server) seal(c claims) (string, error) {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return "", fmt.Errorf("encoding token: %w", err)
+// open finds what a token stands for. Tokens lie in the database: any replica knows them.
+func (s *Server) open(ctx context.Context, token string) (rest.Record, error) {
+	r, err := s.store.Get(ctx, "tokens", token)
+	if err != nil && !errors.Is(err, rest.ErrNotFound) {
+		return nil, err
 	}
-	aead, err := s.cipher()
-	if err != nil {
-		return "", err
+	if expires, timeErr := time.Parse(time.RFC3339, r.Text("expires_at")); err != nil || timeErr != nil || time.Now().After(expires) {
+		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "InvalidCredentialError", Details: "invalid token"}
 	}
-	nonce := make([]byte, aead.NonceSize())
-	_, _ = rand.Read(nonce)
-	return "gAAAAA" + base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, data, nil)), nil
-}
-
-func (s *Server) open(token string) (claims, error) {
-	invalid := &rest.Error{Code: http.StatusUnauthorized, Class: "InvalidCredentialError", Details: "invalid token"}
-	if len(token) < 6 {
-		return claims{}, invalid
-	}
-	data, err := base64.RawURLEncoding.DecodeString(token[6:])
-	if err != nil {
-		return claims{}, invalid
-	}
-	aead, err := s.cipher()
-	if err != nil {
-		return claims{}, err
-	}
-	if len(data) < aead.NonceSize() {
-		return claims{}, invalid
-	}
-	plain, err := aead.Open(nil, data[:aead.NonceSize()], data[aead.NonceSize():], nil)
-	var c claims
-	if err != nil || json.Unmarshal(plain, &c) != nil || time.Now().After(c.Expires) {
-		return claims{}, invalid
-	}
-	return c, nil
-}
-
-func (s *Server) cipher() (cipher.AEAD, error) {
-	block, err := aes.NewCipher(s.key)
-	if err != nil {
-		return nil, fmt.Errorf("reading token key: %w", err)
-	}
-	return cipher.NewGCM(block)
+	return r, nil
 }
 
 // principal is a caller: who, where, with which roles.
@@ -81,15 +36,16 @@ func (p principal) hasRole(name string) bool {
 	return slices.ContainsFunc(p.roles, func(r rest.Record) bool { return r.Text("name") == name })
 }
 
-func (s *Server) principal(ctx context.Context, c claims) (principal, error) {
-	user, err := s.store.Get(ctx, "users", c.User)
+// principal is whom a token stands for.
+func (s *Server) principal(ctx context.Context, token rest.Record) (principal, error) {
+	user, err := s.store.Get(ctx, "users", token.Text("user_id"))
 	if errors.Is(err, rest.ErrNotFound) || err == nil && !user.True("enabled") {
 		return principal{}, &rest.Error{Code: http.StatusUnauthorized, Class: "InvalidCredentialError", Details: "invalid user"}
 	}
-	if err != nil || c.Project == "" {
+	if err != nil || token.Text("project_id") == "" {
 		return principal{user: user}, err
 	}
-	project, err := s.store.Get(ctx, "projects", c.Project)
+	project, err := s.store.Get(ctx, "projects", token.Text("project_id"))
 	if err != nil {
 		return principal{}, err
 	}
@@ -162,7 +118,7 @@ func (s *Server) issueToken(c rest.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	claim := claims{User: user.Text("id"), Expires: time.Now().Add(s.ttl).UTC().Truncate(time.Second)}
+	token := rest.Record{"id": "gAAAAA" + rest.NewID(), "user_id": user.Text("id"), "expires_at": time.Now().Add(s.ttl).UTC().Format(time.RFC3339)}
 	if key := request.Auth.Scope.Project.key(); key != "" {
 		project, err := s.store.Get(c.Context(), "projects", key)
 		if errors.Is(err, rest.ErrNotFound) {
@@ -171,26 +127,29 @@ func (s *Server) issueToken(c rest.Call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		claim.Project = project.Text("id")
+		token["project_id"] = project.Text("id")
 	}
-	who, err := s.principal(c.Context(), claim)
+	who, err := s.principal(c.Context(), token)
 	if err != nil {
 		return nil, err
 	}
-	if claim.Project != "" && len(who.roles) == 0 {
+	if who.project != nil && len(who.roles) == 0 {
 		return nil, rest.Unauthorized("unauthorized [auth] user not in project")
 	}
-	return s.answerToken(c.Context(), claim, who)
+	if token, err = s.store.Insert(c.Context(), "tokens", token, ""); err != nil {
+		return nil, err
+	}
+	return s.answerToken(c.Context(), token, who)
 }
 
 func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Record, error) {
 	identity := request.Auth.Identity
 	if slices.Contains(identity.Methods, "token") {
-		claim, err := s.open(identity.Token.ID)
+		token, err := s.open(ctx, identity.Token.ID)
 		if err != nil {
 			return nil, err
 		}
-		who, err := s.principal(ctx, claim)
+		who, err := s.principal(ctx, token)
 		return who.user, err
 	}
 	if !slices.Contains(identity.Methods, "password") {
@@ -222,39 +181,35 @@ func (s *Server) checkToken(c rest.Call) (any, error) {
 	if err := s.guard(c, "tokens", rest.Perform); err != nil {
 		return nil, err
 	}
-	claim, err := s.open(c.Header.Get("X-Subject-Token"))
+	token, err := s.open(c.Context(), c.Header.Get("X-Subject-Token"))
 	if err != nil {
 		return nil, err
 	}
-	who, err := s.principal(c.Context(), claim)
+	who, err := s.principal(c.Context(), token)
 	if err != nil {
 		return nil, err
 	}
-	return s.answerToken(c.Context(), claim, who)
+	return s.answerToken(c.Context(), token, who)
 }
 
-func (s *Server) answerToken(ctx context.Context, claim claims, who principal) (any, error) {
-	id, err := s.seal(claim)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) answerToken(ctx context.Context, token rest.Record, who principal) (any, error) {
 	catalog, err := s.catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
 	domain := map[string]any{"id": defaultDomain, "name": "Default"}
-	token := map[string]any{
-		"methods": []string{"password"}, "expires_at": claim.Expires, "issued_at": time.Now().UTC().Truncate(time.Second),
+	answer := map[string]any{
+		"methods": []string{"password"}, "expires_at": token["expires_at"], "issued_at": token["created_at"],
 		"user":    map[string]any{"id": who.user.Text("id"), "name": who.user.Text("name"), "domain": domain},
 		"catalog": catalog, "policies": s.grants.Load().names(who),
 	}
 	if who.project != nil {
-		token["project"] = map[string]any{"id": who.project.Text("id"), "name": who.project.Text("name"), "domain": domain}
+		answer["project"] = map[string]any{"id": who.project.Text("id"), "name": who.project.Text("name"), "domain": domain}
 		roles := []map[string]any{}
 		for _, role := range who.roles {
 			roles = append(roles, map[string]any{"id": role.Text("id"), "name": role.Text("name")})
 		}
-		token["roles"] = roles
+		answer["roles"] = roles
 	}
-	return rest.Reply{Header: map[string]string{"X-Subject-Token": id}, Body: map[string]any{"token": token}}, nil
+	return rest.Reply{Header: map[string]string{"X-Subject-Token": token.Text("id")}, Body: map[string]any{"token": answer}}, nil
 }
