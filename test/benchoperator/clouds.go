@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // servicesAt is where the services of all clouds listen: an address of loopback that nothing else uses.
@@ -31,6 +32,8 @@ const servicesAt = "127.0.0.9"
 func (b *bench) clouds(o env.Options) *env.Env {
 	// A claim that was deleted is to be gone at once, and a pod needs no account of its own.
 	o.APIServer, o.Collect = []string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, true
+	// The clouds share a database server, which each has to know by another address.
+	o.Database = &mariadb.Options{Addr: "0.0.0.0:0", Args: []string{"--max-connections=2000"}}
 	e := env.New(b, o)
 	e.LockPorts()
 	e.Services.Measured = true
@@ -76,6 +79,7 @@ func (b *bench) newCloud(e *env.Env) (*env.Env, *v1alpha1.OnecloudCluster) {
 	e = e.At(b.namespace(e, "cloud"))
 	cr := e.Minimal()
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
+	cr.Spec.MySQL.Host = fmt.Sprintf("127.1.%d.%d", b.serial/200, 1+b.serial%200)
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
 	b.no(err)
 	for _, c := range catalog.All() {
