@@ -64,11 +64,7 @@ type Token struct {
 			ID string `json:"id"`
 		} `json:"domain"`
 	} `json:"project"`
-	Roles []struct {
-		Name string `json:"name"`
-	} `json:"roles"`
-	Policies  map[string][]string `json:"policies"`
-	ExpiresAt time.Time           `json:"expires_at"`
+	ExpiresAt time.Time `json:"expires_at"`
 	Catalog   []struct {
 		ID, Type, Name string
 		Endpoints      []struct {

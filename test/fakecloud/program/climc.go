@@ -4,12 +4,12 @@ package program
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"net/http"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
@@ -28,10 +28,10 @@ func climc(ctx context.Context, m Machine, args []string) error {
 		log.Print("climc is up")
 		<-ctx.Done()
 		return nil
-	case "token", "endpoint-list", "service-list", "zone-list", "image-list", "action-show":
+	case "endpoint-list", "zone-list":
 		return climcCommand(ctx, m, args[0])
 	}
-	return fmt.Errorf("climc: commands are token, endpoint-list, service-list, zone-list, image-list, action-show, sleep")
+	return fmt.Errorf("climc: commands are endpoint-list, zone-list, sleep")
 }
 
 func climcCommand(ctx context.Context, m Machine, command string) error {
@@ -43,49 +43,20 @@ func climcCommand(ctx context.Context, m Machine, command string) error {
 	if err != nil {
 		return fmt.Errorf("climc: %w", err)
 	}
-	if command == "token" {
-		fmt.Println(token.ID)
-		return nil
-	}
-	lists := map[string]struct {
-		serviceType, path, key string
-		columns                []string
-	}{
-		"endpoint-list": {"identity", "/endpoints", "endpoints", []string{"service_type", "interface", "region_id", "enabled", "url"}},
-		"service-list":  {"identity", "/services", "services", []string{"id", "name", "type", "enabled"}},
-		"zone-list":     {"compute_v2", "/zones", "zones", []string{"id", "name", "status"}},
-		"image-list":    {"image", "/images", "images", []string{"id", "name", "status"}},
-		"action-show":   {"log", "/actions", "actions", []string{"id", "name", "created_at"}},
-	}
-	list := lists[command]
-	target := strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/")
-	if list.serviceType != "identity" {
-		endpoint, found := token.Endpoint(list.serviceType, m.endpointType(), m.getenv("OS_REGION_NAME"))
-		if !found {
-			return fmt.Errorf("climc: no endpoint of %s in region %q", list.serviceType, m.getenv("OS_REGION_NAME"))
+	target, path := strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/"), "/endpoints"
+	if command == "zone-list" {
+		var found bool
+		if target, found = token.Endpoint("compute_v2", m.endpointType(), m.getenv("OS_REGION_NAME")); !found {
+			return fmt.Errorf("climc: no endpoint of compute_v2 in region %q", m.getenv("OS_REGION_NAME"))
 		}
-		target = endpoint
+		path = "/zones"
 	}
-	var answer map[string]any
-	if err := session.Call(ctx, http.MethodGet, target+list.path, nil, &answer); err != nil {
+	var answer json.RawMessage
+	if err := session.Call(ctx, http.MethodGet, target+path, nil, &answer); err != nil {
 		return fmt.Errorf("climc: %w", err)
 	}
-	return printTable(answer[list.key], list.columns)
-}
-
-func printTable(rows any, columns []string) error {
-	out := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(out, strings.ToUpper(strings.Join(columns, "\t")))
-	items, _ := rows.([]any)
-	for _, item := range items {
-		record, _ := item.(map[string]any)
-		var cells []string
-		for _, column := range columns {
-			cells = append(cells, rest.Record(record).Text(column))
-		}
-		fmt.Fprintln(out, strings.Join(cells, "\t"))
-	}
-	return out.Flush()
+	log.Printf("%s", answer)
+	return nil
 }
 
 // endpointType turns publicURL and internalURL into the names of interfaces.

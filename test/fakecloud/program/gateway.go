@@ -19,7 +19,6 @@ func (s Service) gateway() rest.Routes {
 	routes := rest.Routes{
 		{Method: http.MethodPost, Path: "/api/v1/auth/login", Handle: s.login},
 		{Method: http.MethodGet, Path: "/api/v1/auth/regions", Handle: s.regions},
-		{Method: http.MethodGet, Path: "/api/v1/auth/user", Handle: s.currentUser},
 	}
 	for name, serviceType := range map[string]string{
 		"images": "image", "zones": "compute_v2", "wires": "compute_v2", "schedtags": "compute_v2", "servers": "compute_v2",
@@ -87,27 +86,6 @@ func (s Service) login(c rest.Call) (any, error) {
 	}, nil
 }
 
-// callerToken finds the token of a call: header, bearer, or the cookie of a login.
-func callerToken(c rest.Call) string {
-	if token := c.Header.Get("X-Auth-Token"); token != "" {
-		return token
-	}
-	const bearer = "Bearer "
-	if header := c.Header.Get("Authorization"); len(header) > len(bearer) && header[:len(bearer)] == bearer {
-		return header[len(bearer):]
-	}
-	cookie, err := c.Cookie("yunionauth")
-	if err != nil {
-		return ""
-	}
-	data, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-	var session struct{ Session string }
-	if err != nil || json.Unmarshal(data, &session) != nil {
-		return ""
-	}
-	return session.Session
-}
-
 func (s Service) regions(c rest.Call) (any, error) {
 	token, err := s.Cloud.Login(c.Context())
 	if err != nil {
@@ -145,22 +123,10 @@ func (s Service) regions(c rest.Call) (any, error) {
 		"captcha": s.Options.Flag("show_captcha", false), "encrypt_passwd": false}, nil
 }
 
-func (s Service) currentUser(c rest.Call) (any, error) {
-	token := callerToken(c)
-	if token == "" {
-		return nil, rest.Unauthorized("no token")
-	}
-	who, err := s.Cloud.Check(c.Context(), token)
-	if err != nil {
-		return nil, fmt.Errorf("checking token: %w", err)
-	}
-	return map[string]any{"data": map[string]any{"id": who.User.ID, "name": who.User.Name, "projectName": who.Project.Name, "policies": who.Policies}}, nil
-}
-
 // forward passes a list on with the caller's token.
 func (s Service) forward(serviceType, collection string) rest.Handler {
 	return func(c rest.Call) (any, error) {
-		token := callerToken(c)
+		token := c.Header.Get("X-Auth-Token")
 		if token == "" {
 			return nil, rest.Unauthorized("no token")
 		}
