@@ -153,6 +153,15 @@ func (b *Bundle) ImagesSize(names []string) int64 {
 	return size
 }
 
+// Image returns the manifest of an image, and its config and layers; nothing if the bundle does not have it.
+func (b *Bundle) Image(name string) (manifest v1.Descriptor, blobs []v1.Descriptor) {
+	img := b.images[name]
+	return img.manifest, slices.Clone(img.blobs)
+}
+
+// OpenBlob reads a blob of an image. It is not checked: whoever stores it compares it with its digest.
+func (b *Bundle) OpenBlob(h v1.Hash) io.Reader { return b.section(h) }
+
 // pick returns the index entries and the blobs, once each, of the images that the bundle has.
 func (b *Bundle) pick(names []string) (manifests []v1.Descriptor, digests []v1.Hash) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))

@@ -68,30 +68,20 @@ func (e *StatusError) Error() string {
 // is not downloaded again. A file with another digest is removed, and the error is a DigestError. After any other error the part stays.
 func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) error {
 	f = f.withDefaults()
-	var expected int64
-	for fruitless, pause := 0, f.Pause; ; {
-		n, size, err := f.resume(ctx, url, file, func(rest int64) {
+	var expected, size int64
+	err := f.retry(ctx, func() (n int64, err error) {
+		n, size, err = f.resume(ctx, url, file, func(rest int64) {
 			p.More(rest - expected)
 			expected = rest
 		}, p.Done)
-		if err == nil {
-			break
+		expected = max(0, expected-n)
+		return n, err
+	})
+	if err != nil {
+		if size > 0 {
+			err = fmt.Errorf("%w; %d bytes are kept, and the next run goes on from there", err, size)
 		}
-		if expected = max(0, expected-n); n > 0 {
-			fruitless, pause = 0, f.Pause
-		}
-		if fruitless++; ctx.Err() != nil || fruitless == f.Attempts || !temporary(err) {
-			if size > 0 {
-				err = fmt.Errorf("%w; %d bytes are kept, and the next run goes on from there", err, size)
-			}
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(max(pause, asked(err))):
-		}
-		pause *= 2
+		return err
 	}
 	got, err := digest(file)
 	if err != nil {
@@ -101,6 +91,43 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 		return errors.Join(&DigestError{want, got}, os.Remove(file))
 	}
 	return nil
+}
+
+// Document downloads something small of unknown content into memory. More than limit bytes are an error.
+func (f Fetcher) Document(ctx context.Context, url string, limit int64) (raw []byte, _ error) {
+	f = f.withDefaults()
+	return raw, f.retry(ctx, func() (int64, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, f.Stall, fmt.Errorf("the server did not answer within %s", f.Stall))
+		defer cancel()
+		res, err := f.get(ctx, url, 0)
+		if err != nil {
+			return 0, err
+		}
+		raw, err = io.ReadAll(io.LimitReader(res.Body, limit+1))
+		if int64(len(raw)) > limit {
+			err = fmt.Errorf("the answer is larger than %d bytes", limit)
+		}
+		return 0, errors.Join(err, res.Body.Close())
+	})
+}
+
+// retry tries until a try succeeds, cannot get better, or too many in a row brought no bytes.
+func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error)) error {
+	for fruitless, pause := 0, f.Pause; ; {
+		n, err := try()
+		if n > 0 {
+			fruitless, pause = 0, f.Pause
+		}
+		if fruitless++; err == nil || ctx.Err() != nil || fruitless == f.Attempts || !temporary(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(max(pause, asked(err))):
+		}
+		pause *= 2
+	}
 }
 
 func digest(file string) (string, error) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// A server that is slow, cuts connections, is busy or sends something else: the client gets the blob or says why not.
+func TestClient(t *testing.T) {
+	store := filled(t)
+	h := hashOf(t, kubeletText)
+	half := len(kubeletText) / 2
+	type wrapper = func(http.Handler) http.Handler
+	once := func(do http.HandlerFunc) wrapper {
+		return func(next http.Handler) http.Handler {
+			first := true
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if first {
+					first = false
+					do(w, r)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	}
+	begin := func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, kubeletText[:half])
+		_ = http.NewResponseController(w).Flush()
+	}
+	for _, tc := range []struct {
+		name, token, want string
+		wrap              wrapper
+	}{
+		{"at once", goodToken, "", nil},
+		{"cut off", goodToken, "", once(func(w http.ResponseWriter, _ *http.Request) { begin(w); panic(http.ErrAbortHandler) })},
+		{"slow", goodToken, "", once(func(w http.ResponseWriter, r *http.Request) { begin(w); <-r.Context().Done() })},
+		{"busy", goodToken, "", once(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })},
+		{"broken", goodToken, "", once(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })},
+		{"other content", goodToken, CodeWrongBlob, once(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") })},
+		{"wrong token", wrongToken, CodeRefused, nil},
+		{"no token", "", CodeRefused, nil},
+		{"gone", goodToken, CodeUnreachable, func(http.Handler) http.Handler { return http.NotFoundHandler() }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := listen(t, store, tc.wrap)
+			client := NewClient(s.URL+"/", tc.token, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond, Stall: 200 * time.Millisecond})
+			file := filepath.Join(t.TempDir(), "kubelet")
+			var done, total int64
+			err := client.Blob(t.Context(), h, file, fetch.Progress{Done: func(n int64) { done += n }, More: func(n int64) { total += n }})
+			if code(err) != tc.want || (err == nil) != (tc.want == "") {
+				t.Fatalf("got %v, want %q", err, tc.want)
+			}
+			if err != nil {
+				return
+			}
+			if raw, err := os.ReadFile(file); err != nil || string(raw) != kubeletText {
+				t.Errorf("got %d bytes, %v", len(raw), err)
+			}
+			if done != int64(len(kubeletText)) || tc.name == "at once" && total != done {
+				t.Errorf("reported %d of %d bytes", done, total)
+			}
+			c, err := client.Contents(t.Context())
+			if err != nil || c.Files[kubelet].Digest != h || len(c.Images) != 2 {
+				t.Errorf("contents %+v, %v", c, err)
+			}
+		})
+	}
+}
+
+func code(err error) string {
+	if l := finding.Of(err); len(l) == 1 {
+		return l[0].Code
+	}
+	return ""
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
+)
+
+// Fill stores everything of a bundle under a root. The names of its files begin with the platform: "linux/amd64/usr/local/bin/kubelet".
+// progress, which may be nil, gets the number of bytes stored so far. A fill that was interrupted goes on with the blobs that are missing.
+func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
+	c := b.Contents()
+	r := Root{Name: root, Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
+	f := filling{store: s, done: progress}
+	seen := map[v1.Hash]bool{}
+	var blobs []v1.Descriptor
+	for _, i := range c.Images {
+		manifest, rest := b.Image(i.Name)
+		r.Images[i.Name] = manifest
+		for _, d := range append(rest, manifest) {
+			if !seen[d.Digest] {
+				seen[d.Digest] = true
+				blobs = append(blobs, d)
+				f.total += d.Size
+			}
+		}
+	}
+	for _, file := range c.Files {
+		f.total += file.Size
+	}
+	if err := s.room(s.absent(blobs, c.Files)); err != nil {
+		return err
+	}
+	for _, d := range blobs {
+		if err := f.put(ctx, d.Digest, d.Size, b.OpenBlob(d.Digest)); err != nil {
+			return err
+		}
+	}
+	for _, file := range c.Files {
+		h, err := v1.NewHash(file.Digest)
+		if err != nil {
+			return fmt.Errorf("storing the file %s: %w", file.Path, err)
+		}
+		in, err := b.OpenFile(file.Path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.put(ctx, h, file.Size, in), in.Close()); err != nil {
+			return err
+		}
+		r.Files[path.Join(c.Info.OS, c.Info.Arch, file.Path)] = File{Digest: h, Size: file.Size, Mode: file.Mode}
+	}
+	return s.SetRoot(ctx, r)
+}
+
+// absent is how many bytes of these are not in the store.
+func (s *Store) absent(blobs []v1.Descriptor, files []bundle.FileInfo) (size int64) {
+	for _, d := range blobs {
+		if !s.has(d.Digest) {
+			size += d.Size
+		}
+	}
+	for _, f := range files {
+		if h, err := v1.NewHash(f.Digest); err != nil || !s.has(h) {
+			size += f.Size
+		}
+	}
+	return size
+}
+
+// filling is one call of Fill.
+type filling struct {
+	store        *Store
+	done         func(done, total int64)
+	sofar, total int64
+}
+
+func (f *filling) put(ctx context.Context, h v1.Hash, size int64, in io.Reader) error {
+	before := f.sofar
+	err := f.store.Put(ctx, h, size, fetch.Reader(ctx, in, func(n int64) {
+		f.sofar += n
+		f.report()
+	}))
+	f.sofar = before + size // also of a blob that was there
+	f.report()
+	return err
+}
+
+func (f *filling) report() {
+	if f.done != nil {
+		f.done(min(f.sofar, f.total), f.total)
+	}
+}
+
+// AddImage stores an image, for a root that the caller makes, and returns the descriptor of its manifest.
+func (s *Store) AddImage(ctx context.Context, img v1.Image) (d v1.Descriptor, err error) {
+	layers, err := img.Layers()
+	if err != nil {
+		return d, fmt.Errorf("storing an image: %w", err)
+	}
+	for _, l := range layers {
+		if err := s.addLayer(ctx, l); err != nil {
+			return d, err
+		}
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return d, fmt.Errorf("storing an image: %w", err)
+	}
+	manifest, err := img.RawManifest()
+	if err != nil {
+		return d, fmt.Errorf("storing an image: %w", err)
+	}
+	for _, raw := range [][]byte{config, manifest} {
+		h, size, err := v1.SHA256(bytes.NewReader(raw))
+		if err != nil {
+			return d, err
+		}
+		if err := s.Put(ctx, h, size, bytes.NewReader(raw)); err != nil {
+			return d, err
+		}
+		d.Digest, d.Size = h, size
+	}
+	d.MediaType, err = img.MediaType()
+	return d, err
+}
+
+func (s *Store) addLayer(ctx context.Context, l v1.Layer) error {
+	h, err := l.Digest()
+	if err != nil {
+		return fmt.Errorf("storing a layer: %w", err)
+	}
+	size, err := l.Size()
+	if err != nil {
+		return fmt.Errorf("storing the layer %s: %w", h, err)
+	}
+	in, err := l.Compressed()
+	if err != nil {
+		return fmt.Errorf("storing the layer %s: %w", h, err)
+	}
+	return errors.Join(s.Put(ctx, h, size, in), in.Close())
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// The paths beside those of the OCI distribution protocol.
+const (
+	contentsPath = "/v1/contents"
+	filePrefix   = "/v1/files/"
+	blobPrefix   = "/v1/blobs/"
+)
+
+// Handler serves a store read-only to those that access lets in. Below /v2/ it is a registry; its name for an image is that of the query
+// "ns", which containerd sends to a mirror, and the path, or else the path alone. It lists neither repositories nor tags.
+//
+//	/v1/contents     names, digests and sizes, as a Root in JSON
+//	/v1/files/NAME   a file
+//	/v1/blobs/DIGEST a blob
+func Handler(s *Store, a *Access) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED")
+			return
+		}
+		if !a.allow(w, r) {
+			return
+		}
+		t, ok := parse(r.URL.Path, r.URL.Query().Get("ns"))
+		if !ok {
+			refuse(w, http.StatusNotFound, "NAME_UNKNOWN")
+			return
+		}
+		serve(w, r, s, t)
+	})
+}
+
+// kind is what a path asks for.
+type kind int
+
+const (
+	base kind = iota
+	contents
+	file
+	blob
+	manifest
+)
+
+// target is what a request asks for.
+type target struct {
+	kind kind
+	// name is that of a file, or of an image without tag.
+	name string
+	// tag or digest of a manifest, and digest of a blob.
+	tag    string
+	digest v1.Hash
+}
+
+// The forms of names: https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests
+var (
+	repositoryName = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagName        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
+	registryName   = regexp.MustCompile(`^[a-zA-Z0-9]+([.-][a-zA-Z0-9]+)*(:[0-9]{1,5})?$`)
+)
+
+const maxName = 255
+
+// parse reads a path, and the registry that it is for.
+func parse(path, registry string) (target, bool) {
+	if name, ok := strings.CutPrefix(path, filePrefix); ok {
+		return target{kind: file, name: name}, fs.ValidPath(name) && name != "."
+	}
+	if digest, ok := strings.CutPrefix(path, blobPrefix); ok {
+		h, err := v1.NewHash(digest)
+		return target{kind: blob, digest: h}, err == nil
+	}
+	switch path {
+	case contentsPath:
+		return target{kind: contents}, true
+	case "/v2/", "/v2":
+		return target{kind: base}, true
+	}
+	rest, ok := strings.CutPrefix(path, "/v2/")
+	if !ok {
+		return target{}, false
+	}
+	rest, ref, ok := cutLast(rest)
+	if !ok {
+		return target{}, false
+	}
+	name, what, ok := cutLast(rest)
+	if !ok || len(name) > maxName || !repositoryName.MatchString(name) {
+		return target{}, false
+	}
+	if registry != "" {
+		if len(registry) > maxName || !registryName.MatchString(registry) {
+			return target{}, false
+		}
+		name = registry + "/" + name
+	}
+	h, err := v1.NewHash(ref)
+	switch {
+	case what == "blobs" && err == nil:
+		return target{kind: blob, digest: h}, true
+	case what == "manifests" && err == nil:
+		return target{kind: manifest, name: name, digest: h}, true
+	case what == "manifests" && tagName.MatchString(ref):
+		return target{kind: manifest, name: name, tag: ref}, true
+	}
+	return target{}, false
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return "", "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
+	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
+	switch t.kind {
+	case base:
+		writeJSON(w, struct{}{})
+	case contents:
+		c, err := s.Contents()
+		if err != nil {
+			failed(w, r, err, "UNKNOWN")
+			return
+		}
+		writeJSON(w, c)
+	case file:
+		c, err := s.Contents()
+		f, ok := c.Files[t.name]
+		if err == nil && !ok {
+			err = ErrAbsent
+		}
+		if err != nil {
+			failed(w, r, err, "NAME_UNKNOWN")
+			return
+		}
+		serveBlob(w, r, s, f.Digest, "application/octet-stream", "BLOB_UNKNOWN")
+	case blob:
+		serveBlob(w, r, s, t.digest, "application/octet-stream", "BLOB_UNKNOWN")
+	case manifest:
+		serveManifest(w, r, s, t)
+	}
+}
+
+// serveManifest serves only what is known as a manifest: a client would take any JSON for one.
+func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target) {
+	c, err := s.Contents()
+	if err != nil {
+		failed(w, r, err, "MANIFEST_UNKNOWN")
+		return
+	}
+	d, ok := c.Images[t.name+":"+t.tag]
+	if t.tag == "" {
+		for _, known := range c.Images {
+			if known.Digest == t.digest {
+				d, ok = known, true
+			}
+		}
+	}
+	if !ok {
+		failed(w, r, ErrAbsent, "MANIFEST_UNKNOWN")
+		return
+	}
+	serveBlob(w, r, s, d.Digest, d.MediaType, "MANIFEST_UNKNOWN")
+}
+
+func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, mediaType types.MediaType, absent string) {
+	f, err := s.Blob(r.Context(), h)
+	if err != nil {
+		failed(w, r, err, absent)
+		return
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	w.Header().Set("Content-Type", string(mediaType))
+	w.Header().Set("Docker-Content-Digest", h.String())
+	w.Header().Set("Etag", `"`+h.String()+`"`)
+	http.ServeContent(w, r, "", time.Time{}, f)
+}
+
+// failed answers a request that failed. What is wrong with the store is logged, and not told.
+func failed(w http.ResponseWriter, r *http.Request, err error, absent string) {
+	if errors.Is(err, ErrAbsent) {
+		if !errors.Is(err, context.Canceled) && err.Error() != ErrAbsent.Error() {
+			slog.Warn("the depot cannot serve", "path", r.URL.Path, "err", err)
+		}
+		refuse(w, http.StatusNotFound, absent)
+		return
+	}
+	slog.Error("the depot cannot serve", "path", r.URL.Path, "err", err)
+	refuse(w, http.StatusInternalServerError, "UNKNOWN")
+}
+
+// refuse answers with an error in the form of the distribution protocol.
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": strings.ToLower(http.StatusText(status))}}})
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client has gone
+}
+
+// ServerTLS is for a server that shows a certificate, and takes those of clients that one of the authorities has signed. A client without one
+// may show a token instead.
+func ServerTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clients *x509.CertPool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients}
+}
