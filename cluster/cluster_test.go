@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"os/exec"
 	"slices"
@@ -123,6 +124,16 @@ func TestUpdateWithoutACloud(t *testing.T) {
 		t.Errorf("%v, %v; the operator is %s", done, err, image())
 	}
 	u.Version = ""
+	u.Bring = func(string) error { return errors.New("containerd does not answer") }
+	if done, err := u.Apply(t.Context(), c); err == nil || len(done.Changes) > 0 || image() != "r.example/ocadm:v1" {
+		t.Errorf("without its image: %v, %v; the operator is %s", done, err, image())
+	}
+	u.Bring = func(brought string) error {
+		if brought != "r.example/ocadm:v2" || image() != "r.example/ocadm:v1" {
+			t.Errorf("%s is brought while the operator is %s", brought, image())
+		}
+		return nil
+	}
 	if done, err := u.Apply(t.Context(), c); err != nil || len(done.Changes) != 1 || image() != "r.example/ocadm:v2" {
 		t.Errorf("%v, %v; the operator is %s", done, err, image())
 	}

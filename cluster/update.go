@@ -37,6 +37,8 @@ type Update struct {
 	// Manifests of the operator for an image. If this program has the wanted version, it has the matching CRD and rights and applies them. nil:
 	// only the image is set.
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
+	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.
+	Bring func(image string) error
 	// Report is called with what the update waits for, and why.
 	Report func(what, why string)
 }
@@ -108,6 +110,11 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 }
 
 func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.Deployment, image string) ([]string, error) {
+	if u.Bring != nil {
+		if err := u.Bring(image); err != nil {
+			return nil, err
+		}
+	}
 	if u.Manifests != nil {
 		objs, err := u.Manifests(image)
 		if err != nil {

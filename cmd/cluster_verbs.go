@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
@@ -187,13 +188,14 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	s := a.story()
 	u.Key = f.key()
 	u.Report = s.Waiting
+	u.Bring = func(image string) error {
+		if u.OperatorImage != "" || images.Split(image).Tag != version.Version { // a registry has it
+			return nil
+		}
+		return a.bringOperator(ctx, s, image)
+	}
 	if u.OperatorVersion == version.Version { // this program has the matching CRD and rights
 		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
-			if u.OperatorImage == "" {
-				if err := a.bringOperator(ctx, s, image); err != nil {
-					return nil, err
-				}
-			}
 			watched, err := operatorphase.Watched(ctx, k)
 			if err != nil {
 				return nil, err
