@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
@@ -198,6 +200,33 @@ func TestNoSpace(t *testing.T) {
 	}
 	if blobs, temps := s.left(t); len(blobs)+len(temps) > 0 {
 		t.Errorf("left: %q, %q", blobs, temps)
+	}
+}
+
+// Nodes that join together get the same blob at the same time; one that gives up takes nothing from the others.
+func TestManyReaders(t *testing.T) {
+	s := newStore(t)
+	h := s.put(t, kubeletText)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	var g errgroup.Group
+	for i := range 20 {
+		g.Go(func() error {
+			if i%4 == 0 {
+				if f, err := s.Blob(canceled, h); err == nil { // the others were faster
+					return f.Close()
+				}
+				return nil
+			}
+			got, err := s.text(t, h)
+			if err == nil && got != kubeletText {
+				err = fmt.Errorf("got %d bytes", len(got))
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/fetch"
@@ -40,6 +41,7 @@ var ErrAbsent = errors.New("the depot does not have it")
 type Store struct {
 	dir     string
 	reserve int64
+	reading singleflight.Group
 
 	mu sync.Mutex
 	// sound are the blobs that this process has read whole, as they were then.
@@ -199,18 +201,36 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 	if known {
 		return nil
 	}
+	// Nodes that join together ask for the same blobs: each is read once, even if the first that asked has gone.
+	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.read(h, f.Name(), now) })
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case r := <-read:
+		return r.Err
+	}
+}
+
+// read compares a blob with its digest, and notes that it is sound.
+func (s *Store) read(h v1.Hash, file string, now stamp) error {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrAbsent
+	} else if err != nil {
+		return fmt.Errorf("reading the blob %s: %w", h, err)
+	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, fetch.Reader(ctx, f, func(int64) {})); err != nil {
+	_, err = io.Copy(sum, f)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("reading the blob %s: %w", h, err)
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != h.Hex {
-		return errors.Join(ErrAbsent, fmt.Errorf("the blob %s was damaged on the disk", h), os.Remove(f.Name()))
+		return errors.Join(ErrAbsent, fmt.Errorf("the blob %s was damaged on the disk", h), os.Remove(file))
 	}
 	s.mu.Lock()
 	s.sound[h] = now
 	s.mu.Unlock()
-	_, err = f.Seek(0, io.SeekStart)
-	return err
+	return nil
 }
 
 // syncDir makes new names in a directory survive a power cut.

@@ -221,6 +221,9 @@ func (f Fetcher) resume(ctx context.Context, url, file string, rest, count func(
 		watchdog.Reset(f.Stall)
 		count(c)
 	}))
+	if err == nil {
+		err = context.Cause(ctx) // a server that saw the connection close may have ended its answer as if that were all
+	}
 	return n, have + n, becauseOf(ctx, stalled, err)
 }
 
