@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/internal/finding"
@@ -40,6 +42,7 @@ func show(unit, property string) string {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
+	fill(t, 50)
 	m := &machine{root: t.TempDir(), answers: map[string]string{
 		show(executor.UnitName, "ActiveState"):        "active\n",
 		show(executor.UnitName, "KillMode"):           "process\n",
@@ -244,4 +247,26 @@ func FuzzHostConf(f *testing.F) {
 			texts(conf["local_image_path"])
 		}
 	})
+}
+
+// fill has every disk used to a percentage.
+func fill(t *testing.T, percent uint64) {
+	t.Helper()
+	original := statfs
+	t.Cleanup(func() { statfs = original })
+	statfs = func(path string, fs *unix.Statfs_t) error {
+		err := original(path, fs)
+		fs.Blocks, fs.Bavail, fs.Bsize = 100, 100-percent, 1<<30
+		return err
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	m := newMachine(t)
+	for percent, want := range map[uint64]int{84: 0, 85: 1} {
+		fill(t, percent)
+		if got := disks(t.Context(), m.Host); len(got) != want {
+			t.Errorf("%d %%: %+v", percent, got)
+		}
+	}
 }
