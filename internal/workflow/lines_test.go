@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflow
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func linesOf(t *testing.T, path string) []string {
+	t.Helper()
+	var out []string
+	if err := ReadLines(path, func(line []byte) error { out = append(out, strings.TrimSpace(string(line))); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A line without its end is none, complete as it may look: the next line takes its place.
+func TestLineWithoutItsEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(path, []byte("{\"a\":1}\n{\"b\":2}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := linesOf(t, path)
+	if err := AppendLine(path, []byte(`{"c":3}`)); err != nil {
+		t.Fatal(err)
+	}
+	after := linesOf(t, path)
+	if !slices.Equal(before, []string{`{"a":1}`}) || !slices.Equal(after, []string{`{"a":1}`, `{"c":3}`}) {
+		t.Errorf("read %q, then %q", before, after)
+	}
+	bad := errors.New("no")
+	if err := ReadLines(path, func([]byte) error { return bad }); !errors.Is(err, bad) || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// After a power cut, a new file must have its name.
+func TestNewFileIsInItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	var synced []string
+	original := toDisk
+	toDisk = func(f *os.File) error { synced = append(synced, f.Name()); return original(f) }
+	t.Cleanup(func() { toDisk = original })
+	path := filepath.Join(dir, "lines")
+	for range 2 {
+		if err := AppendLine(path, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{path, dir, path}; !slices.Equal(synced, want) {
+		t.Errorf("forced to the disk: %q, want %q", synced, want)
+	}
+}
