@@ -5,7 +5,9 @@
 // authentication: who may open the socket is root on the node.
 //
 // What a command leaves behind outlives the server: it never signals a process when it stops, and each process has a session of its own.
-// So a virtual machine survives every restart of the executor, provided that systemd spares it too (KillMode=process).
+// So a virtual machine survives every restart of the executor, provided that systemd spares it too (KillMode=process). The pipes end with
+// the server: a process that writes to standard output or standard error that a client asked for gets SIGPIPE then. An emulator that went
+// into the background has closed them.
 package executor
 
 import (
@@ -79,7 +81,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run serves until ctx ends. Then it takes no new connection, gives running commands StopTimeout to end and leaves alone those that have not.
+// Run serves until ctx ends. Then it takes no new connection, gives running commands StopTimeout to end and leaves alone those that have
+// not; a write to output that a client asked for ends those.
 func Run(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	l, err := listen(ctx, o.Socket)
@@ -109,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 		defer late.Stop()
 		g.GracefulStop()
 	case <-t.C:
-		o.Log.Info("stopping while commands are registered; their programs go on", "commands", s.count())
+		o.Log.Info("stopping while commands are registered; their programs go on until they write output", "commands", s.count())
 		g.Stop()
 	}
 	return nil

@@ -50,3 +50,46 @@ func TestChildrenSurviveTheServer(t *testing.T) {
 		}
 	}
 }
+
+// The pipes of captured output end with the server: who writes to them then is told so by SIGPIPE, and who has closed them is not.
+func TestWritersAfterTheServer(t *testing.T) {
+	socket := tempSocket(t)
+	dir := t.TempDir()
+	server := exec.Command("/proc/self/exe")
+	server.Env = append(os.Environ(), serverVariable+"="+socket)
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill() })
+	waitForSocket(t, socket)
+	e := connect(t, socket)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	pids := map[string]int{}
+	for name, script := range map[string]string{
+		"writer": `while :; do echo x; sleep 0.05; done`,
+		"asker":  `trap "" PIPE; while echo x; do sleep 0.05; done 2>/dev/null; echo refused >"$1.seen"; exec sleep 1000`,
+		"daemon": `exec >/dev/null 2>&1; while [ ! -e "$2" ]; do sleep 0.05; done; echo written; echo done >"$1.seen"; exec sleep 1000`,
+	} {
+		c := register(t, e, "sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; `+script, "sh", file(name), file("gone"))
+		start(t, e, &apis.StartInput{Sn: c.GetSn(), HasStdout: true, HasStderr: true})
+		pids[name] = pidIn(t, file(name))
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // it was killed
+	if err := os.WriteFile(file("gone"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the writers' end", func() bool {
+		_, asked := os.Stat(file("asker.seen"))
+		_, written := os.Stat(file("daemon.seen"))
+		return !alive(pids["writer"]) && asked == nil && written == nil
+	})
+	for _, name := range []string{"asker", "daemon"} {
+		if !alive(pids[name]) {
+			t.Errorf("%s ended with the server", name)
+		}
+	}
+}
