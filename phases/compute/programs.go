@@ -51,7 +51,7 @@ func Programs(h *host.Host) []finding.Finding {
 	needed, optional := lacking(h, true), lacking(h, false)
 	// where the host agent looks for an emulator (cloudpods, pkg/util/qemutils)
 	if !h.Files.Any("/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*") {
-		optional = append(optional, program{name: "qemu-system", why: "no virtual machine starts"})
+		optional = append(optional, program{name: emulator(h.Facts.Arch), why: "no virtual machine starts"})
 	}
 	var out []finding.Finding
 	report := func(list []program, code string, severity finding.Severity, what string) {
@@ -68,6 +68,14 @@ func Programs(h *host.Host) []finding.Finding {
 	report(needed, CodeProgram, finding.Error, "Programs that a compute node needs are missing")
 	report(optional, CodeOptionalProgram, finding.Warning, "Programs that a compute node uses are missing")
 	return out
+}
+
+// emulator is QEMU's name of the program that runs virtual machines of an architecture, which is named as Go names it.
+func emulator(arch string) string {
+	if arch == "arm64" {
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
 }
 
 func lacking(h *host.Host, needed bool) []program {

@@ -44,29 +44,41 @@ func packageManagers() []packageManager {
 	}
 }
 
-// packageNames is the package that holds a program (or does a job), by family. A family that is not listed uses the key itself.
+// packageNames is the package that holds a program (or does a job), by family. A family that is not listed uses the key itself. Emulators
+// are named as QEMU names them.
 func packageNames() map[string]map[string]string {
 	return map[string]map[string]string{
-		"chronyd":           {debian: "chrony", redhat: "chrony", suse: "chrony", arch: "chrony"},
-		"conntrack":         {redhat: "conntrack-tools", suse: "conntrack-tools", arch: "conntrack-tools"},
-		"containerd":        {debian: "containerd containerd.io", redhat: "containerd containerd.io"},
-		"ip":                {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
-		"ip6tables":         {debian: "iptables", redhat: "iptables", suse: "iptables", arch: "iptables"},
-		"modprobe":          {debian: "kmod", redhat: "kmod", suse: "kmod", arch: "kmod"},
-		"mount":             {redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
-		"nft":               {debian: "nftables", redhat: "nftables", suse: "nftables", arch: "nftables"},
-		"openvswitch":       {debian: "openvswitch-switch"},
-		"ovs-vsctl":         {debian: "openvswitch-switch", redhat: "openvswitch", suse: "openvswitch", arch: "openvswitch"},
-		"python3":           {arch: "python"},
-		"nc":                {debian: "netcat-openbsd", redhat: "nmap-ncat", suse: "netcat-openbsd", arch: "openbsd-netcat"},
-		"qemu-img":          {debian: "qemu-utils", suse: "qemu-img", arch: "qemu-img"},
-		"qemu-nbd":          {debian: "qemu-utils", redhat: "qemu-img", suse: "qemu-img", arch: "qemu-img"},
-		"qemu-system":       {debian: "qemu-system-x86", redhat: "qemu-kvm", suse: "qemu-x86", arch: "qemu-base"},
-		"semanage":          {debian: "policycoreutils-python-utils", redhat: "policycoreutils-python-utils", suse: "policycoreutils-python-utils"},
-		"ss":                {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
-		"systemctl":         {debian: "systemd", redhat: "systemd", suse: "systemd", arch: "systemd"},
-		"umount":            {debian: "mount", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
-		"container-selinux": {},
+		"awk":                 {debian: "mawk", redhat: "gawk", suse: "gawk", arch: "gawk"},
+		"chattr":              {debian: "e2fsprogs", redhat: "e2fsprogs", suse: "e2fsprogs", arch: "e2fsprogs"},
+		"chronyd":             {debian: "chrony", redhat: "chrony", suse: "chrony", arch: "chrony"},
+		"conntrack":           {redhat: "conntrack-tools", suse: "conntrack-tools", arch: "conntrack-tools"},
+		"containerd":          {debian: "containerd containerd.io", redhat: "containerd containerd.io"},
+		"df":                  {debian: "coreutils", redhat: "coreutils", suse: "coreutils", arch: "coreutils"},
+		"findmnt":             {debian: "util-linux", redhat: "util-linux", suse: "util-linux util-linux-systemd", arch: "util-linux"},
+		"ionice":              {debian: "util-linux", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"ip":                  {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
+		"ip6tables":           {debian: "iptables", redhat: "iptables", suse: "iptables", arch: "iptables"},
+		"losetup":             {debian: "mount", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"lsblk":               {debian: "util-linux", redhat: "util-linux", suse: "util-linux util-linux-systemd", arch: "util-linux"},
+		"modprobe":            {debian: "kmod", redhat: "kmod", suse: "kmod", arch: "kmod"},
+		"mount":               {redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"mountpoint":          {debian: "util-linux", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"nft":                 {debian: "nftables", redhat: "nftables", suse: "nftables", arch: "nftables"},
+		"openvswitch":         {debian: "openvswitch-switch"},
+		"ovs-vsctl":           {debian: "openvswitch-switch", redhat: "openvswitch", suse: "openvswitch", arch: "openvswitch"},
+		"ps":                  {debian: "procps", redhat: "procps-ng", suse: "procps", arch: "procps-ng"},
+		"python3":             {arch: "python"},
+		"nc":                  {debian: "netcat-openbsd", redhat: "nmap-ncat", suse: "netcat-openbsd", arch: "openbsd-netcat"},
+		"qemu-img":            {debian: "qemu-utils", suse: "qemu-img", arch: "qemu-img"},
+		"qemu-nbd":            {debian: "qemu-utils", redhat: "qemu-img", suse: "qemu-img", arch: "qemu-img"},
+		"qemu-system-x86_64":  {debian: "qemu-system-x86", redhat: "qemu-kvm", suse: "qemu-x86", arch: "qemu-base"},
+		"qemu-system-aarch64": {debian: "qemu-system-arm", redhat: "qemu-kvm", suse: "qemu-arm", arch: "qemu-system-aarch64"},
+		"semanage":            {debian: "policycoreutils-python-utils", redhat: "policycoreutils-python-utils", suse: "policycoreutils-python-utils"},
+		"ss":                  {debian: "iproute2", redhat: "iproute", suse: "iproute2", arch: "iproute2"},
+		"systemctl":           {debian: "systemd", redhat: "systemd", suse: "systemd", arch: "systemd"},
+		"tc":                  {debian: "iproute2", redhat: "iproute-tc", suse: "iproute2", arch: "iproute2"},
+		"umount":              {debian: "mount", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
+		"container-selinux":   {},
 	}
 }
 
@@ -100,12 +112,20 @@ func (o OS) manager() (packageManager, bool) {
 	return first, first.program != ""
 }
 
+// undivided reports whether this is openEuler or one of its kin, which keep in one package what others of the Red Hat family divide.
+func (o OS) undivided() bool {
+	return slices.Contains([]string{"openeuler", "kylin", "uos", "hce"}, o.ID)
+}
+
 // Packages are the packages that hold these programs on this distribution, each once. A program that is not in the table is taken for
 // the name of its package.
 func (o OS) Packages(programs ...string) []string {
 	var out []string
 	for _, p := range programs {
 		for _, name := range strings.Fields(cmp.Or(packageNames()[p][o.Family()], p)) {
+			if name == "iproute-tc" && o.undivided() {
+				name = "iproute"
+			}
 			if !slices.Contains(out, name) {
 				out = append(out, name)
 			}
@@ -145,7 +165,7 @@ func (o OS) InstallKernelModules(release string) string {
 		switch {
 		case strings.Contains(release, "uek"):
 			name = "kernel-uek-modules-" + release
-		case slices.Contains([]string{"openeuler", "kylin", "uos", "hce"}, o.ID): // all modules are in one package there
+		case o.undivided():
 			name = "kernel-" + release
 		default:
 			name = "kernel-modules-" + release

@@ -120,6 +120,15 @@ func lacking(have, need []string, remedy string) []finding.Finding {
 	return []finding.Finding{finding.New("OCA-1012", "The kernel lacks cgroup controllers", "not enabled: "+strings.Join(missing, ", "), remedy)}
 }
 
+// neededTools are the programs that every node needs. nft and iptables are what reset looks at packet rules with: a node that it cannot
+// check must not come into being.
+func neededTools() []string {
+	return []string{"mount", "umount", "ip", "systemctl", "modprobe", "nft", "iptables"}
+}
+
+// usefulTools are the programs that a node can do without.
+func usefulTools() []string { return []string{"ethtool"} }
+
 func checkTools(_ context.Context, m *machine) []finding.Finding {
 	lacks := func(names ...string) []string {
 		return slices.DeleteFunc(names, func(n string) bool {
@@ -128,12 +137,11 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 		})
 	}
 	var out []finding.Finding
-	// nft and iptables are what reset looks at packet rules with: a node that it cannot check must not come into being.
-	if l := lacks("mount", "umount", "ip", "systemctl", "modprobe", "nft", "iptables"); len(l) > 0 {
+	if l := lacks(neededTools()...); len(l) > 0 {
 		out = append(out, finding.New("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
 			m.h.Facts.OS.Install(l...)))
 	}
-	if l := lacks("ethtool"); len(l) > 0 {
+	if l := lacks(usefulTools()...); len(l) > 0 {
 		out = append(out, finding.Warn("OCA-1015", "Programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
 	}
 	return out
