@@ -38,6 +38,29 @@ func SetRole(ctx context.Context, c client.Client, nodes []string, role string, 
 	return Label(ctx, c, nodes, map[string]string{v1alpha1.NodeRolePrefix + role: value})
 }
 
+// WithRole returns those of the nodes that have a role, as "NAME (ADDRESS)". Names that the cluster does not know are left to SetRole.
+func WithRole(ctx context.Context, c client.Client, nodes []string, role string) ([]string, error) {
+	var list corev1.NodeList
+	if err := c.List(ctx, &list, client.MatchingLabels{v1alpha1.NodeRolePrefix + role: v1alpha1.Enable}); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var out []string
+	for _, n := range list.Items {
+		if !slices.Contains(nodes, n.Name) {
+			continue
+		}
+		name := n.Name
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				name += " (" + a.Address + ")"
+				break
+			}
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
 // Label sets labels of nodes.
 func Label(ctx context.Context, c client.Client, nodes []string, labels map[string]string) ([]kube.Change, error) {
 	var list corev1.NodeList

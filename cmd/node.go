@@ -5,11 +5,13 @@ package cmd
 import (
 	"context"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 )
@@ -31,7 +33,7 @@ func newNode(a *app) *cobra.Command {
 		short      string
 	}{
 		{"enable-host-agent", cluster.RoleHost, true, "Run VMs on nodes"},
-		{"disable-host-agent", cluster.RoleHost, false, "Stop running VMs on nodes"},
+		{"disable-host-agent", cluster.RoleHost, false, "Stop the host agent on nodes; VMs go on, but are not managed"},
 		{"enable-onecloud-controller", cluster.RoleController, true, "Run the cloud's services on nodes"},
 		{"disable-onecloud-controller", cluster.RoleController, false, "Stop running the cloud's services on nodes"},
 	} {
@@ -44,6 +46,7 @@ func newNode(a *app) *cobra.Command {
 func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Command {
 	var kubeconfig string
 	var former []string
+	var yes bool
 	output := ui.NewFormat("table", "json", "yaml")
 	value := "enable"
 	if !on {
@@ -60,6 +63,11 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 			if len(nodes) == 0 {
 				return misused("no node was named", c.UseLine()+"; kubectl get nodes lists the names")
 			}
+			if role == cluster.RoleHost && !on {
+				if err := confirmLeaving(c.Context(), a, kubeconfig, nodes, yes); err != nil {
+					return err
+				}
+			}
 			return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
 				changes, err := cluster.SetRole(ctx, k, nodes, role, on)
 				if err != nil {
@@ -69,12 +77,45 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 			})
 		},
 	}
+	if role == cluster.RoleHost && !on {
+		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
+			"node can lose its network. Virtual machines go on, but nothing manages them: move them first. At a terminal, the command asks."
+		addYes(c.Flags(), &yes)
+	}
 	addKubeconfig(c.Flags(), &kubeconfig)
 	c.Flags().StringSliceVar(&former, "node", nil, "the former way to name a node")
 	hide(c.Flags(), "node")
 	c.Flags().VarP(output, "output", "o", "output format")
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
+}
+
+// confirmLeaving says what compute nodes lose without their host agent and, at a terminal, asks. Scripts are not asked.
+func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []string, yes bool) error {
+	var leaving []string
+	err := withKube(ctx, kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) (err error) {
+		leaving, err = cluster.WithRole(ctx, k, nodes, cluster.RoleHost)
+		return err
+	})
+	if err != nil || len(leaving) == 0 {
+		return err
+	}
+	for _, n := range leaving {
+		name, _, _ := strings.Cut(n, " ")
+		a.warn("the pods of the host agent and of Open vSwitch stop on %s: if its address is on a bridge of Open vSwitch, such as br0, the node can lose its "+
+			"network; its virtual machines go on, but nothing manages them (climc server-list --host %s lists them)", n, name)
+	}
+	if yes || !ui.IsTerminal(a.In) {
+		return nil
+	}
+	ok, err := ui.Confirm(ctx, a.In, a.Err, "Continue? [y/N]", "yes", "--yes")
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "No node was changed", Cause: "not confirmed", Remedy: "move the virtual machines, then repeat with --yes"}
+	}
+	return nil
 }
 
 func printNodes(w io.Writer, format string, changes []kube.Change) error {

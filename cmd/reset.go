@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases"
+	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
@@ -39,6 +40,8 @@ func newReset(a *app) *cobra.Command {
 			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
 			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data of volumes stays. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
+			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
+			"machines go on, but nothing manages them. Reset says so before it asks.\n\n" +
 			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes.",
 		Example: `  # ask first
   ocadm reset
@@ -79,6 +82,9 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node that ocadm did not install",
 			Cause:  "found " + strings.Join(foreign, ", ") + ", but no ledger in " + host.LedgerFile,
 			Remedy: "use the tool that installed it, for example: ocadm kubeadm reset", Evidence: foreign}
+	}
+	for _, line := range compute.Leaving(h) {
+		a.warn("%s", line)
 	}
 	if h.Config.Run.Force || h.Config.Run.DryRun {
 		return nil

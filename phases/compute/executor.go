@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -176,21 +175,4 @@ func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	}
 	_, err = h.Systemctl(ctx, "daemon-reload")
 	return err
-}
-
-// virtualMachines are the process IDs of emulators.
-func virtualMachines(h *host.Host) []string {
-	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, f := range found {
-		raw, _ := h.Files.ReadFile(f) // a process that has ended is none
-		program, _, _ := strings.Cut(string(raw), "\x00")
-		if strings.HasPrefix(path.Base(program), "qemu-system-") {
-			out = append(out, path.Base(path.Dir(f)))
-		}
-	}
-	return out
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// Leaving says what a machine with virtual machines, or with its address on a switch of the cloud, loses when its pods stop: one line each.
+func Leaving(h *host.Host) []string {
+	var out []string
+	for _, i := range h.Facts.Interfaces {
+		if a := globals(i); i.Kind == kindSwitch && len(a) > 0 {
+			out = append(out, fmt.Sprintf("%s of this machine is on the Open vSwitch bridge %s, whose pods stop: the machine can lose its network, "+
+				"so have another way to log in, such as the console", orNone(a), i.Name))
+		}
+	}
+	if vms := virtualMachines(h); len(vms) > 0 {
+		out = append(out, fmt.Sprintf("%d virtual machines run on this machine (processes %s): they go on, but nothing manages them, and they can lose their networks",
+			len(vms), strings.Join(vms, ", ")))
+	}
+	return out
+}
+
+// virtualMachines are the process IDs of emulators.
+func virtualMachines(h *host.Host) []string {
+	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, f := range found {
+		raw, _ := h.Files.ReadFile(f) // a process that has ended is none
+		program, _, _ := strings.Cut(string(raw), "\x00")
+		if strings.HasPrefix(path.Base(program), "qemu-system-") {
+			out = append(out, path.Base(path.Dir(f)))
+		}
+	}
+	return out
+}
