@@ -35,6 +35,11 @@ const (
 
 	CodeHostConf = "OCA-1112"
 	CodeExecutor = "OCA-1113"
+
+	CodeRegistration = "OCA-1114"
+
+	// CodeKillMode comes from preflight and from "node doctor".
+	CodeKillMode = "OCA-7103"
 )
 
 // The names of the preflight checks, which --ignore-preflight-errors takes. A module that cannot be loaded is accepted, too, when
@@ -43,6 +48,7 @@ const (
 	CheckPrograms = "ComputePrograms"
 	CheckModules  = "ComputeModules"
 	CheckSwitch   = "ComputeSwitch"
+	CheckExecutor = "ComputeExecutor"
 	CheckNetworks = "ComputeNetworks"
 	CheckStorage  = "ComputeStorage"
 )

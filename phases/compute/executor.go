@@ -57,6 +57,27 @@ func foreignExecutor(h *host.Host) bool {
 	})
 }
 
+// ForeignExecutor is a warning when the machine's own executor would end virtual machines by its restart.
+func ForeignExecutor(ctx context.Context, h *host.Host) []finding.Finding {
+	if !foreignExecutor(h) {
+		return nil
+	}
+	return KillMode(ctx, h, finding.Warning)
+}
+
+// KillMode is a finding when systemd would end virtual machines with the executor, whose unit is installed.
+func KillMode(ctx context.Context, h *host.Host, severity finding.Severity) []finding.Finding {
+	res, err := h.Systemctl(ctx, "show", executor.UnitName, "--property=KillMode", "--value")
+	mode := strings.TrimSpace(res.Stdout)
+	if err != nil || mode == "process" {
+		return nil
+	}
+	dir := executorUnit + ".d"
+	return []finding.Finding{{Code: CodeKillMode, Severity: severity, What: "Stopping " + executor.UnitName + " would end virtual machines",
+		Cause:  "KillMode is " + mode + " and must be process: virtual machines may run in the control group of this unit",
+		Remedy: fmt.Sprintf(`do not restart the unit; mkdir -p %[1]s && printf '[Service]\nKillMode=process\n' >%[1]s/kill-mode.conf && systemctl daemon-reload`, dir)}}
+}
+
 func executorDone(ctx context.Context, h *host.Host) (bool, error) {
 	if _, err := h.Systemctl(ctx, "is-active", "--quiet", executor.UnitName); err != nil {
 		return false, nil //nolint:nilerr // not active: the work is not done

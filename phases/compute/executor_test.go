@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 func (m *machine) calledWith(verb string) bool {
@@ -73,34 +73,36 @@ func TestExecutorOfOthersIsUsedAndLeft(t *testing.T) {
 	}
 }
 
+// An executor of others may lack KillMode=process: its restart would end virtual machines.
+func TestKillModeOfAnotherExecutor(t *testing.T) {
+	m := newMachine(t)
+	mode, asked := "control-group\n", m.rec.Answer
+	m.rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if slices.Equal(c.Args, []string{"show", executor.UnitName, "--property=KillMode", "--value"}) {
+			return exec.Result{Stdout: mode}, nil
+		}
+		return asked(c)
+	}
+	if f := ForeignExecutor(t.Context(), m.Host); len(f) > 0 {
+		t.Errorf("there is none, and yet: %+v", f)
+	}
+	m.put(t, "/usr/lib/systemd/system/"+executor.UnitName, "theirs", 0o644)
+	f := ForeignExecutor(t.Context(), m.Host)
+	const remedy = "mkdir -p /etc/systemd/system/yunion-executor.service.d && " +
+		`printf '[Service]\nKillMode=process\n' >/etc/systemd/system/yunion-executor.service.d/kill-mode.conf && systemctl daemon-reload`
+	if len(f) != 1 || f[0].Code != CodeKillMode || f[0].Severity != finding.Warning || !strings.Contains(f[0].Cause, "control-group") || !strings.HasSuffix(f[0].Remedy, remedy) {
+		t.Errorf("%+v", f)
+	}
+	mode = "process\n"
+	if f := ForeignExecutor(t.Context(), m.Host); len(f) > 0 {
+		t.Errorf("it spares them, and yet: %+v", f)
+	}
+}
+
 func TestExecutorThatDoesNotStart(t *testing.T) {
 	m := newMachine(t)
 	m.fails["systemctl restart "+executor.UnitName] = true
 	if _, err := m.run(t, executorPhase()); code(err) != CodeExecutor {
 		t.Errorf("ends with %v", err)
-	}
-}
-
-func TestLabels(t *testing.T) {
-	m := newMachine(t)
-	want := labels(m.Host)
-	for name, tt := range map[string]struct {
-		have map[string]string
-		want map[string]any
-	}{
-		"registered without a role": {nil, map[string]any{LabelHost: "enable", LabelExecutor: "enable"}},
-		"all there":                 {map[string]string{LabelHost: "enable", LabelExecutor: "enable", "other": "x"}, map[string]any{}},
-		"switched off":              {map[string]string{LabelHost: "disable", LabelExecutor: "enable"}, map[string]any{LabelHost: "enable"}},
-	} {
-		if d := cmp.Diff(tt.want, difference(tt.have, want)); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
-	}
-	// Without qemu-img services on the node could convert no image.
-	if err := m.Files.Remove("/usr/bin/qemu-img"); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(map[string]any{LabelExecutor: nil}, difference(map[string]string{LabelHost: "enable", LabelExecutor: "enable"}, labels(m.Host))); d != "" {
-		t.Error(d)
 	}
 }

@@ -5,8 +5,11 @@ package compute
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -33,10 +36,27 @@ func NetworkCommands(h *host.Host) []string {
 		if g := h.Facts.Gateway; g.IsValid() && p.Contains(g) {
 			gateway = "--gateway " + g.String() + " "
 		}
-		name := "hosts-" + strings.ReplaceAll(p.Masked().Addr().String(), ".", "-")
+		name := "hosts-" + strings.ReplaceAll(a.String(), ".", "-") // another host of the subnet may have made one, too
 		out = append(out, fmt.Sprintf("climc network-create --server-type baremetal %s%s %s %s %s %d", gateway, firstWire, name, a, a, p.Bits()))
 	}
 	return out
+}
+
+// Registration is a warning when a host agent is to start here for the first time: its host registers only in a network that the cloud has.
+// Whether it has one cannot be seen without an account of the cloud.
+func Registration(h *host.Host) []finding.Finding {
+	commands := NetworkCommands(h)
+	list, _ := networks(h)
+	moved := slices.ContainsFunc(list, func(n config.HostNetwork) bool {
+		nic, ok := find(h.Facts, n.NIC)
+		return n.NIC == n.Bridge || ok && nic.MasterKind == kindSwitch
+	})
+	if len(commands) == 0 || moved {
+		return nil
+	}
+	return []finding.Finding{{Code: CodeRegistration, Severity: finding.Warning, What: "The host appears in the cloud only if the cloud has a network for it",
+		Cause:  "ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
+		Remedy: "look with climc network-list; if there is none, create it as administrator of the cloud: " + strings.Join(commands, "; "), Evidence: commands}}
 }
 
 // hostAddresses are the IPv4 addresses with which the host registers.

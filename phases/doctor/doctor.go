@@ -20,15 +20,14 @@ import (
 
 // The findings of this package. Those about the content of host.conf have the codes of the lines that the agent would log.
 const (
-	CodeExecutorUnit     = "OCA-7102"
-	CodeExecutorKillMode = "OCA-7103"
-	CodeExecutorSilent   = "OCA-7104"
-	CodeDirectory        = "OCA-7105"
-	CodeHostConf         = "OCA-7106"
-	CodeIneffective      = "OCA-7107"
-	CodeNodeUnit         = "OCA-7108"
-	CodeDisk             = "OCA-7109"
-	CodeNoComputeNode    = "OCA-7100"
+	CodeExecutorUnit   = "OCA-7102"
+	CodeExecutorSilent = "OCA-7104"
+	CodeDirectory      = "OCA-7105"
+	CodeHostConf       = "OCA-7106"
+	CodeIneffective    = "OCA-7107"
+	CodeNodeUnit       = "OCA-7108"
+	CodeDisk           = "OCA-7109"
+	CodeNoComputeNode  = "OCA-7100"
 )
 
 const hostConf = "/etc/yunion/host.conf"
@@ -81,7 +80,6 @@ func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
 	if err != nil {
 		return []finding.Finding{finding.Errorf(CodeExecutorUnit, "systemd does not answer", "systemctl status", "%w", err)}
 	}
-	var out []finding.Finding
 	if state != "active" {
 		f := finding.Finding{Code: CodeExecutorUnit, Severity: finding.Error, What: executor.UnitName + " does not run",
 			Cause:  "systemd has it as " + state + "; without it no agent can run a program on the node",
@@ -91,13 +89,7 @@ func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
 		}
 		return []finding.Finding{f}
 	}
-	if mode, err := property(ctx, h, executor.UnitName, "KillMode"); err == nil && mode != "process" {
-		out = append(out, finding.Finding{Code: CodeExecutorKillMode, Severity: finding.Error,
-			What:   "Stopping " + executor.UnitName + " would end virtual machines",
-			Cause:  "KillMode is " + mode + " and must be process: virtual machines may run in the control group of this unit",
-			Remedy: "do not restart the unit; ocadm join phase compute --enable-host-agent, or set KillMode=process in its file; then: systemctl daemon-reload"})
-	}
-	return out
+	return compute.KillMode(ctx, h, finding.Error)
 }
 
 // executorAnswers runs a program through the socket, as the agents do.

@@ -33,10 +33,17 @@ func computeChecks() []Check {
 		{Name: compute.CheckSwitch, Short: "no other Open vSwitch runs (with --enable-host-agent)", Applies: onCompute,
 			Codes: []string{compute.CodeSwitchService},
 			run:   func(ctx context.Context, m *machine) []finding.Finding { return compute.SwitchService(ctx, m.h) }},
+		{Name: compute.CheckExecutor, Short: "an executor that is installed already spares virtual machines when it restarts (with --enable-host-agent)", Applies: onCompute,
+			Codes: []string{compute.CodeKillMode},
+			run:   func(ctx context.Context, m *machine) []finding.Finding { return compute.ForeignExecutor(ctx, m.h) }},
 		{Name: compute.CheckNetworks, Short: "the networks of host.conf fit the machine (with --enable-host-agent)", Applies: onCompute,
-			Codes: []string{compute.CodeNetwork, compute.CodeNetworkRisk, compute.CodeListenInterface, compute.CodeHostName},
+			Codes: []string{compute.CodeNetwork, compute.CodeNetworkRisk, compute.CodeListenInterface, compute.CodeHostName, compute.CodeRegistration},
 			run: func(_ context.Context, m *machine) []finding.Finding {
-				return append(compute.HostNetworks(m.h), compute.HostName(m.h)...)
+				out := append(compute.HostNetworks(m.h), compute.HostName(m.h)...)
+				if m.kind == Join { // a cloud that init is about to make has no network: init's end says which
+					out = append(out, compute.Registration(m.h)...)
+				}
+				return out
 			}},
 		{Name: compute.CheckStorage, Short: "directories of disks and huge pages are there (with --enable-host-agent)", Applies: onCompute,
 			Codes: []string{compute.CodeImagePath, compute.CodeHugepages}, run: checkComputeStorage},

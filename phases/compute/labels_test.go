@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compute
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// The label starts the host agent: nothing is labelled whose network would be cut off, and what happens is said before.
+func TestLabel(t *testing.T) {
+	m := newMachine(t)
+	have, patches := "{}", []string{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPatch {
+			raw, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			patches = append(patches, string(raw))
+		}
+		fmt.Fprintf(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"node2","labels":%s}}`, have)
+	}))
+	t.Cleanup(server.Close)
+	m.put(t, kubernetes.KubeletKubeconfig, "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n"+
+		"clusters: [{name: c, cluster: {server: '"+server.URL+"'}}]\n", 0o600)
+	m.Facts.Interfaces[0].Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
+	if err := LabelPhase().Run(t.Context(), m.Host, m); code(err) != CodeNetworkRisk || len(patches) > 0 {
+		t.Errorf("labelled a node that is cut off: %v, %q", err, patches)
+	}
+	m.Config.Run.Force = true
+	m.must(t, LabelPhase())
+	if len(patches) != 1 || patches[0] != `{"metadata":{"labels":{"onecloud.yunion.io/host":"enable"}}}` {
+		t.Errorf("patches %q", patches)
+	}
+	if said := strings.Join(m.said, "\n"); !strings.Contains(said, "makes the bridge br0") {
+		t.Errorf("says %q", said)
+	}
+	have = `{"onecloud.yunion.io/host":"enable"}`
+	if ran, err := m.run(t, LabelPhase()); err != nil || len(ran) > 0 {
+		t.Errorf("a second run does %v, %v", ran, err)
+	}
+}
