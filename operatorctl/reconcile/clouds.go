@@ -34,13 +34,12 @@ type cloud struct {
 	mu          sync.Mutex
 	effects     *effects.Memory
 	connections *effects.Connections
-	resolved    memo[string, *resolution]
+	desired     memo[string, *Desired]
 	judged      memo[int64, *judgement]
 	// valid is true if nothing was wrong with the spec when it was judged last.
-	valid    bool
-	rendered memo[string, *rendering]
-	issued   memo[string, secrets.Certificates]
-	admin    memo[string, string]
+	valid  bool
+	issued memo[string, secrets.Certificates]
+	admin  memo[string, string]
 	// provided is a Secret of certificates that a user provides.
 	provided *corev1.Secret
 	// written is the answer to the last write of the cloud, until the cache has caught up.
@@ -127,8 +126,7 @@ func (r *Reconciler) Rest(ctx context.Context) {
 	r.reads.clouds.mu.Unlock()
 	for key, m := range all {
 		m.mu.Lock()
-		m.resolved.drop()
-		m.rendered.drop()
+		m.desired.drop()
 		m.issued.drop()
 		if m.written != nil {
 			cached := &v1alpha1.OnecloudCluster{}

@@ -84,21 +84,6 @@ type invalidSpec struct{ err error }
 func (e *invalidSpec) Error() string { return e.err.Error() }
 func (e *invalidSpec) Unwrap() error { return e.err }
 
-// resolution is a resolved cloud.
-type resolution struct {
-	cluster  component.Cluster
-	defaults *unstructured.Unstructured
-	notices  []resolve.Notice
-}
-
-// rendering is what all components are to have. The objects themselves are rendered again when one has to be written or compared.
-type rendering struct {
-	wants   map[string][]want
-	errs    map[string]error
-	invalid map[string]string
-	effects []effects.Effect
-}
-
 // resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
 func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, error) {
 	passwords, names := secrets.Split(s.Secrets.credentials)
@@ -106,38 +91,42 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
 		passwords[component.ClickHouseAdminPassword] = pw // only to be kept out of messages
 	}
-	key := resolvedFrom(s, names)
-	resolved, err := m.resolved.get(key, func() (*resolution, error) { return r.resolveCloud(ctx, m, s, names) })
+	d, err := m.desired.get(desiredFrom(s, r.acts.catalog, passwords, names), func() (*Desired, error) {
+		d, err := r.resolveCloud(ctx, m, s, names)
+		if err != nil {
+			return nil, err
+		}
+		d.Credentials, d.Certificates, d.catalog, d.passwordTaken = passwords, s.Secrets.current, r.acts.catalog, s.passwordTaken()
+		for _, name := range d.catalog.order {
+			d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
+		}
+		renderAll(s, d)
+		return d, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	d := &Desired{
-		Cluster: resolved.cluster, Credentials: passwords, Certificates: s.Secrets.current, Defaults: resolved.defaults, Notices: resolved.notices,
-		catalog: r.acts.catalog, passwordTaken: s.passwordTaken(),
+	d.Certificates = s.Secrets.current // when they are renewed and what is reported of them may change though they do not
+	if s.Refused {
+		m.desired.drop() // something could not be read
 	}
-	for _, name := range r.acts.catalog.order {
-		d.Components = append(d.Components, &target{Resolved: resolved.cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
-	}
-	from := renderedFrom(s, d, key)
-	if from == "" {
-		m.rendered.drop()
-	}
-	rendered, err := m.rendered.get(from, func() (*rendering, error) { return renderAll(s, d), nil })
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range d.Components {
-		c.wants, c.err, c.invalid = rendered.wants[c.Name], rendered.errs[c.Name], rendered.invalid[c.Name]
-	}
-	d.Effects = rendered.effects
 	return d, nil
 }
 
-// resolvedFrom is a hash of everything that the resolved cloud, and its defaults, depend on: the spec, who owns which of its fields, and what
-// was chosen before.
-func resolvedFrom(s State, names map[string]string) string {
+// release drops the rendered objects: they would double the memory. They are rendered again when one has to be written or compared.
+func (d *Desired) release() {
+	d.options = nil
+	for _, c := range d.Components {
+		c.objects = nil
+	}
+}
+
+// desiredFrom is a hash of everything that what a cloud is to be depends on: the spec and who owns which of its fields, what was chosen before,
+// secrets, certificates, what users put into the ConfigMaps, what the pods have.
+func desiredFrom(s State, all catalogue, passwords component.Credentials, names map[string]string) string {
 	h := sha256.New()
-	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance)
+	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
+		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.passwordTaken())
 	for _, key := range slices.Sorted(maps.Keys(s.Cloud.Annotations)) {
 		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
 			fmt.Fprintf(h, "%s=%q\n", key, s.Cloud.Annotations[key])
@@ -149,10 +138,25 @@ func resolvedFrom(s State, names map[string]string) string {
 			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither end can fail
 		}
 	}
+	for _, key := range slices.Sorted(maps.Keys(passwords)) {
+		fmt.Fprintf(h, "%s=%q\n", key, passwords[key])
+	}
+	recorded := s.Cloud.Status.Effects
+	d := &Desired{Cluster: component.Cluster{Namespace: s.Cloud.Namespace, Name: s.Cloud.Name}}
+	for _, one := range all.components {
+		c := &target{Resolved: component.Resolved{Component: one}}
+		fmt.Fprint(h, one.Name, " ")
+		for _, o := range []client.Object{d.configMap(s, one.Name), d.composedSecret(s, c)} {
+			fmt.Fprint(h, o.GetUID(), o.GetResourceVersion(), " ")
+		}
+		// What the plan of effects looks up in the record: whether it was registered, whether its options were stored.
+		fmt.Fprintln(h, lastWords(s, c), leftState(s, d, c), one.Workload.ReadReplicas && !replicasAnswer(s, d, one.Name), absent(s, d, c),
+			recorded["endpoints/"+one.Name] != "", recorded["options/"+one.Name] != "", recorded["clickhouse/"+one.Name] != "")
+	}
 	return string(h.Sum(nil))
 }
 
-func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names map[string]string) (*resolution, error) {
+func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names map[string]string) (*Desired, error) {
 	owned, err := resolve.NewOwned(s.Cloud)
 	if err != nil {
 		return nil, fmt.Errorf("reading who owns the fields of the spec: %w", err)
@@ -172,20 +176,20 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	if judged.whole != nil {
 		return nil, &invalidSpec{judged.whole}
 	}
-	out := &resolution{notices: judged.ignored}
+	d := &Desired{Notices: judged.ignored}
 	// Effects that go on after a reconcile must not share the cloud with it.
-	if out.cluster, err = resolve.Cluster(s.Cloud.DeepCopy(), facts); err != nil {
+	if d.Cluster, err = resolve.Cluster(s.Cloud.DeepCopy(), facts); err != nil {
 		return nil, &invalidSpec{err}
 	}
-	judged.blame(out.cluster.Components)
-	if out.defaults, err = resolve.Defaults(s.Cloud, out.cluster, owned); err != nil {
+	judged.blame(d.Cluster.Components)
+	if d.Defaults, err = resolve.Defaults(s.Cloud, d.Cluster, owned); err != nil {
 		return nil, fmt.Errorf("working out the defaults: %w", err)
 	}
-	hold, err := engine.AppliedBy(s.Cloud, v1alpha1.ManagerDefaults, out.defaults)
+	hold, err := engine.AppliedBy(s.Cloud, v1alpha1.ManagerDefaults, d.Defaults)
 	if hold {
-		out.defaults = nil
+		d.Defaults = nil
 	}
-	return out, err
+	return d, err
 }
 
 // judgement is the verdict on a spec.
@@ -238,30 +242,6 @@ func (j *judgement) blame(components map[string]component.Resolved) {
 	}
 }
 
-// renderedFrom is a hash of everything that objects and effects are made of besides the resolved cloud: secrets, certificates, what users put
-// into the ConfigMaps, what the pods have; "" if something of it could not be read.
-func renderedFrom(s State, d *Desired, resolvedFrom string) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%x %s %s %v\n", resolvedFrom, d.Certificates.CertHash, d.Certificates.EtcdHash, d.passwordTaken)
-	for _, key := range slices.Sorted(maps.Keys(d.Credentials)) {
-		fmt.Fprintf(h, "%s=%q\n", key, d.Credentials[key])
-	}
-	recorded := s.Cloud.Status.Effects
-	for _, c := range d.Components {
-		if c.err != nil {
-			return ""
-		}
-		fmt.Fprint(h, c.Name, " ")
-		for _, o := range []client.Object{d.configMap(s, c.Name), d.composedSecret(s, c)} {
-			fmt.Fprint(h, o.GetUID(), o.GetResourceVersion(), " ")
-		}
-		// What the plan of effects looks up in the record: whether it was registered, whether its options were stored.
-		fmt.Fprintln(h, lastWords(s, c), leftState(s, d, c), replicaDown(s, d, c), absent(s, d, c),
-			recorded["endpoints/"+c.Name] != "", recorded["options/"+c.Name] != "", recorded["clickhouse/"+c.Name] != "")
-	}
-	return string(h.Sum(nil))
-}
-
 // configMap of a component, an empty one if there is none.
 func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
 	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
@@ -278,9 +258,8 @@ func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
 	return &corev1.Secret{}
 }
 
-// renderAll renders every enabled component. One that cannot be rendered is its own failure, not the cloud's.
-func renderAll(s State, d *Desired) *rendering {
-	out := &rendering{wants: map[string][]want{}, errs: map[string]error{}, invalid: map[string]string{}}
+// renderAll renders every enabled component and plans the effects. A component that cannot be rendered is its own failure, not the cloud's.
+func renderAll(s State, d *Desired) {
 	d.options = readOptions(s, d)
 	for _, c := range d.Components {
 		if c.Enabled && c.err == nil && c.Problem != "" {
@@ -289,13 +268,12 @@ func renderAll(s State, d *Desired) *rendering {
 		if c.Enabled && c.err == nil {
 			var objects component.Objects
 			if objects, c.err = d.render(s, c); c.err == nil {
-				out.wants[c.Name], c.err = wantsOf(objects)
+				c.wants, c.err = wantsOf(objects)
 			}
 		}
-		out.errs[c.Name], out.invalid[c.Name] = c.err, d.options.invalid[c.Name]
+		c.invalid = d.options.invalid[c.Name]
 	}
-	out.effects = planEffects(s, d)
-	return out
+	d.Effects = planEffects(s, d)
 }
 
 // render returns the objects of a component, with owners: the hash under which an object is applied covers them.

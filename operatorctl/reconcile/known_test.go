@@ -132,23 +132,23 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 		b.reconcile()
 	}
 	m := b.r.reads.clouds.of[cloudKey]
-	if !m.rendered.valid || !m.resolved.valid || !m.issued.valid {
-		t.Fatalf("not remembered: rendered %t, resolved %t, certificates %t", m.rendered.valid, m.resolved.valid, m.issued.valid)
+	if !m.desired.valid || !m.issued.valid {
+		t.Fatalf("not remembered: desired %t, certificates %t", m.desired.valid, m.issued.valid)
 	}
-	before := m.rendered.value
+	before := m.desired.value
 	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"somebody/note":"seen"}}}`)(b.api); err != nil {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if m.rendered.value != before {
+	if m.desired.value != before {
 		t.Error("planned anew")
 	}
 	b.r.Rest(t.Context())
-	if m.rendered.valid || m.resolved.valid || m.issued.valid || m.written != nil {
+	if m.desired.valid || m.issued.valid || m.written != nil {
 		t.Error("kept while at rest")
 	}
 	b.reconcile()
-	if m.rendered.value == before {
+	if m.desired.value == before {
 		t.Error("not planned anew after a rest")
 	}
 }

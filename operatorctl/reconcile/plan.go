@@ -241,8 +241,12 @@ func replicaDown(s State, d *Desired, c *target) bool {
 	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 {
 		return false
 	}
-	w := status.WorkloadOf(s.Live.objects[d.key(appsv1.SchemeGroupVersion.WithKind("Deployment").Kind, c.Name, render.ReplicaSuffix)], s.seen())
-	return w == nil || w.Answering == 0
+	return !replicasAnswer(s, d, c.Name)
+}
+
+func replicasAnswer(s State, d *Desired, name string) bool {
+	w := status.WorkloadOf(s.Live.objects[d.key("Deployment", name, render.ReplicaSuffix)], s.seen())
+	return w != nil && w.Answering > 0
 }
 
 // absent counts the pods of a component that keep its rollout from going on, although they are no part of it.

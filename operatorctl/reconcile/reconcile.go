@@ -128,6 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return r.stop(ctx, m, state, err)
 	}
+	defer desired.release()
 	progress := false
 	for round := 0; ; round++ {
 		plan := planRound(state, desired, round)
