@@ -59,7 +59,7 @@ func applyDefinition(ctx context.Context, c client.Client, built *unstructured.U
 	return live, err
 }
 
-// definitionTries is how often the definition is read anew after somebody else has written it.
+// definitionTries is how often the definition is read anew after another client has written it.
 const definitionTries = 5
 
 func applyOver(ctx context.Context, c client.Client, built *unstructured.Unstructured) (live int, err error) {

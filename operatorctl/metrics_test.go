@@ -53,7 +53,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("%s is documented and does not exist", name)
 			continue
 		}
-		// The library's registry tells no names, but it refuses one that is taken.
+		// The library's registry lists no names, but it refuses one that is taken.
 		probe := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "?"})
 		if metrics.Registry.Register(probe) == nil {
 			metrics.Registry.Unregister(probe)

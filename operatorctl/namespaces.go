@@ -39,7 +39,7 @@ func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) ([]stri
 	return out, nil
 }
 
-// may tells whether the operator has a right.
+// may reports whether the operator has a right.
 func may(ctx context.Context, c kubernetes.Interface, right authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
 	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -49,7 +49,7 @@ func may(ctx context.Context, c kubernetes.Interface, right authorizationv1.Reso
 	return answer.Status.Allowed, nil
 }
 
-// mayWatchNodes tells whether the operator may read nodes. The manifests of an earlier release do not give that right; clouds run without.
+// mayWatchNodes reports whether the operator may read nodes. The manifests of an earlier release do not give that right; clouds run without.
 func mayWatchNodes(ctx context.Context, cfg *rest.Config) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

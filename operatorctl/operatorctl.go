@@ -53,7 +53,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Transport wraps the HTTP transport to the services; tests count with it.
 	Transport func(http.RoundTripper) http.RoundTripper
-	// OnStatement is told the verb of each SQL statement; tests count with it.
+	// OnStatement gets the verb of each SQL statement; tests count with it.
 	OnStatement func(verb string)
 	// Grace bounds an orderly stop; 0 means two seconds. What has not ended by then is cut off, and the next leader waits for the lease.
 	Grace time.Duration

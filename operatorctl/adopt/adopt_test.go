@@ -104,7 +104,7 @@ func earlierFile(t *testing.T, file, written string) *corev1.ConfigMap {
 	return cm
 }
 
-func TestPeoplesOptions(t *testing.T) {
+func TestUserOptions(t *testing.T) {
 	const written = "port: 30888\nsql_connection: mysql+pymysql://u:p@h:3306/d\nrequest_worker_count: 8\nnames: [a, b]\nkeep_deleted_snapshot_days: 3\nratio: 1.5\n"
 	secret := []string{"sql_connection", "admin_password"}
 	ours := map[string]string{"port": "30888", "request_worker_count": "8"}
@@ -123,7 +123,7 @@ func TestPeoplesOptions(t *testing.T) {
 		"no name of an option":               {"\"a b\": 1\n", written, true, map[string]string{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := adopt.PeoplesOptions(find(t, "region"), earlierFile(t, c.file, c.written), ours, secret, c.edited)
+			got, err := adopt.UserOptions(find(t, "region"), earlierFile(t, c.file, c.written), ours, secret, c.edited)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,10 +132,10 @@ func TestPeoplesOptions(t *testing.T) {
 			}
 		})
 	}
-	if _, err := adopt.PeoplesOptions(find(t, "region"), earlierFile(t, "\t{", written), ours, secret, true); err == nil {
+	if _, err := adopt.UserOptions(find(t, "region"), earlierFile(t, "\t{", written), ours, secret, true); err == nil {
 		t.Error("a file that cannot be read is no error")
 	}
-	got, err := adopt.PeoplesOptions(find(t, "itsm"), earlierFile(t, "server.port=30595\nserver.tomcat=9\n", "server.port=30595\nserver.tomcat=8\n"), nil, nil, true)
+	got, err := adopt.UserOptions(find(t, "itsm"), earlierFile(t, "server.port=30595\nserver.tomcat=9\n", "server.port=30595\nserver.tomcat=8\n"), nil, nil, true)
 	if err != nil || !maps.Equal(got.Kept, map[string]string{"server.tomcat": "9"}) {
 		t.Errorf("properties: %v, %v", got.Kept, err)
 	}

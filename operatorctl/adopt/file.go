@@ -58,12 +58,12 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 	if err != nil {
 		return Options{}, err
 	}
-	options, err := PeoplesOptions(c, cm, public, secret, editor != "")
+	options, err := UserOptions(c, cm, public, secret, editor != "")
 	options.Editor = editor
 	return options, err
 }
 
-// editorOf is who wrote the earlier operator's file last, if not that; "somebody" if that is not known.
+// editorOf is who wrote the earlier operator's file last, if not that; "unknown" if that is not known.
 func editorOf(cm *corev1.ConfigMap) string {
 	for _, m := range cm.ManagedFields {
 		if slices.Contains(engine.DataKeys(m), ConfigKey) {
@@ -73,7 +73,7 @@ func editorOf(cm *corev1.ConfigMap) string {
 			return m.Manager
 		}
 	}
-	return "somebody"
+	return "unknown"
 }
 
 // Patch changes an object.
@@ -94,10 +94,10 @@ func DropFile(cm *corev1.ConfigMap) Patch {
 	return Patch{cm.DeepCopy(), client.RawPatch(types.MergePatchType, patch)}
 }
 
-// PeoplesOptions tells which options of an earlier file are people's: those whose value is another one than the earlier operator wrote
-// last, which an annotation holds. Without it, and if somebody else than the earlier operator wrote the file last (edited), those that
+// UserOptions returns the options of an earlier file that users chose: those whose value is another one than the earlier operator wrote
+// last, which an annotation holds. Without it, and if another client than the earlier operator wrote the file last (edited), those that
 // differ from the value we give them (ours, by option name). Options in secret are never theirs: we compose them.
-func PeoplesOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, secret []string, edited bool) (Options, error) {
+func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, secret []string, edited bool) (Options, error) {
 	file, there := cm.Data[ConfigKey]
 	if !there {
 		return Options{}, nil
@@ -135,7 +135,7 @@ func PeoplesOptions(c component.Component, cm *corev1.ConfigMap, ours map[string
 	return out, nil
 }
 
-// Edited tells whether a plain file (the console's nginx) is another one than the earlier operator wrote last.
+// Edited reports whether a plain file (the console's nginx) is another one than the earlier operator wrote last.
 func Edited(cm *corev1.ConfigMap) bool {
 	var data map[string]string
 	if json.Unmarshal([]byte(cm.Annotations[LastApplied]), &data) != nil {
@@ -205,7 +205,7 @@ func ParseDSN(s string) (DSN, bool) {
 	return DSN{user, password, address, database}, user != "" && database != ""
 }
 
-// OtherServer tells which database server a file names if it is not this one: a service must not change its data silently.
+// OtherServer returns the database server that a file names if it is not this one: a service must not change its data silently.
 func OtherServer(c component.Component, file, address string) string {
 	s, _ := parse(c, file)["sql_connection"].(string)
 	if dsn, ok := ParseDSN(s); ok && dsn.Address != address {

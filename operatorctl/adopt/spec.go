@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// derived are the fields of a block that the earlier operator worked out and wrote into the spec: nobody chose them.
+// derived are the fields of a block that the earlier operator worked out and wrote into the spec: no user chose them.
 var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "version", "limits", "affinity", "nodeSelector", "tolerations", "createdSecrets"}
 
 // Derived returns a test: whether a field of the resource (a path from its root), owned by the earlier operator, is a default of it that may

@@ -232,7 +232,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	defer cancel()
 	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
 	grown := grows(desired.Object, live)
-	// Set by a caller who rendered from that version: the API server refuses the write if somebody else was faster.
+	// Set by a caller who rendered from that version: the API server refuses the write if another client was faster.
 	seen, err := o.GetResourceVersion(), error(nil)
 	if live != nil && a.Earlier != "" {
 		seen, err = a.adopt(ctx, key, &unstructured.Unstructured{Object: live}, seen)

@@ -13,7 +13,7 @@ import (
 )
 
 // HashAnnotation holds the hash of what was applied last. Together with Holds it makes the comparison exact: the hash changes when a
-// field is removed from what we render or a list gets shorter, Holds notices when somebody else changed a value of ours.
+// field is removed from what we render or a list gets shorter, Holds notices when another client changed a value of ours.
 const HashAnnotation = "onecloud.yunion.io/applied-hash"
 
 // Hash of a JSON-like value; map order does not matter.
@@ -54,7 +54,7 @@ func listKeys(field string, item map[string]any) []string {
 	return []string{"port", "protocol"}
 }
 
-// Holds tells whether live has every value of desired. What live has beyond that (defaults of the API server, fields of other
+// Holds reports whether live has every value of desired. What live has beyond that (defaults of the API server, fields of other
 // managers) does not matter, except inside a list that is one value. where is the path of the first difference.
 func Holds(desired, live any) (ok bool, where string) { return holds("", "", desired, live) }
 

@@ -105,7 +105,7 @@ func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	return unknown
 }
 
-// OwnerOf names the manager other than ours that owns a field, or the fields below it, given as a path of Holds; "" if nobody does.
+// OwnerOf names the manager other than ours that owns a field, or the fields below it, given as a path of Holds; "" if none does.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, where string) string {
 	for _, m := range entries {
 		if m.Manager == FieldManager || m.FieldsV1 == nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // preserveImmutable adapts what is to be applied to what is live where the API server lets a field not change. Where an object can live on with
-// the value it has, that value is kept, and the sentences tell it: everything else of the object still gets through. Where it cannot,
+// the value it has, that value is kept, and a sentence says so: everything else of the object still gets through. Where it cannot,
 // a Refusal names the command by which a person lets it be made anew; nothing is deleted here. size false keeps the size of a claim
 // that is to grow, because the API server has refused that.
 func preserveImmutable(desired, live map[string]any, size bool) (kept []Kept, refused error) {
@@ -179,7 +179,7 @@ func (s *settling) service() {
 	}
 }
 
-// sealed: somebody may have declared the data of a ConfigMap or Secret immutable; the type of a Secret always is.
+// sealed: a user may have declared the data of a ConfigMap or Secret immutable; the type of a Secret always is.
 func (s *settling) sealed() {
 	if ours, theirs := s.desired["type"], s.live["type"]; s.kind == "Secret" && ours != nil && theirs != nil && ours != theirs {
 		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours), "")
@@ -190,7 +190,7 @@ func (s *settling) sealed() {
 	}
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if ok, _ := Holds(s.desired[field], s.live[field]); !ok {
-			s.refuse("somebody has made it immutable, and its "+field+" is to change", "")
+			s.refuse("it was made immutable, and its "+field+" is to change", "")
 			return
 		}
 	}
@@ -203,7 +203,7 @@ func same(a, b any) bool {
 	return x && y
 }
 
-// terminating tells that an object is on its way out, and what holds it up.
+// terminating returns an error for an object that is on its way out, with what holds it up.
 func terminating(o metav1.Object) error {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// AppliedBy tells whether live holds what desired says, and manager owns just that: neither less, nor a field that desired no longer has.
+// AppliedBy reports whether live holds what desired says, and manager owns just that: neither less, nor a field that desired no longer has.
 // Lists count as one value; that is right for custom resources whose lists are atomic.
 func AppliedBy(live client.Object, manager string, desired *unstructured.Unstructured) (bool, error) {
 	owned := fieldpath.NewSet()

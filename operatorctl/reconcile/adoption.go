@@ -81,7 +81,7 @@ func adoptionDue(s State) bool {
 	return false
 }
 
-// adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards nobody knows any more. A
+// adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards it cannot be known any more. A
 // component that could be brought to another database by that is left as it is.
 func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 	here := net.JoinHostPort(d.Cluster.MysqlHost, strconv.Itoa(d.Cluster.MysqlPort))

@@ -68,15 +68,15 @@ func TestLeafIsRenewed(t *testing.T) {
 		return certs[0]
 	}
 	first := leaf()
-	told := b.cloud().Status.Certificates
-	if !told.NotAfter.Time.Equal(first.NotAfter) || told.RenewAt.IsZero() || told.CANotAfter.IsZero() {
-		t.Errorf("the status says %+v", told)
+	reported := b.cloud().Status.Certificates
+	if !reported.NotAfter.Time.Equal(first.NotAfter) || reported.RenewAt.IsZero() || reported.CANotAfter.IsZero() {
+		t.Errorf("the status says %+v", reported)
 	}
-	b.clock = told.RenewAt.Add(-time.Hour)
+	b.clock = reported.RenewAt.Add(-time.Hour)
 	if !leaf().Equal(first) {
 		t.Fatal("renewed too early")
 	}
-	b.clock = told.RenewAt.Add(time.Hour)
+	b.clock = reported.RenewAt.Add(time.Hour)
 	second := leaf()
 	if second.Equal(first) || !second.NotAfter.After(first.NotAfter) {
 		t.Fatal("not renewed at two thirds of its life")
@@ -116,8 +116,8 @@ func TestSuppliedCertificates(t *testing.T) {
 	if !maps.EqualFunc(now.Data, good.Data, bytes.Equal) || len(now.OwnerReferences) > 0 || len(now.Labels) > 0 {
 		t.Error("the Secret was written")
 	}
-	if told := b.cloud().Status.Certificates; !told.Supplied || told.NotAfter.IsZero() {
-		t.Errorf("the status says %+v", told)
+	if reported := b.cloud().Status.Certificates; !reported.Supplied || reported.NotAfter.IsZero() {
+		t.Errorf("the status says %+v", reported)
 	}
 	b.get(&corev1.Secret{}, "default-etcd-ca") // etcd's own
 

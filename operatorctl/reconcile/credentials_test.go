@@ -88,7 +88,7 @@ func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 		t.Errorf("the condition says %q", message)
 	}
 	if strings.Contains(message, "admin-secret") {
-		t.Error("the condition tells the password")
+		t.Error("the condition shows the password")
 	}
 	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"deletionPolicy":"Retain"}}`)(b.api); err != nil {
 		t.Fatal(err)

@@ -78,7 +78,7 @@ const (
 	roleCopy
 )
 
-// invalidSpec is a spec that cannot be carried out until somebody edits it.
+// invalidSpec is a spec that cannot be carried out until a user edits it.
 type invalidSpec struct{ err error }
 
 func (e *invalidSpec) Error() string { return e.err.Error() }

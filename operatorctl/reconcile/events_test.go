@@ -18,8 +18,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// told are the events since the last call, counted.
-func (b *bench) told() map[string]int {
+// reported are the events since the last call, counted.
+func (b *bench) reported() map[string]int {
 	out := map[string]int{}
 	for {
 		select {
@@ -31,7 +31,7 @@ func (b *bench) told() map[string]int {
 	}
 }
 
-// A transition is one event: another pass does not tell it again, and a pass whose write failed tells nothing.
+// A transition is one event: another reconcile does not report it again, and one whose write failed reports nothing.
 func TestEveryTransitionIsOneEvent(t *testing.T) {
 	fail := false
 	b := newBench(t, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
@@ -45,21 +45,21 @@ func TestEveryTransitionIsOneEvent(t *testing.T) {
 	if _, err := b.r.Reconcile(t.Context(), request()); err == nil {
 		t.Fatal("the status was written after all")
 	}
-	if told := b.told(); len(told) > 0 {
-		t.Errorf("told before it was written: %v", told)
+	if reported := b.reported(); len(reported) > 0 {
+		t.Errorf("reported before it was written: %v", reported)
 	}
 	fail = false
 	b.reconcile()
-	if told := b.told(); told["Normal Creating the cloud is Creating"] != 1 {
-		t.Errorf("of a new cloud: %v", told)
+	if reported := b.reported(); reported["Normal Creating the cloud is Creating"] != 1 {
+		t.Errorf("of a new cloud: %v", reported)
 	}
 	b.reconcile()
-	if told := b.told(); len(told) > 0 {
-		t.Errorf("told without a transition: %v", told)
+	if reported := b.reported(); len(reported) > 0 {
+		t.Errorf("reported without a transition: %v", reported)
 	}
 }
 
-// Each way from one state to the next is told as it should be.
+// Each way from one state to the next is reported as it should be.
 func TestWhatIsToldOfAComponent(t *testing.T) {
 	in := func(s v1alpha1.State, reason string) v1alpha1.ComponentStatus {
 		return v1alpha1.ComponentStatus{Name: "glance", State: s, Reason: reason, Message: "why"}
@@ -98,7 +98,7 @@ func TestWhatIsToldOfAComponent(t *testing.T) {
 	}
 }
 
-// A spec that cannot be carried out is told once, and again when it is another trouble.
+// A spec that cannot be carried out is reported once, and again when it is another trouble.
 func TestInvalidSpecIsToldOnce(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	generation := 1
@@ -110,7 +110,7 @@ func TestInvalidSpecIsToldOnce(t *testing.T) {
 		}
 	}
 	count := func() (n int) {
-		for e, times := range b.told() {
+		for e, times := range b.reported() {
 			if strings.Contains(e, status.ReasonInvalid) {
 				n += times
 			}
@@ -121,13 +121,13 @@ func TestInvalidSpecIsToldOnce(t *testing.T) {
 	b.reconcile()
 	b.reconcile()
 	if n := count(); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("reported %d times", n)
 	}
 	set(`{"db_engine":null,"mysql":{"host":null}}`)
 	b.reconcile()
 	b.reconcile()
 	if n := count(); n != 1 {
-		t.Errorf("the other trouble was told %d times", n)
+		t.Errorf("the other trouble was reported %d times", n)
 	}
 	if p := b.cloud().Status.Phase; p != v1alpha1.PhaseFailed {
 		t.Errorf("phase %s", p)

@@ -86,7 +86,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 // reportDeleting reports what is still there of a cloud that is being deleted, and what went since.
 func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]client.Object, message string) error {
 	out := deletingStatus(s, message)
-	var events []told
+	var events []pendingEvent
 	if s.Cloud.Status.Phase != out.Phase {
 		events = append(events, normal(wholeCloud, string(out.Phase), "deleting the cloud, last component first"))
 	}
@@ -198,8 +198,8 @@ func (a actor) purgeDatabases(ctx context.Context, m *cloud, s State) error {
 // stuckAfter is how long a node may take to end a pod before it is named.
 const stuckAfter = 30 * time.Second
 
-// deletionBlockers says what was deleted and does not go, and who keeps it: a finalizer of somebody else or, after a while, a node that does
-// not end a pod, or nobody who would; "" if nothing is held. It also returns since when pods are known that belong to nothing.
+// deletionBlockers says what was deleted and does not go, and who keeps it: a finalizer of another program or, after a while, a node that does
+// not end a pod, or nothing that would; "" if nothing is held. It also returns since when pods are known that belong to nothing.
 func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (string, map[types.UID]time.Time) {
 	var out []string
 	add := func(what string, o client.Object, otherwise string) {
@@ -226,7 +226,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (
 			add(o.GetObjectKind().GroupVersionKind().Kind, o, "") // without a finalizer it only waits for its pods
 		}
 	}
-	// Nobody has begun to end an orphan: the deletion of its workload left it behind ("kubectl delete --cascade=orphan"), or somebody made it
+	// Nothing has begun to end an orphan: the deletion of its workload left it behind ("kubectl delete --cascade=orphan"), or a user made it
 	// by hand with our labels. It is not ours to delete.
 	orphans, names := map[types.UID]time.Time{}, []string(nil)
 	for i := range s.Live.pods {

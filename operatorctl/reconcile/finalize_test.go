@@ -91,7 +91,7 @@ func TestDatabasesCanBeAbandoned(t *testing.T) {
 	}, claim)
 	_, err := b.r.Reconcile(t.Context(), request())
 	if err == nil || !strings.Contains(err.Error(), "annotate oc default "+v1alpha1.AnnotationAbandon+"=databases") {
-		t.Fatalf("the way out is not told: %v", err)
+		t.Fatalf("the way out is not reported: %v", err)
 	}
 	degraded := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionDegraded)
 	if degraded == nil || !strings.Contains(degraded.Message, v1alpha1.AnnotationAbandon) || strings.Contains(degraded.Message, "admin-secret") {

@@ -46,7 +46,7 @@ func writes(to *[]string) interceptor.Funcs {
 	}
 }
 
-// cold lets an operator that has just started look at the cloud, and tells what it writes.
+// cold lets an operator that has just started look at the cloud, and returns what it writes.
 func (b *bench) cold() []string {
 	b.t.Helper()
 	var wrote []string

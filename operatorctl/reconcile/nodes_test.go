@@ -41,26 +41,26 @@ func TestALostNodeIsReported(t *testing.T) {
 		if err := b.api.Status().Update(t.Context(), machine(ready)); err != nil {
 			t.Fatal(err)
 		}
-		b.told()
+		b.reported()
 		b.reconcile()
 		b.reconcile()
-		told := b.told()
-		maps.DeleteFunc(told, func(e string, _ int) bool { return !strings.Contains(e, "node n2") })
-		return told
+		reported := b.reported()
+		maps.DeleteFunc(reported, func(e string, _ int) bool { return !strings.Contains(e, "node n2") })
+		return reported
 	}
 	b.reconcile()
 	is(metav1.ConditionTrue)
 	const lost = "Warning NodesNotReady node n2 (Kubelet stopped posting node status) is not Ready"
-	if told := became(corev1.ConditionUnknown); len(told) != 1 || told[lost] != 1 {
-		t.Errorf("told %v", told)
+	if reported := became(corev1.ConditionUnknown); len(reported) != 1 || reported[lost] != 1 {
+		t.Errorf("reported %v", reported)
 	}
 	is(metav1.ConditionFalse)
 	b.r.forget(cloudKey) // another operator
-	if told := became(corev1.ConditionUnknown); len(told) != 0 {
-		t.Errorf("another operator told again: %v", told)
+	if reported := became(corev1.ConditionUnknown); len(reported) != 0 {
+		t.Errorf("another operator reported again: %v", reported)
 	}
-	if told := became(corev1.ConditionTrue); len(told) != 1 || told["Normal NodesReady node n2 is Ready again, or gone"] != 1 {
-		t.Errorf("told %v", told)
+	if reported := became(corev1.ConditionTrue); len(reported) != 1 || reported["Normal NodesReady node n2 is Ready again, or gone"] != 1 {
+		t.Errorf("reported %v", reported)
 	}
 	is(metav1.ConditionTrue)
 }

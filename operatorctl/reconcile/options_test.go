@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// told are the events so far that name a reason.
+// reported are the events so far that name a reason.
 func (b *bench) toldOf(reason string) []string {
 	var out []string
 	for {
@@ -75,7 +75,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 		}
 		b.reconcile() // and says it once
 		if events := b.toldOf(status.ReasonInvalidOption); len(events) > 0 {
-			t.Errorf("told again: %q", events)
+			t.Errorf("reported again: %q", events)
 		}
 		if s := b.component("yunionconf"); s.Reason == status.ReasonInvalidOption {
 			t.Errorf("yunionconf: %s", s.Message)

@@ -68,7 +68,7 @@ func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, 
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.Paused(out.Conditions, s.Cloud.Generation, s.Now)
 	out.ObservedGeneration = s.Cloud.Generation
-	var events []told
+	var events []pendingEvent
 	events, m.last.lost = nodeEvents(s)
 	var next ctrl.Result
 	if !due.IsZero() {

@@ -45,7 +45,7 @@ type item struct {
 type observation struct {
 	// workload is the live one, nil if there is none. copies are its read-only replicas and the copies for zones.
 	workload *status.Workload
-	copies   []status.Twin
+	copies   []status.Copy
 	// current is true if the live workload is the one that was rendered, paused if a user keeps the operator from it.
 	current, paused bool
 	// gates are the components that must be Available before its workload is made or changed.
@@ -168,7 +168,7 @@ func observeOne(s State, c *target) (o observation) {
 	o.workload = status.WorkloadOf(live, s.seen())
 	for _, w := range c.wants {
 		if w.role == roleCopy && w.key.GVK.Kind == "Deployment" {
-			o.copies = append(o.copies, status.Twin{Name: w.key.Name, Workload: status.WorkloadOf(s.Live.objects[w.key], s.seen())})
+			o.copies = append(o.copies, status.Copy{Name: w.key.Name, Workload: status.WorkloadOf(s.Live.objects[w.key], s.seen())})
 		}
 	}
 	if o.paused = c.paused || isPaused(s, w.key); o.paused {
@@ -236,7 +236,7 @@ func dueTime(s State, d *Desired) (next time.Time) {
 	return next
 }
 
-// replicaDown is true if a component is to have read-only replicas and none of them answers, so that nobody is to be sent there.
+// replicaDown is true if a component is to have read-only replicas and none of them answers, so that no client is to be sent there.
 func replicaDown(s State, d *Desired, c *target) bool {
 	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 {
 		return false

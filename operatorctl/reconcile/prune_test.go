@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// The read-only twin carries a component label of its own; it must not go when its component cannot be rendered for once.
+// The read-only replica carries a component label of its own; it must not go when its component cannot be rendered for once.
 func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
 	cr := newCloud()
 	cr.Spec.Glance.SlaveReplicas = 1

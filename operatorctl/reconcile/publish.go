@@ -15,7 +15,7 @@ import (
 )
 
 // publish writes the status if it differs, and sends its events once it is written: a write that failed is made again, an event is not.
-func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []told) error {
+func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []pendingEvent) error {
 	before := s.Cloud.DeepCopy()
 	s.Cloud.Status = now
 	if !equality.Semantic.DeepEqual(before.Status, now) {
@@ -32,7 +32,7 @@ func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.Onec
 	return nil
 }
 
-func (a actor) event(cr *v1alpha1.OnecloudCluster, e told) {
+func (a actor) event(cr *v1alpha1.OnecloudCluster, e pendingEvent) {
 	a.events.Eventf(cr, nil, e.kind, e.reason, string(e.about), "%s", e.note)
 }
 

@@ -78,7 +78,7 @@ func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Opti
 	}
 	o.Log, o.Audit = cmp.Or(o.Log, slog.Default()), cmp.Or(o.Audit, DefaultAudit)
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noObserver{}
 	}
 	applier := newApplier(c)
 	return &Reconciler{
@@ -227,8 +227,8 @@ func earliest(times ...time.Time) time.Time {
 	return first
 }
 
-type nobody struct{}
+type noObserver struct{}
 
-func (nobody) Effect(effects.Outcome)                   {}
-func (nobody) Reconciled(types.NamespacedName, Summary) {}
-func (nobody) Gone(types.NamespacedName)                {}
+func (noObserver) Effect(effects.Outcome)                   {}
+func (noObserver) Reconciled(types.NamespacedName, Summary) {}
+func (noObserver) Gone(types.NamespacedName)                {}

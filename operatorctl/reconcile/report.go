@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// told is an event.
-type told struct {
+// pendingEvent is an event.
+type pendingEvent struct {
 	about        subject
 	kind, reason string
 	note         string
@@ -33,18 +33,18 @@ type subject string
 // wholeCloud is the subject of events that are about no component alone.
 const wholeCloud subject = "Reconcile"
 
-func normal(about subject, reason, format string, args ...any) told {
-	return told{about, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+func normal(about subject, reason, format string, args ...any) pendingEvent {
+	return pendingEvent{about, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
 }
 
-func warning(about subject, reason, format string, args ...any) told {
-	return told{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+func warning(about subject, reason, format string, args ...any) pendingEvent {
+	return pendingEvent{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
 // report says how the cloud is. It is pure. It returns the status, the events, and what the next reconcile has to know.
-func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []told, last) {
+func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent, last) {
 	before, out := s.Cloud.Status, *s.Cloud.Status.DeepCopy()
-	var events []told
+	var events []pendingEvent
 	out.Effects, out.Certificates = s.recorded(), d.Certificates.Status
 	if message := out.Certificates.Message; message != "" && message != before.Certificates.Message {
 		events = append(events, normal("Certificates", "Certificates", "%s", message))
@@ -68,7 +68,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []told, last) 
 	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
 	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
 	next := s.Last
-	var nodes []told
+	var nodes []pendingEvent
 	nodes, next.lost = nodeEvents(s)
 	if next.refusals++; !s.Refused {
 		next.refusals = 0
@@ -117,7 +117,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 	p := s.part(c.Name)
 	o := status.Observed{
 		Name: c.Name, Previous: previous(s.Cloud.Status, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Twins: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
+		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Copies: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
 	}
 	if err := brokenBy(s, d, c); err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = err.Error(), status.ReasonNotApplied
@@ -150,7 +150,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 }
 
 // ignored reports in a condition, and once as an event, which fields of the spec have no effect.
-func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []told {
+func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 	reason, list := "", []string(nil)
 	for _, n := range d.Notices {
 		list = append(list, n.String())
@@ -167,14 +167,14 @@ func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []told {
 	before := status.Message(out.Conditions, v1alpha1.ConditionIgnored)
 	out.Conditions = status.Ignored(out.Conditions, reason, list, s.Cloud.Generation, s.Now)
 	if now := status.Message(out.Conditions, v1alpha1.ConditionIgnored); now != "" && now != before {
-		return []told{warning(wholeCloud, reason, "%s", now)}
+		return []pendingEvent{warning(wholeCloud, reason, "%s", now)}
 	}
 	return nil
 }
 
 // nodeEvents are events of nodes of the cloud that were lost, came back, or were deleted since the last reconcile. What an earlier process
 // has reported is not reported again. lost are those that are lost now.
-func nodeEvents(s State) (events []told, lost map[string]string) {
+func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
 	was := s.Last.lost
 	if s.Live.nodes == nil {
 		return nil, was
@@ -198,7 +198,7 @@ func nodeEvents(s State) (events []told, lost map[string]string) {
 
 // transitions are events of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
 // Available there are several states: leaving where a component was is an event, and so is arriving; the steps between are none.
-func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []told) {
+func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
 	for _, now := range after.Components {
 		old := previous(before, now.Name)
 		var was v1alpha1.State
@@ -278,11 +278,11 @@ func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
 }
 
 // degraded is an event of a cloud that has become Degraded, or for another reason; with words, also in other words.
-func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []told {
+func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendingEvent {
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)
 	if is == nil || was != nil && was.Reason == is.Reason && (!words || was.Message == is.Message) {
 		return nil
 	}
-	return []told{warning(wholeCloud, is.Reason, "%s", is.Message)}
+	return []pendingEvent{warning(wholeCloud, is.Reason, "%s", is.Message)}
 }

@@ -66,18 +66,18 @@ type Observed struct {
 	BlockedBy []string
 	// Effects that are not done, in the order in which they are due.
 	Effects []Effect
-	// Workload is the live one, nil if there is none yet; Current tells that it is as it is to be, so that nothing about it waits.
+	// Workload is the live one, nil if there is none yet; Current is true if it is as it is to be, so that nothing about it waits.
 	Workload *Workload
 	Current  bool
-	// Twins are its further workloads: read-only replicas, and copies for other zones.
-	Twins []Twin
-	// Paused tells that a person keeps the operator from its workload, Left from all of it.
+	// Copies are its further workloads: read-only replicas, and copies for other zones.
+	Copies []Copy
+	// Paused is true if a user keeps the operator from its workload, Left if from all of it.
 	Paused, Left bool
 	Now          time.Time
 }
 
-// Twin is a further workload of a component, nil if there is none yet.
-type Twin struct {
+// Copy is a further workload of a component, nil if there is none yet.
+type Copy struct {
 	Name     string
 	Workload *Workload
 }
@@ -85,7 +85,7 @@ type Twin struct {
 // Effect is one thing outside Kubernetes that is not done yet.
 type Effect struct {
 	Key string
-	// Before tells that the workload is not made until it is done.
+	// Before is true if the workload is not made until it is done.
 	Before bool
 	// Waiting is what it waits for; Error why it failed. Neither: it is being done.
 	Waiting, Error string
@@ -160,7 +160,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 			return well, reason, message
 		}
 	}
-	if state, reason, message := twins(o.Twins); state != "" {
+	if state, reason, message := copies(o.Copies); state != "" {
 		return state, reason, message
 	}
 	if state, reason, message := effects(o, false); state != "" {
@@ -179,8 +179,8 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	return well, reason, message
 }
 
-// twins is the state of the worst of them, "" if all run.
-func twins(all []Twin) (state v1alpha1.State, reason, message string) {
+// copies is the state of the worst of them, "" if all run.
+func copies(all []Copy) (state v1alpha1.State, reason, message string) {
 	for _, t := range all {
 		is, why, says := v1alpha1.Progressing, ReasonNotMade, "is being made"
 		if t.Workload != nil {

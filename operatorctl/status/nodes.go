@@ -26,8 +26,8 @@ type Node struct {
 	Ready  bool
 	// Since is when it became Ready, or ceased to be.
 	Since time.Time
-	// Why it is not Ready, as its condition says.
-	Why string
+	// Message says why it is not Ready, as its condition does.
+	Message string
 	// Address at which other machines reach it (its first InternalIP), "" while its kubelet has reported none.
 	Address string
 	// Created is when it joined the cluster.
@@ -48,7 +48,7 @@ func (n Node) Joining(now time.Time) bool { return !n.Ready && now.Before(n.Join
 
 // NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
 func NodeOf(o *corev1.Node) Node {
-	n := Node{Name: o.Name, Labels: o.Labels, Why: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
+	n := Node{Name: o.Name, Labels: o.Labels, Message: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			n.Address = a.Address
@@ -57,7 +57,7 @@ func NodeOf(o *corev1.Node) Node {
 	}
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			n.Ready, n.Since, n.Why = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
+			n.Ready, n.Since, n.Message = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
 		}
 	}
 	if !n.Ready && !n.Since.After(n.Created.Add(firstReport)) {
@@ -68,8 +68,8 @@ func NodeOf(o *corev1.Node) Node {
 
 // place is where a workload may run.
 type place struct {
-	// nobody tells that no node has the labels it asks for; label is what they are, in words.
-	nobody bool
+	// noNode is true if no node has the labels it asks for; label is what they are, in words.
+	noNode bool
 	label  string
 	// lost are the nodes that have them and are not Ready, ready counts the others.
 	lost  []string
@@ -82,14 +82,14 @@ func placeOf(o client.Object, seen Seen) *place {
 	if seen.Nodes == nil || spec == nil || !everywhere && !onRole(*spec) {
 		return nil
 	}
-	p := &place{nobody: true, label: labelsWanted(*spec)}
+	p := &place{noNode: true, label: labelsWanted(*spec)}
 	required := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec})
 	for _, n := range seen.Nodes {
 		fits, err := required.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
 		if err != nil || !fits {
 			continue
 		}
-		p.nobody = false
+		p.noNode = false
 		switch {
 		case n.Ready:
 			p.ready++
@@ -112,7 +112,7 @@ func podSpec(o client.Object) (spec *corev1.PodSpec, everywhere bool) {
 	return nil, false
 }
 
-// onRole tells whether pods run only on nodes of a role that a cloud need not have.
+// onRole reports whether pods run only on nodes of a role that a cloud need not have.
 func onRole(s corev1.PodSpec) bool {
 	optional := false
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.NodeSelector)), affinityKeys(s)) {
@@ -200,7 +200,7 @@ func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	lost := map[string]string{}
 	for _, n := range ofCloud(nodes, pods) {
 		if !n.Ready && !n.Joining(now) {
-			lost[n.Name] = n.Why
+			lost[n.Name] = n.Message
 		}
 	}
 	return lost

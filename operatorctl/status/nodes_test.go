@@ -29,7 +29,7 @@ func node(name string, roles ...string) status.Node {
 }
 
 func lost(n status.Node) status.Node {
-	n.Ready, n.Why = false, "Kubelet stopped posting node status"
+	n.Ready, n.Message = false, "Kubelet stopped posting node status"
 	return n
 }
 
@@ -164,7 +164,7 @@ func TestNodesReady(t *testing.T) {
 	var many []status.Node
 	for i := range 12 {
 		many = append(many, lost(node(fmt.Sprintf("n%02d", i), "host")))
-		many[i].Why = ""
+		many[i].Message = ""
 	}
 	for _, c := range []struct {
 		name    string
@@ -197,11 +197,11 @@ func TestNodesReady(t *testing.T) {
 
 func TestNodeOf(t *testing.T) {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	if n := status.NodeOf(o); n.Ready || n.Why != "its kubelet has not reported yet" {
+	if n := status.NodeOf(o); n.Ready || n.Message != "its kubelet has not reported yet" {
 		t.Errorf("a new node: %+v", n)
 	}
 	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "Kubelet stopped posting node status."}}
-	if n := status.NodeOf(o); n.Ready || n.Why != "Kubelet stopped posting node status" {
+	if n := status.NodeOf(o); n.Ready || n.Message != "Kubelet stopped posting node status" {
 		t.Errorf("a lost node: %+v", n)
 	}
 }

@@ -41,7 +41,7 @@ func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	return words, due
 }
 
-// containerOf finds a container of a pod by its name. init tells that it has to end before the pod can start.
+// containerOf finds a container of a pod by its name. init is true if it has to end before the pod can start.
 func containerOf(p corev1.Pod, name string) (c *corev1.Container, init bool) {
 	named := func(c corev1.Container) bool { return c.Name == name }
 	if i := slices.IndexFunc(p.Spec.InitContainers, named); i >= 0 {

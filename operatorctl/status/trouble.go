@@ -81,7 +81,7 @@ const (
 	shortRun = 5 * time.Second
 )
 
-// loop tells whether a container keeps ending. It stays so in all rounds of the loop: while it waits for its next start, and while it runs,
+// loop reports whether a container keeps ending. It stays so in all rounds of the loop: while it waits for its next start, and while it runs,
 // ready or not, until it has run for longer than last time. until is when that will be, if it runs.
 func loop(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
 	last := s.LastTerminationState.Terminated

@@ -101,18 +101,18 @@ func TestTwins(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		main    *status.Workload
-		twins   []status.Twin
+		copies  []status.Copy
 		state   v1alpha1.State
 		message string
 	}{
-		{"all run", see(1), []status.Twin{{Name: "slave", Workload: see(1)}}, v1alpha1.Available, ""},
-		{"a twin crashes", see(1), []status.Twin{{Name: "zone2", Workload: see(0)}, {Name: "slave", Workload: crashes}},
+		{"all run", see(1), []status.Copy{{Name: "slave", Workload: see(1)}}, v1alpha1.Available, ""},
+		{"a copy crashes", see(1), []status.Copy{{Name: "zone2", Workload: see(0)}, {Name: "slave", Workload: crashes}},
 			v1alpha1.Degraded, "slave: 0 of 1 pods ready; container glance: CrashLoopBackOff"},
-		{"a twin starts", see(1), []status.Twin{{Name: "slave", Workload: see(0)}}, v1alpha1.Progressing, "slave: 0 of 1 pods ready"},
-		{"a twin is being made", see(1), []status.Twin{{Name: "slave"}}, v1alpha1.Progressing, "slave: is being made"},
-		{"the first workload comes first", see(0), []status.Twin{{Name: "slave", Workload: crashes}}, v1alpha1.Progressing, "0 of 1 pods ready"},
+		{"a copy starts", see(1), []status.Copy{{Name: "slave", Workload: see(0)}}, v1alpha1.Progressing, "slave: 0 of 1 pods ready"},
+		{"a copy is being made", see(1), []status.Copy{{Name: "slave"}}, v1alpha1.Progressing, "slave: is being made"},
+		{"the first workload comes first", see(0), []status.Copy{{Name: "slave", Workload: crashes}}, v1alpha1.Progressing, "0 of 1 pods ready"},
 	} {
-		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: c.main, Twins: c.twins, Current: true, Now: t0})
+		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: c.main, Copies: c.copies, Current: true, Now: t0})
 		if got.State != c.state || got.Message != c.message {
 			t.Errorf("%s: %s %q", c.name, got.State, got.Message)
 		}

@@ -40,10 +40,10 @@ type Workload struct {
 	// Due is when the words for the first of its containers will change although nothing happens: it will have run long enough, or started
 	// for long; zero if there is none.
 	Due time.Time
-	// Nobody tells that no node has the labels its pods ask for, Label says which.
-	Nobody bool
+	// NoNode is true if no node has the labels its pods ask for, Label says which.
+	NoNode bool
 	Label  string
-	// Lost are nodes it is to run on that are not Ready. Excused is how many of its pods nobody expects meanwhile.
+	// Lost are nodes it is to run on that are not Ready. Excused is how many of its pods are not expected meanwhile.
 	Lost    []string
 	Excused int32
 }
@@ -138,9 +138,9 @@ func (w *Workload) place(o client.Object, p *place) {
 	d, everywhere := o.(*appsv1.DaemonSet)
 	switch {
 	case p != nil:
-		w.Nobody, w.Label = p.nobody, p.label
+		w.NoNode, w.Label = p.noNode, p.label
 	case everywhere && w.ObservedGeneration >= w.Generation:
-		w.Nobody, w.Label = w.Wanted == 0, labelsWanted(d.Spec.Template.Spec)
+		w.NoNode, w.Label = w.Wanted == 0, labelsWanted(d.Spec.Template.Spec)
 	}
 	if everywhere && p != nil {
 		w.Lost = p.lost
@@ -176,7 +176,7 @@ func lastRun(s batchv1.CronJobStatus) string {
 	return text + "the last success was at " + s.LastSuccessfulTime.UTC().Format(time.RFC3339)
 }
 
-// owned tells whether a pod carries the labels that the workload selects.
+// owned reports whether a pod carries the labels that the workload selects.
 func owned(p corev1.Pod, o client.Object) bool {
 	var s *metav1.LabelSelector
 	switch t := o.(type) {
@@ -208,7 +208,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 		return v1alpha1.Degraded, ReasonLastRunFailed, w.Stalled
 	case w.Kind == "CronJob":
 		return v1alpha1.Available, ReasonAsScheduled, ""
-	case w.Nobody && w.Ready <= 0:
+	case w.NoNode && w.Ready <= 0:
 		return v1alpha1.Idle, ReasonNoNodes, "no node has " + w.Label
 	case w.ObservedGeneration < w.Generation:
 		return v1alpha1.Progressing, ReasonRollout, "the cluster has not looked at the change yet"
@@ -240,7 +240,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	return v1alpha1.Progressing, ReasonRollout, count
 }
 
-// complete tells whether all pods run what was asked for and have been ready for long enough.
+// complete reports whether all pods run what was asked for and have been ready for long enough.
 func (w *Workload) complete() bool { return w.all(w.Ready) }
 
 func (w *Workload) all(ready int32) bool {
@@ -248,12 +248,12 @@ func (w *Workload) all(ready int32) bool {
 	return w.Updated >= wanted && ready >= wanted && wanted > 0
 }
 
-// Started tells whether all pods run what was asked for and are ready, however short a time.
+// Started reports whether all pods run what was asked for and are ready, however short a time.
 func (w *Workload) Started() bool {
 	return w != nil && w.ObservedGeneration >= w.Generation && w.all(w.Begun)
 }
 
-// Serving tells whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
+// Serving reports whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
 // nothing that needs it has to wait for it to be well.
 func (w *Workload) Serving() bool {
 	if w == nil {
