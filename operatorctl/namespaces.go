@@ -21,16 +21,11 @@ import (
 
 // allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no rights never
 // begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
-func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) ([]string, error) {
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("asking for rights: %w", err)
-	}
-	var out []string
+func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []string, err error) {
 	for _, ns := range namespaces {
-		yes, err := may(ctx, c, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"})
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"})
 		if err != nil {
-			return nil, fmt.Errorf("asking for rights in namespace %q: %w", ns, err)
+			return nil, err
 		}
 		if yes {
 			out = append(out, ns)
@@ -39,27 +34,23 @@ func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) ([]stri
 	return out, nil
 }
 
-// may reports whether the operator has a right.
-func may(ctx context.Context, c kubernetes.Interface, right authorizationv1.ResourceAttributes) (bool, error) {
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
-	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
-	return answer.Status.Allowed, nil
-}
-
 // mayWatchNodes reports whether the operator may read nodes. The manifests of an earlier release do not give that right; clouds run without.
 func mayWatchNodes(ctx context.Context, cfg *rest.Config) (bool, error) {
+	return may(ctx, cfg, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
+}
+
+// may reports whether the operator has a right.
+func may(ctx context.Context, cfg *rest.Config, right authorizationv1.ResourceAttributes) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return false, fmt.Errorf("asking for rights: %w", err)
 	}
-	yes, err := may(ctx, c, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
+	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking for the right to watch nodes: %w", err)
+		return false, fmt.Errorf("asking for the right to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
 	}
-	return yes, nil
+	return answer.Status.Allowed, nil
 }
 
 // rightsInterval is how often namespaces without rights are asked about again.

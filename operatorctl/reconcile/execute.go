@@ -95,19 +95,14 @@ func writeDefaults(ctx context.Context, c client.Client, p Plan) (*v1alpha1.Onec
 }
 
 // writeCertificates writes the CA before what it has signed: an operator that is stopped in between goes on with both.
-func writeCertificates(ctx context.Context, applier *engine.Applier, all []client.Object) (changes []engine.Change, err error) {
-	for len(all) > 0 {
-		n := len(all)
-		if changes == nil {
-			n = 1
-		}
-		done, err := applier.Apply(ctx, all[:n])
-		if changes = append(changes, done...); err != nil {
-			return changes, err
-		}
-		all = all[n:]
+func writeCertificates(ctx context.Context, applier *engine.Applier, all []client.Object) ([]engine.Change, error) {
+	ca := min(1, len(all))
+	first, err := applier.Apply(ctx, all[:ca])
+	if err != nil {
+		return first, err
 	}
-	return changes, nil
+	signed, err := applier.Apply(ctx, all[ca:])
+	return append(first, signed...), err
 }
 
 // applyItems brings objects to the cluster. Those that are known to be right are not even rendered.

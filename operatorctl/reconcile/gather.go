@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -224,7 +223,7 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 		if k.Namespace != cr.Namespace || cr.UID == "" || !metav1.IsControlledBy(o, cr) {
 			continue
 		}
-		if s := selectorOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
+		if s := status.SelectorOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
 			count[s.MatchLabels[v1alpha1.LabelInstance]]++
 		}
 	}
@@ -235,19 +234,6 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 		}
 	}
 	return best
-}
-
-// selectorOf returns the selector of a workload; nil for what has none.
-func selectorOf(o client.Object) *metav1.LabelSelector {
-	switch w := o.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Selector
-	case *appsv1.StatefulSet:
-		return w.Spec.Selector
-	case *appsv1.DaemonSet:
-		return w.Spec.Selector
-	}
-	return nil
 }
 
 // gatherSecrets reads the Secrets of a cloud. Where the cache has no CA, the API server is asked: a cache that is behind, or a lost label,

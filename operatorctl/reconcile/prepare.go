@@ -113,7 +113,7 @@ func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (S
 		return s, p.err
 	}
 	key := certificatesKey(s)
-	if s.Secrets.current, err = p.certificates.Apply(ctx); err != nil {
+	if s.Secrets.current, err = p.certificates.Apply(); err != nil {
 		return s, err
 	}
 	s.Secrets.issued = true

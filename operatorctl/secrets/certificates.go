@@ -3,8 +3,6 @@
 package secrets
 
 import (
-	"context"
-	"crypto"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -171,18 +169,17 @@ func (p Plan) Due() bool {
 }
 
 // Apply makes what is due. It writes nothing to the cluster.
-func (p Plan) Apply(ctx context.Context) (Certificates, error) {
-	newKey := func() (crypto.Signer, error) { return within(ctx, pki.NewKey) }
+func (p Plan) Apply() (Certificates, error) {
 	var g errgroup.Group
 	for i := range p.leaves { // large keys take a tenth of a second each: they are made at the same time
 		if l := &p.leaves[i]; l.data == nil && !l.request.Small {
 			g.Go(func() (err error) {
-				l.request.Key, err = newKey()
+				l.request.Key, err = pki.NewKey()
 				return err
 			})
 		}
 	}
-	ca, err := p.ca.take(p.step, p.wanted.Now, newKey)
+	ca, err := p.ca.take(p.step, p.wanted.Now, pki.NewKey)
 	if keyErr := g.Wait(); err == nil {
 		err = keyErr
 	}
@@ -336,23 +333,4 @@ func dataOf(s *corev1.Secret) map[string][]byte {
 		return nil
 	}
 	return s.Data
-}
-
-// within makes a key or ends with ctx, which making a key cannot.
-func within(ctx context.Context, generate func() (crypto.Signer, error)) (crypto.Signer, error) {
-	type made struct {
-		key crypto.Signer
-		err error
-	}
-	done := make(chan made, 1)
-	go func() {
-		key, err := generate()
-		done <- made{key, err}
-	}()
-	select {
-	case m := <-done:
-		return m.key, m.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("generating a key: %w", context.Cause(ctx))
-	}
 }

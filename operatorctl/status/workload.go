@@ -176,17 +176,22 @@ func lastRun(s batchv1.CronJobStatus) string {
 	return text + "the last success was at " + s.LastSuccessfulTime.UTC().Format(time.RFC3339)
 }
 
+// SelectorOf returns the selector of a workload, nil for what has none.
+func SelectorOf(o client.Object) *metav1.LabelSelector {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Selector
+	case *appsv1.StatefulSet:
+		return w.Spec.Selector
+	case *appsv1.DaemonSet:
+		return w.Spec.Selector
+	}
+	return nil
+}
+
 // owned reports whether a pod carries the labels that the workload selects.
 func owned(p corev1.Pod, o client.Object) bool {
-	var s *metav1.LabelSelector
-	switch t := o.(type) {
-	case *appsv1.Deployment:
-		s = t.Spec.Selector
-	case *appsv1.StatefulSet:
-		s = t.Spec.Selector
-	case *appsv1.DaemonSet:
-		s = t.Spec.Selector
-	}
+	s := SelectorOf(o)
 	if s == nil {
 		return false
 	}
