@@ -38,7 +38,12 @@ const concurrent = 4
 // setup wires the reconciler into the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
 	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error {
-		return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy)
+		select {
+		case <-mgr.Elected():
+			return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy)
+		default:
+			return nil // the operator that leads shows them
+		}
 	})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
