@@ -83,6 +83,9 @@ func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, er
 	return a, nil
 }
 
+// reasonKilling is the kubelet's reason of an event that it ends a container (k8s.io/kubernetes/pkg/kubelet/events).
+const reasonKilling = "Killing"
+
 // Logs reads what the agents have logged: of each container the current start, and before it the last one if there was one. A container
 // without a log has none in the result.
 func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) {
@@ -109,7 +112,8 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 		}
 	}
 	for _, e := range a.Events {
-		if e.Type == corev1.EventTypeWarning {
+		// The kubelet reports each probe that fails while a container starts as a warning, but that it ends the container as a normal event.
+		if e.Type == corev1.EventTypeWarning || e.Reason == reasonKilling {
 			out = append(out, agentlog.Log{Source: "event of pod " + e.InvolvedObject.Name, Lines: []string{e.Message}})
 		}
 	}

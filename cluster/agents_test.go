@@ -80,9 +80,11 @@ func TestAgentsOfANode(t *testing.T) {
 	alone := deployer.DeepCopy()
 	alone.Spec.HostNetwork = false
 	event := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "e"}, Type: corev1.EventTypeWarning,
-		InvolvedObject: corev1.ObjectReference{Name: "default-host-node2", UID: "default-host-node2"}, Message: "Startup probe failed: connection refused",
+		ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "e"}, Type: corev1.EventTypeNormal, Reason: "Killing",
+		InvolvedObject: corev1.ObjectReference{Name: "default-host-node2", UID: "default-host-node2"}, Message: "Container host failed startup probe, will be restarted",
 	}
+	attempt := event.DeepCopy()
+	attempt.Type, attempt.Reason, attempt.Message = corev1.EventTypeWarning, "Unhealthy", "Startup probe failed: connection refused"
 	host := agentPod("node2", "host", container("host", 1))
 	for name, c := range map[string]struct {
 		objects []client.Object
@@ -91,6 +93,7 @@ func TestAgentsOfANode(t *testing.T) {
 		want [][2]string
 	}{
 		"healthy":  {[]client.Object{agentNode("node2", compute), host, deployer}, map[string]string{"default-host-node2/host": "fine"}, nil},
+		"an ordinary start": {[]client.Object{agentNode("node2", compute), host, attempt}, map[string]string{"default-host-node2/host": "fine"}, nil},
 		"no label": {[]client.Object{agentNode("node2", nil)}, nil, [][2]string{{"OCA-7147", "ocadm node enable-host-agent node2"}}},
 		"no pod":   {[]client.Object{agentNode("node2", compute), agentPod("node1", "host")}, nil, [][2]string{{"OCA-7147", "kubectl describe node node2"}}},
 		"now":      {[]client.Object{agentNode("node2", compute), host}, map[string]string{"default-host-node2/host": noNetwork}, [][2]string{{"OCA-7130", "pod default-host-node2, container host (once)"}}},

@@ -42,7 +42,7 @@ var excerpts = []struct{ line, code, what string }{
 	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).probeSyncIsolatedDevices(hostinfo.go:2400)] Sync device 0001:1d6b error: {"error":{"code":400,"details":"dev addr 001:002 registed"}}`, "OCA-7143", "001:002 is registered already"}, //nolint:misspell // as the cloud writes it
 	{`2026-11-20T08:14:02Z E! stat /etc/telegraf/telegraf.conf: no such file or directory`, "OCA-7123", "Telegraf waits"},
 	{`sh: line 1: virtlogd: command not found`, "OCA-7123", "virtlogd"},
-	{`Startup probe failed: Get "https://localhost:8885/ping": dial tcp 127.0.0.1:8885: connect: connection refused`, "OCA-7120", "took too long to start"},
+	{`Container host failed startup probe, will be restarted`, "OCA-7120", "took too long to start"},
 	{`[fatal 2026-11-20 08:14:02 host.(*SHostService).InitService(host_services.go:90)] NewHostInfo: New kubelet config by dir: /var/lib/kubelet: Get docker info: Run command 'docker info --format {{json .}}': executable file not found`, "OCA-7111", "Docker"},
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: Prepare environment: Failed to activate ifb device: exit status 1, wait 3 minutes to retry`, "OCA-7112", "module for ifb"},
 	{`[fatal 2026-11-20 08:14:02 host.(*SHostService).RunService(host_services.go:121)] Guest manager init python path No python/python2/python3 found in PATH`, "OCA-7113", "no python3"},

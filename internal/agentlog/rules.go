@@ -107,7 +107,7 @@ var nodeRules = []Rule{
 		Remedy: "set default_qemu_version: 10.0.7 in /etc/yunion/host_local.conf on the node, and start servers without another qemu_version",
 	},
 	{
-		Code: "OCA-7120", Match: regexp.MustCompile(`(?i)startup probe failed`),
+		Code: "OCA-7120", Match: regexp.MustCompile(`(?i)failed startup probe`),
 		What:   "The host agent was restarted because it took too long to start",
 		Cause:  "looking at the node's graphics cards takes longer than the start-up probe allows",
 		Remedy: "set disable_gpu: true in /etc/yunion/host_local.conf on nodes that pass no card through; update the cloud, whose probe now allows 50 minutes",

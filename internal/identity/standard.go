@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,21 +29,23 @@ type Role struct {
 type Standard struct {
 	Policies []Policy
 	Roles    []Role
-	// Complete gives a role each of its policies that it lacks. Without it, a role that has any policy keeps exactly those it has.
-	Complete bool
 }
+
+// unfinished is the description of a role until it has all its policies. Such a role gets the policies it lacks, every other one keeps
+// exactly those it has: what an administrator took away stays away, also from a cloud that is taken over.
+const unfinished = "ocadm is giving this role its policies"
 
 // standardParallel is how many requests EnsureStandard has under way at once: half of what a client may have, so that others get on.
 const standardParallel = maxParallel / 2
 
-// EnsureStandard makes the policies and roles that are missing. What exists is never changed, whoever made it. It takes three lists and one
-// request for each record that it makes, and it may be cut off at any point: what is made is there the next time.
+// EnsureStandard makes the policies and roles that are missing. What exists is never changed, whoever made it. It takes three lists, one
+// request for each record that it makes, and one more for each role. It may be cut off at any point, and goes on the next time.
 func (c *Client) EnsureStandard(ctx context.Context, want Standard) (changed bool, err error) {
 	t, err := c.session(ctx, nil)
 	if err != nil {
 		return false, err
 	}
-	m := &standardMaker{c: c, domain: t.user.Domain.ID, project: t.project, policies: map[string]string{}, roles: map[string]string{}}
+	m := &standardMaker{c: c, domain: t.user.Domain.ID, project: t.project, policies: map[string]string{}, roles: map[string]string{}, partial: map[string]bool{}}
 	err = m.run(ctx, want)
 	return m.changed.Load(), err
 }
@@ -57,6 +60,8 @@ type standardMaker struct {
 	mu sync.Mutex
 	// policies and roles are ids by name.
 	policies, roles map[string]string
+	// partial are the names of the roles that may lack policies.
+	partial map[string]bool
 }
 
 func (m *standardMaker) run(ctx context.Context, want Standard) error {
@@ -66,7 +71,10 @@ func (m *standardMaker) run(ctx context.Context, want Standard) error {
 	if err := m.makeRoles(ctx, want.Roles); err != nil {
 		return err
 	}
-	return m.bind(ctx, want)
+	if err := m.bind(ctx, want); err != nil {
+		return err
+	}
+	return m.finishRoles(ctx, want.Roles)
 }
 
 // everywhere lists records of every domain.
@@ -74,16 +82,18 @@ var everywhere = url.Values{"scope": {"system"}}
 
 type named struct {
 	ref
-	DomainID string `json:"domain_id"`
+	DomainID    string `json:"domain_id"`
+	Description string `json:"description"`
 }
 
-// known are the ids of the records in the administrator's domain, by name.
+// known are the ids of the records in the administrator's domain, by name. It notes which of them are unfinished.
 func (m *standardMaker) known(ctx context.Context, plural string) (map[string]string, error) {
 	all, err := list[named](ctx, m.c, m.c.o.AuthURL, plural, everywhere)
 	ids := map[string]string{}
 	for _, r := range all {
 		if r.DomainID == "" || m.domain == "" || r.DomainID == m.domain {
 			ids[r.Name] = r.ID
+			m.partial[r.Name] = r.Description == unfinished
 		}
 	}
 	return ids, err
@@ -92,9 +102,9 @@ func (m *standardMaker) known(ctx context.Context, plural string) (map[string]st
 // create makes a record, or finds the one that was made meanwhile, and notes its id.
 func (m *standardMaker) create(ctx context.Context, plural, singular, name string, fields map[string]any, ids map[string]string) error {
 	op := fmt.Sprintf("creating %s %q", singular, name)
-	made, err := write[ref](ctx, m.c, http.MethodPost, op, m.c.o.AuthURL+"/"+plural, singular, fields)
+	made, err := write[named](ctx, m.c, http.MethodPost, op, m.c.o.AuthURL+"/"+plural, singular, fields)
 	if IsConflict(err) {
-		made, err = existing[ref](ctx, m.c, op, plural, singular, name)
+		made, err = existing[named](ctx, m.c, op, plural, singular, name)
 	} else if err == nil {
 		m.changed.Store(true)
 	}
@@ -104,6 +114,7 @@ func (m *standardMaker) create(ctx context.Context, plural, singular, name strin
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ids[name] = made.ID
+	m.partial[name] = made.Description == unfinished
 	return nil
 }
 
@@ -121,7 +132,18 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 		return err
 	}
 	return each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), func(ctx context.Context, r Role) error {
-		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": cmp.Or(r.Description, r.Name), "is_public": r.Public}, m.roles)
+		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": unfinished, "is_public": r.Public}, m.roles)
+	})
+}
+
+// finishRoles gives the roles that are complete now the description that people see.
+func (m *standardMaker) finishRoles(ctx context.Context, want []Role) error {
+	partial := slices.DeleteFunc(slices.Clone(want), func(r Role) bool { return !m.partial[r.Name] })
+	return each(ctx, partial, func(ctx context.Context, r Role) error {
+		op := fmt.Sprintf("describing role %q", r.Name)
+		_, err := write[ref](ctx, m.c, http.MethodPut, op, join(m.c.o.AuthURL, "roles", m.roles[r.Name]), "role",
+			map[string]any{"description": cmp.Or(r.Description, r.Name)})
+		return err
 	})
 }
 
@@ -152,7 +174,7 @@ func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 	}
 	var due []binding
 	for _, r := range want.Roles {
-		if some[m.roles[r.Name]] && !want.Complete {
+		if some[m.roles[r.Name]] && !m.partial[r.Name] {
 			continue
 		}
 		for _, p := range r.Policies {

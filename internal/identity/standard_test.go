@@ -15,17 +15,16 @@ func rulesOf(service string) map[string]any {
 	return map[string]any{"policy": map[string]any{service: "allow"}}
 }
 
-func standardOfTest(complete bool) Standard {
+func standardOfTest() Standard {
 	return Standard{
-		Complete: complete,
 		Policies: []Policy{{Name: "p1", Scope: "project", Blob: rulesOf("compute")}, {Name: "p2", Scope: "system", Blob: rulesOf("image")}},
 		Roles:    []Role{{Name: "r1", Public: true, Policies: []string{"p1", "p2"}}, {Name: "r2", Policies: []string{"p2"}, Project: "system"}},
 	}
 }
 
-func ensureStandard(t *testing.T, c *Client, complete bool, f *fake) []string {
+func ensureStandard(t *testing.T, c *Client, f *fake) []string {
 	t.Helper()
-	changed, err := c.EnsureStandard(t.Context(), standardOfTest(complete))
+	changed, err := c.EnsureStandard(t.Context(), standardOfTest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func ensureStandard(t *testing.T, c *Client, complete bool, f *fake) []string {
 func TestEnsureStandard(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
-	if got := ensureStandard(t, c, true, f); len(got) != 2+2+3 {
+	if got := ensureStandard(t, c, f); len(got) != 2+2+3+2 {
 		t.Errorf("first: %q", got)
 	}
 	p1, r1, r2 := f.find("policies", "p1"), f.find("roles", "r1"), f.find("roles", "r2")
@@ -55,7 +54,7 @@ func TestEnsureStandard(t *testing.T) {
 			t.Errorf("binding %v, want project %q", b, want)
 		}
 	}
-	if got := ensureStandard(t, c, true, f); len(got) > 0 {
+	if got := ensureStandard(t, c, f); len(got) > 0 {
 		t.Errorf("second: %q", got)
 	}
 }
@@ -64,7 +63,7 @@ func TestEnsureStandard(t *testing.T) {
 func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
-	ensureStandard(t, c, true, f)
+	ensureStandard(t, c, f)
 	f.mu.Lock()
 	f.find("policies", "p1")["blob"], f.find("policies", "p2")["enabled"] = rulesOf("mine"), false
 	f.find("roles", "r1")["description"] = "mine"
@@ -72,18 +71,45 @@ func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
 	p2 := f.find("policies", "p2")["id"]
 	f.tables["rolepolicies"] = slices.DeleteFunc(f.tables["rolepolicies"], func(b record) bool { return b["role_id"] == r1 && b["policy_id"] == p2 })
 	f.mu.Unlock()
-	if got := ensureStandard(t, c, false, f); len(got) > 0 {
+	if got := ensureStandard(t, c, f); len(got) > 0 {
 		t.Errorf("a later version: %q", got)
 	}
-	// A role without any policy is one that was made and then cut off.
+	// A role without any policy has never had one.
 	f.mu.Lock()
 	f.tables["rolepolicies"] = slices.DeleteFunc(f.tables["rolepolicies"], func(b record) bool { return b["role_id"] == r2 })
 	f.mu.Unlock()
-	if got := ensureStandard(t, c, false, f); len(got) != 1 || !strings.HasSuffix(got[0], "/add-policy") {
+	if got := ensureStandard(t, c, f); len(got) != 1 || !strings.HasSuffix(got[0], "/add-policy") {
 		t.Errorf("after a cut: %q", got)
 	}
-	if got := ensureStandard(t, c, true, f); len(got) != 1 || !strings.HasSuffix(got[0], "/add-policy") {
-		t.Errorf("complete: %q", got)
+}
+
+// A role whose set-up was cut off half-way gets the policies it lacks, and then its description.
+func TestHalfARoleIsCompleted(t *testing.T) {
+	f := newFake(t)
+	c := f.client()
+	bound := 0
+	f.intercept = func(w http.ResponseWriter, r *http.Request, _ record) bool {
+		if !strings.HasSuffix(r.URL.Path, "/add-policy") {
+			return false
+		}
+		if bound++; bound == 1 {
+			return false
+		}
+		refuse(w, http.StatusInternalServerError, "InternalServerError", "broken")
+		return true
+	}
+	if _, err := c.EnsureStandard(t.Context(), standardOfTest()); !IsUnavailable(err) {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.intercept = nil
+	f.mu.Unlock()
+	f.writes()
+	if got := ensureStandard(t, c, f); len(got) != 2+2 {
+		t.Errorf("%q", got)
+	}
+	if r1 := f.find("roles", "r1"); r1["description"] != "r1" || len(f.tables["rolepolicies"]) != 3 {
+		t.Errorf("role %v, bindings %v", r1, f.tables["rolepolicies"])
 	}
 }
 
@@ -93,7 +119,7 @@ func TestStandardBesideOthers(t *testing.T) {
 	c := f.client()
 	f.add("policies", record{"name": "p1", "domain_id": "elsewhere"})
 	// The fake has one domain: it refuses the name, as the real one does when somebody made the policy since the list.
-	if got := ensureStandard(t, c, true, f); !slices.Contains(got, "POST /policies") {
+	if got := ensureStandard(t, c, f); !slices.Contains(got, "POST /policies") {
 		t.Errorf("%q", got)
 	}
 	other := f.find("policies", "p1")["id"]
@@ -113,13 +139,13 @@ func TestStandardGoesOn(t *testing.T) {
 		refuse(w, http.StatusInternalServerError, "InternalServerError", "broken")
 		return true
 	}
-	if changed, err := c.EnsureStandard(t.Context(), standardOfTest(true)); !changed || !IsUnavailable(err) {
+	if changed, err := c.EnsureStandard(t.Context(), standardOfTest()); !changed || !IsUnavailable(err) {
 		t.Errorf("changed %v, %v", changed, err)
 	}
 	f.mu.Lock()
 	f.intercept = nil
 	f.mu.Unlock()
-	if _, err := c.EnsureStandard(t.Context(), standardOfTest(true)); err != nil {
+	if _, err := c.EnsureStandard(t.Context(), standardOfTest()); err != nil {
 		t.Fatal(err)
 	}
 	f.mu.Lock()
@@ -195,7 +221,7 @@ func TestBodiesHaveLengthAndType(t *testing.T) {
 			return base.RoundTrip(r)
 		})
 	})
-	ensureStandard(t, c, true, f)
+	ensureStandard(t, c, f)
 	s := f.snapshot(c)
 	if _, _, err := c.EnsureUser(t.Context(), s, Account{Name: "u", Password: "p"}); err != nil {
 		t.Fatal(err)

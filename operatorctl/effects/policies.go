@@ -9,23 +9,19 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 )
 
-// standardTask is the key of the effect that makes the standard policies and roles.
-const standardTask = "setup/standard-policies"
-
 // standardPolicies makes the policies and roles that a cloud has for users other than its administrator. It only makes what is missing, so
-// what users changed stays. Once it has succeeded, a later version of the task leaves alone which policies a role has, too.
-func standardPolicies(ctx context.Context, s session, in Input) (bool, error) {
+// what users changed stays: the rules of a policy, and which policies a role has.
+func standardPolicies(ctx context.Context, s session, _ Input) (bool, error) {
 	table, err := policy.Standard()
 	if err != nil {
 		return false, err
 	}
-	_, before := in.Recorded[standardTask]
-	return s.id.EnsureStandard(ctx, standard(table, !before))
+	return s.id.EnsureStandard(ctx, standard(table))
 }
 
 // standard is the table as the identity service takes it.
-func standard(t policy.Table, complete bool) identity.Standard {
-	out := identity.Standard{Complete: complete}
+func standard(t policy.Table) identity.Standard {
+	var out identity.Standard
 	for _, p := range t.Policies {
 		out.Policies = append(out.Policies, identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules})
 	}

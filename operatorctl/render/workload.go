@@ -52,12 +52,16 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 			Schedule: in.Self.Schedule, ConcurrencyPolicy: batchv1.ForbidConcurrent,
 			JobTemplate: batchv1.JobTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in)},
-				Spec:       batchv1.JobSpec{Template: pod, BackoffLimit: new(int32(2))},
+				Spec:       batchv1.JobSpec{Template: pod, BackoffLimit: new(int32(2)), ActiveDeadlineSeconds: new(longestRun)},
 			},
 		}}, nil
 	}
 	return nil, fmt.Errorf("workload kind %q is unknown", kind)
 }
+
+// longestRun is how long a run of a CronJob may take, in seconds. One that hangs would keep every later one from starting, and would never be
+// reported as failed.
+const longestRun int64 = 24 * 60 * 60
 
 // lastingSeconds is how long a pod must have run without a restart before it counts, where being ready means no more than having begun.
 const lastingSeconds = 15

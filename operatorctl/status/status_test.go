@@ -131,6 +131,10 @@ func TestComponent(t *testing.T) {
 			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z failed; none has succeeded yet"},
 		{"under way", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), Active: []corev1.ObjectReference{{Name: "x"}}}}, nil,
 			v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
+		{"under way, and its image cannot be pulled", status.Observed{Resolved: cron},
+			&batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), Active: []corev1.ObjectReference{{Name: "x"}}}},
+			[]corev1.Pod{ofJob("x", pod(waiting("ImagePullBackOff", ""))), ofJob("earlier", pod(waiting("ErrImagePull", "")))},
+			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z cannot go on; container glance: ImagePullBackOff"},
 		{"last run succeeded", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(49)}}, nil,
 			v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"suspended", status.Observed{Resolved: cron}, &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: new(true)}}, nil,
@@ -165,6 +169,12 @@ func TestComponent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ofJob is a pod of a Job.
+func ofJob(name string, p corev1.Pod) corev1.Pod {
+	p.Labels = map[string]string{batchv1.JobNameLabel: name}
+	return p
 }
 
 func TestVersionMovesWhenItServes(t *testing.T) {

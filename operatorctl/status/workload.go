@@ -84,6 +84,11 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
 		w.Suspended = t.Spec.Suspend != nil && *t.Spec.Suspend
 		w.Stalled = lastRun(t.Status)
+		for _, p := range seen.Pods {
+			if trouble := Trouble(p, seen.Now); trouble != "" && runs(p, t) {
+				w.Stalled = "the run of " + t.Status.LastScheduleTime.UTC().Format(time.RFC3339) + " cannot go on; " + trouble
+			}
+		}
 		return w
 	default:
 		return nil
@@ -162,6 +167,12 @@ func stalled(all []appsv1.DeploymentCondition) string {
 		}
 	}
 	return late
+}
+
+// runs reports whether a pod belongs to a run of a CronJob that is under way.
+func runs(p corev1.Pod, c *batchv1.CronJob) bool {
+	return c.Status.LastScheduleTime != nil && p.DeletionTimestamp == nil &&
+		slices.ContainsFunc(c.Status.Active, func(job corev1.ObjectReference) bool { return p.Labels[batchv1.JobNameLabel] == job.Name })
 }
 
 // lastRun is what is wrong with a CronJob whose last run has ended without success, "" otherwise.

@@ -53,7 +53,7 @@ func (p *people) standard() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	want := identity.Standard{Complete: true}
+	want := identity.Standard{}
 	for _, x := range table.Policies {
 		want.Policies = append(want.Policies, identity.Policy{Name: x.Name, Scope: x.Scope, Blob: x.Rules})
 	}
