@@ -97,15 +97,20 @@ func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []stri
 		leaving, err = cluster.WithRole(ctx, k, nodes, cluster.RoleHost)
 		return err
 	})
-	if err != nil || len(leaving) == 0 {
+	if err != nil {
 		return err
 	}
+	return warnLeaving(ctx, a, leaving, yes || !ui.IsTerminal(a.In))
+}
+
+// warnLeaving names the nodes that lose their host agent and, unless that is accepted, asks.
+func warnLeaving(ctx context.Context, a *app, leaving []string, accepted bool) error {
 	for _, n := range leaving {
 		name, _, _ := strings.Cut(n, " ")
 		a.warn("the pods of the host agent and of Open vSwitch stop on %s: if its address is on a bridge of Open vSwitch, such as br0, the node can lose its "+
 			"network; its virtual machines go on, but nothing manages them (climc server-list --host %s lists them)", n, name)
 	}
-	if yes || !ui.IsTerminal(a.In) {
+	if accepted || len(leaving) == 0 {
 		return nil
 	}
 	ok, err := ui.Confirm(ctx, a.In, a.Err, "Continue? [y/N]", "yes", "--yes")

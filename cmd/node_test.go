@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Nodes that lose their host agent are named, and a person is asked.
+func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
+	for _, tt := range []struct {
+		nodes    []string
+		accepted bool
+		answer   string
+		code     string // of the error
+		asks     bool
+	}{
+		{nil, false, "", "", false},
+		{[]string{"node2 (192.0.2.2)"}, true, "", "", false},
+		{[]string{"node2 (192.0.2.2)"}, false, "y\n", "", true},
+		{[]string{"node2 (192.0.2.2)"}, false, "n\n", "OCA-0406", true},
+		{[]string{"node2 (192.0.2.2)"}, false, "", "OCA-0404", true},
+	} {
+		var said bytes.Buffer
+		err := warnLeaving(t.Context(), newApp(Streams{In: strings.NewReader(tt.answer), Err: &said}), tt.nodes, tt.accepted)
+		code := ""
+		if l := finding.Of(err); len(l) > 0 {
+			code = l[0].Code
+		}
+		if code != tt.code || strings.Contains(said.String(), "Continue?") != tt.asks {
+			t.Errorf("%+v: %v, said %q", tt, err, said.String())
+		}
+		named := strings.Contains(said.String(), "stop on node2 (192.0.2.2)") && strings.Contains(said.String(), "climc server-list --host node2 ")
+		if named != (len(tt.nodes) > 0) {
+			t.Errorf("%+v: said %q", tt, said.String())
+		}
+	}
+}
