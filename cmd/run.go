@@ -196,7 +196,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if command == config.ForReset {
 		asRegistered(cfg, kubernetes.RegisteredAs(h))
 	}
-	complete(cfg, h.Facts, kubernetes.EarlierProxyMode(h))
+	complete(cfg, h.Facts, kubernetes.EarlierConfig(h).ProxyMode)
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -52,7 +54,8 @@ func LabelPhase() host.Phase {
 			if err != nil {
 				return fmt.Errorf("labelling the node: %w", err)
 			}
-			if _, err := c.CoreV1().Nodes().Patch(ctx, h.Config.Node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+			if err := c.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch)); err != nil {
 				return fmt.Errorf("labelling the node: %w", err)
 			}
 			r.Changed("labelled the node %s=%s", LabelHost, v1alpha1.Enable)
@@ -67,8 +70,8 @@ func labelled(ctx context.Context, h *host.Host) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := c.CoreV1().Nodes().Get(ctx, h.Config.Node.Name, metav1.GetOptions{})
-	if err != nil {
+	var n corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
 		return false, fmt.Errorf("reading the node: %w", err)
 	}
 	return n.Labels[LabelHost] == v1alpha1.Enable, nil

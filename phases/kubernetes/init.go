@@ -3,11 +3,9 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -63,30 +61,6 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 	return host.Phase{
 		Name: "kubeadm-config", Short: "Write kubeadm's configuration",
 		Long: "Renders kubeadm's configuration from ocadm's and writes it to " + ConfigFile + " (mode 0600, it may hold a token).",
-		Check: func(_ context.Context, h *host.Host) (bool, error) {
-			want, err := configFiles(h, render, role)
-			if err != nil {
-				return false, err
-			}
-			for name, data := range want {
-				got, err := h.Files.ReadFile(name)
-				if err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return false, fmt.Errorf("reading kubeadm's configuration: %w", err)
-				}
-				if !bytes.Equal(got, data) {
-					return false, nil // not there is not done
-				}
-			}
-			return true, nil
-		},
-		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
-			want, err := configFiles(h, render, role)
-			var lines []string
-			for _, name := range sortedKeys(want) {
-				lines = append(lines, "write "+name)
-			}
-			return lines, err
-		},
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			want, err := configFiles(h, render, role)
 			if err != nil {
@@ -96,11 +70,8 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 			if err := errors.Join(owned.Note(h, role == ControlPlane), noteRelease(h)); err != nil {
 				return err
 			}
-			for _, name := range sortedKeys(want) {
-				if err := h.Files.WriteFile(name, want[name], 0o600); err != nil {
-					return fmt.Errorf("writing kubeadm's configuration: %w", err)
-				}
-				r.Changed("wrote %s", name)
+			if _, err := want.Write(h, r); err != nil {
+				return fmt.Errorf("writing kubeadm's configuration: %w", err)
 			}
 			// The kubelet watches this directory from its start on; without it, it only looks every 20 s.
 			if err := h.Files.Mkdir(manifestsDir, 0o700); err != nil {
@@ -110,35 +81,29 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 		},
 		// The first phase undoes for all that follow: their work is one heap, and goes as a whole.
 		Undo: undoInit,
-	}
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
+		want, err := configFiles(h, render, role)
+		return want.Todo(h), err
+	})
 }
 
-func configFiles(h *host.Host, render func(*host.Host) ([]byte, error), role Role) (map[string][]byte, error) {
+func configFiles(h *host.Host, render func(*host.Host) ([]byte, error), role Role) (host.FileSet, error) {
 	doc, err := render(h)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{ConfigFile: doc}
+	files := host.FileSet{{Name: ConfigFile, Data: doc, Mode: 0o600}}
 	if p := KubeletPatch(h.Config); p != nil {
-		files[PatchesDir+"/kubeletconfiguration+merge.yaml"] = p
+		files = append(files, host.File{Name: PatchesDir + "/kubeletconfiguration+merge.yaml", Data: p, Mode: 0o600})
 	}
 	if role == ControlPlane {
 		p, err := CoreDNSPatch()
 		if err != nil {
 			return nil, fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 		}
-		files[PatchesDir+"/corednsdeployment+strategic.yaml"] = p
+		files = append(files, host.File{Name: PatchesDir + "/corednsdeployment+strategic.yaml", Data: p, Mode: 0o600})
 	}
 	return files, nil
-}
-
-func sortedKeys(m map[string][]byte) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func kubeletStartPhase(after []string) host.Phase {

@@ -13,16 +13,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -211,65 +207,36 @@ func registeredPhase() host.Phase {
 			if err != nil {
 				return false, nil // the phase runs and says why
 			}
-			_, err = c.CoreV1().Nodes().Get(ctx, h.Config.Node.Name, metav1.GetOptions{})
-			return err == nil, nil
+			return c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &corev1.Node{}) == nil, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			c, err := NodeClient(h)
 			if err != nil {
 				return err
 			}
-			r.Waiting("node "+h.Config.Node.Name, "the kubelet registers it")
-			if err := watchForNode(ctx, c, h.Config.Node.Name); err != nil {
-				if errors.Is(context.Cause(ctx), context.Canceled) {
-					return err
-				}
-				return explained(ctx, h, diagnoseKubelet, err)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+			registered := func(o client.Object) (bool, string) { return o != nil, "the kubelet registers it" }
+			err = kube.WaitFor(ctx, c, node, registered, func(why string) { r.Waiting("node "+node.Name, why) })
+			if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+				return err
 			}
-			return nil
+			return explained(ctx, h, diagnoseKubelet, err)
 		},
 	}
-}
-
-// watchForNode waits until the node exists. Servers and proxies close a watch whenever they like; it is then opened again.
-func watchForNode(ctx context.Context, c clientset.Interface, name string) error {
-	this := fields.OneTermEqualSelector("metadata.name", name).String()
-	nodes := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = this
-			return c.CoreV1().Nodes().List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = this
-			return c.CoreV1().Nodes().Watch(ctx, o)
-		},
-	}
-	_, err := watchtools.UntilWithSync(ctx, cache.ToListWatcherWithWatchListSemantics(nodes, c), &corev1.Node{}, nil, func(e watch.Event) (bool, error) {
-		n, ok := e.Object.(*corev1.Node)
-		return ok && n.Name == name && e.Type != watch.Deleted, nil
-	})
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	return fmt.Errorf("waiting for node %s to appear: %w", name, err)
 }
 
 // NodeClient is a client with the rights of this machine's kubelet, which may read and change its own node.
-func NodeClient(h *host.Host) (clientset.Interface, error) {
-	raw, err := h.Files.ReadFile(KubeletKubeconfig)
+func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, KubeletKubeconfig) }
+
+// clientOf is a client with the rights of a kubeconfig of this machine.
+func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
+	raw, err := h.Files.ReadFile(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubelet's kubeconfig: %w", err)
+		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
 	}
-	rc, err := clientcmd.RESTConfigFromKubeConfig(raw)
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(raw)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the kubelet's kubeconfig: %w", err)
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
-	c, err := clientset.NewForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making a client of the kubelet's: %w", err)
-	}
-	return c, nil
+	return kube.New(cfg)
 }

@@ -3,7 +3,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,11 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/kubernetes/pkg/util/kernel"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
-	"yunion.io/x/ocadm/phases/host"
 )
 
 // OldestNFTablesKernel is the oldest kernel on which kube-proxy runs in nftables mode.
@@ -40,32 +37,6 @@ func AutoProxyMode(release, earlier string) string {
 		return earlier
 	}
 	return config.ProxyNFTables
-}
-
-// EarlierProxyMode is the mode that an earlier init of this machine chose; "" when there was none.
-func EarlierProxyMode(h *host.Host) string {
-	raw, _ := h.Files.ReadFile(ConfigFile) // without the file there was no init
-	for doc := range bytes.SplitSeq(raw, []byte("---\n")) {
-		if mode := proxyModeIn(doc); mode != "" {
-			return mode
-		}
-	}
-	return ""
-}
-
-// proxyModeIn reads the mode from a KubeProxyConfiguration. An empty mode means iptables there.
-func proxyModeIn(doc []byte) string {
-	var c struct {
-		Kind string `json:"kind"`
-		Mode string `json:"mode"`
-	}
-	if yaml.Unmarshal(doc, &c) != nil || c.Kind != "KubeProxyConfiguration" {
-		return ""
-	}
-	if c.Mode == "" {
-		return config.ProxyIPTables
-	}
-	return c.Mode
 }
 
 // clusterProxyMode asks for the cluster's mode with the token. kubeadm lets tokens read the ConfigMap of kube-proxy; where it does not

@@ -27,7 +27,7 @@ func TestAutoProxyMode(t *testing.T) {
 // What init writes is what a repeated init reads.
 func TestEarlierProxyMode(t *testing.T) {
 	h := fakeHost(t, nil)
-	if got := EarlierProxyMode(h); got != "" {
+	if got := EarlierConfig(h).ProxyMode; got != "" {
 		t.Errorf("without an earlier init: %q", got)
 	}
 	for _, mode := range []string{"iptables", "nftables"} {
@@ -38,7 +38,7 @@ func TestEarlierProxyMode(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, h, ConfigFile, string(raw))
-		if got := EarlierProxyMode(h); got != mode {
+		if got := EarlierConfig(h).ProxyMode; got != mode {
 			t.Errorf("got %q, want %q", got, mode)
 		}
 	}

@@ -3,7 +3,7 @@
 package kubernetes
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -61,34 +61,13 @@ func InstalledRelease(h *host.Host) (r Release, ok bool) {
 		k, _ := h.Ledger.Get(host.KindRelease, kubernetesRelease)
 		return Release{e.Detail, k.Detail}, true
 	}
-	if raw, err := h.Files.ReadFile(manifest(constants.KubeAPIServer)); err == nil {
-		var pod corev1.Pod
-		if yaml.Unmarshal(raw, &pod) == nil && len(pod.Spec.Containers) > 0 {
-			image := pod.Spec.Containers[0].Image
-			r.Kubernetes = image[strings.LastIndex(image, ":")+1:]
-		}
+	var pod corev1.Pod
+	if yaml.Unmarshal([]byte(h.Files.Text(manifest(constants.KubeAPIServer))), &pod) == nil && len(pod.Spec.Containers) > 0 {
+		image := pod.Spec.Containers[0].Image
+		r.Kubernetes = image[strings.LastIndex(image, ":")+1:]
 	}
-	if raw, err := h.Files.ReadFile(ConfigFile); err == nil && r.Kubernetes == "" {
-		r.Kubernetes = configuredVersion(raw)
-	}
-	if p := h.Facts.Programs["kubelet"]; r.Kubernetes == "" {
-		r.Kubernetes = p.Version
-	}
+	r.Kubernetes = cmp.Or(r.Kubernetes, EarlierConfig(h).KubernetesVersion, h.Facts.Programs["kubelet"].Version)
 	return r, true
-}
-
-// configuredVersion is the version of Kubernetes in kubeadm's configuration; that of a worker has none.
-func configuredVersion(raw []byte) string {
-	for doc := range bytes.SplitSeq(raw, []byte("---\n")) {
-		var c struct {
-			Kind              string `json:"kind"`
-			KubernetesVersion string `json:"kubernetesVersion"`
-		}
-		if yaml.Unmarshal(doc, &c) == nil && c.Kind == "ClusterConfiguration" {
-			return c.KubernetesVersion
-		}
-	}
-	return ""
 }
 
 // OtherRelease is a finding when another release made this machine a node: repeating init or join would replace what runs on it without

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,7 +91,8 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	c, err := NodeClient(h)
 	if err == nil {
-		_, err = c.CoreV1().Nodes().PatchStatus(ctx, name, left(time.Now()))
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		err = c.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, left(time.Now())))
 	}
 	if apierrors.IsNotFound(err) {
 		return nil

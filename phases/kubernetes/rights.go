@@ -9,8 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,24 +35,16 @@ func administratorPhase() host.Phase {
 }
 
 func bindAdministrators(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	raw, err := h.Files.ReadFile(superAdminKubeconfig)
+	c, err := clientOf(h, superAdminKubeconfig)
 	if err != nil {
-		return fmt.Errorf("reading the kubeconfig that bypasses authorization: %w", err)
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(raw)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", superAdminKubeconfig, err)
-	}
-	c, err := clientset.NewForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("asking the API server: %w", err)
+		return err
 	}
 	name := constants.ClusterAdminsGroupAndClusterRoleBinding
-	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	err = c.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}},
-	}, metav1.CreateOptions{})
+	})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

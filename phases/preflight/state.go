@@ -3,12 +3,9 @@
 package preflight
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -40,18 +37,17 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	if err := kubernetes.OtherRelease(m.h); err != nil {
 		return finding.Of(err)
 	}
-	earlier := m.h.Files.Text(kubernetes.ConfigFile)
-	isJoin := strings.Contains(earlier, "kind: JoinConfiguration\n")
-	if isJoin != (m.kind == Join) {
+	earlier := kubernetes.EarlierConfig(m.h)
+	if earlier.Join != (m.kind == Join) {
 		was, now := "the first control-plane node of its cluster", "join"
-		if isJoin {
+		if earlier.Join {
 			was, now = "a worker of a cluster", "init"
 		}
 		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
 			"to begin anew: ocadm reset")}
 	}
 	if m.kind == Init {
-		return m.changedNetworks(earlier)
+		return m.changedNetworks(earlier.Networking)
 	}
 	return nil
 }
@@ -71,24 +67,9 @@ func (m *machine) kubernetesSigns() []string {
 }
 
 // changedNetworks refuses a second init with networks that the existing cluster cannot change to.
-func (m *machine) changedNetworks(earlier string) []finding.Finding {
+func (m *machine) changedNetworks(was kubernetes.Networking) []finding.Finding {
 	if !m.h.Files.Exists("/var/lib/etcd/member") {
 		return nil
-	}
-	type networking struct {
-		PodSubnet     string `json:"podSubnet"`
-		ServiceSubnet string `json:"serviceSubnet"`
-		DNSDomain     string `json:"dnsDomain"`
-	}
-	var was networking
-	for _, doc := range bytes.Split([]byte(earlier), []byte("---\n")) {
-		var c struct {
-			Kind       string     `json:"kind"`
-			Networking networking `json:"networking"`
-		}
-		if yaml.Unmarshal(doc, &c) == nil && c.Kind == "ClusterConfiguration" {
-			was = c.Networking
-		}
 	}
 	c := m.h.Config.Cluster
 	var changed []string
