@@ -42,6 +42,6 @@ func busy(path string) error {
 	if raw, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(raw))) > 0 {
 		pid = strings.TrimSpace(string(raw))
 	}
-	return finding.Finding{Code: "OCA-1050", Severity: finding.Error, What: "Another ocadm is at work on this machine",
-		Cause: fmt.Sprintf("process %s holds %s", pid, path), Remedy: "wait until it ends; to see what it does: ps -fp " + pid}
+	return finding.New("OCA-1050", "Another ocadm is at work on this machine", fmt.Sprintf("process %s holds %s", pid, path),
+		"wait until it ends; to see what it does: ps -fp "+pid)
 }

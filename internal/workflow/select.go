@@ -54,6 +54,5 @@ func (f *flattening[S]) unknown(plan, name string) error {
 	if guess, ok := nearest.To(name, names); ok {
 		remedy = fmt.Sprintf("did you mean %q? %s", guess, remedy)
 	}
-	return finding.Finding{Code: "OCA-0402", Severity: finding.Error, What: fmt.Sprintf("%s has no phase %q", plan, name),
-		Cause: "the phases are: " + strings.Join(names, ", "), Remedy: remedy}
+	return finding.New("OCA-0402", fmt.Sprintf("%s has no phase %q", plan, name), "the phases are: "+strings.Join(names, ", "), remedy)
 }

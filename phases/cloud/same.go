@@ -37,9 +37,8 @@ func OtherSettings(changed []string) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return finding.Finding{Code: CodeOtherSettings, Severity: finding.Error,
-		What: "The cluster on this machine was made with other settings of the cloud", Cause: strings.Join(changed, "; "),
-		Remedy: "give the earlier values again, or begin anew: ocadm reset"}
+	return finding.New(CodeOtherSettings, "The cluster on this machine was made with other settings of the cloud", strings.Join(changed, "; "),
+		"give the earlier values again, or begin anew: ocadm reset")
 }
 
 // Guarded is a phase that changes nothing before it has compared the settings of the cloud with those that the cluster has.

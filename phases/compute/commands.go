@@ -77,6 +77,6 @@ func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 		cause += "; the address of this machine is on a bridge of the running service: move it to a network interface first, or the machine is cut off"
 	}
 	units := strings.Join(found, " ")
-	return []finding.Finding{{Code: CodeSwitchService, Severity: finding.Error, What: "The Open vSwitch service of the distribution is in the way",
-		Cause: cause, Remedy: "systemctl disable --now " + units + " && systemctl mask " + units, Evidence: found}}
+	return []finding.Finding{finding.New(CodeSwitchService, "The Open vSwitch service of the distribution is in the way", cause,
+		"systemctl disable --now "+units+" && systemctl mask "+units).With(found...)}
 }

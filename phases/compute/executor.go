@@ -109,8 +109,8 @@ func sameProgram(h *host.Host) bool {
 
 func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if foreignExecutor(h) {
-		return finding.Finding{Code: CodeExecutor, Severity: finding.Error, What: "The executor of this machine does not run",
-			Cause: executor.UnitName + " was not installed by ocadm, so it is left as it is", Remedy: "systemctl enable --now " + executor.UnitName}
+		return finding.New(CodeExecutor, "The executor of this machine does not run",
+			executor.UnitName+" was not installed by ocadm, so it is left as it is", "systemctl enable --now "+executor.UnitName)
 	}
 	unit, err := executorFiles()
 	if err != nil {

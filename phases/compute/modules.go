@@ -64,12 +64,12 @@ func Modules(h *host.Host) []finding.Finding {
 	}
 	var out []finding.Finding
 	if len(needed) > 0 {
-		out = append(out, finding.Finding{Code: CodeModule, Severity: finding.Error, What: "The kernel lacks modules that a compute node needs",
-			Cause: strings.Join(needed, "; "), Remedy: h.Facts.OS.InstallKernelModules(h.Facts.Kernel), Evidence: needed})
+		out = append(out, finding.New(CodeModule, "The kernel lacks modules that a compute node needs", strings.Join(needed, "; "),
+			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(needed...))
 	}
 	if len(optional) > 0 {
-		out = append(out, finding.Finding{Code: CodeOptionalModule, Severity: finding.Warning, What: "The kernel lacks modules that a compute node can use",
-			Cause: strings.Join(optional, "; "), Remedy: h.Facts.OS.InstallKernelModules(h.Facts.Kernel), Evidence: optional})
+		out = append(out, finding.Warn(CodeOptionalModule, "The kernel lacks modules that a compute node can use", strings.Join(optional, "; "),
+			h.Facts.OS.InstallKernelModules(h.Facts.Kernel)).With(optional...))
 	}
 	return out
 }

@@ -32,12 +32,12 @@ func Parse(name string, raw []byte) (map[string]any, error) {
 	p.head(doc)
 	p.object("", doc, reflect.TypeFor[Config]())
 	if len(p.unknown) > 0 {
-		return nil, finding.Finding{Code: "OCA-0321", Severity: finding.Error, What: "The configuration file " + name + " has a key that ocadm does not know",
-			Cause: strings.Join(p.unknown, "; "), Remedy: "ocadm config print shows every key"}
+		return nil, finding.New("OCA-0321", "The configuration file "+name+" has a key that ocadm does not know", strings.Join(p.unknown, "; "),
+			"ocadm config print shows every key")
 	}
 	if len(p.wrong) > 0 {
-		return nil, finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "The configuration file " + name + " is not valid",
-			Cause: strings.Join(p.wrong, "; "), Remedy: "ocadm config print shows every setting with its default"}
+		return nil, finding.New("OCA-0320", "The configuration file "+name+" is not valid", strings.Join(p.wrong, "; "),
+			"ocadm config print shows every setting with its default")
 	}
 	return p.values, nil
 }

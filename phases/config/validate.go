@@ -43,8 +43,7 @@ func Validate(c *Config, command For) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	f := finding.Finding{Code: "OCA-0320", Severity: finding.Error, What: "A setting is not valid", Cause: errs[0].Error(),
-		Remedy: "ocadm config print shows every setting with its default"}
+	f := finding.New("OCA-0320", "A setting is not valid", errs[0].Error(), "ocadm config print shows every setting with its default")
 	if len(errs) > 1 {
 		f.What, f.Cause = fmt.Sprintf("%d settings are not valid", len(errs)), ""
 		for _, e := range errs {

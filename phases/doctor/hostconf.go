@@ -34,8 +34,8 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	}
 	out := judgeNetworks(conf, h.Facts)
 	if conf["disable_probe_kubelet"] != true && conf["disable_probe_kubelet"] != "true" {
-		out = append(out, finding.Finding{Code: "OCA-7111", Severity: finding.Error, What: "The host agent will look for Docker and end",
-			Cause: hostConf + " lacks disable_probe_kubelet: true, which a node with containerd needs", Remedy: "set disable_probe_kubelet: true in " + hostConf})
+		out = append(out, finding.New("OCA-7111", "The host agent will look for Docker and end",
+			hostConf+" lacks disable_probe_kubelet: true, which a node with containerd needs", "set disable_probe_kubelet: true in "+hostConf))
 	}
 	var without []string
 	for _, key := range ineffective {
@@ -44,9 +44,9 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 		}
 	}
 	if len(without) > 0 {
-		out = append(out, finding.Finding{Code: CodeIneffective, Severity: finding.Warning, What: "Options in host.conf have no effect: " + strings.Join(without, ", "),
-			Cause:  "agents in pods take them from the cloud's ConfigMap, which wins over host.conf",
-			Remedy: "move them to /etc/yunion/host_local.conf, which wins over both"})
+		out = append(out, finding.Warn(CodeIneffective, "Options in host.conf have no effect: "+strings.Join(without, ", "),
+			"agents in pods take them from the cloud's ConfigMap, which wins over host.conf",
+			"move them to /etc/yunion/host_local.conf, which wins over both"))
 	}
 	return append(out, judgeStorage(conf, h)...)
 }
@@ -91,7 +91,7 @@ func texts(v any) []string {
 func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 	var out []finding.Finding
 	report := func(code, what, cause string) {
-		out = append(out, finding.Finding{Code: code, Severity: finding.Error, What: what, Cause: cause, Remedy: "ip -br address; then correct " + hostConf})
+		out = append(out, finding.New(code, what, cause, "ip -br address; then correct "+hostConf))
 	}
 	for _, n := range texts(conf["networks"]) {
 		parts := strings.Split(n, "/")
@@ -132,13 +132,14 @@ func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
 	var out []finding.Finding
 	paths := texts(conf["local_image_path"])
 	if len(paths) == 0 {
-		out = append(out, finding.Finding{Code: "OCA-7117", Severity: finding.Error, What: "The host agent has no place for disks",
-			Cause: "host.conf has no local_image_path", Remedy: "set local_image_path: [/opt/cloud/workspace/disks] in " + hostConf})
+		out = append(out, finding.New("OCA-7117", "The host agent has no place for disks", "host.conf has no local_image_path",
+			"set local_image_path: [/opt/cloud/workspace/disks] in "+hostConf))
 	}
 	for _, p := range paths {
 		if n, ok := free(h.Files, p); ok && n < imageSpace {
-			out = append(out, finding.Finding{Code: "OCA-7117", Severity: finding.Error, What: "The host agent has no room for disks in " + p,
-				Cause: fmt.Sprintf("%d MiB are free, and the agent wants %d", n/mebibyte, imageSpace/mebibyte), Remedy: "make room, or mount a larger disk there: df -h " + p})
+			out = append(out, finding.New("OCA-7117", "The host agent has no room for disks in "+p,
+				fmt.Sprintf("%d MiB are free, and the agent wants %d", n/mebibyte, imageSpace/mebibyte),
+				"make room, or mount a larger disk there: df -h "+p))
 		}
 	}
 	if conf["hugepages_option"] == "native" {
@@ -148,9 +149,8 @@ func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
 		}
 		raw, _ := h.Files.ReadFile("/sys/kernel/mm/hugepages/hugepages-" + size + "kB/nr_hugepages") // a missing file is no pages
 		if n := strings.TrimSpace(string(raw)); n == "" || n == "0" {
-			out = append(out, finding.Finding{Code: "OCA-7118", Severity: finding.Error, What: "No huge pages are reserved",
-				Cause:  "host.conf has hugepages_option: native",
-				Remedy: "boot with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, or set hugepages_option: transparent in " + hostConf})
+			out = append(out, finding.New("OCA-7118", "No huge pages are reserved", "host.conf has hugepages_option: native",
+				"boot with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, or set hugepages_option: transparent in "+hostConf))
 		}
 	}
 	return out

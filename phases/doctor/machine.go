@@ -37,8 +37,8 @@ func directories(_ context.Context, h *host.Host) []finding.Finding {
 		return nil
 	}
 	list := strings.Join(missing, " ")
-	return []finding.Finding{{Code: CodeDirectory, Severity: finding.Error, What: "Directories that the agents mount are missing: " + list,
-		Cause: "their pods stay in ContainerCreating", Remedy: "mkdir -p " + list}}
+	return []finding.Finding{finding.New(CodeDirectory, "Directories that the agents mount are missing: "+list,
+		"their pods stay in ContainerCreating", "mkdir -p "+list)}
 }
 
 // disks warns before the kubelet evicts pods.
@@ -52,9 +52,9 @@ func disks(_ context.Context, h *host.Host) []finding.Finding {
 		}
 		seen[fs.Fsid] = true
 		if used := 100 - int(fs.Bavail*100/fs.Blocks); used >= fullPercent {
-			out = append(out, finding.Finding{Code: CodeDisk, Severity: finding.Warning, What: fmt.Sprintf("The disk of %s is %d %% full", dir, used),
-				Cause:  "from 85 % on the kubelet removes images, from 90 % on it evicts pods; disks of virtual machines need room, too",
-				Remedy: "df -h " + dir + "; du -xh --max-depth=2 " + dir + " | sort -h | tail"})
+			out = append(out, finding.Warn(CodeDisk, fmt.Sprintf("The disk of %s is %d %% full", dir, used),
+				"from 85 % on the kubelet removes images, from 90 % on it evicts pods; disks of virtual machines need room, too",
+				"df -h "+dir+"; du -xh --max-depth=2 "+dir+" | sort -h | tail"))
 		}
 	}
 	return out

@@ -124,10 +124,8 @@ func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) erro
 		if !h.Files.Exists(c.path() + ".key") {
 			return nil // an authority kept elsewhere: kubeadm knows how to live with one
 		}
-		return finding.Finding{Code: "OCA-4030", Severity: finding.Error,
-			What:   fmt.Sprintf("The certificate authority %s.crt cannot be used", c.path()),
-			Cause:  problem,
-			Remedy: "restore it from a backup, or start anew with: ocadm reset"}
+		return finding.New("OCA-4030", fmt.Sprintf("The certificate authority %s.crt cannot be used", c.path()), problem,
+			"restore it from a backup, or start anew with: ocadm reset")
 	}
 	return removeUnusable(h, r, problem, c.path()+".crt", c.path()+".key")
 }

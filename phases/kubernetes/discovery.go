@@ -74,18 +74,15 @@ func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 func joinSecrets(c *config.Config) (*bootstraptokenv1.BootstrapTokenString, *pubkeypin.Set, error) {
 	token, err := bootstraptokenv1.NewBootstrapTokenString(c.Join.Token)
 	if err != nil {
-		return nil, nil, finding.Finding{Code: "OCA-0302", Severity: finding.Error, What: "The token of --token is missing or malformed",
-			Cause: "a token is [a-z0-9]{6}.[a-z0-9]{16}", Remedy: newToken}
+		return nil, nil, finding.New("OCA-0302", "The token of --token is missing or malformed", "a token is [a-z0-9]{6}.[a-z0-9]{16}", newToken)
 	}
 	pins := pubkeypin.NewSet()
 	if err := pins.Allow(c.Join.CACertHashes...); err != nil {
 		return nil, nil, finding.Errorf("OCA-0303", "A hash of --discovery-token-ca-cert-hash is malformed", newToken, "%w", err)
 	}
 	if pins.Empty() && !c.Join.UnsafeSkipCAVerification {
-		return nil, nil, finding.Finding{Code: "OCA-0304", Severity: finding.Error,
-			What:   "Nothing says which cluster to trust",
-			Cause:  "neither --discovery-token-ca-cert-hash nor --discovery-token-unsafe-skip-ca-verification was given",
-			Remedy: newToken}
+		return nil, nil, finding.New("OCA-0304", "Nothing says which cluster to trust",
+			"neither --discovery-token-ca-cert-hash nor --discovery-token-unsafe-skip-ca-verification was given", newToken)
 	}
 	return token, pins, nil
 }
@@ -102,10 +99,8 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
-		return nil, a.skew, finding.Finding{Code: "OCA-4105", Severity: finding.Error,
-			What:   fmt.Sprintf("What answers at %s is no control plane that nodes can join", endpoint),
-			Cause:  fmt.Sprintf("asked for cluster-info it answers %d", a.status),
-			Remedy: "compare the address with the one that this prints " + newToken}
+		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("What answers at %s is no control plane that nodes can join", endpoint),
+			fmt.Sprintf("asked for cluster-info it answers %d", a.status), "compare the address with the one that this prints "+newToken)
 	}
 	return &cm, a.skew, nil
 }
@@ -113,15 +108,13 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenString, pins *pubkeypin.Set, unsafe bool, skew time.Duration) ([]byte, error) {
 	signature := info.Data[bootstrapapi.JWSSignatureKeyPrefix+token.ID]
 	if signature == "" {
-		return nil, finding.Finding{Code: "OCA-4102", Severity: finding.Error,
-			What:  "The token has expired, or the cluster never knew it",
-			Cause: fmt.Sprintf("the cluster holds no token %s%s", token.ID, skewNote(skew)), Remedy: newToken}
+		return nil, finding.New("OCA-4102", "The token has expired, or the cluster never knew it",
+			fmt.Sprintf("the cluster holds no token %s%s", token.ID, skewNote(skew)), newToken)
 	}
 	kubeconfig := info.Data[bootstrapapi.KubeConfigKey]
 	if !jws.DetachedTokenIsValid(signature, kubeconfig, token.ID, token.Secret) {
-		return nil, finding.Finding{Code: "OCA-4103", Severity: finding.Error,
-			What:  "The token is wrong",
-			Cause: fmt.Sprintf("the cluster knows a token %s, but with another second half", token.ID), Remedy: newToken}
+		return nil, finding.New("OCA-4103", "The token is wrong",
+			fmt.Sprintf("the cluster knows a token %s, but with another second half", token.ID), newToken)
 	}
 	kc, err := clientcmd.Load([]byte(kubeconfig))
 	if err != nil {
@@ -157,15 +150,12 @@ func clusterConfigurationFrom(ctx context.Context, endpoint string, ca []byte, t
 			Cause: networkCause(err), Remedy: "timedatectl, and compare clock and address with the control plane's", Err: err}
 	}
 	if a.status == http.StatusUnauthorized {
-		return k, finding.Finding{Code: "OCA-4102", Severity: finding.Error,
-			What:  "The token has expired",
-			Cause: "the cluster does not let it in any more" + skewNote(a.skew), Remedy: newToken}
+		return k, finding.New("OCA-4102", "The token has expired", "the cluster does not let it in any more"+skewNote(a.skew), newToken)
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
-		return k, finding.Finding{Code: "OCA-4107", Severity: finding.Error,
-			What:  "The cluster's configuration cannot be read with the token",
-			Cause: fmt.Sprintf("asked for kube-system/kubeadm-config the server answers %d", a.status), Remedy: newToken}
+		return k, finding.New("OCA-4107", "The cluster's configuration cannot be read with the token",
+			fmt.Sprintf("asked for kube-system/kubeadm-config the server answers %d", a.status), newToken)
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k); err != nil {
 		return k, fmt.Errorf("parsing the cluster's configuration: %w", err)
@@ -181,10 +171,9 @@ func sameNameIsReady(ctx context.Context, endpoint string, ca []byte, token, nam
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return finding.Finding{Code: "OCA-4106", Severity: finding.Error,
-				What:   fmt.Sprintf("A node named %s is in the cluster already, and Ready", name),
-				Cause:  "two machines cannot be one node",
-				Remedy: fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name)}
+			return finding.New("OCA-4106", fmt.Sprintf("A node named %s is in the cluster already, and Ready", name),
+				"two machines cannot be one node",
+				fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name))
 		}
 	}
 	return nil

@@ -108,11 +108,9 @@ func ofThisCluster(h *host.Host) error {
 	if same {
 		return nil
 	}
-	return finding.Finding{Code: "OCA-4108", Severity: finding.Error,
-		What:     "This machine is a node of another cluster",
-		Cause:    fmt.Sprintf("its kubelet belongs to %s, whose certificate authority is not the one of --discovery-token-ca-cert-hash", cluster.Server),
-		Remedy:   "to take it out of that cluster first: ocadm reset",
-		Evidence: []string{"hash of that cluster's authority: " + hash}}
+	return finding.New("OCA-4108", "This machine is a node of another cluster",
+		fmt.Sprintf("its kubelet belongs to %s, whose certificate authority is not the one of --discovery-token-ca-cert-hash", cluster.Server),
+		"to take it out of that cluster first: ocadm reset").With("hash of that cluster's authority: " + hash)
 }
 
 // kubeletJoined reports whether the kubelet has a certificate of its cluster.

@@ -55,9 +55,8 @@ func ProxyModeFits(release, mode string) error {
 	if !strings.EqualFold(mode, config.ProxyNFTables) || NFTablesKernel(release) {
 		return nil
 	}
-	return finding.Finding{Code: "OCA-4112", Severity: finding.Error,
-		What:  fmt.Sprintf("The kernel %s of this machine is too old for the cluster's kube-proxy", release),
-		Cause: fmt.Sprintf("kube-proxy of this cluster uses nftables, which needs kernel %s or later", OldestNFTablesKernel),
-		Remedy: "boot a kernel " + OldestNFTablesKernel + " or later on this machine; a cluster for older kernels is made with ocadm init --proxy-mode " +
-			config.ProxyIPTables}
+	return finding.New("OCA-4112", fmt.Sprintf("The kernel %s of this machine is too old for the cluster's kube-proxy", release),
+		fmt.Sprintf("kube-proxy of this cluster uses nftables, which needs kernel %s or later", OldestNFTablesKernel),
+		"boot a kernel "+OldestNFTablesKernel+" or later on this machine; a cluster for older kernels is made with ocadm init --proxy-mode "+
+			config.ProxyIPTables)
 }

@@ -81,8 +81,7 @@ func OtherRelease(h *host.Host) error {
 	if was.Ocadm != "" {
 		again = "ocadm " + was.Ocadm
 	}
-	return finding.Finding{Code: "OCA-1027", Severity: finding.Error,
-		What:   "This machine was installed by another release of ocadm",
-		Cause:  fmt.Sprintf("it was %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
-		Remedy: "run the same command with " + again + "; or begin anew with this one: ocadm reset"}
+	return finding.New("OCA-1027", "This machine was installed by another release of ocadm",
+		fmt.Sprintf("it was %s, and this is %s; init and join do not upgrade or downgrade a node", was, ThisRelease()),
+		"run the same command with "+again+"; or begin anew with this one: ocadm reset")
 }

@@ -260,7 +260,7 @@ func nothingLeft(h *host.Host) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return finding.Finding{Code: "OCA-9001", Severity: finding.Error, What: "Kubernetes left something on this machine",
-		Cause:  fmt.Sprintf("%d paths could not be removed; usually a program still uses them", len(left)),
-		Remedy: "fuser -vm " + kubeletDir + ", end what it names, then: ocadm reset", Evidence: left[:min(len(left), kubeletLines)]}
+	return finding.New("OCA-9001", "Kubernetes left something on this machine",
+		fmt.Sprintf("%d paths could not be removed; usually a program still uses them", len(left)),
+		"fuser -vm "+kubeletDir+", end what it names, then: ocadm reset").With(left[:min(len(left), kubeletLines)]...)
 }

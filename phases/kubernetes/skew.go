@@ -26,8 +26,8 @@ func versionFits(kubelet, controlPlane string) error {
 	if k.Major() == c.Major() && k.Minor() <= c.Minor() && c.Minor()-k.Minor() <= maxKubeletLag {
 		return nil
 	}
-	return finding.Finding{Code: "OCA-4109", Severity: finding.Error,
-		What:   fmt.Sprintf("This ocadm installs a kubelet %s, which does not fit the cluster's Kubernetes %s", kubelet, controlPlane),
-		Cause:  "a kubelet may be up to three minor versions older than the control plane, and never newer",
-		Remedy: "join with the ocadm, and the bundle, of the control plane"}
+	return finding.New("OCA-4109",
+		fmt.Sprintf("This ocadm installs a kubelet %s, which does not fit the cluster's Kubernetes %s", kubelet, controlPlane),
+		"a kubelet may be up to three minor versions older than the control plane, and never newer",
+		"join with the ocadm, and the bundle, of the control plane")
 }

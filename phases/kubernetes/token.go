@@ -75,8 +75,7 @@ func CreateToken(ctx context.Context, c client.Client, o TokenOptions, now time.
 	}
 	id, err := bootstraptokenv1.NewBootstrapTokenString(o.Token)
 	if err != nil {
-		return Token{}, finding.Finding{Code: "OCA-0301", Severity: finding.Error, What: "The token is malformed",
-			Cause: "a token is [a-z0-9]{6}.[a-z0-9]{16}", Remedy: "ocadm token generate"}
+		return Token{}, finding.New("OCA-0301", "The token is malformed", "a token is [a-z0-9]{6}.[a-z0-9]{16}", "ocadm token generate")
 	}
 	t := bootstraptokenv1.BootstrapToken{Token: id, Description: o.Description, Usages: o.Usages, Groups: o.Groups}
 	if len(t.Usages) == 0 {
@@ -125,8 +124,7 @@ func ListTokens(ctx context.Context, c client.Client) ([]Token, error) {
 func DeleteToken(ctx context.Context, c client.Client, token string) error {
 	id, _, _ := strings.Cut(token, ".")
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
-		return finding.Finding{Code: "OCA-0301", Severity: finding.Error, What: "The token ID is malformed",
-			Cause: "an ID is six characters of [a-z0-9]", Remedy: "ocadm token list"}
+		return finding.New("OCA-0301", "The token ID is malformed", "an ID is six characters of [a-z0-9]", "ocadm token list")
 	}
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstraputil.BootstrapTokenSecretName(id)}}
 	if err := c.Delete(ctx, s); err != nil {

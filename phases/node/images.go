@@ -51,11 +51,8 @@ func (g ImageGroup) phase() host.Phase {
 		Verify: func(ctx context.Context, h *host.Host) error {
 			todo, err := g.missing(ctx, h)
 			if err == nil && len(todo) > 0 && (h.Bundle != nil || !g.Optional) {
-				return finding.Finding{
-					Code: CodeImport, Severity: finding.Error,
-					What: "images are missing after their import", Cause: strings.Join(todo, ", "), Evidence: todo,
-					Remedy: "ctr -n k8s.io images ls, then run the same command again",
-				}
+				return finding.New(CodeImport, "images are missing after their import", strings.Join(todo, ", "),
+					"ctr -n k8s.io images ls, then run the same command again").With(todo...)
 			}
 			return err
 		},

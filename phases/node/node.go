@@ -146,13 +146,8 @@ func CheckBundle(h *host.Host, images []string) finding.List {
 	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes)))...)
 	out = append(out, finding.Of(h.Bundle.CheckImages(images))...)
 	if missing := missingPrograms(h); len(missing) > 0 {
-		out = append(out, finding.Finding{
-			Code: CodeIncompleteBundle, Severity: finding.Error,
-			What:     fmt.Sprintf("the bundle %s lacks programs that this machine needs", h.Bundle.Name()),
-			Cause:    strings.Join(missing, ", "),
-			Remedy:   fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name()),
-			Evidence: missing,
-		})
+		out = append(out, finding.New(CodeIncompleteBundle, fmt.Sprintf("the bundle %s lacks programs that this machine needs", h.Bundle.Name()),
+			strings.Join(missing, ", "), fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name())).With(missing...))
 	}
 	return out
 }

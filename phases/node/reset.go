@@ -83,8 +83,8 @@ func podNetworkPhase() host.Phase {
 		Verify: func(ctx context.Context, h *host.Host) error {
 			n, err := owned.NetworkOf(ctx, h)
 			if left := n.List(); err == nil && len(left) > 0 {
-				return finding.Finding{Code: "OCA-9002", Severity: finding.Error, What: "The cluster left network state on this machine",
-					Cause: "it could not be removed", Remedy: "remove what uses it, or restart the machine, then: ocadm reset", Evidence: left}
+				return finding.New("OCA-9002", "The cluster left network state on this machine", "it could not be removed",
+					"remove what uses it, or restart the machine, then: ocadm reset").With(left...)
 			}
 			return err
 		},
@@ -263,11 +263,6 @@ func residueFound(left []string) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return finding.Finding{
-		Code: CodeResidue, Severity: finding.Error,
-		What:     "something of the node is left on this machine",
-		Cause:    strings.Join(left, ", "),
-		Remedy:   "run ocadm reset again; what stays then is gone after a reboot",
-		Evidence: left,
-	}
+	return finding.New(CodeResidue, "something of the node is left on this machine", strings.Join(left, ", "),
+		"run ocadm reset again; what stays then is gone after a reboot").With(left...)
 }

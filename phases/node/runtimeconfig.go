@@ -138,14 +138,11 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
 		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
 		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
-			f := finding.Finding{
-				Code: CodeRuntimeUnusable, Severity: finding.Error,
-				What:  "the containerd that was on this machine is not configured for Kubernetes",
-				Cause: containerdConfig + " has " + line,
-				Remedy: fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
+			f := finding.New(CodeRuntimeUnusable, "the containerd that was on this machine is not configured for Kubernetes",
+				containerdConfig+" has "+line,
+				fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
 					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
-					takeOurs()),
-			}
+					takeOurs()))
 			if kind == configEdited {
 				f.What, f.Evidence = "the configuration of containerd was edited and does not fit Kubernetes", configDiff(h)
 			}
@@ -181,9 +178,7 @@ func PauseImage(ctx context.Context, h *host.Host) error {
 	if err != nil || m == nil || m[1] == want {
 		return err
 	}
-	return finding.Finding{
-		Code: CodePauseImage, Severity: finding.Warning, What: "The containerd that was on this machine uses another pause image than kubeadm",
-		Cause:  fmt.Sprintf("its configuration names %s, and kubeadm %s; without the internet no pod starts if the first is not on the machine", m[1], want),
-		Remedy: fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig),
-	}
+	return finding.Warn(CodePauseImage, "The containerd that was on this machine uses another pause image than kubeadm",
+		fmt.Sprintf("its configuration names %s, and kubeadm %s; without the internet no pod starts if the first is not on the machine", m[1], want),
+		fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig))
 }
