@@ -25,27 +25,16 @@ const readyPatience = 10 * time.Minute
 
 // Ready waits until this node is Ready, cluster DNS answers and every addon runs. Each is waited for by watch, all at once.
 func Ready() host.Phase {
-	return host.Phase{
+	return host.Await(host.Phase{
 		Name: "ready", Short: "Wait until the node, DNS and the addons are ready",
 		Long: "Waits for this node, its kube-proxy, CoreDNS, the pod network, storage, web access and the embedded database, and says why what is missing is missing.\n" +
 			"The node and DNS are not waited for with --cni none.",
 		Patience: readyPatience,
-		Check: func(ctx context.Context, h *host.Host) (ready bool, _ error) {
-			_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer nothing is ready
-				ready = !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) })
-				return nil
-			})
-			return ready, nil
-		},
-		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			c, err := h.Kube(ctx)
-			if err != nil {
-				return err
-			}
-			return host.WhilePodsMove(ctx, c, r, func() error { return waitAll(ctx, c, targets(h), r) })
-		},
-	}
+	}, func(ctx context.Context, h *host.Host, c client.WithWatch) bool {
+		return !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) })
+	}, func(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
+		return waitAll(ctx, c, targets(h), r)
+	})
 }
 
 // target is one object to wait for, under the name people know it by.

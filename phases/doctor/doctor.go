@@ -70,7 +70,7 @@ const (
 
 // property asks systemd. An empty answer means that the unit is not known.
 func property(ctx context.Context, h *host.Host, unit, name string) (string, error) {
-	res, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"show", unit, "--property=" + name, "--value"}})
+	res, err := h.Systemctl(ctx, "show", unit, "--property="+name, "--value")
 	return strings.TrimSpace(res.Stdout), err
 }
 

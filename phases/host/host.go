@@ -6,6 +6,9 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/client-go/rest"
@@ -13,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -40,3 +44,35 @@ type Host struct {
 
 // Phase is a phase of the installer.
 type Phase = workflow.Phase[*Host]
+
+// New is the machine that this process runs on: its facts are gathered, its ledger is open, its clients wait for a kubeconfig. With
+// Config.Run.DryRun nothing on it can be changed through the result. The caller opens and closes Bundle.
+func New(ctx context.Context, c *config.Config) (*Host, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	return build(ctx, c, "", self, exec.Machine{})
+}
+
+func build(ctx context.Context, c *config.Config, root, self string, run exec.Runner) (*Host, error) {
+	files := Files{Root: root, DryRun: c.Run.DryRun}
+	ledger, err := OpenLedger(files)
+	if err != nil {
+		return nil, err
+	}
+	files.Ledger = ledger
+	if files.DryRun {
+		run = ReadOnly(run)
+	}
+	h := &Host{Config: c, Files: files, Exec: run, Ledger: ledger, Self: self, Facts: Gather(ctx, files, run)}
+	h.Own = sync.OnceValues(func() (v1.Image, error) { return ownimage.Pack(h.Self) })
+	h.REST = lazyREST(h)
+	h.Kube = lazyKube(h)
+	return h, nil
+}
+
+// Fake is a machine for tests: its files are under root and no program is run; rec notes each and answers.
+func Fake(ctx context.Context, root string, c *config.Config, rec *Recorder) (*Host, error) {
+	return build(ctx, c, root, "/usr/local/bin/ocadm", rec)
+}

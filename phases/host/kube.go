@@ -6,13 +6,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
 )
 
 // Kubeconfig is the file that the clients of h use.
@@ -65,4 +69,17 @@ func lazy[T any](get func(context.Context) (T, error)) func(context.Context) (T,
 		}
 		return v, err
 	}
+}
+
+// CRISocket is the address of the node's container runtime.
+func (h *Host) CRISocket() string { return cmp.Or(h.Config.Node.CRISocket, config.DefaultCRISocket) }
+
+// CRI connects to the container runtime of the node. It connects with the first call, so it also succeeds where no runtime answers.
+func (h *Host) CRI() (*grpc.ClientConn, error) {
+	socket := h.Files.Path(strings.TrimPrefix(h.CRISocket(), "unix://"))
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the container runtime: %w", err)
+	}
+	return conn, nil
 }

@@ -4,6 +4,7 @@ package host
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -112,4 +113,43 @@ func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error)
 		set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
 	}
 	return set, err
+}
+
+// Await fills in the work of a phase that only waits for pods: its check asks once whether they are ready, its run waits.
+func Await(p Phase, ready func(context.Context, *Host, client.WithWatch) bool, wait func(context.Context, *Host, client.WithWatch, workflow.Reporter) error) Phase {
+	p.Plan = func(context.Context, *Host) ([]string, error) { return nil, nil }
+	p.Check = func(ctx context.Context, h *Host) (ok bool, _ error) {
+		_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer nothing is ready
+			ok = ready(ctx, h, c)
+			return nil
+		})
+		return ok, nil
+	}
+	p.Run = func(ctx context.Context, h *Host, r workflow.Reporter) error {
+		c, err := h.Kube(ctx)
+		if err != nil {
+			return err
+		}
+		return WhilePodsMove(ctx, c, r, func() error { return wait(ctx, h, c, r) })
+	}
+	return p
+}
+
+// WhilePodsMove waits for something that pods bring about. As long as they move on, or images are pulled for them, the phase keeps its
+// patience.
+func WhilePodsMove(ctx context.Context, c client.WithWatch, r workflow.Reporter, wait func() error) error {
+	following, stop := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	g.Go(func() {
+		kube.Activity(following, c, func(pulling string) {
+			r.Alive()
+			if pulling != "" {
+				pulling += " is being pulled"
+			}
+			r.Waiting("images", pulling)
+		})
+	})
+	defer g.Wait()
+	defer stop()
+	return wait()
 }

@@ -6,17 +6,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -164,15 +163,11 @@ func liveClusterConfiguration(ctx context.Context, c client.Client) (*kubeadmv1b
 	return &k, nil
 }
 
+// parseCertificate returns the first certificate of a PEM file.
 func parseCertificate(raw []byte) (*x509.Certificate, error) {
-	for {
-		block, rest := pem.Decode(raw)
-		if block == nil {
-			return nil, errors.New("it holds no certificate")
-		}
-		if strings.EqualFold(block.Type, "CERTIFICATE") {
-			return x509.ParseCertificate(block.Bytes)
-		}
-		raw = rest
+	certs, err := certutil.ParseCertsPEM(raw)
+	if err != nil {
+		return nil, err
 	}
+	return certs[0], nil
 }

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package kubernetes is the kubeadm wall: it renders kubeadm's configuration from ours, runs kubeadm phase by phase as a child of
+// this program, checks what each phase left, and explains failures. Nothing outside this package (and the checks that preflight
+// borrows) knows that kubeadm does the work. It installs no software on the node and applies no addon beyond kubeadm's own two.
 package kubernetes
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -106,3 +113,68 @@ func kubeadm(ctx context.Context, h *host.Host, r workflow.Reporter, args ...str
 	}
 	return nil
 }
+
+// The ledger has, for each phase of kubeadm that ended well, the digest of what kubeadm was given. A phase is done while that digest is
+// the present one and its outputs are there (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
+
+// digest is that of kubeadm's configuration and patches on this node. Tokens are left out: they change nothing that a phase makes.
+func digest(h *host.Host, role Role) (string, error) {
+	c := *h.Config
+	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
+	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
+	if role == ControlPlane {
+		render = func() ([]byte, error) { return RenderInit(&c) }
+	}
+	doc, err := render()
+	if err != nil {
+		return "", fmt.Errorf("rendering kubeadm's configuration: %w", err)
+	}
+	dns, err := CoreDNSPatch()
+	if err != nil {
+		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
+	}
+	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n")))
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// finished reports whether a phase ended well with the present configuration, and whether it ended well with another one.
+func finished(h *host.Host, phase string, role Role) (now, before bool, err error) {
+	e, noted := h.Ledger.Get(host.KindPhase, phase)
+	if !noted {
+		return false, false, nil
+	}
+	want, err := digest(h, role)
+	return e.Detail == want, e.Detail != want, err
+}
+
+func noteFinished(h *host.Host, phase string, role Role) error {
+	detail, err := digest(h, role)
+	if err != nil {
+		return err
+	}
+	return h.Ledger.Replace(host.Entry{Kind: host.KindPhase, Name: phase, Op: host.Found, Detail: detail})
+}
+
+// What this package and kubeadm write on a node.
+const (
+	// ConfigFile is the configuration that kubeadm is given. It may hold a bootstrap token: mode 0600.
+	ConfigFile = "/etc/ocadm/kubeadm.yaml"
+	// PatchesDir holds this node's patches for kubeadm.
+	PatchesDir = "/etc/ocadm/patches"
+	// AdminKubeconfig gives the rights of a cluster administrator; it exists on control-plane nodes only.
+	AdminKubeconfig = kube.AdminKubeconfig
+	// KubeletKubeconfig gives the rights of this node.
+	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
+
+	kubernetesDir     = "/etc/kubernetes"
+	manifestsDir      = kubernetesDir + "/manifests"
+	pkiDir            = kubernetesDir + "/pki"
+	bootstrapConf     = kubernetesDir + "/bootstrap-kubelet.conf"
+	kubeletDir        = "/var/lib/kubelet"
+	kubeletConfigFile = kubeletDir + "/config.yaml"
+	kubeletFlagsFile  = kubeletDir + "/kubeadm-flags.env"
+	kubeletClientPEM  = kubeletDir + "/pki/kubelet-client-current.pem"
+	etcdDir           = "/var/lib/etcd"
+	podLogsDir        = "/var/log/pods"
+	containerLogsDir  = "/var/log/containers"
+)

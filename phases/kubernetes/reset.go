@@ -18,7 +18,6 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -86,7 +85,7 @@ func removeNodePhase() host.Phase {
 func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	name := h.Config.Node.Name
 	// A kubelet that runs would take it back.
-	if _, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", "kubelet"}}); err != nil {
+	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
 	c, err := NodeClient(h)
@@ -195,11 +194,11 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := owned.Keep(h); err != nil {
 		return err
 	}
-	if _, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", "kubelet"}}); err != nil {
+	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
 	// Containers outlive their runtime; to remove them it must answer. On a machine without it, this fails and does not matter.
-	_, _ = h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"start", "containerd"}})
+	_, _ = h.Systemctl(ctx, "start", "containerd")
 	if err := removePods(ctx, h, r); err != nil {
 		r.Info("not every pod could be removed through the container runtime: %v", err)
 	}

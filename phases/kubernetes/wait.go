@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
-	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -193,7 +192,7 @@ func hopelessKubelet(ctx context.Context, h *host.Host) bool {
 	if probeKubelet(ctx, h) == "" {
 		return false
 	}
-	res, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"show", "kubelet", "-p", "NRestarts", "-p", "LoadState"}})
+	res, err := h.Systemctl(ctx, "show", "kubelet", "-p", "NRestarts", "-p", "LoadState")
 	if err != nil {
 		return false
 	}
@@ -227,6 +226,6 @@ func hopelessAPIServer(h *host.Host) hopeless {
 }
 
 func kubeletActive(ctx context.Context, h *host.Host) bool {
-	_, err := h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"is-active", "--quiet", "kubelet"}})
+	_, err := h.Systemctl(ctx, "is-active", "--quiet", "kubelet")
 	return err == nil
 }

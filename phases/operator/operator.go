@@ -31,10 +31,8 @@ const (
 	Name      = "onecloud-operator"
 )
 
-const (
-	// rolloutPatience is how long the wait for the operator goes on in which nothing changes.
-	rolloutPatience = 10 * time.Minute
-)
+// rolloutPatience is how long the wait for the operator goes on in which nothing changes.
+const rolloutPatience = 10 * time.Minute
 
 // Objects renders everything the operator needs, for an image and the namespaces of its clouds, its own included. It is pure.
 func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
@@ -93,30 +91,18 @@ func Apply(ctx context.Context, c client.WithWatch, image string, namespaces ...
 
 // Ready waits until the operator of the wanted version runs.
 func Ready() host.Phase {
-	return host.Phase{
-		Name: "operator-ready", Short: "Wait until the operator runs", Patience: rolloutPatience,
-		Check: func(ctx context.Context, h *host.Host) (ready bool, _ error) {
-			_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer it does not run
-				d := deployment()
-				err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
-				if err == nil {
-					ready, _ = kube.Ready(d, nil)
-				}
-				return err
-			})
-			return ready, nil
-		},
-		Plan: func(context.Context, *host.Host) ([]string, error) { return nil, nil },
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			c, err := h.Kube(ctx)
-			if err != nil {
-				return err
+	return host.Await(host.Phase{Name: "operator-ready", Short: "Wait until the operator runs", Patience: rolloutPatience},
+		func(ctx context.Context, _ *host.Host, c client.WithWatch) bool {
+			d, err := installed(ctx, c)
+			if d == nil || err != nil {
+				return false
 			}
-			return host.WhilePodsMove(ctx, c, r, func() error {
-				return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
-			})
+			ready, _ := kube.Ready(d, nil)
+			return ready
 		},
-	}
+		func(ctx context.Context, _ *host.Host, c client.WithWatch, r workflow.Reporter) error {
+			return WaitReady(ctx, c, func(why string) { r.Waiting("operator", why) })
+		})
 }
 
 func deployment() *appsv1.Deployment {

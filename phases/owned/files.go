@@ -124,8 +124,8 @@ func Files(h *host.Host) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindFile && (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name) {
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if (e.Name == configFile || path.Dir(e.Name) == patchesDir) && h.Files.Exists(e.Name) {
 			all = append(all, e.Name)
 		}
 	}
@@ -219,8 +219,8 @@ func strike(h *host.Host, name string) error {
 	if h.Ledger == nil {
 		return nil
 	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindFile && (e.Name == name || strings.HasPrefix(e.Name, name+"/")) {
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if e.Name == name || strings.HasPrefix(e.Name, name+"/") {
 			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
 				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
 			}

@@ -51,10 +51,8 @@ func NodeOf(h *host.Host) Node {
 	if h.Ledger == nil {
 		return Node{}
 	}
-	for _, e := range h.Ledger.Created() {
-		if e.Kind == host.KindNode {
-			return Node{Made: true, ControlPlane: e.Detail == controlPlane}
-		}
+	for _, e := range h.Ledger.Created(host.KindNode) {
+		return Node{Made: true, ControlPlane: e.Detail == controlPlane}
 	}
 	if !h.Ledger.Has(host.KindFile, configFile) {
 		return Node{}
@@ -126,13 +124,9 @@ func Forget(h *host.Host) error {
 	if h.Ledger == nil {
 		return nil
 	}
-	for _, e := range slices.Concat(h.Ledger.Created(), h.Ledger.Found()) {
-		node := e.Kind == host.KindNode
-		if node || e.Op == host.Found && slices.Contains([]host.Kind{host.KindFile, host.KindDir, host.KindLink, host.KindPhase}, e.Kind) {
-			if err := h.Ledger.Forget(e.Kind, e.Name); err != nil {
-				return fmt.Errorf("striking %s from the ledger: %w", e.Name, err)
-			}
-		}
+	noted := h.Ledger.Found(host.KindFile, host.KindDir, host.KindLink, host.KindPhase)
+	if err := h.Ledger.ForgetAll(append(h.Ledger.Created(host.KindNode), noted...)); err != nil {
+		return fmt.Errorf("striking the node from the ledger: %w", err)
 	}
 	return nil
 }
