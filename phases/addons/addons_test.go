@@ -177,7 +177,7 @@ func TestImagesAreDeclared(t *testing.T) {
 	}
 }
 
-// A workload that failed tells its reason by its last lines, and the database's and ingress' pods run with no more rights than they need.
+// A failed workload reports its reason in its last lines, and the database's and ingress' pods run with no more rights than they need.
 func TestPodsAreCareful(t *testing.T) {
 	podSpecs(t, every(t), func(name string, p corev1.PodTemplateSpec) {
 		for _, k := range append(p.Spec.InitContainers, p.Spec.Containers...) {

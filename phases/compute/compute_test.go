@@ -111,7 +111,7 @@ func TestModules(t *testing.T) {
 			m.fails["modprobe openvswitch"] = true
 			m.Config.Run.IgnorePreflightErrors = []string{"computemodules"}
 		}, []string{CodeModule, CodeOptionalModule}, "", []string{"ifb numifbs=0"}, "ifb"},
-		"a kernel that tells nothing": {func(t *testing.T, m *machine) {
+		"a kernel that says nothing": {func(t *testing.T, m *machine) {
 			if err := os.RemoveAll(filepath.Join(m.root, "lib/modules")); err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestWrappersOnlyWhereTheNodeHasNone(t *testing.T) {
 	if m.Files.Exists("/usr/local/bin/ovs-vsctl") || !m.Files.Exists("/usr/local/bin/ovs-ofctl") {
 		t.Errorf("wrote %v", m.changes)
 	}
-	// An older release's wrapper is brought up to date, somebody's own program of that name is not.
+	// An older release's wrapper is brought up to date, a program of that name from elsewhere is not.
 	m.boot(t)
 	m.put(t, "/usr/local/bin/ovs-ofctl", "#!/bin/sh\nold", 0o755)
 	m.put(t, "/usr/local/bin/ovs-appctl", "theirs", 0o755)

@@ -160,7 +160,7 @@ func TestEveryErrorIsToldAtOnce(t *testing.T) {
 		t.Fatalf("%+v", l)
 	}
 	if strings.Contains(strings.Join(l[0].Evidence, " "), "s3cret") {
-		t.Error("the token is told")
+		t.Error("the error shows the token")
 	}
 }
 

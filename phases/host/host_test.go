@@ -264,7 +264,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// What a dry run must see to tell the truth.
+// What a dry run must see to report correctly.
 func TestDryRunMayLook(t *testing.T) {
 	rec := &Recorder{}
 	r := ReadOnly(rec)

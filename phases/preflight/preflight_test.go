@@ -110,7 +110,7 @@ func TestFindings(t *testing.T) {
 		"not root":           {func(_ *testing.T, m *machine) { m.h.Facts.UID = 1000 }, []string{"OCA-1001"}, "sudo"},
 		"no systemd":         {func(_ *testing.T, m *machine) { m.h.Facts.Systemd = false }, []string{"OCA-1002"}, "systemd"},
 		"other architecture": {func(_ *testing.T, m *machine) { m.h.Facts.Arch = "riscv64" }, []string{"OCA-1003"}, "amd64 or arm64"},
-		"somebody's kubeadm node": {func(t *testing.T, m *machine) {
+		"another tool's kubeadm node": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			put(t, m.h, "/etc/kubernetes/manifests/etcd.yaml", "x")
 		}, []string{"OCA-1004"}, "kubeadm reset"},
@@ -158,7 +158,7 @@ func TestFindings(t *testing.T) {
 			unload(t, m, "vxlan")
 			put(t, m.h, "/lib/modules/6.1.0/modules.dep", "")
 		}, []string{"OCA-1013"}, "modprobe vxlan"},
-		"kernel feature that tells nothing": {func(t *testing.T, m *machine) { unload(t, m, "nf_tables") }, nil, ""},
+		"kernel feature of which nothing is known": {func(t *testing.T, m *machine) { unload(t, m, "nf_tables") }, nil, ""},
 		"kernel feature not built": {func(t *testing.T, m *machine) {
 			unload(t, m, "nf_tables")
 			put(t, m.h, "/boot/config-6.1.0", "# CONFIG_NF_TABLES is not set\n")
