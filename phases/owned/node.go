@@ -51,8 +51,8 @@ func NodeOf(h *host.Host) Node {
 	if h.Ledger == nil {
 		return Node{}
 	}
-	for _, e := range h.Ledger.Created(host.KindNode) {
-		return Node{Made: true, ControlPlane: e.Detail == controlPlane}
+	if made := h.Ledger.Created(host.KindNode); len(made) > 0 {
+		return Node{Made: true, ControlPlane: made[0].Detail == controlPlane}
 	}
 	if !h.Ledger.Has(host.KindFile, configFile) {
 		return Node{}
