@@ -118,7 +118,8 @@ func warnLeaving(ctx context.Context, a *app, leaving []string, accepted bool) e
 		return err
 	}
 	if !ok {
-		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "No node was changed", Cause: "not confirmed", Remedy: "move the virtual machines, then repeat with --yes"}
+		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "No node was changed", Cause: "not confirmed",
+			Remedy: "move the virtual machines, then repeat with --yes"}
 	}
 	return nil
 }
