@@ -183,7 +183,7 @@ func TestDocumentedWords(t *testing.T) {
 		{"api/v1alpha1/status_types.go", `(?m)^\t\w+ State = "(\w+)"`, "docs/reference/status.md"},
 		{"operatorctl/status/component.go", `(?m)^\tReason\w+ += "(\w+)"`, "docs/reference/status.md"},
 		{"operatorctl/status/cluster.go", `set\(v1alpha1\.Condition\w+, \w+, "(\w+)"`, "docs/reference/status.md"},
-		{"internal/workflow/event.go", `EventType = "([\w-]+)"`, "docs/reference/events.md"},
+		{"internal/workflow/phase.go", `EventType = "([\w-]+)"`, "docs/reference/events.md"},
 	} {
 		found := regexp.MustCompile(c.pattern).FindAllStringSubmatch(read(t, c.source), -1)
 		if len(found) < 3 {

@@ -14,12 +14,23 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
+// discovery is what the API server says of the kinds it has.
+var discovery = map[string]string{
+	"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
+	"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+	"/api/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node","namespaced":false,"verbs":["get","patch"]}]}`,
+}
+
 // The label starts the host agent: nothing is labelled whose network would be cut off, and what happens is said before.
 func TestLabel(t *testing.T) {
 	m := newMachine(t)
 	have, patches := "{}", []string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if kinds, asked := discovery[r.URL.Path]; asked {
+			_, _ = io.WriteString(w, kinds)
+			return
+		}
 		if r.Method == http.MethodPatch {
 			raw, err := io.ReadAll(r.Body)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,7 +114,9 @@ func (m *machine) serve(t *testing.T) {
 		}
 	})
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
+		// The file is there before anything listens.
+		if c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
+			_ = c.Close()
 			return
 		}
 		if time.Now().After(end) {

@@ -43,9 +43,6 @@ func directories(_ context.Context, h *host.Host) []finding.Finding {
 
 // disks warns before the kubelet evicts pods.
 func disks(_ context.Context, h *host.Host) []finding.Finding {
-	if h.Files.Root != "" {
-		return nil // a directory that stands for a machine has no disks of its own
-	}
 	var out []finding.Finding
 	seen := map[unix.Fsid]bool{}
 	for _, dir := range []string{"/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log"} {
