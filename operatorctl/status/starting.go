@@ -35,7 +35,7 @@ func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 			words = append(words, fmt.Sprintf("init container %s has not finished yet: it may be changing tables of the database", s.Name))
 		case spec.StartupProbe != nil:
 			limit := time.Duration(spec.StartupProbe.FailureThreshold) * time.Duration(spec.StartupProbe.PeriodSeconds) * time.Second
-			words = append(words, fmt.Sprintf("container %s is starting, and may take %s: it may be changing tables of the database", s.Name, limit))
+			words = append(words, fmt.Sprintf("container %s is starting, and may take up to %s", s.Name, limit))
 		}
 	}
 	return words, due

@@ -36,7 +36,7 @@ func TestASlowStartIsExplained(t *testing.T) {
 	}{
 		{"at first", nil, []corev1.ContainerStatus{runs("monitor", false)}, 59 * time.Second, count, time.Minute},
 		{"after a minute", nil, []corev1.ContainerStatus{runs("monitor", false)}, time.Minute,
-			count + "; container monitor is starting, and may take 1h0m0s: it may be changing tables of the database", 0},
+			count + "; container monitor is starting, and may take up to 1h0m0s", 0},
 		{"once it has started", nil, []corev1.ContainerStatus{runs("monitor", true)}, time.Hour, count, 0},
 		{"an init container", []corev1.ContainerStatus{runs("init", true)}, nil, time.Hour,
 			count + "; init container init has not finished yet: it may be changing tables of the database", 0},

@@ -46,8 +46,10 @@ func TestOlderReleases(t *testing.T) {
 		t.Errorf("the host's pod runs %v, want %v", containers, want)
 	}
 
-	e.Edit(`{"spec":{"version":"v3.11.14"}}`)
-	e.UntilReady()
+	prints(e.Env, "v3.11.14", "cluster", "update", "--version", "v3.11.14", "--wait")
+	if cr := e.Cloud(); !env.IsReady(cr) || cr.Status.Version != "v3.11.14" {
+		t.Errorf("after cluster update --wait the cloud is %s at %s", cr.Status.Phase, cr.Status.Version)
+	}
 	e.disabled(map[string]string{"influxdb": "last in v3.10", "llm": "first in v4.0.2"})
 	if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(service), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
 		t.Errorf("influxdb still runs: %v", err)
