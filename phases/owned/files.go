@@ -60,15 +60,15 @@ func directories() []string {
 	}
 }
 
-// volumeDirectories are those that the kubelet makes for plugins and for volumes of pods, and that the cloud's agents make in them, the
-// deepest first. They go as directories do. What they hold is listed by Inventory alone: it is data.
+// volumeDirectories are those that the kubelet makes for plugins and for volumes of pods, that the container runtime makes in them to mount
+// another volume of the pod there (/etc/yunion/common, /etc/yunion/pki), and that the cloud's agents make in them, the deepest first. They go as directories do. What they hold is listed by Inventory alone: it is data.
 func volumeDirectories() []string {
 	return []string{
 		ImagesDir + "/images", ImagesDir, ImagesDir + "-mounts", "/opt/cloud/workspace/data", "/opt/cloud/workspace/disks/image_cache",
 		"/opt/cloud/workspace/disks/agent_tmp", "/opt/cloud/workspace/disks", "/opt/cloud/workspace/servers",
 		"/opt/cloud/workspace/memory_snapshots", "/opt/cloud/workspace/run/backups", "/opt/cloud/workspace/run",
 		"/opt/cloud/workspace/temp-bind", "/opt/cloud/workspace/lbagent", "/opt/cloud/workspace/esxi_agent", "/opt/cloud/workspace",
-		"/opt/cloud", "/etc/yunion", "/etc/openvswitch", "/etc/telegraf/telegraf.d", "/etc/telegraf",
+		"/opt/cloud", "/etc/yunion/common", "/etc/yunion/pki", "/etc/yunion", "/etc/openvswitch", "/etc/telegraf/telegraf.d", "/etc/telegraf",
 		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
 		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
 	}
