@@ -5,8 +5,8 @@ package doctor
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"

@@ -61,7 +61,8 @@ func directories() []string {
 }
 
 // volumeDirectories are those that the kubelet makes for plugins and for volumes of pods, that the container runtime makes in them to mount
-// another volume of the pod there (/etc/yunion/common, /etc/yunion/pki), and that the cloud's agents make in them, the deepest first. They go as directories do. What they hold is listed by Inventory alone: it is data.
+// another volume of the pod there (/etc/yunion/common, /etc/yunion/pki), and that the cloud's agents make in them, the deepest first. They go
+// as directories do. What they hold is listed by Inventory alone: it is data.
 func volumeDirectories() []string {
 	return []string{
 		ImagesDir + "/images", ImagesDir, ImagesDir + "-mounts", "/opt/cloud/workspace/data", "/opt/cloud/workspace/disks/image_cache",
