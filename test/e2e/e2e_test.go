@@ -69,6 +69,7 @@ func TestCloud(t *testing.T) {
 		{"images", s.images},
 		{"virtual machines outlive agents and executor", s.servers},
 		{"delete the cloud", s.deleteCloud},
+		{"a volume goes with its claim", s.reclaim},
 		{"reset", s.reset},
 		{"init after reset", s.initAfterReset},
 		{"reset without an API server", s.resetWithoutAPIServer},

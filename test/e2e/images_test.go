@@ -76,3 +76,40 @@ func (s *suite) images(t *testing.T) {
 		t.Errorf("the first image has %s bytes for the next pod", bytes(on))
 	}
 }
+
+// reclaim: the volume of the images outlives the cloud, which keeps its data. It goes with its claim, because its storage class says so, and
+// with it what was in it.
+func (s *suite) reclaim(t *testing.T) {
+	ctx := t.Context()
+	const claim = "default-glance"
+	name, volume, err := s.Volume(ctx, claim)
+	if err != nil {
+		t.Fatalf("the claim of a deleted cloud that keeps its data: %v", err)
+	}
+	node := 1
+	if name == "node2" {
+		node = 2
+	}
+	if out, err := s.On(ctx, node, "ls", path.Join(volume, "images")); err != nil || strings.TrimSpace(out) == "" {
+		t.Errorf("the images of a deleted cloud that keeps its data: %q, %v", out, err)
+	}
+	pv, err := s.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv = strings.TrimSpace(pv)
+	policy, err := s.Kubectl(ctx, "get", "pv", pv, "-o", "jsonpath={.spec.persistentVolumeReclaimPolicy}")
+	if err != nil || strings.TrimSpace(policy) != "Delete" {
+		t.Fatalf("reclaim policy %q, %v", policy, err)
+	}
+	for _, argv := range [][]string{
+		{"-n", "onecloud", "delete", "pvc", claim, "--timeout=120s"}, {"wait", "pv/" + pv, "--for=delete", "--timeout=120s"},
+	} {
+		if _, err := s.Kubectl(ctx, argv...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := s.On(ctx, node, "ls", "-d", volume); err == nil {
+		t.Errorf("the volume is reclaimed, and its directory is there: %s", out)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,14 @@ func TestRoles(t *testing.T) {
 	p.admin.want(http.StatusOK, http.MethodPost, p.region+"/servers", `{"server":{"name":"of-system"}}`)
 	server := p.region + "/servers/" + inner(owner.want(http.StatusOK, http.MethodPost, p.region+"/servers", `{"server":{"name":"of-dev"}}`), "server", "id").(string)
 	image := `{"image":{"name":"cirros"}}`
+	table, err := policy.Standard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standard := map[string][]string{}
+	for _, role := range table.Roles {
+		standard[role.Name] = slices.Sorted(slices.Values(role.Policies))
+	}
 	for _, tc := range []struct {
 		who, role         string
 		list, all, create int
@@ -132,10 +141,27 @@ func TestRoles(t *testing.T) {
 			r.want(tc.user, http.MethodPost, p.auth+"/users", `{"user":{"name":"made-by-`+tc.who+`","password":"Alice@1"}}`)
 			r.want(http.StatusOK, http.MethodGet, p.region+"/zones", "") // everybody may
 			r.want(tc.zone, http.MethodPost, p.region+"/zones", `{"zone":{"name":"mine"}}`)
+			// A role that may do none of this still differs from no role at all: its policies are others.
+			if got, want := policiesOf(r, p.auth), standard[tc.role]; !slices.Equal(got, want) {
+				t.Errorf("policies %q, want %q", got, want)
+			}
 		})
 	}
 	t.Run("projects are apart", func(t *testing.T) { p.apart(t, owner.in(t), server) })
 	t.Run("no role member", func(t *testing.T) { p.member(t) })
+}
+
+// policiesOf are the names of the policies that count for a user, sorted.
+func policiesOf(r *rest, auth string) []string {
+	var names []string
+	scopes, _ := r.want(http.StatusOK, http.MethodGet, auth+"/auth/policies", "")["names"].(map[string]any)
+	for _, list := range scopes {
+		for _, name := range list.([]any) {
+			names = append(names, name.(string))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // apart: a project's servers are seen there, and in a wider scope by those who have one.
