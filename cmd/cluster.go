@@ -60,7 +60,7 @@ const (
 	requestTimeout = time.Minute
 )
 
-// add adds the flags to a command. Those that are settings have their keys in settings, besides the flags that all clouds have.
+// add adds the flags to a command. Those that are settings have their keys in settings, in addition to the flags that all clouds have.
 func (f *cloudFlags) add(a *app, c *cobra.Command, settings map[string]string, formats ...string) {
 	fs := c.Flags()
 	addKubeconfig(fs, &f.kubeconfig)

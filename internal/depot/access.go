@@ -96,7 +96,7 @@ func (a *Access) check(ctx context.Context, token string) error {
 	if err != nil {
 		return err
 	}
-	// Digests have one length, so the comparison tells nothing about the secret's.
+	// Digests have one length, so the comparison does not reveal how long the secret is.
 	want, got := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(parts[2]))
 	if secret == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
 		return ErrNoToken

@@ -199,7 +199,7 @@ func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, medi
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// failed answers a request that failed. What is wrong with the store is logged, and not told.
+// failed answers a request that failed. What is wrong with the store is logged; the client learns only the status.
 func failed(w http.ResponseWriter, r *http.Request, err error, absent string) {
 	if errors.Is(err, ErrAbsent) {
 		if !errors.Is(err, context.Canceled) && err.Error() != ErrAbsent.Error() {

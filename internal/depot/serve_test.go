@@ -161,7 +161,7 @@ func TestAccess(t *testing.T) {
 		{"an unknown token", "Bearer zzzzzz.0123456789abcdef", s.browser(nil), http.StatusUnauthorized},
 		{"a token without secret", "Bearer nosecr.0123456789abcdef", s.browser(nil), http.StatusUnauthorized},
 		{"no form", "Bearer ../../etc", s.browser(nil), http.StatusUnauthorized},
-		{"nobody to ask", "Bearer broken.0123456789abcdef", s.browser(nil), http.StatusServiceUnavailable},
+		{"the API server is down", "Bearer broken.0123456789abcdef", s.browser(nil), http.StatusServiceUnavailable},
 	} {
 		for _, path := range []string{"/v2/", contentsPath, filePrefix + kubelet, "/v2/_catalog", "/anything"} {
 			want := c.want

@@ -49,7 +49,7 @@ type Store struct {
 	roots map[string]loaded
 }
 
-// stamp tells whether a file is still the one that was read.
+// stamp identifies the state in which a file was read: another one means that it was changed since.
 type stamp struct {
 	size     int64
 	modified time.Time

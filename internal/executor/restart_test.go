@@ -51,7 +51,7 @@ func TestChildrenSurviveTheServer(t *testing.T) {
 	}
 }
 
-// The pipes of captured output end with the server: who writes to them then is told so by SIGPIPE, and who has closed them is not.
+// The pipes of captured output end with the server: a program that then writes to them gets SIGPIPE, one that has closed them does not.
 func TestWritersAfterTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()

@@ -176,5 +176,4 @@ const (
 	kubeletClientPEM  = kubeletDir + "/pki/kubelet-client-current.pem"
 	etcdDir           = "/var/lib/etcd"
 	podLogsDir        = "/var/log/pods"
-	containerLogsDir  = "/var/log/containers"
 )
