@@ -283,9 +283,16 @@ func TestLiftNoSpace(t *testing.T) {
 	if err != nil || len(lifted.Members) == 0 || lifted.Before < 15*mebi || lifted.After > 4*mebi {
 		t.Fatalf("%+v, %v", lifted, err)
 	}
-	if err := fill(t.Context(), kv, 1); err != nil {
-		t.Errorf("writing afterwards: %v", err)
+	// A member may raise its alarm at any later time. The operator lifts that one in its next pass.
+	for range 5 {
+		if err = fill(t.Context(), kv, 1); err == nil {
+			return
+		}
+		if _, err := e.LiftNoSpace(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
+	t.Errorf("writing afterwards: %v", err)
 }
 
 // A member whose disk is new is removed and added, and joins with the data of the others.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -90,6 +91,7 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 		return out, err
 	}
 	var errs []error
+	squeezed := map[uint64]string{}
 	for _, m := range all {
 		if m.err != nil {
 			errs = append(errs, m.err)
@@ -101,14 +103,24 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 			continue
 		}
 		out.Before, out.After = max(out.Before, m.status.DbSize), max(out.After, after)
-		if full[m.id] {
-			if err := c.disarm(ctx, m.id); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			out.Members = append(out.Members, m.name)
-		}
+		squeezed[m.id] = m.name
 	}
+	// The same write fills each member, but each raises its alarm by itself, some of them only now.
+	if full, err = c.alarms(ctx); err != nil {
+		return out, errors.Join(append(errs, err)...)
+	}
+	for id := range full {
+		name, ok := squeezed[id]
+		if !ok {
+			continue
+		}
+		if err := c.disarm(ctx, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.Members = append(out.Members, name)
+	}
+	slices.Sort(out.Members)
 	return out, errors.Join(errs...)
 }
 
