@@ -7,8 +7,9 @@ SHELL := bash
 export GOFLAGS := -trimpath -buildvcs=false
 export CGO_ENABLED := 0
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)
-LDFLAGS := -s -w -X yunion.io/x/ocadm/internal/version.Version=$(VERSION) \
+VERSION ?= $(shell scripts/version.sh)
+COMMIT := $(shell scripts/version.sh --commit)
+LDFLAGS := -s -w -X yunion.io/x/ocadm/internal/version.Version=$(VERSION) -X yunion.io/x/ocadm/internal/version.Commit=$(COMMIT) \
 	-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 REGISTRY ?= registry.cn-beijing.aliyuncs.com/yunionio
 NODES ?= 2

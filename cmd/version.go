@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,26 +15,43 @@ import (
 )
 
 type versions struct {
-	Version    string `json:"version"`
+	Version string `json:"version"`
+	// Commit is that of the source; it ends in "-dirty" if the source had changes, and is empty if the build did not record it.
+	Commit     string `json:"commit,omitempty"`
 	Kubernetes string `json:"kubernetes"`
-	Go         string `json:"go"`
-	Platform   string `json:"platform"`
+	// CloudReleases are the lines of OneCloud releases that can be installed.
+	CloudReleases []string `json:"cloudReleases"`
+	Go            string   `json:"go"`
+	Platform      string   `json:"platform"`
+}
+
+// text is how people read it.
+func (v versions) text() string {
+	ocadm := "ocadm " + v.Version
+	if v.Commit != "" {
+		ocadm += " (commit " + v.Commit + ")"
+	}
+	return fmt.Sprintf("%s\nKubernetes %s\nOneCloud %s\n%s, %s", ocadm, v.Kubernetes, strings.Join(v.CloudReleases, ", "), v.Platform, v.Go)
 }
 
 func newVersion(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml", "short")
 	c := &cobra.Command{
-		Use: "version", Short: "Print the version", Long: "Prints the version of ocadm and of the Kubernetes that it installs.",
+		Use: "version", Short: "Print the version",
+		Long:    "Prints the version and commit of ocadm, the version of Kubernetes that it installs, and the releases of OneCloud that it can install.",
 		Example: "  ocadm version\n  ocadm version -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			v := versions{Version: version.Version, Kubernetes: version.Kubernetes, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+			v := versions{
+				Version: version.Version, Commit: version.Commit, Kubernetes: version.Kubernetes, CloudReleases: version.CloudReleases(),
+				Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+			}
 			return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
-				line := v.Version
+				text := v.Version
 				if output.String() == "text" {
-					line = fmt.Sprintf("ocadm %s, Kubernetes %s, %s, %s", v.Version, v.Kubernetes, v.Platform, v.Go)
+					text = v.text()
 				}
-				_, err := fmt.Fprintln(w, line)
+				_, err := fmt.Fprintln(w, text)
 				return err
 			})
 		},

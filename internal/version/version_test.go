@@ -90,6 +90,48 @@ func pin(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// The version of a checkout comes from VERSION. It is an image tag, and a semantic version that is older than the release itself.
+func TestVersionOfACheckout(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "scripts/version.sh"), read(t, filepath.Join(root, "scripts/version.sh")))
+	write(t, filepath.Join(dir, "VERSION"), "v0.7.0\n")
+	run := func(program string, args ...string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), program, args...)
+		c.Dir = dir
+		c.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	is := func(want string) {
+		t.Helper()
+		if got := run("bash", "scripts/version.sh"); !regexp.MustCompile("^" + want + "$").MatchString(got) {
+			t.Errorf("%q, want %s", got, want)
+		}
+	}
+	is("v0.7.0-dev") // an archive of the source
+	git := func(args ...string) { t.Helper(); run("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...) }
+	git("init", "--quiet")
+	git("add", ".")
+	git("commit", "--quiet", "-m", "one")
+	is(`v0\.7\.0-dev\.g[0-9a-f]{10}`)
+	git("tag", "v0.6.0")
+	is(`v0\.7\.0-dev\.g[0-9a-f]{10}`)
+	git("tag", "-a", "v0.7.0", "-m", "release")
+	is(`v0\.7\.0`)
+	if commit := run("bash", "scripts/version.sh", "--commit"); commit != run("git", "rev-parse", "HEAD") {
+		t.Errorf("commit %q", commit)
+	}
+	write(t, filepath.Join(dir, "VERSION"), "v0.7.0\n\n")
+	is(`v0\.7\.0-dev\.g[0-9a-f]{10}\.dirty`)
+	if commit := run("bash", "scripts/version.sh", "--commit"); !strings.HasSuffix(commit, "-dirty") {
+		t.Errorf("commit %q", commit)
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	raw, err := os.ReadFile(file)

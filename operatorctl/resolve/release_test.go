@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	ocadm "yunion.io/x/ocadm/internal/version"
 )
 
 // A release runs what it has, and nothing that came later or is gone; a name that is no release counts as the newest.
@@ -64,7 +66,15 @@ func TestThirdPartyTagsOfARelease(t *testing.T) {
 
 // Every release that people still run has what it needs to start: what a component waits for is part of the release, or off.
 func TestNothingWaitsForWhatAReleaseLacks(t *testing.T) {
-	for _, version := range []string{"v3.1.8", "v3.4.16", "v3.6.22", "v3.7.10", "v3.8.17", "v3.9.16", "v3.10.16", "v3.11.14", "v4.0.2", "v4.0.3"} {
+	newest := []string{"v3.1.8", "v3.4.16", "v3.6.22", "v3.7.10", "v3.8.17", "v3.9.16", "v3.10.16", "v3.11.14", "v4.0.3"}
+	var lines []string
+	for _, v := range newest {
+		lines = append(lines, v[:strings.LastIndex(v, ".")])
+	}
+	if !slices.Equal(lines, ocadm.CloudReleases()) {
+		t.Errorf("releases of the lines %v are tested, and %v are said to be supported", lines, ocadm.CloudReleases())
+	}
+	for _, version := range append(newest, "v4.0.2") {
 		c := resolved(t, settings{version: version}.cloud(), facts())
 		metrics := 0
 		for name, r := range c.Components {
