@@ -59,6 +59,6 @@ elif $check; then
 	exit 1
 else
 	echo "pin-k8s: set to $version:$changed" >&2
-	echo "Next: go mod tidy, here and in test/lab/modules/kubernetes; version and digests of kubelet and kubectl in phases/node/artifacts.yaml;" \
+	echo "Next: go mod tidy, here and in test/lab/modules/kubernetes; version and digests of kubelet and kubectl in internal/artifacts/artifacts.yaml;" \
 		"UPDATE=1 go test ./phases/... ./cmd; make generate" >&2
 fi

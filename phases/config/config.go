@@ -35,7 +35,7 @@ type Config struct {
 
 // Cluster is the Kubernetes cluster.
 type Cluster struct {
-	KubernetesVersion         string        `json:"kubernetesVersion"`         // --kubernetes-version; only the linked version is accepted
+	KubernetesVersion         string        `json:"kubernetesVersion"`         // --kubernetes-version; the linked minor version or the one before
 	ControlPlaneEndpoint      string        `json:"controlPlaneEndpoint"`      // --control-plane-endpoint host[:port]; default advertiseAddress:bindPort
 	PodNetworkCIDR            string        `json:"podNetworkCIDR"`            // --pod-network-cidr
 	ServiceCIDR               string        `json:"serviceCIDR"`               // --service-cidr

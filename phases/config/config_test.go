@@ -115,6 +115,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"mirror's query":   {func(c *config.Config) { c.Node.Mirror = "http://mirror.example.org/?path=" }, "a query or a fragment"},
 		"mirror's account": {func(c *config.Config) { c.Node.Mirror = "https://u:canary@mirror.example.org" }, "it holds a password"},
 		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
+		"patch":            {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.36" }, "this ocadm installs v1.36 and v1.35"},
 		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
 		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is none of flannel, none`},
 		"token":            {func(c *config.Config) { c.Cluster.Token = "abc" }, "--token (cluster.token)"},

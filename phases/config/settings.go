@@ -152,7 +152,7 @@ func clusterSettings() []Setting {
 		{Key: "cluster.serviceDNSDomain", Flag: "service-dns-domain", For: ForInit, Advanced: true, Usage: "DNS domain of services"},
 		{Key: "cluster.nodeCIDRMaskSize", Flag: "node-cidr-mask-size", For: ForInit, Advanced: true, Usage: "prefix length of each node's pod range"},
 		{Key: "cluster.apiserverCertExtraSANs", Flag: "apiserver-cert-extra-sans", For: ForInit, Advanced: true, Usage: "additional names and addresses for the API server certificate"},
-		{Key: "cluster.kubernetesVersion", Flag: "kubernetes-version", For: nodes, Advanced: true, Usage: "version of Kubernetes; only the version linked into this program is accepted"},
+		{Key: "cluster.kubernetesVersion", Flag: "kubernetes-version", For: nodes, Advanced: true, Usage: "version of Kubernetes: the minor version linked into this program or the one before"},
 		{Key: "cluster.featureGates", Flag: "feature-gates", For: ForInit, Advanced: true, Usage: "kubeadm feature gates, NAME=true, separated by commas"},
 		{Key: "cluster.proxyMode", Flag: "proxy-mode", For: ForInit, Choices: []string{ProxyAuto, ProxyNFTables, ProxyIPTables}, Advanced: true,
 			Usage: "mode of kube-proxy; auto selects nftables on kernel 5.13 or later"},

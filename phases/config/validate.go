@@ -11,9 +11,11 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"golang.org/x/mod/semver"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -149,13 +151,24 @@ func (v *validation) node() {
 	if n.ConntrackMaxPerCore != nil && *n.ConntrackMaxPerCore < 0 {
 		v.add("node.conntrackMaxPerCore", "it is negative")
 	}
-	if v.c.Cluster.KubernetesVersion != version.Kubernetes {
-		v.add("cluster.kubernetesVersion", fmt.Sprintf("this ocadm installs %s; another version needs another ocadm", version.Kubernetes))
-	}
+	v.check("cluster.kubernetesVersion", KubernetesVersion(v.c.Cluster.KubernetesVersion))
 	v.repository("cluster.imageRepository", v.c.Cluster.ImageRepository)
 	if r := v.c.Cluster.KubernetesImageRepository; r != v.c.Cluster.ImageRepository {
 		v.repository("cluster.kubernetesImageRepository", r)
 	}
+}
+
+// KubernetesVersion checks that the linked kubeadm installs a version of Kubernetes: its own minor version and the one before.
+func KubernetesVersion(v string) error {
+	own, before := semver.MajorMinor(version.Kubernetes), ""
+	if major, minor, ok := strings.Cut(own, "."); ok {
+		n, _ := strconv.Atoi(minor) // it is a constant
+		before = fmt.Sprintf("%s.%d", major, n-1)
+	}
+	if m := semver.MajorMinor(v); semver.Canonical(v) == v && (m == own || m == before) {
+		return nil
+	}
+	return fmt.Errorf("%q: this ocadm installs %s and %s; another version needs another ocadm", v, own, before)
 }
 
 func mirror(s string) error {

@@ -3,12 +3,9 @@
 package node
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"debug/elf"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,66 +15,39 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
+	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
-//go:embed artifacts.yaml
-var artifactTable []byte // tests put digests of their own in
+var artifactTable = artifacts.Embedded // tests put digests of their own in
 
-// artifact is one thing to download: a program by itself (File), or an archive of which some files (Files) or all (Dir) are taken.
-type artifact struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	URL     string `json:"url"`
-	// SHA256 is the digest of what URL gives, in hexadecimal digits, by architecture.
-	SHA256 map[string]string `json:"sha256"`
-	File   string            `json:"file,omitempty"`
-	Files  map[string]string `json:"files,omitempty"`
-	Dir    string            `json:"dir,omitempty"`
-}
-
-// artifacts are those of the table with their addresses filled in.
-func artifacts(table []byte, arch, mirror string) ([]artifact, error) {
-	var list []artifact
-	if err := yaml.UnmarshalStrict(table, &list); err != nil {
-		return nil, fmt.Errorf("reading the table of artifacts: %w", err)
-	}
-	for i := range list {
-		a := &list[i]
-		fill := strings.NewReplacer("{version}", strings.TrimPrefix(a.Version, "v"), "{arch}", arch)
-		a.URL = mirrored(fill.Replace(a.URL), mirror)
-	}
-	return list, nil
-}
-
-func mirrored(url, mirror string) string {
-	if mirror == "" {
-		return url
-	}
-	return strings.TrimSuffix(mirror, "/") + "/" + strings.TrimPrefix(url, "https://")
-}
+// artifact is one thing to download.
+type artifact struct{ artifacts.Artifact }
 
 // artifactsOf are those for this machine.
-func artifactsOf(h *host.Host) ([]artifact, error) {
-	return artifacts(artifactTable, h.Facts.Arch, h.Config.Node.Mirror)
+func artifactsOf(h *host.Host) (artifacts.Table, []artifact, error) {
+	table, err := artifacts.Parse(artifactTable)
+	var out []artifact
+	for _, a := range table.Of(kubernetesVersion(h), h.Facts.Arch, h.Config.Node.Mirror) {
+		out = append(out, artifact{a})
+	}
+	return table, out, err
 }
 
 func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name string) bool) ([]piece, error) {
-	list, err := artifactsOf(h)
+	table, list, err := artifactsOf(h)
 	if err != nil {
 		return nil, err
 	}
 	var out []piece
 	for _, a := range list {
 		if has(a.Name) && !a.present(ctx, h) {
-			if len(a.SHA256[h.Facts.Arch]) != 2*sha256.Size {
-				return nil, fmt.Errorf("downloading %s: the table of artifacts has no digest for %s", a.Name, h.Facts.Arch)
+			if a.SHA256 == "" {
+				return nil, table.Unpinned(a.Artifact, h.Facts.Arch, "choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
-			out = append(out, download{artifact: a, digest: a.SHA256[h.Facts.Arch]})
+			out = append(out, download{a})
 		}
 	}
 	return out, nil
@@ -144,10 +114,7 @@ func whole(h *host.Host, name, digest string) bool {
 }
 
 // download is an artifact that has yet to be installed.
-type download struct {
-	artifact
-	digest string
-}
+type download struct{ artifact }
 
 func (d download) plan() string {
 	return fmt.Sprintf("download %s and install %s", d.URL, strings.Join(d.targets(), ", "))
@@ -156,7 +123,7 @@ func (d download) size() int64 { return 0 }
 
 func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
 	r.Info("downloading %s", d.URL)
-	file, err := fetchFile(ctx, fetch.Fetcher{}, h.Files, d.URL, d.digest, p)
+	file, err := fetchFile(ctx, fetch.Fetcher{}, h.Files, d.URL, d.SHA256, p)
 	if err != nil {
 		return err
 	}
@@ -180,39 +147,7 @@ func (a artifact) note(h *host.Host, detail string, digests map[string]string) e
 }
 
 func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader, digests map[string]string) error {
-	if d.File != "" {
-		return d.put(h, r, d.File, in, digests)
-	}
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return err
-	}
-	found := 0
-	for t := tar.NewReader(z); ; {
-		e, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		name := path.Clean(e.Name)
-		to := d.Files[name]
-		if d.Dir != "" && path.Dir(name) == "." && e.Mode&0o111 != 0 {
-			to = path.Join(d.Dir, name)
-		}
-		if to == "" || e.Typeflag != tar.TypeReg {
-			continue
-		}
-		found++
-		if err := d.put(h, r, to, t, digests); err != nil {
-			return err
-		}
-	}
-	if found == 0 || found < len(d.Files) {
-		return fmt.Errorf("unpacking %s: it holds %d of the files wanted", d.URL, found)
-	}
-	return nil
+	return d.Extract(in, func(to string, in io.Reader) error { return d.put(h, r, to, in, digests) })
 }
 
 func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Reader, digests map[string]string) error {

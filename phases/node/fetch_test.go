@@ -3,13 +3,9 @@
 package node
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,8 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/version"
 )
@@ -42,55 +38,13 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-func archive(t *testing.T, files map[string]string) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	w := tar.NewWriter(z)
-	for n, c := range files {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Mode: 0o755, Size: int64(len(c))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-// release is a mirror of everything in artifacts.yaml, with digests of its own in place of the table's until the test ends.
+// release is a mirror of everything that is downloaded, with digests of its own in place of the table's until the test ends.
 func release(t *testing.T, arch string) pages {
 	t.Helper()
-	list, err := artifacts(artifactTable, arch, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files, table := artifactstest.Release(t, version.Kubernetes, arch)
 	p := pages{}
-	for i, a := range list {
-		data := []byte("new " + a.Name)
-		switch {
-		case a.Dir != "":
-			files := map[string]string{"LICENSE/x": "no", "../../etc/passwd": "no"}
-			for _, n := range neededPlugins() {
-				files["./"+n] = "new " + n
-			}
-			data = archive(t, files)
-		case a.Files != nil:
-			files := map[string]string{"bin/other": "no"}
-			for n := range a.Files {
-				files[n] = "new " + path.Base(n)
-			}
-			data = archive(t, files)
-		}
-		p["/m/"+strings.TrimPrefix(a.URL, "https://")] = data
-		list[i].SHA256 = map[string]string{arch: sum(data)}
-	}
-	table, err := yaml.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
+	for name, data := range files {
+		p["/m"+name] = data
 	}
 	real := artifactTable
 	artifactTable = table
@@ -104,7 +58,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	m.Config.Node.Mirror = s.URL + "/m/"
-	list, err := artifactsOf(m.Host)
+	_, list, err := artifactsOf(m.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,43 +144,11 @@ func TestFetchRefuses(t *testing.T) {
 	}
 }
 
-func TestArtifactTable(t *testing.T) {
-	names := map[string]artifact{}
-	for _, arch := range []string{"amd64", "arm64"} {
-		list, err := artifacts(artifactTable, arch, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, a := range list {
-			names[a.Name] = a
-			if strings.ContainsAny(a.URL, "{}") || !strings.HasPrefix(a.URL, "https://") || !strings.Contains(a.URL, arch) {
-				t.Errorf("%s: address %s", a.Name, a.URL)
-			}
-			if d, err := hex.DecodeString(a.SHA256[arch]); err != nil || len(d) != sha256.Size || a.SHA256["amd64"] == a.SHA256["arm64"] {
-				t.Errorf("%s: digest of %s: %q", a.Name, arch, a.SHA256[arch])
-			}
-			if len(a.targets()) == 0 {
-				t.Errorf("%s installs nothing", a.Name)
-			}
-		}
-	}
-	for _, want := range []string{containerd, runc, cniPlugins, kubelet, kubectl} {
-		if names[want].Name == "" {
-			t.Errorf("the table lacks %s", want)
-		}
-	}
-	for _, name := range []string{kubelet, kubectl} {
-		if names[name].Version != version.Kubernetes {
-			t.Errorf("%s is pinned to %s, and this program installs Kubernetes %s", name, names[name].Version, version.Kubernetes)
-		}
-	}
-}
-
 // A machine whose architecture has no digest gets no program that nothing vouches for.
 func TestNoDigestNoDownload(t *testing.T) {
 	m := newMachine(t)
 	m.Facts.Arch = "riscv64"
-	if _, err := outstandingArtifacts(t.Context(), m.Host, isRuntime); err == nil || !strings.Contains(err.Error(), "no digest for riscv64") {
+	if _, err := outstandingArtifacts(t.Context(), m.Host, isRuntime); err == nil || !strings.Contains(err.Error(), "for riscv64 is known") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -60,25 +60,25 @@ type program struct {
 	name string
 	// with is the program it belongs to: both are used as found, or both installed.
 	with string
-	// good reports whether a version that others installed can be used.
-	good func(v string) bool
+	// good reports whether a version that others installed can be used with a version of Kubernetes.
+	good func(v, kubernetes string) bool
 }
 
 func programs() []program {
 	return []program{
-		{name: containerd, good: func(v string) bool { return atLeast("v2.1.0")(v) && semver.Major(v) == "v2" }},
+		{name: containerd, good: func(v, k string) bool { return atLeast("v2.1.0")(v, k) && semver.Major(v) == "v2" }},
 		{name: shim, with: containerd},
 		{name: ctr, with: containerd},
 		{name: runc, good: atLeast("v1.1.5")},
-		{name: kubelet, good: func(v string) bool {
-			return semver.MajorMinor(v) == semver.MajorMinor(version.Kubernetes) && semver.Compare(v, version.Kubernetes) <= 0
+		{name: kubelet, good: func(v, k string) bool {
+			return semver.MajorMinor(v) == semver.MajorMinor(k) && semver.Compare(v, k) <= 0
 		}},
 		{name: kubectl, good: atLeast("v1.35.0")},
 	}
 }
 
-func atLeast(low string) func(string) bool {
-	return func(v string) bool { return semver.Compare(v, low) >= 0 }
+func atLeast(low string) func(v, kubernetes string) bool {
+	return func(v, _ string) bool { return semver.Compare(v, low) >= 0 }
 }
 
 // theirs returns the program that was on the machine before ocadm and is good enough to be used.
@@ -95,13 +95,18 @@ func theirs(h *host.Host, name string) (host.Program, bool) {
 	}
 	for _, q := range programs() {
 		switch {
-		case q.name == lead && !q.good(found.Version):
+		case q.name == lead && !q.good(found.Version, kubernetesVersion(h)):
 			return host.Program{}, false
 		case q.with == lead && !h.Files.Exists(path.Join(path.Dir(found.Path), q.name)):
 			return host.Program{}, false
 		}
 	}
 	return host.Program{Path: path.Join(path.Dir(found.Path), p.name), Version: found.Version}, true
+}
+
+// kubernetesVersion is what this machine installs.
+func kubernetesVersion(h *host.Host) string {
+	return cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes)
 }
 
 // programPath is where a program of the node is, or will be.
@@ -143,7 +148,7 @@ func CheckBundle(h *host.Host, images []string) finding.List {
 		return nil
 	}
 	var out finding.List
-	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes)))...)
+	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
 	out = append(out, finding.Of(h.Bundle.CheckImages(images))...)
 	if missing := missingPrograms(h); len(missing) > 0 {
 		out = append(out, finding.New(CodeIncompleteBundle, fmt.Sprintf("the bundle %s lacks programs that this machine needs", h.Bundle.Name()),

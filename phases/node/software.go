@@ -171,7 +171,7 @@ const fromBundle = "bundle"
 
 // noteBundled notes that the artifacts are there, so that a later run without the bundle does not download them.
 func (p part) noteBundled(h *host.Host) error {
-	list, err := artifactsOf(h)
+	_, list, err := artifactsOf(h)
 	if err != nil {
 		return err
 	}
