@@ -27,10 +27,10 @@ type Inputs struct {
 	Self Resolved
 	// Credentials are generated once; in an offline render they are placeholders.
 	Credentials Credentials
-	// Options are the values that users put into the ConfigMaps of the cloud: YAML text by component and option name; they win over ours.
-	Options map[string]map[string]string
-	// Values are what counts of Options, by component and name: those that were checked, or while one of a component is invalid, those
-	// that it had (render.Check). What Values does not have of a component is read from Options.
+	// Chosen are the options that users put into the ConfigMaps of the cloud: YAML text by component and option name. They win over ours.
+	Chosen map[string]map[string]string
+	// Values are the options of users that take effect, by component and name: those that were checked or, while one of a component is
+	// invalid, those that it had (render.Check). A component without an entry is read from Chosen.
 	Values map[string]map[string]any
 	// AdminPasswordTaken is true once the identity service has had the administrator's password among Credentials: what it has now may be
 	// one that users chose there, and stays.

@@ -35,7 +35,7 @@ func (in Input) options(c component.Resolved) []Effect {
 	key := "options/" + c.Name
 	e := in.stores(c, key)
 	e.Hash, e.Do = in.hash("options", service, own, shared), in.bind(asAdmin(store(service, own, shared)))
-	if _, was := in.Recorded[key]; !was && len(in.Chosen[c.Name]) == 0 {
+	if _, was := in.Recorded[key]; !was && len(in.Values[c.Name]) == 0 {
 		// The service stores them itself when it starts: only what they are is remembered.
 		e.Note, e.Do, e.Needs = true, nothing, nil
 	} else {
@@ -90,7 +90,7 @@ func (in Input) choices(c component.Resolved, service string) []Effect {
 	}
 	own, shared := in.stored(c)
 	table, _ := options.Of(c.Name)
-	for _, key := range slices.Sorted(maps.Keys(in.Chosen[c.Name])) {
+	for _, key := range slices.Sorted(maps.Keys(in.Values[c.Name])) {
 		if name := storedName(table, key); options.Stored(name) {
 			add(name, false)
 		}
@@ -117,7 +117,7 @@ func (in Input) elsewhere(c component.Resolved, name string) bool {
 	owner := in.owner(c.Component)
 	for _, other := range in.Order {
 		table, _ := options.Of(other)
-		values := in.Chosen[other]
+		values := in.Values[other]
 		if other == owner {
 			values = in.Options[other]
 		}
@@ -167,7 +167,7 @@ func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
 	owners := in.Options[in.owner(c.Component)]
 	for _, key := range slices.Sorted(maps.Keys(in.Options[c.Name])) {
 		value := in.Options[c.Name][key]
-		_, chosen := in.Chosen[c.Name][key]
+		_, chosen := in.Values[c.Name][key]
 		name := storedName(table, key)
 		switch _, theirs := owners[key]; {
 		case !options.Stored(name):

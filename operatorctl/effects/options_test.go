@@ -50,7 +50,7 @@ func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
 		t.Error("a changed option is not stored")
 	}
 	// Chosen before the first start: the ConfigMap was there before the cloud.
-	in.Recorded, in.Chosen = nil, map[string]map[string]any{"region": {"request_worker_count": int64(16)}}
+	in.Recorded, in.Values = nil, map[string]map[string]any{"region": {"request_worker_count": int64(16)}}
 	if chosen := in.options(region); !slices.Equal(chosen[0].Follows, []string{"endpoints/region"}) {
 		t.Errorf("%+v", chosen[0].Follows)
 	}
@@ -60,7 +60,7 @@ func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
 func TestRemovedOptionsAreNoLongerStored(t *testing.T) {
 	cluster, order := everything()
 	chosen := func(values map[string]map[string]any) Input {
-		return Input{Cluster: cluster, Order: order, Chosen: values, Options: values, Recorded: map[string]string{"options/region": "x"}}
+		return Input{Cluster: cluster, Order: order, Values: values, Options: values, Recorded: map[string]string{"options/region": "x"}}
 	}
 	removals := func(in Input, component string) (keys []string) {
 		for _, e := range in.options(in.Cluster.Components[component]) {
@@ -110,7 +110,7 @@ func TestOptionsOfTheIdentityServiceAreStoredBeforeItsPodsRoll(t *testing.T) {
 	cluster, order := everything()
 	in := Input{
 		Cluster: cluster, Order: order, Recorded: map[string]string{"option/keystone/token_expiration_seconds": "x"},
-		Chosen: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}}, Options: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}},
+		Values: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}}, Options: map[string]map[string]any{"keystone": {"password_expiration_seconds": 60}},
 	}
 	for _, runs := range []bool{false, true} {
 		if runs {
@@ -164,7 +164,7 @@ func TestWhatIsStoredWhere(t *testing.T) {
 		}
 		maps.Copy(all, c.chosen)
 		in := Input{
-			Cluster: cluster, Order: order, Options: map[string]map[string]any{c.component: all}, Chosen: map[string]map[string]any{c.component: c.chosen},
+			Cluster: cluster, Order: order, Options: map[string]map[string]any{c.component: all}, Values: map[string]map[string]any{c.component: c.chosen},
 		}
 		if c.owners != nil {
 			in.Options["region"] = c.owners

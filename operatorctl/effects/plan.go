@@ -29,8 +29,8 @@ type Input struct {
 	Credentials component.Credentials
 	// Salt keeps the hashes in status from telling anything about the secrets in them.
 	Salt string
-	// Options are the values in the components' ConfigMaps, Chosen those of them that users set.
-	Options, Chosen map[string]map[string]any
+	// Options are all values in the components' ConfigMaps, Values those of users that take effect.
+	Options, Values map[string]map[string]any
 	// Emptied are the keys that users have left empty, so that the service uses its own default.
 	Emptied map[string][]string
 	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.

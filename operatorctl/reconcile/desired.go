@@ -285,7 +285,7 @@ func (d *Desired) render(s State, c *target) (component.Objects, error) {
 		d.options = readOptions(s, d)
 	}
 	in := inputs(s, d, c)
-	in.Options, in.Values = d.options.chosen, d.options.values
+	in.Chosen, in.Values = d.options.chosen, d.options.values
 	objects, err := render.Component(c.Resolved, in)
 	if err != nil {
 		return objects, fmt.Errorf("rendering: %w", err)

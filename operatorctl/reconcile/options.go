@@ -21,7 +21,7 @@ import (
 // userOptions are the options that users put into the ConfigMaps, by component.
 type userOptions struct {
 	chosen map[string]map[string]string
-	// values are what chosen means, invalid says what a service would not accept.
+	// values are those that take effect, invalid says what a service would not accept.
 	values  map[string]map[string]any
 	invalid map[string]string
 }
@@ -39,7 +39,7 @@ func readOptions(s State, d *Desired) *userOptions {
 		if !c.Enabled || c.Problem != "" || len(o.chosen[c.Name]) == 0 || !render.Configurable(c.Component) {
 			continue
 		}
-		in := component.Inputs{Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, Options: o.chosen}
+		in := component.Inputs{Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, Chosen: o.chosen}
 		cm := d.configMap(s, c.Name)
 		live := render.Live{File: d.composedSecret(s, c).Data[render.FileName(c.Component)], Data: cm.Data, Accepted: acceptedOptions(cm)}
 		values, problems := render.Check(c.Component, in, live)
@@ -105,7 +105,7 @@ func optionsOf(cm *corev1.ConfigMap) map[string]string {
 func planEffects(s State, d *Desired) []effects.Effect {
 	in := effects.Input{
 		Cluster: d.Cluster, Order: d.catalog.order, Credentials: d.Credentials, Salt: string(s.Cloud.UID), Recorded: s.Cloud.Status.Effects,
-		Options: map[string]map[string]any{}, Chosen: d.options.values, Emptied: render.Emptied(d.options.chosen), ClientCertificate: d.Certificates.EtcdClient,
+		Options: map[string]map[string]any{}, Values: d.options.values, Emptied: render.Emptied(d.options.chosen), ClientCertificate: d.Certificates.EtcdClient,
 		Adopt: effects.ParseAdoption(s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]), ReplicaDown: map[string]bool{},
 		LastWords: map[string]map[string]string{}, State: map[string]map[string]string{},
 	}

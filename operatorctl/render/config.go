@@ -7,11 +7,18 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"text/template"
 
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/templates/services"
 )
@@ -41,7 +48,7 @@ func configuration(c component.Component, in component.Inputs) (conf, error) {
 		return conf{hash: shared.hash}, err
 	}
 	var out conf
-	theirs := in.Options[c.Name]
+	theirs := in.Chosen[c.Name]
 	seen := map[string][]byte{}
 	var hashed []byte
 	switch {
@@ -166,4 +173,216 @@ func hash(files map[string][]byte) string {
 		fmt.Fprintf(h, "%s %d\n%s", name, len(files[name]), files[name])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// Configurable reports whether a component's configuration consists of options that users may edit.
+func Configurable(c component.Component) bool {
+	return c.Config != nil && c.Config.Of == "" && c.Config.Plain == "" && c.Config.Sealed == ""
+}
+
+// Live is what the cluster has of a component's configuration.
+type Live struct {
+	// Data of the ConfigMap, the operator's keys included, and the options that a user vouches for (AnnotationAcceptOptions).
+	Data     map[string]string
+	Accepted []string
+	// File is the composed file that the pods have, nil if there is none yet.
+	File []byte
+}
+
+// Check reads what users put into a component's ConfigMap (in.Chosen). Where every option is one that the service takes, the values
+// are these. Where one is not, nothing of the edit counts: the values are those of the file that the pods have, so that nothing rolls;
+// without such a file they are the good ones among them. The operator's own options and the secrets move on all the same.
+func Check(c component.Component, in component.Inputs, live Live) (values map[string]any, problems []*options.Problem) {
+	theirs := in.Chosen[c.Name]
+	ours, secrets := own(c, in)
+	good, problems := read(c, theirs, secrets, live.Accepted)
+	if len(problems) == 0 || live.File == nil {
+		return good, problems
+	}
+	last, err := parseFile(c, live.File)
+	if err != nil {
+		return good, problems
+	}
+	held := map[string]any{}
+	for key, value := range last {
+		if _, secret := secrets[key]; secret {
+			continue
+		}
+		mine, is := ours[key]
+		_, edited := theirs[key]
+		switch {
+		case edited || !is:
+			held[key] = value
+		case !same(mine, value) && (live.Data[key] == "" || same(mine, textValue(live.Data[key]))):
+			held[key] = value // a choice that the same edit takes back; our own value has not moved
+		}
+	}
+	return held, problems
+}
+
+// read returns the values of the options that users set.
+func read(c component.Component, theirs map[string]string, secrets map[string]any, accepted []string) (map[string]any, []*options.Problem) {
+	table, checked := options.Of(c.Name)
+	values := map[string]any{}
+	var problems []*options.Problem
+	for _, key := range slices.Sorted(maps.Keys(theirs)) {
+		if key == plainKey {
+			continue
+		}
+		if _, ours := secrets[key]; ours {
+			problems = append(problems, &options.Problem{Key: key, What: "is a secret that the operator sets"})
+			continue
+		}
+		_, known := table[key]
+		var value any
+		var err error
+		if checked && (known || !slices.Contains(accepted, key)) {
+			value, err = table.Value(c.Name, key, theirs[key])
+		} else if value, err = OptionValue(theirs[key]); err != nil {
+			err = &options.Problem{Key: key, What: "is no YAML"}
+		}
+		var problem *options.Problem
+		if errors.As(err, &problem) {
+			problems = append(problems, problem)
+			continue
+		}
+		if value != nil {
+			values[key] = value
+		}
+	}
+	return values, problems
+}
+
+// own options of the operator, in the open and secret.
+func own(c component.Component, in component.Inputs) (public, secret map[string]any) {
+	public, secret = groups(c, in)
+	if c.Config.Options != nil {
+		maps.Copy(public, c.Config.Options(in))
+	}
+	if c.Config.Secrets != nil {
+		maps.Copy(secret, c.Config.Secrets(in))
+	}
+	maps.DeleteFunc(public, func(_ string, v any) bool { return v == nil })
+	return public, secret
+}
+
+// Options are those we give a component, as they stand in its ConfigMap, and the names of those we give it in secret.
+func Options(r component.Resolved, in component.Inputs) (public map[string]string, secret []string, err error) {
+	in.Self = r
+	public, _, err = compose(r.Component, in, nil)
+	_, secrets := own(r.Component, in)
+	return public, sorted(secrets), err
+}
+
+// compose returns the ConfigMap's data, without the keys that users have set, and the composed file. Ours give way to theirs, theirs
+// to the secrets.
+func compose(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
+	ours, secrets := own(c, in)
+	values, checked := in.Values[c.Name]
+	if !checked {
+		var problems []*options.Problem
+		if values, problems = read(c, theirs, nil, nil); len(problems) > 0 {
+			return nil, nil, fmt.Errorf("ConfigMap %s: %w", in.Cluster.Object(c.Name), problems[0])
+		}
+	}
+	public := map[string]string{}
+	all := map[string]any{}
+	for key, value := range ours {
+		all[key] = value
+		if text, taken := theirs[key]; taken {
+			if textValue(text) == nil {
+				delete(all, key) // emptied: the service's own default
+			}
+			continue
+		}
+		text, err := optionText(value)
+		if err != nil {
+			return nil, nil, fmt.Errorf("option %s: %w", key, err)
+		}
+		public[key] = text
+	}
+	maps.Copy(all, values)
+	maps.Copy(all, secrets)
+	if c.Config.Properties {
+		return public, properties(all), nil
+	}
+	file, err := yaml.Marshal(all)
+	if err != nil {
+		return nil, nil, fmt.Errorf("writing %s: %w", FileName(c), err)
+	}
+	return public, file, nil
+}
+
+// Emptied are the options of each component that users have left empty: the service uses its own default, even where the operator has another.
+func Emptied(theirs map[string]map[string]string) map[string][]string {
+	out := map[string][]string{}
+	for name, data := range theirs {
+		for _, key := range sorted(data) {
+			if textValue(data[key]) == nil {
+				out[name] = append(out[name], key)
+			}
+		}
+	}
+	return out
+}
+
+// properties are options as programs in Java read them.
+func properties(all map[string]any) []byte {
+	var b bytes.Buffer
+	for _, key := range sorted(all) {
+		fmt.Fprintf(&b, "%s=%v\n", key, all[key])
+	}
+	return b.Bytes()
+}
+
+// parseFile reads a composed file back.
+func parseFile(c component.Component, file []byte) (map[string]any, error) {
+	all := map[string]any{}
+	if !c.Config.Properties {
+		err := yaml.Unmarshal(file, &all)
+		return all, err
+	}
+	for line := range strings.Lines(string(file)) {
+		if key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			all[key] = value
+		}
+	}
+	return all, nil
+}
+
+// OptionValue reads an option as it stands in a ConfigMap: its text is YAML. Numbers are float64, as JSON has them.
+func OptionValue(text string) (any, error) {
+	var value any
+	err := yaml.Unmarshal([]byte(text), &value)
+	return value, err
+}
+
+// textValue is what a text in a ConfigMap means.
+func textValue(text string) any {
+	v, err := OptionValue(text)
+	if err != nil {
+		return text
+	}
+	return v
+}
+
+// same compares values as they are in a file: an int64 and a float64 may be the same.
+func same(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	if err1 != nil || err2 != nil {
+		return reflect.DeepEqual(a, b)
+	}
+	return bytes.Equal(x, y)
+}
+
+// optionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
+func optionText(value any) (string, error) {
+	switch value.(type) {
+	case []string, []any, map[string]any:
+		b, err := json.Marshal(value)
+		return string(b), err
+	}
+	b, err := yaml.Marshal(value)
+	return strings.TrimSuffix(string(b), "\n"), err
 }

@@ -26,7 +26,7 @@ import (
 func one(t *testing.T, name string, options map[string]map[string]string) component.Objects {
 	t.Helper()
 	cluster := resolved(t, base+"/cr.yaml")
-	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster), Options: options, CertHash: "c", EtcdHash: "e"}
+	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster), Chosen: options, CertHash: "c", EtcdHash: "e"}
 	o, err := render.Component(cluster.Components[name], in)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestPeoplesOptionsWin(t *testing.T) {
 
 func TestBadOptionNamesItself(t *testing.T) {
 	cluster := resolved(t, base+"/cr.yaml")
-	in := component.Inputs{Cluster: cluster, Options: map[string]map[string]string{"logger": {"port": "[1"}}}
+	in := component.Inputs{Cluster: cluster, Chosen: map[string]map[string]string{"logger": {"port": "[1"}}}
 	_, err := render.Component(cluster.Components["logger"], in)
 	if err == nil || !strings.Contains(err.Error(), `ConfigMap default-logger: option "port" must be a whole number`) {
 		t.Errorf("got %v", err)
@@ -76,7 +76,7 @@ func TestAdminPasswordIsSetOnce(t *testing.T) {
 	keystone := func(taken bool, password string, theirs map[string]string) (component.Objects, string) {
 		t.Helper()
 		in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster), AdminPasswordTaken: taken,
-			Options: map[string]map[string]string{"keystone": theirs}}
+			Chosen: map[string]map[string]string{"keystone": theirs}}
 		in.Credentials[component.BootstrapPassword] = password
 		o, err := render.Component(cluster.Components["keystone"], in)
 		if err != nil {

@@ -85,7 +85,7 @@ func check(t *testing.T, theirs map[string]string, live render.Live) (component.
 
 func checkOf(cluster component.Cluster, theirs map[string]string, live render.Live) (component.Inputs, map[string]any, []string) {
 	in := component.Inputs{Cluster: cluster, Self: cluster.Components["region"], Credentials: component.Placeholders(cluster),
-		Options: map[string]map[string]string{"region": theirs}}
+		Chosen: map[string]map[string]string{"region": theirs}}
 	values, problems := render.Check(in.Self.Component, in, live)
 	var told []string
 	for _, p := range problems {
