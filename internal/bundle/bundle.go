@@ -3,11 +3,14 @@
 // Package bundle writes and reads bundles: one file that holds everything a node needs, its programs and its container images.
 //
 // A bundle is a tar archive of an OCI image layout. Its first entry is index.json, so what it holds is known after reading a few
-// kilobytes; every other content is a blob named by its SHA-256. The index lists one artifact manifest (the node's files, one
-// zstd-compressed blob each, and Info as its config) and the images under their full names.
+// kilobytes; every other content is a blob named by its SHA-256. For each platform the index lists one artifact manifest (the node's files,
+// one zstd-compressed blob each, and Info as its config) and the images under their full names.
 //
-// The package installs nothing and pulls nothing. Checksums find damage, not malice: a bundle is trusted like the program that
-// installs it.
+// A bundle that was made since another one lacks the blobs that the other has, and is read together with it. A signature is an Ed25519
+// signature of index.json, in the entry signature: index.json names everything else by its digest.
+//
+// The package installs nothing and pulls nothing. Checksums find damage, not malice: a bundle without a verified signature is trusted like
+// the program that installs it.
 package bundle
 
 import (
@@ -40,6 +43,20 @@ type FileSource struct {
 	Path string
 	Mode fs.FileMode
 	Open func() (io.ReadCloser, error)
+	// Origin may be nil.
+	Origin *Origin
+	// packed is the file in another bundle, and there is where that has it.
+	packed *v1.Descriptor
+	there  extent
+}
+
+// Origin is where a file was downloaded from: alone, or in an archive with others.
+type Origin struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+	// SHA256 is the digest of the download in hexadecimal digits.
+	SHA256 string `json:"sha256"`
 }
 
 // ImageSource is an image to be put into a bundle under its full name, registry and tag included.
@@ -61,6 +78,7 @@ type FileInfo struct {
 	Mode   fs.FileMode `json:"mode"`
 	Digest string      `json:"digest"`
 	Size   int64       `json:"size"`
+	Origin *Origin     `json:"origin,omitempty"`
 }
 
 // ImageInfo is one image; size is the sum of its blobs, of which some may be shared with other images.
@@ -81,17 +99,20 @@ const (
 	modeAnnotation = "vnd.ocadm.file.mode"
 	hashAnnotation = "vnd.ocadm.file.digest"
 	sizeAnnotation = "vnd.ocadm.file.size"
+	fromAnnotation = "vnd.ocadm.file.origin"
 
-	indexName  = "index.json"
-	layoutName = "oci-layout"
-	layoutJSON = `{"imageLayoutVersion":"1.0.0"}`
-	blobPrefix = "blobs/sha256/"
+	indexName     = "index.json"
+	layoutName    = "oci-layout"
+	layoutJSON    = `{"imageLayoutVersion":"1.0.0"}`
+	signatureName = "signature"
+	blobPrefix    = "blobs/sha256/"
 )
 
 // nodeConfig is the config blob of the artifact. It repeats the images of the index, which no digest covers.
 type nodeConfig struct {
 	Info
 	Images map[string]v1.Hash `json:"images"`
+	Since  *Since             `json:"since,omitempty"`
 }
 
 // cleanPath turns the path of a file on a node into its one form, "/usr/local/bin/kubelet", and refuses what leads elsewhere.
@@ -104,12 +125,17 @@ func cleanPath(p string) (string, error) {
 }
 
 func fileAnnotations(f FileInfo) map[string]string {
-	return map[string]string{
+	a := map[string]string{
 		pathAnnotation: f.Path,
 		modeAnnotation: fmt.Sprintf("%04o", f.Mode.Perm()),
 		hashAnnotation: f.Digest,
 		sizeAnnotation: strconv.FormatInt(f.Size, 10),
 	}
+	if f.Origin != nil {
+		from, _ := json.Marshal(f.Origin) // strings can be encoded
+		a[fromAnnotation] = string(from)
+	}
+	return a
 }
 
 func fileInfo(a map[string]string) (FileInfo, error) {
@@ -129,7 +155,13 @@ func fileInfo(a map[string]string) (FileInfo, error) {
 	if err != nil || h.Algorithm != "sha256" {
 		return FileInfo{}, fmt.Errorf("reading the digest of %s: %q is none", p, a[hashAnnotation])
 	}
-	return FileInfo{Path: p, Mode: fs.FileMode(mode), Digest: h.String(), Size: size}, nil
+	f := FileInfo{Path: p, Mode: fs.FileMode(mode), Digest: h.String(), Size: size}
+	if from := a[fromAnnotation]; from != "" {
+		if err := json.Unmarshal([]byte(from), &f.Origin); err != nil {
+			return FileInfo{}, fmt.Errorf("reading the origin of %s: %w", p, err)
+		}
+	}
+	return f, nil
 }
 
 // layoutIndex is the index.json of a layout with these manifests.
@@ -145,7 +177,7 @@ func imageDescriptor(name string, mediaType types.MediaType, digest v1.Hash, siz
 	}
 }
 
-// Contents returns what the bundle holds.
+// Contents returns what the bundle holds for its platform.
 func (b *Bundle) Contents() Contents {
 	c := b.contents
 	c.Info.Versions = maps.Clone(c.Info.Versions)
@@ -178,12 +210,35 @@ func (b *Bundle) CheckImages(images []string) error {
 func (b *Bundle) CheckPlatform(arch, k8sVersion string) error {
 	switch info := b.contents.Info; {
 	case info.OS != "linux" || info.Arch != arch:
-		return wrongPlatform(b.name, info, arch)
+		return wrongPlatform(b.name, b.Platforms(), arch)
 	case k8sVersion != "" && info.KubernetesVersion != k8sVersion:
 		return wrongVersion(b.name, info, k8sVersion)
 	}
 	return nil
 }
+
+// Platforms are those that the bundle is for, as "linux/amd64".
+func (b *Bundle) Platforms() []string {
+	var out []string
+	for _, p := range b.platforms {
+		out = append(out, p.contents.Info.platform())
+	}
+	return out
+}
+
+// On returns the bundle for another architecture (a GOARCH), or a finding. It shares the file, which is closed once.
+func (b *Bundle) On(arch string) (*Bundle, error) {
+	for _, p := range b.platforms {
+		if p.contents.Info.Arch == arch {
+			other := *b
+			other.platform = p
+			return &other, nil
+		}
+	}
+	return nil, wrongPlatform(b.name, b.Platforms(), arch)
+}
+
+func (i Info) platform() string { return i.OS + "/" + i.Arch }
 
 // Name is the path the bundle was opened from.
 func (b *Bundle) Name() string { return b.name }

@@ -293,7 +293,7 @@ func TestWriteImages(t *testing.T) {
 
 // use reads everything in a bundle as an installer would.
 func use(ctx context.Context, raw []byte) (Contents, error) {
-	b, err := read(ctx, "test", bytes.NewReader(raw), int64(len(raw)))
+	b, err := read(ctx, "test", bytes.NewReader(raw), int64(len(raw)), v1.Hash{})
 	if err != nil {
 		return Contents{}, err
 	}
@@ -306,7 +306,7 @@ func TestCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 0; n < len(raw); n += 61 {
-		_, err := read(t.Context(), "test", bytes.NewReader(raw[:n]), int64(n))
+		_, err := read(t.Context(), "test", bytes.NewReader(raw[:n]), int64(n), v1.Hash{})
 		if c := code(err); c != CodeTruncated && (c != CodeNotABundle || n >= blockSize) {
 			t.Fatalf("cut off at %d of %d: got %q, %v", n, len(raw), c, err)
 		}
@@ -473,7 +473,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(raw[:1000])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := read(t.Context(), "fuzz", bytes.NewReader(data), int64(len(data)))
+		b, err := read(t.Context(), "fuzz", bytes.NewReader(data), int64(len(data)), v1.Hash{})
 		if err != nil {
 			if code(err) == "" {
 				t.Errorf("the error is no finding: %v", err)

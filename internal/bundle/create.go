@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/binary"
@@ -30,55 +31,99 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Create writes a bundle to path, replacing what was there only when it is complete. The same input gives the same bytes.
-func Create(ctx context.Context, path string, info Info, files []FileSource, images []ImageSource) (err error) {
-	if info.OS == "" || info.Arch == "" || info.KubernetesVersion == "" {
-		return errors.New("creating a bundle: the operating system, the architecture and the Kubernetes version must be given")
+// Spec is what a bundle is made of.
+type Spec struct {
+	Platforms []Platform
+	// Since, which may be nil, is a bundle of which the new one takes over what it has, and that must lie beside the new one.
+	Since *Bundle
+	// Key, which may be nil, signs.
+	Key ed25519.PrivateKey
+	// Dir is a directory on the file system of the bundle for what is compressed, and stays; by default one is made for the time.
+	Dir string
+}
+
+// Platform is what a bundle holds for one platform.
+type Platform struct {
+	Info   Info
+	Files  []FileSource
+	Images []ImageSource
+}
+
+// Create writes a bundle for one platform to path.
+func Create(ctx context.Context, path string, info Info, files []FileSource, images []ImageSource) error {
+	return Build(ctx, path, Spec{Platforms: []Platform{{info, files, images}}})
+}
+
+// Build writes a bundle to path, replacing what was there only when it is complete. The same input gives the same bytes.
+func Build(ctx context.Context, path string, spec Spec) (err error) {
+	if spec.Dir == "" {
+		if spec.Dir, err = os.MkdirTemp(filepath.Dir(path), ".bundle-*"); err != nil {
+			return fmt.Errorf("creating a bundle: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(spec.Dir)) }()
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".bundle-*")
-	if err != nil {
-		return fmt.Errorf("creating a bundle: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s := staged{dir: dir, blobs: map[v1.Hash]source{}}
-	descriptors, err := s.images(ctx, info, images)
-	if err != nil {
-		return fmt.Errorf("creating the bundle %s: %w", path, err)
-	}
-	node, err := s.node(ctx, info, files, descriptors)
-	if err != nil {
-		return fmt.Errorf("creating the bundle %s: %w", path, err)
-	}
-	index, err := layoutIndex(append([]v1.Descriptor{node}, descriptors...))
-	if err != nil {
-		return fmt.Errorf("creating the bundle %s: %w", path, err)
-	}
-	temp := filepath.Join(dir, "bundle")
-	if err := s.write(ctx, temp, index); err != nil {
-		return fmt.Errorf("creating the bundle %s: %w", path, err)
-	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := build(ctx, path, spec); err != nil {
 		return fmt.Errorf("creating the bundle %s: %w", path, err)
 	}
 	return nil
+}
+
+func build(ctx context.Context, path string, spec Spec) error {
+	s := staged{dir: spec.Dir, blobs: map[v1.Hash]source{}}
+	if spec.Since != nil {
+		s.since = &Since{spec.Since.ID(), filepath.Base(spec.Since.Name())}
+	}
+	var nodes, all []v1.Descriptor
+	seen := map[string]bool{}
+	for _, p := range spec.Platforms {
+		if p.Info.OS == "" || p.Info.Arch == "" || p.Info.KubernetesVersion == "" || seen[p.Info.platform()] {
+			return fmt.Errorf("the operating system, the architecture and the Kubernetes version must be given, of each platform once: %+v", p.Info)
+		}
+		seen[p.Info.platform()] = true
+		images, err := s.images(ctx, p.Info, p.Images)
+		if err != nil {
+			return err
+		}
+		node, err := s.node(ctx, p.Info, p.Files, images)
+		if err != nil {
+			return err
+		}
+		nodes, all = append(nodes, node), append(all, images...)
+	}
+	if len(nodes) == 0 {
+		return errors.New("no platform was given")
+	}
+	maps.DeleteFunc(s.blobs, func(h v1.Hash, b source) bool { return !b.document && spec.Since != nil && spec.Since.Has(h) })
+	index, err := layoutIndex(append(nodes, all...))
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(spec.Dir, "bundle")
+	if err := s.write(ctx, temp, index, spec.Key); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
 }
 
 // source is a blob that will be written.
 type source struct {
 	size int64
 	open func() (io.ReadCloser, error)
+	// document is one that Open reads before it knows which bundle this one continues.
+	document bool
 }
 
 // staged is what a bundle will hold: blobs once each, however often they are used.
 type staged struct {
 	dir   string
+	since *Since
 	blobs map[v1.Hash]source
 }
 
 func (s *staged) bytes(b []byte) v1.Hash {
 	sum := sha256.Sum256(b)
 	h := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
-	s.blobs[h] = source{int64(len(b)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}
+	s.blobs[h] = source{int64(len(b)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }, true}
 	return h
 }
 
@@ -131,7 +176,7 @@ func (s *staged) image(info Info, img ImageSource) (v1.Descriptor, error) {
 			return v1.Descriptor{}, fmt.Errorf("reading the layer %s: %w", digest, err)
 		}
 		if _, ok := s.blobs[digest]; !ok {
-			s.blobs[digest] = source{size, l.Compressed}
+			s.blobs[digest] = source{size: size, open: l.Compressed}
 		}
 	}
 	raw, err := img.Image.RawManifest()
@@ -150,9 +195,14 @@ func (s *staged) node(ctx context.Context, info Info, files []FileSource, images
 	layers := make([]v1.Descriptor, len(files))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
+	temp := func(i int) string { return filepath.Join(s.dir, fmt.Sprintf("file-%s-%d", info.Arch, i)) }
 	for i, f := range files {
+		if f.packed != nil {
+			layers[i] = *f.packed
+			continue
+		}
 		g.Go(func() error {
-			d, err := s.file(ctx, info, f, filepath.Join(s.dir, fmt.Sprintf("file-%d", i)))
+			d, err := s.file(ctx, info, f, temp(i))
 			if err != nil {
 				return fmt.Errorf("adding the file %s: %w", f.Path, err)
 			}
@@ -164,8 +214,11 @@ func (s *staged) node(ctx context.Context, info Info, files []FileSource, images
 		return v1.Descriptor{}, err
 	}
 	for i, l := range layers {
-		file := filepath.Join(s.dir, fmt.Sprintf("file-%d", i))
-		s.blobs[l.Digest] = source{l.Size, func() (io.ReadCloser, error) { return os.Open(file) }}
+		open := func() (io.ReadCloser, error) { return os.Open(temp(i)) }
+		if e := files[i].there; files[i].packed != nil {
+			open = func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(e.in, e.offset, e.size)), nil }
+		}
+		s.blobs[l.Digest] = source{size: l.Size, open: open}
 	}
 	slices.SortFunc(layers, func(a, b v1.Descriptor) int {
 		return cmp.Compare(a.Annotations[pathAnnotation], b.Annotations[pathAnnotation])
@@ -175,7 +228,7 @@ func (s *staged) node(ctx context.Context, info Info, files []FileSource, images
 			return v1.Descriptor{}, fmt.Errorf("adding the file %s: it is given twice", p)
 		}
 	}
-	config := nodeConfig{Info: info, Images: map[string]v1.Hash{}}
+	config := nodeConfig{Info: info, Images: map[string]v1.Hash{}, Since: s.since}
 	for _, d := range images {
 		config.Images[d.Annotations[nameAnnotation]] = d.Digest
 	}
@@ -232,7 +285,9 @@ func (s *staged) file(ctx context.Context, info Info, f FileSource, temp string)
 	}
 	return v1.Descriptor{
 		MediaType: fileType, Size: stored, Digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(packed.Sum(nil))},
-		Annotations: fileAnnotations(FileInfo{Path: path, Mode: f.Mode, Size: size, Digest: "sha256:" + hex.EncodeToString(plain.Sum(nil))}),
+		Annotations: fileAnnotations(FileInfo{
+			Path: path, Mode: f.Mode, Size: size, Digest: "sha256:" + hex.EncodeToString(plain.Sum(nil)), Origin: f.Origin,
+		}),
 	}, nil
 }
 
@@ -264,8 +319,8 @@ func checkELF(r *bufio.Reader, arch string) error {
 }
 
 // write makes the archive: the index first, then the blobs sorted by digest.
-func (s *staged) write(ctx context.Context, path string, index []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
+func (s *staged) write(ctx context.Context, path string, index []byte, key ed25519.PrivateKey) (err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
@@ -273,6 +328,11 @@ func (s *staged) write(ctx context.Context, path string, index []byte) (err erro
 	w := tar.NewWriter(f)
 	if err := errors.Join(writeBytes(w, indexName, index), writeBytes(w, layoutName, []byte(layoutJSON))); err != nil {
 		return err
+	}
+	if key != nil {
+		if err := writeBytes(w, signatureName, ed25519.Sign(key, index)); err != nil {
+			return err
+		}
 	}
 	if err := s.writeBlobs(ctx, w); err != nil {
 		return err

@@ -19,6 +19,8 @@ const (
 	CodeWrongVersion  = "OCA-2306"
 	CodeMissingImages = "OCA-2307"
 	CodeMissingFile   = "OCA-2308"
+	CodeNoBase        = "OCA-2309"
+	CodeSignature     = "OCA-2310"
 )
 
 const againRemedy = "copy or download the bundle again, then run: ocadm bundle verify %s"
@@ -41,11 +43,11 @@ func corrupt(name, format string, args ...any) error {
 	return finding.Errorf(CodeCorrupt, fmt.Sprintf("Bundle %s is damaged", name), fmt.Sprintf(againRemedy, name), format, args...)
 }
 
-func wrongPlatform(name string, info Info, arch string) error {
+func wrongPlatform(name string, platforms []string, arch string) error {
 	return finding.Finding{
 		Code: CodeWrongPlatform, Severity: finding.Error,
-		What:   fmt.Sprintf("Bundle %s is for %s/%s and this machine is linux/%s", name, info.OS, info.Arch, arch),
-		Remedy: fmt.Sprintf("use the bundle for linux/%s", arch),
+		What:   fmt.Sprintf("Bundle %s is for %s, not for linux/%s", name, strings.Join(platforms, ", "), arch),
+		Remedy: fmt.Sprintf("use a bundle that was made with --arch %s", arch),
 	}
 }
 
@@ -77,4 +79,14 @@ func missingFile(name, path string) error {
 		What:   fmt.Sprintf("Bundle %s lacks the file %s", name, path),
 		Remedy: fmt.Sprintf("use a bundle that holds it; see what is in this one with: ocadm bundle list %s", name),
 	}
+}
+
+func noBase(name string, since *Since, err error) error {
+	return finding.Errorf(CodeNoBase, fmt.Sprintf("Bundle %s was made since %s, which is not beside it", name, since.Name),
+		fmt.Sprintf("put the bundle with the ID %s into the same directory, under the name %s", since.ID, since.Name), "%w", err)
+}
+
+func badSignature(name, format string, args ...any) error {
+	return finding.Errorf(CodeSignature, fmt.Sprintf("The signature of bundle %s cannot be trusted", name),
+		"get the bundle, and the public key, again from those who made it; do not install from this one", format, args...)
 }
