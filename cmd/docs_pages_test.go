@@ -79,6 +79,31 @@ func TestGlossaryMatchesTheCode(t *testing.T) {
 	}
 }
 
+// The files of a walk declare the functions that it names, and no walk has more than eight files.
+func TestWalksMatchTheCode(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| (.*?) \\|")
+	function := regexp.MustCompile("`(\\w+)`")
+	walks := strings.Split(read(t, "docs/contributing/walks.md"), "\n## ")[1:]
+	if len(walks) < 3 {
+		t.Errorf("the page has %d walks", len(walks))
+	}
+	for _, walk := range walks {
+		title, _, _ := strings.Cut(walk, "\n")
+		rows := row.FindAllStringSubmatch(walk, -1)
+		if len(rows) == 0 || len(rows) > 8 {
+			t.Errorf("%s: %d files", title, len(rows))
+		}
+		for _, r := range rows {
+			source := read(t, r[1])
+			for _, f := range function.FindAllStringSubmatch(r[2], -1) {
+				if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + f[1] + `[\[(]`).MatchString(source) {
+					t.Errorf("%s: %s has no function %s", title, r[1], f[1])
+				}
+			}
+		}
+	}
+}
+
 // declarations are the top-level names of a package, without its tests.
 func declarations(t *testing.T, dir string) map[string]bool {
 	t.Helper()
