@@ -17,6 +17,7 @@ NODE ?= 1
 # The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
 LAB ?= default
 CLOUD_VERSION ?= v4.0.3
+RELEASE_DIR ?= dist/release
 
 ##@ Start here
 
@@ -49,6 +50,14 @@ bin/ocadm:
 .PHONY: bundle
 bundle: ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
 	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+
+.PHONY: release
+release: ## The files of a release, for amd64 and arm64, in dist/release: make release VERSION=v0.1.0
+	LDFLAGS='$(LDFLAGS)' scripts/release/release.sh $(VERSION) $(RELEASE_DIR)
+
+.PHONY: release-twice
+release-twice: ## Make the files of a release in two checkouts with caches of their own, and compare them (half an hour or more)
+	LDFLAGS='$(LDFLAGS)' scripts/release/twice.sh $(VERSION)
 
 .PHONY: generate
 generate: ## Regenerate deepcopy code, the CRD and the CLI reference

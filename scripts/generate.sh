@@ -4,22 +4,10 @@
 # The generators are pinned in scripts/tools/gen/go.mod and built once into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/ocadm/tools
-key=$(cat scripts/tools/gen/go.sum scripts/tools/gen/protoc/main.go <(go version) | sha256sum | cut -c1-16)
-tool() { # NAME PACKAGE: builds it where it is missing, prints its path
-	local out=$cache/$1-$key
-	if [ ! -x "$out" ]; then
-		echo "generate: building $1 (once)" >&2
-		mkdir -p "$cache"
-		(cd scripts/tools/gen && go build -o "$out.$$" "$2")
-		mv "$out.$$" "$out"
-	fi
-	echo "$out"
-}
-gen=$(tool controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen)
-protoc=$(tool protoc ./protoc)
-protoc_go=$(tool protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go)
-protoc_grpc=$(tool protoc-gen-go-grpc google.golang.org/grpc/cmd/protoc-gen-go-grpc)
+gen=$(scripts/tool.sh gen controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen)
+protoc=$(scripts/tool.sh gen protoc ./protoc)
+protoc_go=$(scripts/tool.sh gen protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go)
+protoc_grpc=$(scripts/tool.sh gen protoc-gen-go-grpc google.golang.org/grpc/cmd/protoc-gen-go-grpc)
 "$protoc" internal/executor/apis/executor.proto "$protoc_go" "$protoc_grpc"
 "$gen" object paths=./api/... output:object:dir=api/v1alpha1
 # Descriptions are for the Go reader; in the CRD they would cost more than the schema itself.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Gendocs writes two parts of docs/reference: the command line (cli), an index and a page for each command of the first level with the text
-// of its --help, and the fields of OnecloudCluster, from the comments of the types in api/v1alpha1.
+// of its --help, and the fields of OnecloudCluster, from the comments of the types in api/v1alpha1. "gendocs shell DIR" writes the manual
+// pages and shell completion of a release.
 package main
 
 import (
@@ -18,17 +19,15 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 || filepath.Base(os.Args[1]) != "docs" {
-		fmt.Fprintln(os.Stderr, "usage: gendocs docs")
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 1 && filepath.Base(args[0]) == "docs":
+		err = reference(filepath.Join(args[0], "reference"))
+	case len(args) == 2 && args[0] == "shell":
+		err = shell(args[1], commands())
+	default:
+		fmt.Fprintln(os.Stderr, "usage: gendocs docs | gendocs shell DIR")
 		os.Exit(2)
-	}
-	if err := write(filepath.Join(os.Args[1], "reference", "cli")); err != nil {
-		fmt.Fprintln(os.Stderr, "gendocs:", err)
-		os.Exit(1)
-	}
-	text, err := fields(os.Args[1])
-	if err == nil {
-		err = os.WriteFile(filepath.Join(os.Args[1], "reference", "onecloudcluster.md"), []byte(text), 0o644)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gendocs:", err)
@@ -36,12 +35,25 @@ func main() {
 	}
 }
 
-// write replaces the pages of a directory.
-func write(dir string) error {
-	if err := os.Unsetenv("POD_NAMESPACE"); err != nil { // the default of a flag
+// commands are those of ocadm, without what this process's environment would change in their help.
+func commands() *cobra.Command {
+	_ = os.Unsetenv("POD_NAMESPACE") // the default of a flag; it cannot fail
+	return cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
+}
+
+func reference(dir string) error {
+	if err := write(filepath.Join(dir, "cli"), commands()); err != nil {
 		return err
 	}
-	root := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
+	text, err := fields(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "onecloudcluster.md"), []byte(text), 0o644)
+}
+
+// write replaces the pages of a directory.
+func write(dir string, root *cobra.Command) error {
 	old, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {
 		return err

@@ -41,12 +41,7 @@ type suite struct {
 }
 
 func TestCloud(t *testing.T) {
-	if err := scenario.Root(); err != nil {
-		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needRoot(t)
 	s := setUp(t)
 	// A failed step makes those after it pointless: they need what it should have made.
 	for _, step := range []struct {
@@ -83,6 +78,16 @@ func TestCloud(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
+func needRoot(t *testing.T) {
+	t.Helper()
+	if err := scenario.Root(); err != nil {
+		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
 func logf(t *testing.T) func(string, ...any) {
 	start := time.Now()
 	return func(format string, args ...any) {
@@ -93,18 +98,25 @@ func logf(t *testing.T) func(string, ...any) {
 // machines makes a lab of two fresh machines with ocadm and its bundle, and takes it away at the end of the test.
 func machines(t *testing.T) *machine.Lab {
 	t.Helper()
-	ctx, log := t.Context(), logf(t)
-	lab := labName(t)
-	lock(t, lab, log)
-	ocadm, bundle, err := scenario.Build(ctx, repository, version, "", log)
+	log := logf(t)
+	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
+}
+
+// up makes a lab of fresh machines, and takes it away at the end of the test.
+func up(t *testing.T, o machine.Options) *machine.Lab {
+	t.Helper()
+	ctx := t.Context()
+	o.Name = labName(t)
+	lock(t, o.Name, o.Logf)
 	// What an interrupted run left is in the way.
-	if err := machine.Down(ctx, lab, log); err != nil && !errors.Is(err, machine.ErrNoLab) {
+	if err := machine.Down(ctx, o.Name, o.Logf); err != nil && !errors.Is(err, machine.ErrNoLab) {
 		t.Fatal(err)
 	}
-	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
+	l, err := machine.Up(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}

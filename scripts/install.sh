@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Downloads ocadm, compares it with the checksums of its release, and installs the program. Nothing is installed unless all of that succeeds.
+#   sh install.sh
+# From the environment:
+#   OCADM_VERSION      the release, such as v0.1.0
+#   OCADM_URL          where releases are: OCADM_URL/VERSION/FILE
+#   OCADM_INSTALL_DIR  where the program goes (default /usr/local/bin)
+set -eu
+version=${OCADM_VERSION:-}
+url=${OCADM_URL:-}
+dir=${OCADM_INSTALL_DIR:-/usr/local/bin}
+
+fail() {
+	echo "install.sh: $*" >&2
+	exit 1
+}
+
+[ -n "$version" ] || fail "which release? Set OCADM_VERSION, such as v0.1.0"
+[ -n "$url" ] || fail "where are the releases? Set OCADM_URL"
+case $(uname -s) in
+Linux) ;;
+*) fail "ocadm is for Linux, and this is $(uname -s)" ;;
+esac
+case $(uname -m) in
+x86_64 | amd64) arch=amd64 ;;
+aarch64 | arm64) arch=arm64 ;;
+*) fail "there is no ocadm for $(uname -m), only for x86_64 and aarch64" ;;
+esac
+for program in awk gzip sha256sum tar; do
+	command -v "$program" >/dev/null || fail "$program is missing"
+done
+if command -v curl >/dev/null; then
+	fetch() { curl --fail --silent --show-error --location --retry 3 --connect-timeout 30 --output "$2" "$1"; }
+elif command -v wget >/dev/null; then
+	fetch() { wget -q -T 30 -O "$2" "$1"; }
+else
+	fail "curl or wget is needed"
+fi
+mkdir -p "$dir" 2>/dev/null || fail "$dir cannot be made: run this as root, or set OCADM_INSTALL_DIR"
+[ -w "$dir" ] || fail "$dir cannot be written: run this as root, or set OCADM_INSTALL_DIR"
+
+tmp=$(mktemp -d)
+new=
+trap 'rm -rf "$tmp" ${new:+"$new"}' EXIT
+trap 'exit 130' INT TERM
+name=ocadm-$version-linux-$arch
+echo "Downloading $name.tar.gz" >&2
+for file in SHA256SUMS "$name.tar.gz"; do
+	fetch "$url/$version/$file" "$tmp/$file" || fail "$url/$version/$file cannot be downloaded"
+done
+awk -v file="$name.tar.gz" '$2 == file' "$tmp/SHA256SUMS" >"$tmp/sum"
+[ -s "$tmp/sum" ] || fail "SHA256SUMS has no $name.tar.gz"
+(cd "$tmp" && sha256sum -c sum >/dev/null 2>&1) || fail "$name.tar.gz is not the file of the release: its SHA-256 differs. Nothing was installed; try again"
+gzip -dc "$tmp/$name.tar.gz" | tar -x -f - -C "$tmp" "$name/ocadm" || fail "$name.tar.gz holds no ocadm"
+
+# A rename replaces a program that runs; writing into it would fail.
+new=$dir/.ocadm.$$
+if ! { cp "$tmp/$name/ocadm" "$new" && chmod 0755 "$new" && mv -f "$new" "$dir/ocadm"; }; then
+	fail "$dir/ocadm cannot be written"
+fi
+new=
+echo "Installed $("$dir/ocadm" version -o short) as $dir/ocadm" >&2

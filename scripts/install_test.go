@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scripts
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const installed = "#!/bin/sh\necho v9.9.9\n"
+
+// archive is that of a release. The program in it prints a version.
+func archive(t *testing.T, arch string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	a := tar.NewWriter(z)
+	if err := a.WriteHeader(&tar.Header{Name: "ocadm-v9.9.9-linux-" + arch + "/ocadm", Mode: 0o755, Size: int64(len(installed))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Write([]byte(installed)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// path is a directory for PATH with what the script needs and these programs; a text becomes a script.
+func path(t *testing.T, programs map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"awk", "cat", "chmod", "cp", "dash", "gzip", "mkdir", "mktemp", "mv", "rm", "sh", "sha256sum", "tar", "uname", "curl"} {
+		if _, other := programs[name]; other {
+			continue
+		}
+		if found, err := exec.LookPath(name); err == nil {
+			if err := os.Symlink(found, filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, text := range programs {
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+func TestInstall(t *testing.T) {
+	script, err := os.ReadFile("install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	amd64, arm64 := archive(t, "amd64"), archive(t, "arm64")
+	sums := fmt.Sprintf("%x  ocadm-v9.9.9-linux-amd64.tar.gz\n%x  ocadm-v9.9.9-linux-arm64.tar.gz\n", sha256.Sum256(amd64), sha256.Sum256(arm64))
+	x86 := map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo x86_64`}
+	good := map[string]any{"SHA256SUMS": sums, "ocadm-v9.9.9-linux-amd64.tar.gz": amd64, "ocadm-v9.9.9-linux-arm64.tar.gz": arm64}
+	with := func(name string, content any) map[string]any {
+		out := map[string]any{"SHA256SUMS": sums, "ocadm-v9.9.9-linux-amd64.tar.gz": amd64}
+		if content == nil {
+			delete(out, name)
+		} else {
+			out[name] = content
+		}
+		return out
+	}
+	cutOff := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(amd64)))
+		_, _ = w.Write(amd64[:len(amd64)/2])
+	}
+	for name, c := range map[string]struct {
+		files    map[string]any
+		programs map[string]string
+		env      []string
+		want     string // what standard error holds
+		ok       bool
+		dir      string // where to install, if not in a new directory
+	}{
+		"x86_64":               {files: good, programs: x86, want: "Installed v9.9.9 as ", ok: true},
+		"aarch64":              {files: with("ocadm-v9.9.9-linux-arm64.tar.gz", arm64), programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo aarch64`}, want: "Installed v9.9.9", ok: true},
+		"wget":                 {files: good, programs: map[string]string{"curl": "", "uname": x86["uname"], "wget": "exec " + lookPath("curl") + ` --fail --silent -o "$5" "$6"`}, want: "Installed v9.9.9", ok: true},
+		"another architecture": {files: good, programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo riscv64`}, want: "there is no ocadm for riscv64"},
+		"another system":       {files: good, programs: map[string]string{"uname": "echo Darwin"}, want: "this is Darwin"},
+		"another file":         {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", arm64), programs: x86, want: "its SHA-256 differs"},
+		"cut off":              {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", cutOff), programs: x86, want: "cannot be downloaded"},
+		"no archive":           {files: with("ocadm-v9.9.9-linux-amd64.tar.gz", nil), programs: x86, want: "cannot be downloaded"},
+		"no checksums":         {files: with("SHA256SUMS", nil), programs: x86, want: "SHA256SUMS cannot be downloaded"},
+		"not in the checksums": {files: with("SHA256SUMS", "0  another\n"), programs: x86, want: "SHA256SUMS has no ocadm-v9.9.9-linux-amd64.tar.gz"},
+		"no program to fetch":  {files: good, programs: map[string]string{"curl": "", "uname": x86["uname"]}, want: "curl or wget is needed"},
+		"no sha256sum":         {files: good, programs: map[string]string{"sha256sum": "", "uname": x86["uname"]}, want: "sha256sum is missing"},
+		"no version":           {files: good, programs: x86, env: []string{"OCADM_VERSION="}, want: "Set OCADM_VERSION"},
+		"no address":           {files: good, programs: x86, env: []string{"OCADM_URL="}, want: "Set OCADM_URL"},
+		"no permission":        {dir: "/usr/local/bin", want: "/usr/local/bin cannot be written: run this as root"},
+		"no such directory":    {dir: "/proc/none", want: "/proc/none cannot be made"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, c.files)
+			dir, tmp := t.TempDir(), t.TempDir()
+			earlier := filepath.Join(dir, "ocadm")
+			if err := os.WriteFile(earlier, []byte("earlier"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "sh")
+			cmd.Stdin = bytes.NewReader(script)
+			cmd.Env = append([]string{"PATH=" + path(t, c.programs), "TMPDIR=" + tmp, "OCADM_VERSION=v9.9.9", "OCADM_URL=" + server}, c.env...)
+			if c.dir == "" {
+				cmd.Env = append(cmd.Env, "OCADM_INSTALL_DIR="+dir)
+			} else {
+				cmd.Env = append(cmd.Env, "OCADM_INSTALL_DIR="+c.dir)
+				unprivileged(cmd)
+			}
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			err := cmd.Run()
+			if (err == nil) != c.ok || !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("%v, want success %v and %q in\n%s", err, c.ok, c.want, stderr.String())
+			}
+			want := "earlier"
+			if c.ok {
+				want = installed
+			}
+			if got, err := os.ReadFile(earlier); string(got) != want {
+				t.Errorf("the program is %q (error %v)", got, err)
+			}
+			for _, d := range []string{dir, tmp} {
+				left, _ := os.ReadDir(d)
+				if want := map[string]int{dir: 1, tmp: 0}[d]; len(left) != want {
+					t.Errorf("%v are left in %s", left, d)
+				}
+			}
+		})
+	}
+}
+
+// serve serves the files of the release v9.9.9: texts, bytes, and handlers.
+func serve(t *testing.T, files map[string]any) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch f := files[strings.TrimPrefix(r.URL.Path, "/v9.9.9/")].(type) {
+		case string:
+			_, _ = w.Write([]byte(f))
+		case []byte:
+			_, _ = w.Write(f)
+		case func(http.ResponseWriter, *http.Request):
+			f(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// unprivileged takes root, which may write everywhere, from a command, and with it the directories of the test.
+func unprivileged(cmd *exec.Cmd) {
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	cmd.Dir, cmd.Env = "/", append(cmd.Env, "PATH=/usr/bin:/bin", "TMPDIR=/nonexistent")
+}
+
+func lookPath(program string) string {
+	path, _ := exec.LookPath(program)
+	return path
+}
