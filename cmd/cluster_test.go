@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 )
 
-// What is wrong with a command line is told before a cluster is asked: none of these has one.
+// Errors in a command line are reported before a cluster is contacted: none of these has one.
 func TestClusterUsage(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
 	for line, want := range map[string]struct {

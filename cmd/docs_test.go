@@ -67,7 +67,7 @@ func TestDocumentedSettings(t *testing.T) {
 		}
 		value := config.Text(&defaults, s.Key)
 		if strings.Contains(s.Usage, "(default") || value == "[]" {
-			value = "" // told in the text
+			value = "" // the text says it
 		}
 		if value != "" {
 			value = "`" + value + "`"

@@ -24,7 +24,7 @@ const (
 	ConditionReady       = "Ready"
 	ConditionProgressing = "Progressing"
 	ConditionDegraded    = "Degraded"
-	// ConditionNodesReady tells whether the nodes that the cloud runs on are Ready. It is there only where the operator may read nodes.
+	// ConditionNodesReady reports whether the nodes of the cloud are Ready. It is absent if the operator may not read nodes.
 	ConditionNodesReady = "NodesReady"
 	// ConditionIgnored is there only where fields of the spec have no effect.
 	ConditionIgnored = "FieldsIgnored"
@@ -51,10 +51,10 @@ const (
 	Degraded State = "Degraded"
 )
 
-// Settled tells whether nothing more is to come: the component runs what was asked for, is not to run, or has no node to run on.
+// Settled reports whether the component has reached a final state: it runs as configured, should not run, or has no node to run on.
 func (s State) Settled() bool { return s == Available || s == Disabled || s == Idle }
 
-// ReasonInvalidOption is the reason of a component that keeps what it has until somebody corrects an option in its ConfigMap.
+// ReasonInvalidOption is the reason of a component that keeps its configuration until an option in its ConfigMap is corrected.
 const ReasonInvalidOption = "InvalidOption"
 
 // ComponentStatus is the status of one component.

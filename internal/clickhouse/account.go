@@ -29,7 +29,7 @@ var privileges = []string{
 	"TRUNCATE", "OPTIMIZE", "dictGet",
 }
 
-// hash is what the server is told of a password: the form in which it keeps it.
+// hash is the form in which the server receives and keeps a password.
 func hash(password string) string {
 	if password == "" {
 		return ""
@@ -93,8 +93,8 @@ func (a *Admin) checkAccount(op string, acc Account) (user, database string, err
 
 func (a *Admin) protected(user string) bool { return user == defaultUser || user == a.cfg.user() }
 
-// syncPassword sets the password of an account that existed before, where it is another one. What the server keeps cannot be read:
-// logging in tells.
+// syncPassword sets the password of an account that existed before, if it differs. The stored password cannot be read, so it logs in to
+// find out.
 func (a *Admin) syncPassword(ctx context.Context, acc Account, alter string) (changed bool, err error) {
 	err = a.VerifyAccount(ctx, acc)
 	if ClassOf(err) != AccessDenied {

@@ -76,7 +76,7 @@ func (a *Admin) do(ctx context.Context, op string, q ch.Query, secrets ...string
 		return nil
 	}
 	if !ch.IsException(err) {
-		_ = a.hangUp() // in what state it is, nobody knows
+		_ = a.hangUp() // its state is unknown
 	}
 	return a.cfg.newError(op, err, secrets...)
 }

@@ -173,7 +173,7 @@ func TestFailuresAreClassified(t *testing.T) {
 			}
 		}
 		if strings.Contains(err.Error(), canary) || strings.Contains(err.Error(), hash(canary)) {
-			t.Errorf("%s: the error tells a secret: %v", what, err)
+			t.Errorf("%s: the error contains a secret: %v", what, err)
 		}
 		if IsDenied(err) != (class == AccessDenied) || IsUnavailable(err) != (class == Unreachable) {
 			t.Errorf("%s: denied %v, unavailable %v", what, IsDenied(err), IsUnavailable(err))
@@ -226,7 +226,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	snapshot(t, a)
 }
 
-// The administrator of a file, which the server cannot change, is told as such.
+// An administrator from a file, which the server cannot change, is reported as such.
 func TestAccountOfAFile(t *testing.T) {
 	s := fakeclickhouse.Start(t)
 	by(t, s, "CREATE USER `operator` IDENTIFIED WITH sha256_hash BY '"+hash(canary)+"'")

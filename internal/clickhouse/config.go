@@ -36,7 +36,7 @@ type Config struct {
 
 	// Dial replaces the network, e.g. by a port forward.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// OnStatement is told the verb ("CREATE USER", "SELECT") of every statement before it is sent.
+	// OnStatement receives the verb ("CREATE USER", "SELECT") of every statement before it is sent.
 	OnStatement func(verb string)
 }
 

@@ -23,7 +23,7 @@ const out = JSON.parse(require('fs').readFileSync(0)).map(q => {
 process.stdout.write(JSON.stringify(out));
 `
 
-// engine asks the real engine, where somebody has installed it: see docs/decisions/0011.
+// engine asks the real engine, if it is installed: see docs/decisions/0011.
 func engine(t *testing.T, queries []string) (rows [][][]string, refusals []string) {
 	t.Helper()
 	dir := os.Getenv("OCADM_CHDB")

@@ -66,10 +66,10 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// IsUnavailable tells whether trying again later may help without anybody doing anything to accounts.
+// IsUnavailable reports whether a later attempt may succeed without a change of accounts.
 func IsUnavailable(err error) bool { return ClassOf(err) == Unreachable }
 
-// IsDenied tells whether the server does not let the administrator in: nothing will work until somebody changes his account.
+// IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is changed.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Op == opConnect && e.Class == AccessDenied

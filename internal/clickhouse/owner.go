@@ -17,7 +17,7 @@ const (
 	Foreign Belonging = "foreign"
 )
 
-// Belongs tells whose an account and its database are. It writes nothing.
+// Belongs returns the owner of an account and its database. It writes nothing.
 func (a *Admin) Belongs(ctx context.Context, snap *Snapshot, acc Account) (Belonging, error) {
 	there := snap.has(acc.Database)
 	if !snap.knows(acc.User) {

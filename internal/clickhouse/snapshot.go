@@ -17,7 +17,7 @@ type Snapshot struct {
 	databases map[string]bool
 	accounts  map[string]bool
 	grants    map[grant]bool
-	// limited are accounts that something was taken from again (a partial revoke): what they have, the rows do not tell.
+	// limited are accounts with a partial revoke: the rows do not show what they have.
 	limited map[string]bool
 }
 
@@ -83,13 +83,13 @@ func (s *Snapshot) made(account string) {
 	s.accounts[account] = true
 }
 
-// groups are the privileges that hold others. The server tells of a group where an account has all of it.
+// groups are the privileges that contain others. The server shows a group if an account has all of it.
 var groups = map[string]string{
 	"CREATE DATABASE": "CREATE", "CREATE TABLE": "CREATE", "CREATE VIEW": "CREATE", "CREATE DICTIONARY": "CREATE",
 	"DROP TABLE": "DROP", "DROP VIEW": "DROP", "DROP DICTIONARY": "DROP", fromMySQL: "SOURCES",
 }
 
-// may tells whether an account has a privilege on a database.
+// may reports whether an account has a privilege on a database.
 func (s *Snapshot) may(account, privilege, database string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,6 +103,6 @@ func (s *Snapshot) may(account, privilege, database string) bool {
 			}
 		}
 	}
-	// Newer servers tell it as two.
+	// Newer servers show it as two.
 	return privilege == fromMySQL && s.grants[grant{account, "READ", ""}] && s.grants[grant{account, "WRITE", ""}]
 }

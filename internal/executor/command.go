@@ -69,7 +69,7 @@ func (c *command) running() bool {
 	}
 }
 
-// attended reports whether somebody may still ask for the command, see Options.AbandonAfter. The server's mutex is held.
+// attended reports whether a client may still ask for the command, see Options.AbandonAfter. The server's mutex is held.
 func (c *command) attended() bool { return c.calls > 0 || len(c.connections) > 0 && c.running() }
 
 // start starts the program with the pipes that are asked for. onEnd is called after it has ended.
@@ -190,7 +190,7 @@ func (c *command) kill() error {
 	return c.process.Kill()
 }
 
-// abandon ends what is left of a command that nobody will ask for again. Only the process itself is killed: what it has started in the
+// abandon ends what is left of a command that no client will ask for again. Only the process itself is killed: what it has started in the
 // background, a virtual machine for instance, goes on, and its output is read so that writing does not end it.
 func (c *command) abandon() {
 	// A process that has ended already is what is wanted.

@@ -54,7 +54,7 @@ type Options struct {
 	Socket string
 	// MaxCommands bounds the commands that are registered at one time, running or not.
 	MaxCommands int
-	// AbandonAfter is how long a command is kept that nobody attends to. A program that runs is attended to while a connection is open that
+	// AbandonAfter is how long a command without a client is kept. A program that runs is attended to while a connection is open that
 	// has used its number; any other number is while a call for it lasts.
 	AbandonAfter time.Duration
 	// StopTimeout bounds the wait for running commands when the server stops. They are left running after it.

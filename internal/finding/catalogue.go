@@ -45,7 +45,7 @@ func Catalogue() ([]Explanation, error) {
 	return out, nil
 }
 
-// SameCode tells whether what somebody typed is a code: "oca-6002" and "6002" are OCA-6002.
+// SameCode reports whether a user's text means a code: "oca-6002" and "6002" are OCA-6002.
 func SameCode(code, typed string) bool {
 	typed = strings.ToUpper(strings.TrimSpace(typed))
 	return typed == code || "OCA-"+typed == code

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package identity speaks to the cloud's identity service, and to the two services (region, yunionconf) that need a few records
-// after their first start. Ensure calls are idempotent: they look, change only what differs, and tell whether they changed anything.
+// after their first start. Ensure calls are idempotent: they look, change only what differs, and report whether they changed anything.
 // It is no general client of the cloud, and it never waits: a caller that meets Forbidden or Unavailable comes back later.
 package identity
 

@@ -82,7 +82,7 @@ func IsNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
 // IsConflict: there is such a record already.
 func IsConflict(err error) bool { return isStatus(err, http.StatusConflict) }
 
-// IsUnavailable: nobody answered, or the service itself failed. Trying later may help.
+// IsUnavailable reports whether the service did not answer or failed. A later attempt may succeed.
 func IsUnavailable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Class == ClassUnavailable || e.Status >= http.StatusInternalServerError)

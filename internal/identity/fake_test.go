@@ -337,7 +337,7 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 	answer(w, record{singulars[table]: r})
 }
 
-// certified: an endpoint is given a certificate in one field and tells it in another.
+// certified: an endpoint takes a certificate in one field and returns it in another.
 func certified(endpoint record) {
 	if id, given := endpoint["service_certificate"]; given {
 		delete(endpoint, "service_certificate")

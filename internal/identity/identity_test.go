@@ -122,7 +122,7 @@ func TestEnsureService(t *testing.T) {
 	if _, _, err := c.EnsureService(t.Context(), s, "glance", "video"); err == nil {
 		t.Error("another type was taken")
 	}
-	// Made by somebody else since the snapshot was read.
+	// Created by another client since the snapshot was read.
 	f.add("services", record{"id": "late", "name": "late", "type": "late", "enabled": true})
 	if id, changed, err := c.EnsureService(t.Context(), s, "late", "late"); id != "late" || changed || err != nil {
 		t.Errorf("%q %v %v", id, changed, err)
@@ -252,7 +252,7 @@ func TestEnsureServiceConfig(t *testing.T) {
 	runSteps(t, f, []step{
 		{"absent", nil, ensure(false, "api_server", "https://a"), post},
 		{"same", nil, ensure(false, "api_server", "https://a"), nil},
-		{"somebody else's value stays", nil, ensure(false, "api_server", "https://b"), nil},
+		{"another client's value stays", nil, ensure(false, "api_server", "https://b"), nil},
 		{"one more", nil, ensure(false, "api_server", "https://b", "time_zone", "Asia/Shanghai"), post},
 		{"forced", nil, ensure(true, "api_server", "https://b"), post},
 		{"forced, same", nil, ensure(true, "api_server", "https://b", "n", 1), post},

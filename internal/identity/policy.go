@@ -119,7 +119,7 @@ func (c *Client) EnsureRolePolicy(ctx context.Context, role, project, policy str
 	return err == nil, err
 }
 
-// bound tells whether the role has the policy already: from the bindings where they may be read, else from what the role says.
+// bound reports whether the role has the policy: from the bindings if they may be read, else from the role itself.
 func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string) (bool, error) {
 	bindings, err := list[rolePolicy](ctx, c, c.o.AuthURL, "rolepolicies", url.Values{"scope": {"system"}})
 	if IsForbidden(err) || IsNotFound(err) {
@@ -142,7 +142,7 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 		return b.RoleID != r.ID || b.ProjectID != projectID && b.Project != project
 	})
 	if len(candidates) > 0 && candidates[0].Policy == "" {
-		// A service that does not tell names here.
+		// A service that does not return names here.
 		p, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", policy)
 		if err != nil {
 			return false, err

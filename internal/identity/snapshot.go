@@ -146,7 +146,7 @@ func (s *Snapshot) User(idOrName string) (User, bool) {
 	return find(s.users, func(u User) bool { return u.ID == idOrName || u.Name == idOrName })
 }
 
-// HasRegion tells whether the region is there.
+// HasRegion reports whether the region exists.
 func (s *Snapshot) HasRegion(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Snapshot) HasRegion(id string) bool {
 	return ok
 }
 
-// HasRole tells whether the user (id or name) is known to have the role in the project.
+// HasRole reports whether the user (id or name) has the role in the project, as far as the snapshot knows.
 func (s *Snapshot) HasRole(user, project, role string) bool {
 	if u, ok := s.User(user); ok {
 		user = u.ID

@@ -121,7 +121,7 @@ func TestStandardBesideOthers(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
 	f.add("policies", record{"name": "p1", "domain_id": "elsewhere"})
-	// The fake has one domain: it refuses the name, as the real one does when somebody made the policy since the list.
+	// The fake has one domain: it refuses the name, as the real one does when another client has created the policy since the list was read.
 	if got := ensureStandard(t, c, f); !slices.Contains(got, "POST /policies") {
 		t.Errorf("%q", got)
 	}

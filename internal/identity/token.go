@@ -101,7 +101,7 @@ func (c *Client) login(ctx context.Context, user, password, project string) (*to
 	return t, nil
 }
 
-// passwordWorks tells whether the user can log in with the password. What is neither yes nor no is an error.
+// passwordWorks reports whether the user can log in with the password. Any other outcome is an error.
 func (c *Client) passwordWorks(ctx context.Context, user, password string) (bool, error) {
 	err := c.CheckLogin(ctx, user, password, "")
 	if err == nil {

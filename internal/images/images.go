@@ -29,7 +29,7 @@ type Image struct {
 	// Repository is the reference without tag.
 	Repository string `json:"repository"`
 	Tag        string `json:"tag"`
-	// For tells people what it is needed for.
+	// For says what it is needed for.
 	For string `json:"for"`
 }
 

@@ -94,7 +94,7 @@ func Apply(ctx context.Context, c client.WithWatch, fieldManager string, objs ..
 	return set, nil
 }
 
-// Diff tells what Apply would do, and changes nothing: it asks by dry run.
+// Diff returns what Apply would do, by a dry run.
 func Diff(ctx context.Context, c client.Client, fieldManager string, objs ...*unstructured.Unstructured) (ChangeSet, error) {
 	set := make(ChangeSet, len(objs))
 	err := each(objs, func(i int, o *unstructured.Unstructured) error {

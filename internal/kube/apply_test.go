@@ -35,13 +35,13 @@ metadata:
 		before, after string
 		want          bool
 	}{
-		"nothing":                  {managed + live, managed + live, true},
-		"revision of a controller": {managed + live, managed + "\n  annotations: {deployment.kubernetes.io/revision: '1'}" + live, true},
-		"status":                   {managed + live, managed + live + "\nstatus: {replicas: 1}", true},
-		"a field of somebody else": {managed + live, managed + "\nspec: {replicas: 1, paused: true, containers: [{name: a, tty: false}]}", true},
-		"a value of ours":          {managed + "\nspec: {replicas: 3, containers: [{name: a, tty: false}]}", managed + live, false},
-		"an item of a list":        {managed + "\nspec: {replicas: 1, containers: [{name: a, tty: true}]}", managed + live, false},
-		"a field no longer sent":   {more + live, managed + live, false},
+		"nothing":                   {managed + live, managed + live, true},
+		"revision of a controller":  {managed + live, managed + "\n  annotations: {deployment.kubernetes.io/revision: '1'}" + live, true},
+		"status":                    {managed + live, managed + live + "\nstatus: {replicas: 1}", true},
+		"a field of another client": {managed + live, managed + "\nspec: {replicas: 1, paused: true, containers: [{name: a, tty: false}]}", true},
+		"a value of ours":           {managed + "\nspec: {replicas: 3, containers: [{name: a, tty: false}]}", managed + live, false},
+		"an item of a list":         {managed + "\nspec: {replicas: 1, containers: [{name: a, tty: true}]}", managed + live, false},
+		"a field no longer sent":    {more + live, managed + live, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := same("ocadm", object(t, sent), object(t, test.before), object(t, test.after)); got != test.want {

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Explain makes a finding of an error that tells that the API server did not answer, or does not let us. Other errors stay as they are.
+// Explain turns an error into a finding if the API server did not answer or denied access. It returns other errors unchanged.
 func Explain(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
 		return err

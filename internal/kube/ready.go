@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Ready tells whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are those
+// Ready reports whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are those
 // of its namespace; of them only those it selects count.
 func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	switch o := obj.(type) {
@@ -155,7 +155,7 @@ func because(why string, ready bool, selector *metav1.LabelSelector, pods []core
 	return why
 }
 
-// podsTrouble is the first trouble among the selected pods, newest pod first: the old ones of a rollout tell nothing.
+// podsTrouble is the first trouble among the selected pods, newest pod first: the old ones of a rollout do not matter.
 func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	var mine []corev1.Pod
 	for _, p := range pods {
@@ -177,7 +177,7 @@ func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	return ""
 }
 
-// PodTrouble tells what keeps a pod from being ready, in one line; "" if it is ready.
+// PodTrouble returns what keeps a pod from being ready, in one line; "" if it is ready.
 func PodTrouble(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		switch {

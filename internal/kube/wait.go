@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Condition tells whether an object is as wanted, and if not, why. obj is nil while there is none.
+// Condition reports whether an object is as wanted, and if not, why. obj is nil while there is none.
 type Condition func(obj client.Object) (done bool, why string)
 
 // WaitFor watches one object, named by obj, until cond holds. report gets each new reason why it does not. It ends only with cond or
@@ -28,7 +28,7 @@ func WaitFor(ctx context.Context, c client.WithWatch, obj client.Object, cond Co
 	return waitFor(ctx, c, obj, nil, func(o client.Object, _ []corev1.Pod) (bool, string) { return cond(o) }, report)
 }
 
-// WaitGone watches one object until there is none of that name any more. why tells from the object what holds it.
+// WaitGone watches one object until none of that name exists. why returns what holds it.
 func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why func(client.Object) string, report func(why string)) error {
 	return WaitFor(ctx, c, obj, func(o client.Object) (bool, string) {
 		if o == nil {
@@ -39,7 +39,7 @@ func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why fu
 }
 
 // WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and
-// looks at its pods to tell why it is not.
+// looks at its pods to find out why it is not.
 func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
 	return waitReady(ctx, c, obj, Ready, report)
 }
@@ -130,7 +130,7 @@ const (
 	sourcePods
 )
 
-// view is what the two sources have told so far.
+// view is what the two sources have reported so far.
 type view struct {
 	name   string
 	object client.Object

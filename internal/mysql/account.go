@@ -69,7 +69,7 @@ func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) 
 		if e, ok := errors.AsType[*Error](err); !ok || e.Number != accountExists {
 			return changed, err
 		}
-		// Somebody made it since, with we do not know which password: look again.
+		// Another client has created it meanwhile, with an unknown password: look again.
 	}
 	if snap, err = a.Snapshot(ctx); err != nil {
 		return false, err
@@ -167,8 +167,8 @@ func (a *Admin) stored(ctx context.Context, user string) (map[string]credential,
 	return out, err
 }
 
-// syncPassword resets the password of hosts that existed before, where it is another one. Logging in tells it for the host that this
-// connection comes from; for the others the stored hash does, where the scheme has no salt. In doubt all are reset: harmless.
+// syncPassword resets the password of hosts that existed before, if it differs. For the host that this connection comes from, a login shows
+// that; for the others the stored hash does, if the scheme has no salt. If in doubt, it resets all, which is harmless.
 func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, have map[string]credential) (changed bool, err error) {
 	if len(hosts) == 0 {
 		return false, nil
@@ -239,7 +239,7 @@ func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, o
 	return true, nil
 }
 
-// hasAll tells whether one of the grants (as SHOW GRANTS prints them) is everything on one of the quoted databases, or on all.
+// hasAll reports whether one of the grants (as SHOW GRANTS prints them) covers all privileges on one of the quoted databases, or on all.
 func hasAll(grants []string, databases ...string) bool {
 	for _, g := range grants {
 		rest, ok := strings.CutPrefix(g, "GRANT ALL PRIVILEGES ON ")
@@ -260,7 +260,7 @@ func (a *Admin) VerifyAccount(ctx context.Context, acc Account) error {
 	return verifyLogin(ctx, a.cfg, acc.User, acc.Password, acc.Database)
 }
 
-// verifyLogin connects anew, so it also tells whether an anonymous account shadows this one.
+// verifyLogin opens a new connection, so it also finds an anonymous account that shadows this one.
 func verifyLogin(ctx context.Context, cfg Config, user, password, database string, statements ...string) error {
 	op := fmt.Sprintf("logging in as %q", user)
 	login := cfg.as(user, password, database)

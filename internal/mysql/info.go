@@ -92,7 +92,7 @@ func parseVersion(s string) (major, minor int) {
 	return major, minor
 }
 
-// TooOld tells whether the server is older than what ocadm works with.
+// TooOld reports whether the server is older than ocadm supports.
 func (i ServerInfo) TooOld() bool {
 	least := minMySQL
 	if i.Flavour == MariaDB {

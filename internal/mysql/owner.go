@@ -185,7 +185,7 @@ func (o obstacle) String() string {
 	return o.thing.String() + " exists, and this cloud did not make it"
 }
 
-// proven tells whether the account that exists is this cloud's: it logs in, to each of its databases that exist, with the password that
+// proven reports whether the existing account belongs to this cloud: it logs in, to each of its databases that exist, with the password that
 // only this cloud knows. That is so for what earlier releases made, and for what was taken over with its passwords.
 func (a *Admin) proven(ctx context.Context, snap *Snapshot, w Want) (bool, error) {
 	if w.Account.User == "" || w.Account.Password == "" || !snap.exists(thing{kindAccount, w.Account.User}, w.Account) {

@@ -59,7 +59,7 @@ func Inspect(ctx context.Context, cfg Config) (Report, error) {
 
 func mayGrant(grants []string) bool {
 	return slices.ContainsFunc(grants, func(g string) bool {
-		role := strings.HasPrefix(g, "GRANT `") && !strings.Contains(g, " ON ") // what a role gives, only trying tells
+		role := strings.HasPrefix(g, "GRANT `") && !strings.Contains(g, " ON ") // what a role allows is only known by trying
 		return role || strings.Contains(g, " ON *.* TO ") && strings.Contains(g, "WITH GRANT OPTION")
 	})
 }
@@ -127,7 +127,7 @@ func (p *probe) run(ctx context.Context) {
 	_, _ = rand.Read(id)
 	name := probePrefix + hex.EncodeToString(id)
 	password := "Pr0be-" + rand.Text()
-	// The lock tells other probes that this one is alive; it goes with the connection.
+	// The lock shows other probes that this one is alive; it ends with the connection.
 	_, _ = strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(GET_LOCK(?, 0), 0)", name)
 	defer func() {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -203,7 +203,7 @@ func (p *probe) leftover(err error, what string, denied Class) {
 	}
 }
 
-// removeStale removes what interrupted probes left behind: everything with our prefix whose lock nobody holds.
+// removeStale removes what interrupted probes left behind: everything with our prefix whose lock is free.
 func (p *probe) removeStale(ctx context.Context) {
 	pattern := strings.ReplaceAll(probePrefix, "_", `\_`) + "%"
 	names, err := strings1(ctx, p.cfg, p.conn, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE ?", pattern)

@@ -24,11 +24,11 @@ type Snapshot struct {
 	accounts  map[string]map[string]credential
 	// passwords are those that accounts were given, or proved to have, since it was taken.
 	passwords map[string]string
-	// owners are the markers; marking tells whether there is a table of them, blocked what a Claim could not have.
+	// owners are the markers; marking is true if their table exists, blocked is what a Claim could not get.
 	owners  map[thing]Owner
 	blocked map[thing]obstacle
 	marking bool
-	// grants are the databases on which an account has everything, as mysql.db names them; nil until somebody needs them.
+	// grants are the databases on which an account has everything, as mysql.db names them; nil until they are needed.
 	grants map[UserHost]map[string]bool
 }
 
@@ -136,7 +136,7 @@ func (s *Snapshot) blockedBy(o Owner) []string {
 	return slices.Compact(out)
 }
 
-// exists tells whether there is such a database, or the account for one of its hosts.
+// exists reports whether there is such a database, or the account for one of its hosts.
 func (s *Snapshot) exists(t thing, acc Account) bool {
 	if t.kind == kindDatabase {
 		return s.has(t.name)
@@ -187,8 +187,8 @@ func (s *Snapshot) made(acc Account) {
 	s.passwords[acc.User] = acc.Password
 }
 
-// mayAll tells whether an account has everything on one of the quoted databases by a grant of its own. Where that cannot be seen here
-// (a grant on all databases, a role, a table that may not be read) it says no, and SHOW GRANTS has to tell.
+// mayAll reports whether an account has all privileges on one of the quoted databases by a grant of its own. If that cannot be seen here
+// (a grant on all databases, a role, a table that may not be read), it returns false, and SHOW GRANTS decides.
 func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

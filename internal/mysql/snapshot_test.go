@@ -54,7 +54,7 @@ func TestSnapshotServesAll(t *testing.T) {
 	if n := ensure(); n != 0 || len(writes(verbs)) > 0 {
 		t.Errorf("nothing to do: changed %d, sent %v", n, verbs)
 	}
-	// Each account is logged in to once: whether it is what the server takes the login for, no table tells.
+	// Each account is logged in to once: no table says whether the server uses it for the login.
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, []string{"SELECT"}) || verbs["SELECT"] != 4+5 {
 		t.Errorf("looking took %v", verbs)
 	}

@@ -37,7 +37,7 @@ func CheckTLS(mode TLSMode, ca string) error {
 	return err
 }
 
-// tls is the driver's configuration; fallback tells whether it may go on in clear with a server that has no TLS.
+// tls is the driver's configuration; fallback is true if it may continue unencrypted with a server that has no TLS.
 func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 	verify := c.TLS == TLSVerifyCA || c.TLS == TLSVerifyIdentity
 	var roots *x509.CertPool

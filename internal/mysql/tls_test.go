@@ -40,7 +40,7 @@ func authority(t *testing.T, ip net.IP) (ca string, args []string) {
 	return string(a.CertPEM()), args
 }
 
-// encrypted tells whether the connection is, as the server sees it.
+// encrypted reports whether the connection is encrypted, as the server sees it.
 func encrypted(t *testing.T, a *Admin) bool {
 	t.Helper()
 	var name, cipher string

@@ -25,7 +25,7 @@ const CodePush = "OCA-2202"
 
 // Options say how an image is pushed.
 type Options struct {
-	// Insecure allows plain HTTP, and HTTPS with a certificate that nobody known has signed.
+	// Insecure allows plain HTTP, and HTTPS with a certificate of an unknown CA.
 	Insecure bool
 	// Keychain has the credentials; nil stands for ~/.docker/config.json, or that of $DOCKER_CONFIG or $REGISTRY_AUTH_FILE.
 	Keychain authn.Keychain

@@ -186,7 +186,7 @@ func sign(t *x509.Certificate, ca *Pair, key crypto.Signer) (_ Pair, err error) 
 	return Pair{Cert: cert, Key: key}, nil
 }
 
-// NeedsRenewal tells whether two thirds of the certificate's life are over, or it has none.
+// NeedsRenewal reports whether two thirds of the certificate's lifetime are over, or it has none.
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 	if cert == nil {
 		return true
@@ -215,7 +215,7 @@ func Covers(cert *x509.Certificate, names []string) (missing []string) {
 	return missing
 }
 
-// SignedBy tells whether ca signed cert. The dates are not looked at, see NeedsRenewal.
+// SignedBy reports whether ca signed cert. It ignores the dates, see NeedsRenewal.
 func SignedBy(cert, ca *x509.Certificate) bool {
 	return cert != nil && ca != nil && cert.CheckSignatureFrom(ca) == nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// twoWords are the first words after which a second one tells what a statement does.
+// twoWords are the first words that need a second one to say what a statement does.
 var twoWords = []string{"CREATE", "ALTER", "DROP", "SHOW"}
 
 // Verb is what a statement does, for counting: "SELECT", "CREATE USER". The statement must not be empty.

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-func TestUntilTellsEachReasonOnce(t *testing.T) {
+func TestUntilReportsEachReasonOnce(t *testing.T) {
 	answers := []string{"no disk", "no disk", "no network", ""}
-	var told []string
+	var reasons []string
 	n := 0
 	err := Until(t.Context(), "x", time.Nanosecond, func(context.Context) (bool, string, error) {
 		n++
 		why := answers[n-1]
 		return why == "", why, nil
-	}, func(why string) { told = append(told, why) })
-	if err != nil || !slices.Equal(told, []string{"no disk", "no network"}) {
-		t.Errorf("told %q, %v", told, err)
+	}, func(why string) { reasons = append(reasons, why) })
+	if err != nil || !slices.Equal(reasons, []string{"no disk", "no network"}) {
+		t.Errorf("reasons %q, %v", reasons, err)
 	}
 }
 

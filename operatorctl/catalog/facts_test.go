@@ -137,7 +137,7 @@ func factsOf(t *testing.T, name string) map[string]string {
 	return f
 }
 
-// where tells in which editions and products there is a component, and its image in each edition.
+// where lists the editions and products that have a component, and its image in each edition.
 func where(t *testing.T, name string) (editions, products []string, image map[string]string) {
 	t.Helper()
 	image = map[string]string{}
@@ -354,7 +354,7 @@ func roles(pod *corev1.PodSpec) []string {
 	return slices.Compact(out)
 }
 
-// containers sets the facts of all containers and tells in one text what they run.
+// containers sets the facts of all containers and returns what they run as one text.
 func containers(o component.Objects, r component.Resolved, word, initWord string, set func(k, v string)) string {
 	pod := podSpec(o.Workload)
 	if pod == nil {

@@ -52,7 +52,7 @@ func TestClickHouseIsPlannedWhereItIsUsed(t *testing.T) {
 	}
 }
 
-// The password may lie in somebody's Secret and be rotated there; one that is wrong is told without it.
+// The password may be in a user's Secret and be rotated there. The error about a wrong one does not contain it.
 func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
 	s := fakeclickhouse.Start(t)
 	password, reads := s.AdminPassword, 0

@@ -41,9 +41,9 @@ type Access struct {
 	Adopt mysql.Adoption
 	// Secret reads the password of a server where the CR names a Secret instead; it is only called when that server is needed.
 	Secret SecretReader
-	// SetState and Tell are those of Clients.
+	// SetState and Notify are those of Clients.
 	SetState func(ctx context.Context, component string, data map[string]string) error
-	Tell     func(Notice)
+	Notify   func(Notice)
 }
 
 // Notice is an event about what a task did.
@@ -67,8 +67,8 @@ type Clients struct {
 	Catalog func(ctx context.Context) (*identity.Snapshot, error)
 	// SetState writes the ConfigMap <cluster>-<component>-state, which pods may read when they start; without data it is deleted.
 	SetState func(ctx context.Context, component string, data map[string]string) error
-	// Tell makes an event.
-	Tell func(Notice)
+	// Notify makes an event.
+	Notify func(Notice)
 	// Dial replaces the ordinary dialer, if set.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// URL of a component's API inside the cluster.
@@ -197,7 +197,7 @@ func (c *Connections) For(a Access) Clients {
 				return id.Snapshot(ctx)
 			})
 		},
-		SetState: a.SetState, Tell: a.Tell, Dial: c.options.Dial,
+		SetState: a.SetState, Notify: a.Notify, Dial: c.options.Dial,
 		URL: func(name string) string {
 			r := a.Cluster.Components[name]
 			if !r.Enabled || len(r.Endpoints) == 0 {

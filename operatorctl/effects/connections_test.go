@@ -57,7 +57,7 @@ func TestIdentityIsReachedWhereItListensNow(t *testing.T) {
 	}
 }
 
-// The administrator's password in somebody's Secret is rotated there; the operator must not stick to the old one.
+// The administrator's password in a user's Secret is rotated there. The operator must not keep the old one.
 func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
 	db := mariadb.Require(t, mariadb.Options{})
 	password, reads := db.RootPassword, 0
@@ -81,7 +81,7 @@ func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
 		t.Errorf("the new password is not used: %v", err)
 	}
 	if err != nil && strings.Contains(err.Error(), db.RootPassword) {
-		t.Error("the error tells a password")
+		t.Error("the error contains a password")
 	}
 	password = db.RootPassword
 	if _, err := conns.For(a).MySQL(t.Context()); err != nil {

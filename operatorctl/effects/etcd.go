@@ -73,7 +73,7 @@ func tendEtcd(ctx context.Context, cl Clients, in Input, lost []string) (bool, e
 	}
 	freed, err := c.Defragment(ctx)
 	if freed > 0 {
-		cl.Tell(Notice{Component: etcdName, Reason: "EtcdDefragmented", Text: fmt.Sprintf("defragmenting etcd freed %d MiB", freed>>20)})
+		cl.Notify(Notice{Component: etcdName, Reason: "EtcdDefragmented", Text: fmt.Sprintf("defragmenting etcd freed %d MiB", freed>>20)})
 	}
 	return lifted || freed > 0, err
 }
@@ -110,7 +110,7 @@ func rejoinEtcd(ctx context.Context, cl Clients, c *etcd.Client, in Input, lost 
 			return cl.SetState(ctx, etcdName, map[string]string{component.EtcdInitialState: "existing"})
 		})
 		if replaced {
-			cl.Tell(Notice{Component: etcdName, Warning: true, Reason: "EtcdMemberReplaced", Text: fmt.Sprintf(
+			cl.Notify(Notice{Component: etcdName, Warning: true, Reason: "EtcdMemberReplaced", Text: fmt.Sprintf(
 				"member %s of etcd had lost its disk: it was removed and added anew, and joins when its container starts next. If it does not, "+
 					"give it an empty volume: kubectl -n %s delete --wait=false pvc/data-%s pod/%s", pod, in.Cluster.Namespace, pod, pod)})
 		}
@@ -136,7 +136,7 @@ func liftEtcd(ctx context.Context, cl Clients, c *etcd.Client) (bool, error) {
 	if len(lifted.Members) == 0 {
 		return false, err
 	}
-	cl.Tell(Notice{Component: etcdName, Warning: true, Reason: "EtcdNoSpace", Text: fmt.Sprintf(
+	cl.Notify(Notice{Component: etcdName, Warning: true, Reason: "EtcdNoSpace", Text: fmt.Sprintf(
 		"etcd was full and took no writes: dropping old revisions and defragmenting made %d MiB of %d MiB, and the alarm of %s was lifted",
 		lifted.After>>20, lifted.Before>>20, strings.Join(lifted.Members, ", "))})
 	if err == nil && lifted.After > lifted.Before*3/4 {

@@ -27,15 +27,15 @@ import (
 
 const alreadyMember = `{"level":"fatal","msg":"discovery failed","error":"member 117b9266988c4966 has already been bootstrapped"}`
 
-// told records what a task does besides asking etcd.
-type told struct {
+// taskRecord is what a task does besides asking etcd.
+type taskRecord struct {
 	notices []string
 	state   map[string]string
 }
 
-func (r *told) clients(dial func(context.Context, string, string) (net.Conn, error)) Clients {
+func (r *taskRecord) clients(dial func(context.Context, string, string) (net.Conn, error)) Clients {
 	return Clients{
-		Dial: dial, Tell: func(n Notice) { r.notices = append(r.notices, n.Reason) },
+		Dial: dial, Notify: func(n Notice) { r.notices = append(r.notices, n.Reason) },
 		SetState: func(_ context.Context, _ string, data map[string]string) error { r.state = data; return nil },
 	}
 }
@@ -78,7 +78,7 @@ func TestBusyEtcdIsLeftToItsProbes(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, l.Addr().String())
 	}
 	in, _, _ := etcdInput(t, 1, nil)
-	r := &told{}
+	r := &taskRecord{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if changed, err := keepEtcd(ctx, r.clients(dial), in); changed || err != nil {
@@ -108,7 +108,7 @@ func TestEtcdUpkeepIsDue(t *testing.T) {
 }
 
 func TestEtcdUnreachable(t *testing.T) {
-	var r told
+	var r taskRecord
 	in, _, _ := etcdInput(t, 3, nil)
 	if changed, err := keepEtcd(t.Context(), r.clients(refuse), in); changed || err != nil {
 		t.Errorf("with all well as far as is known: %v, %v", changed, err)
@@ -172,7 +172,7 @@ func TestEtcdNoSpace(t *testing.T) {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, at[0])
 	}
-	var r told
+	var r taskRecord
 	until(t, "etcd answers", func() bool {
 		c, err := openEtcd(t.Context(), r.clients(dial), in)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestEtcdNoSpace(t *testing.T) {
 	})
 	kv := etcdClient(t, in, dial)
 	if _, err := keepEtcd(t.Context(), r.clients(dial), in); err != nil || len(r.notices) != 0 {
-		t.Fatalf("with nothing to do: %v, told %q", err, r.notices)
+		t.Fatalf("with nothing to do: %v, notices %q", err, r.notices)
 	}
 	full := func() (err error) {
 		for range 20 {
@@ -199,7 +199,7 @@ func TestEtcdNoSpace(t *testing.T) {
 	}
 	changed, err := keepEtcd(t.Context(), r.clients(dial), in)
 	if err != nil || !changed || !slices.Equal(r.notices, []string{"EtcdNoSpace"}) {
-		t.Fatalf("%v, %v, told %q", changed, err, r.notices)
+		t.Fatalf("%v, %v, notices %q", changed, err, r.notices)
 	}
 	if _, err := kv.Put(t.Context(), "filler", "x"); err != nil {
 		t.Errorf("writing afterwards: %v", err)

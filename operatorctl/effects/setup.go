@@ -21,7 +21,7 @@ type doing func(ctx context.Context, cl Clients, in Input) (changed bool, err er
 // task is a bootstrap task in a service's own API. It runs once per version, and again when the audit is due.
 type task struct {
 	version int
-	// Effect has what is not as usual: Once, Aside, Tells, Within.
+	// Effect sets what is unusual: Once, Aside, OwnEvents, Within.
 	Effect
 	// asks are the components it talks to, where that is not its own.
 	asks []string

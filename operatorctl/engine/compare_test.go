@@ -30,7 +30,7 @@ func TestHolds(t *testing.T) {
 		{"atomic list longer", `{"command":["a"]}`, `{"command":["a","b"]}`, false, ".command"},
 		{"atomic list shorter", `{"command":["a","b"]}`, `{"command":["a"]}`, false, ".command"},
 		{"atomic list other order", `{"command":["a","b"]}`, `{"command":["b","a"]}`, false, ".command[0]"},
-		{"sidecar of somebody else", `{"containers":[{"name":"x","image":"i"}]}`, `{"containers":[{"name":"side"},{"name":"x","image":"i","tty":false}]}`, true, ""},
+		{"sidecar of another client", `{"containers":[{"name":"x","image":"i"}]}`, `{"containers":[{"name":"side"},{"name":"x","image":"i","tty":false}]}`, true, ""},
 		{"image changed", `{"containers":[{"name":"x","image":"i"}]}`, `{"containers":[{"name":"x","image":"j"}]}`, false, ".containers[x/].image"},
 		{"container gone", `{"containers":[{"name":"x"}]}`, `{"containers":[{"name":"y"}]}`, false, ".containers[x/]"},
 		{"service port protocol by default", `{"ports":[{"port":80,"targetPort":80}]}`, `{"ports":[{"port":80,"protocol":"TCP","targetPort":80}]}`, true, ""},

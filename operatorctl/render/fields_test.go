@@ -44,7 +44,7 @@ var elsewhere = map[string]string{
 	"customZones":                  "zones in the service region; with zones of a block, its twins",
 }
 
-// unlike are values that a field of this name needs, where the type does not tell.
+// unlike are values that a field of this name needs, where the type does not say.
 var unlike = map[string]any{
 	"db_engine": "mysql", "productVersion": "CMP", "imagePullPolicy": "Always", "updateStrategy": "OnDelete", "schedule": "5 4 * * *",
 	"storage": "7Gi", "telegrafConfigDir": "/etc/elsewhere", "deletionPolicy": "Delete", "version": "v9", "tag": "v9",
@@ -202,7 +202,7 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 		case acts && idle:
 			t.Errorf("spec.%s is said to be without effect, and has one", name)
 		case !acts && !idle && text(t, changed, "") == usual[""]:
-			t.Errorf("spec.%s is accepted, has no effect, and nothing tells: make it work, or put it into the table of package resolve", name)
+			t.Errorf("spec.%s is accepted and has no effect, and no notice says so: make it work, or put it into the table of package resolve", name)
 		}
 		covered++
 	}

@@ -101,7 +101,7 @@ func stale(t *testing.T, dir string, seen map[string]bool, update bool) {
 			continue
 		}
 		if update {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // the next run without UPDATE tells if it is still there
+			_ = os.Remove(filepath.Join(dir, e.Name())) // the next run without UPDATE fails if it is still there
 			continue
 		}
 		t.Errorf("%s is no longer rendered (make golden removes it)", filepath.Join(dir, e.Name()))

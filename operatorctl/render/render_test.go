@@ -69,7 +69,7 @@ func TestBadOptionNamesItself(t *testing.T) {
 	}
 }
 
-// Once the identity service has the administrator's password it is not told to set it again, and no pod restarts for that. Another password,
+// Once the identity service has the administrator's password it does not have to set it again, and no pod restarts for that. Another password,
 // or what people say, rolls the pods.
 func TestAdminPasswordIsSetOnce(t *testing.T) {
 	cluster := resolved(t, base+"/cr.yaml")
@@ -282,7 +282,7 @@ func TestServiceAccountsExist(t *testing.T) {
 	}
 }
 
-// Zone twins are told their own zone, and nothing of them is missing.
+// Copies for zones get their own zone, and nothing of them is missing.
 func TestZoneTwins(t *testing.T) {
 	cluster := resolved(t, "testdata/choices/cr.yaml")
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
@@ -307,7 +307,7 @@ func TestZoneTwins(t *testing.T) {
 			}
 		}
 		if len(zones) != 2 || !zones[zone] {
-			t.Errorf("%s is told the zones %v", name, zones)
+			t.Errorf("%s gets the zones %v", name, zones)
 		}
 		for _, v := range o.Copies[0].(*appsv1.Deployment).Spec.Template.Spec.Volumes {
 			if s := v.Secret; s != nil && !have[s.SecretName] && s.SecretName != "prod-certs" {

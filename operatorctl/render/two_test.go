@@ -95,7 +95,7 @@ func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
 	return selector, pod
 }
 
-// A port that was chosen is that of the Service, of the nodes, and of those who call; a program that cannot be told listens where it did.
+// A port that was chosen is that of the Service, of the nodes, and of the clients; a program whose port is fixed listens where it did.
 func TestChosenPorts(t *testing.T) {
 	cr := cloudOf(t, "testdata/ce/cr.yaml")
 	cr.Spec.VictoriaMetrics.Service.NodePort = 31428

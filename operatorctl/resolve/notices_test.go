@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// notices of a spec, all of whose fields are somebody's choice.
+// notices of a spec, all of whose fields are choices.
 func notices(t *testing.T, cr *v1alpha1.OnecloudCluster) string {
 	t.Helper()
 	list, err := resolve.Notices(cr, resolve.Facts{Components: catalog.All()})
@@ -33,7 +33,7 @@ func TestNotices(t *testing.T) {
 	s.MySQL.Host, s.Glance.Replicas, s.Etcd.EnableTLS, s.Etcd.CreatedSecrets, s.Telegraf.InitContainerImage = "db", new(int32(2)), new(true), new(true), "x"
 	s.CustomZones, s.Baremetalagent.Zones = []string{"zone1"}, []string{"zone1"}
 	if got := notices(t, cr); got != "" {
-		t.Errorf("nothing to tell, but: %s", got)
+		t.Errorf("no notice expected, got: %s", got)
 	}
 	s.Etcd.EnableTLS, s.Etcd.Paused, s.Keystone.DisableTLS = new(false), true, true
 	s.Hostagent.Replicas, s.Scheduler.Schedule, s.Influxdb.Image, s.Influxdb.Tag = new(int32(2)), "* * * * *", "i", "t"

@@ -33,7 +33,7 @@ func live(f func(context.Context, client.Client, *host.Host) (bool, error)) chec
 		defer cancel()
 		c, err := h.Kube(ctx)
 		if err != nil {
-			return false, nil // nobody answers: the phase runs, and says what is wrong
+			return false, nil // no answer: the phase runs, and says what is wrong
 		}
 		done, err := f(ctx, c, h)
 		return done && err == nil, nil // as above; not found is the usual error

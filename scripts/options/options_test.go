@@ -140,7 +140,7 @@ func TestAdd(t *testing.T) {
 				t.Error(d)
 			}
 			if have := slices.Collect(maps.Keys(table.Extra)); !slices.Equal(have, []string{"other"}) {
-				t.Errorf("what the source tells stands among what is kept by hand, too: %q", have)
+				t.Errorf("what the source declares is also among what is kept by hand: %q", have)
 			}
 		})
 	}

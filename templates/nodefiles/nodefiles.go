@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodefiles holds what the cloud's agents put on a node where there is none, for the node's owner to edit. The operator renders
-// it; reset takes it away again as long as nobody has edited it.
+// it; reset takes it away again unless it was edited.
 package nodefiles
 
 import _ "embed" // for the files

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// stray is how somebody changes an object behind the operator's back: the value at a path.
+// stray is a change of an object by another client: the value at a path.
 type stray struct {
 	object            client.Object
 	name, path, value string
@@ -104,7 +104,7 @@ func (b *bench) heal(e *env.Env, s stray, way string) (time.Duration, int) {
 	}
 	i, j := slices.IndexFunc(admin, is), slices.IndexFunc(ours, is)
 	if i < 0 || j < 0 {
-		b.Fatalf("%s %s: the audit log does not tell of it: %v", way, s.name, all)
+		b.Fatalf("%s %s: the audit log lacks it: %v", way, s.name, all)
 	}
 	return ours[j].Time.Sub(admin[i].Time), len(ours)
 }

@@ -111,7 +111,7 @@ func (b *bench) since(e *env.Env, from harness.Mark, objs []*unstructured.Unstru
 		}
 	}
 	if i < 0 || len(names) > 0 {
-		b.Fatalf("the audit log does not tell of the creation of the cloud or of %v", names)
+		b.Fatalf("the audit log lacks the creation of the cloud or of %v", names)
 	}
 	return last.Sub(admin[i].Time)
 }
@@ -162,7 +162,7 @@ func between(n []int) string {
 	return fmt.Sprintf("%d–%d", low, high)
 }
 
-// rest: a cloud that is looked at again asks nobody anything.
+// rest: a reconcile of an unchanged cloud sends no requests.
 func (b *bench) rest(e *env.Env) {
 	e.Rest()
 	var kubernetes, outside int

@@ -41,7 +41,7 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the state tells
+			_ = cmd.Wait() // the state says how it ended
 		}
 	}()
 	if err := <-started; err != nil {

@@ -154,7 +154,7 @@ func (s *suite) dryRun(t *testing.T) {
 	}
 	for _, w := range []string{"/etc/systemd/system/kubelet.service", "create OnecloudCluster"} {
 		if !strings.Contains(out, w) {
-			t.Errorf("the plan does not tell %q\n%s", w, out)
+			t.Errorf("the plan lacks %q\n%s", w, out)
 		}
 	}
 	compare(t, "the machine", before, s.look(t, 1))

@@ -54,7 +54,7 @@ func TestCloud(t *testing.T) {
 		{"init", s.init},
 		{"init again changes nothing", s.initAgain},
 		{"dry runs on a node touch nothing", s.dryRunAfter},
-		{"no secret is told", s.noSecret},
+		{"no secret is printed", s.noSecret},
 		{"join", s.join},
 		{"bad joins", s.badJoins},
 		{"cloud", s.cloud},

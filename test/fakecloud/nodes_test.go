@@ -137,7 +137,7 @@ func (n *nodes) glance(t *testing.T) {
 		path, image := run(map[string]any{"enable_remote_executor": false})
 		check(t, path, image)
 	})
-	t.Run("needs the executor where it is told to use it", func(t *testing.T) {
+	t.Run("needs the executor if its configuration names it", func(t *testing.T) {
 		_, image := run(map[string]any{"enable_remote_executor": true, "executor_socket_path": "/nowhere/exec.sock", "executor_connect_timeout_seconds": 1})
 		if image["status"] != "killed" || !strings.Contains(fmt.Sprint(image["reason"]), "NewRemoteCommandAsFarAsPossible with stat") {
 			t.Errorf("%v", image)

@@ -129,7 +129,7 @@ func (a *adoption) identities() {
 	}
 	snapshot, err := c.Snapshot(ctx)
 	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
-		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing tells when
+		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing says when
 	}
 	if err != nil {
 		a.Fatal(err)

@@ -316,7 +316,7 @@ func (a *adoption) leftovers() {
 	a.UntilGone(&corev1.Pod{}, "default-etcd-abcdefghij")
 }
 
-// secrets: no old password is in anything that people may read, but in the record, which the event tells to delete.
+// secrets: no old password is in anything that people may read, but in the record, which the event advises to delete.
 func (a *adoption) secrets() {
 	var words []string
 	for k, v := range a.Credentials() {
@@ -371,7 +371,7 @@ func (a *adoption) spec() {
 	}
 }
 
-// savedFile: `kubectl get oc -o yaml` of before, with another version and one image of somebody's own, applied again in both ways.
+// savedFile: `kubectl get oc -o yaml` of before, with another version and one image of the user's own, applied again in both ways.
 func (a *adoption) savedFile() {
 	const mine = "192.168.0.1:5000/mine/logger:hotfix"
 	spec := savedSpec(a.T, a.saved)

@@ -132,7 +132,7 @@ func deployment(name, image string, labels map[string]string) *appsv1.Deployment
 
 func (a *appliers) selector() {
 	ours := map[string]string{"app": "x", "instance": "default"}
-	// As somebody else left it: with a label fewer, and one more.
+	// As another client left it: with one label fewer, and one more.
 	theirs := deployment("other", "i:1", map[string]string{"app": "x", "extra": "1"})
 	if err := a.c.Create(a.t.Context(), theirs); err != nil {
 		a.t.Fatal(err)

@@ -61,7 +61,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 		if len(steps) == 0 || steps[len(steps)-1] != step {
 			steps = append(steps, step)
 		}
-		done = step == "new leaf new" && len(steps) > 2 // the first that is told is how it was
+		done = step == "new leaf new" && len(steps) > 2 // the first step is the initial state
 	}
 	want := []string{"aged+new leaf aged", "new+aged leaf new", "new leaf new"}
 	if i := slices.Index(steps, want[0]); i < 0 || !slices.Equal(steps[i:], want) {
@@ -78,7 +78,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 	e.identity() // it logs in under the new CA
 }
 
-// standing tells in words which CAs a Secret holds, and whose its certificate is.
+// standing describes which CAs a Secret holds, and which of them signed its certificate.
 func standing(data map[string][]byte, old pki.Pair) (string, error) {
 	trusted, err := pki.ParseCerts(data["ca.crt"])
 	if err != nil {

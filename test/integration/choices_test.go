@@ -79,7 +79,7 @@ func textAt(spec map[string]any, path string) string {
 	return fmt.Sprint(value)
 }
 
-// imageIs waits until the status returns which image a component runs, and whether somebody chose it.
+// imageIs waits until the status shows an image of a component, and whether a user chose it.
 func (e *cloudTest) imageIs(name, image string, choice bool) {
 	e.Helper()
 	e.UntilComponent(name, func(c v1alpha1.ComponentStatus) bool { return c.Image == image && c.Pinned == choice })

@@ -61,7 +61,7 @@ func (n neighbour) wroteNothing(from harness.Mark) {
 	}
 }
 
-// heals: what somebody breaks in a cloud is mended, by one request.
+// heals: what another client breaks in a cloud is repaired with one request.
 func (n neighbour) heals() {
 	n.Helper()
 	want := n.Deployments()["glance"].Spec.Template.Spec.Containers[0].Image
@@ -74,7 +74,7 @@ func (n neighbour) heals() {
 	}
 }
 
-// databases and accounts that somebody has made in the server of a cloud, sorted.
+// databases and accounts in the server of a cloud, sorted.
 func (n neighbour) databases() []string {
 	admin, err := mysql.Open(n.Context(), mysql.Config{Host: n.DB.Host, Port: n.DB.Port, User: "root", Password: n.DB.RootPassword})
 	if err != nil {
@@ -98,7 +98,7 @@ func (n neighbour) databases() []string {
 	return all
 }
 
-// statements that change something and that the server of a cloud was told.
+// statements that change something in the server of a cloud.
 func (n neighbour) statements() []string {
 	all, err := n.DB.Statements()
 	if err != nil {

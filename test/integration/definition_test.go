@@ -85,7 +85,7 @@ func (e *cloudTest) ageDefinition(revision string) {
 }
 
 // untilAccepted asks the API server, as kubectl does, until it takes spec.glance.dnsConfig, or refuses it. It serves a definition some
-// time after it has stored it, and nothing tells when.
+// time after it has stored it, and nothing says when.
 func (e *cloudTest) untilAccepted(want bool) {
 	e.Helper()
 	spec := map[string]any{"mysql": map[string]any{"host": "192.0.2.1", "password": "none"}, "glance": map[string]any{"dnsConfig": map[string]any{}}}

@@ -47,7 +47,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	texts := map[string]string{"operator's log": e.Said(), "cloud": e.text(cr), "failed cloud": failed, "metrics": e.metricsText()}
 	texts["log of the services"] = e.Pods.Log()
 	if n := strings.Count(e.Pods.Log(), "Start listen on"); n < 8 {
-		e.Errorf("only %d services tell in the log that they listen", n)
+		e.Errorf("only %d services log that they listen", n)
 	}
 	for _, list := range []client.ObjectList{
 		&eventsv1.EventList{}, &corev1.ConfigMapList{}, &corev1.PodList{}, &corev1.ServiceList{}, &appsv1.DeploymentList{},

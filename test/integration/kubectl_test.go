@@ -97,7 +97,7 @@ func (e *cloudTest) clientSideApply(spec map[string]any) {
 }
 
 // everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own
-// and those that somebody chose.
+// and those that a user chose.
 func (e *cloudTest) everyServiceRuns(registry, version string, chosen map[string]string) {
 	e.Helper()
 	own := []string{"ovn-north", "victoria-metrics"}

@@ -161,7 +161,7 @@ func TestRestartedOperatorChangesNothing(t *testing.T) {
 	}
 }
 
-// TestDriftIsHealedWithOneWrite: somebody sets an image by hand on a Deployment.
+// TestDriftIsHealedWithOneWrite: a user sets an image by hand on a Deployment.
 func TestDriftIsHealedWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	d := &appsv1.Deployment{}
@@ -186,7 +186,7 @@ func TestDriftIsHealedWithOneWrite(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsComeBackWithOneWrite: somebody deletes objects of the cloud.
+// TestDeletedObjectsComeBackWithOneWrite: a user deletes objects of the cloud.
 func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}} {

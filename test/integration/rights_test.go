@@ -44,7 +44,7 @@ func seldom(right string) bool {
 	return strings.HasPrefix(right, "list ") || right == "patch apiextensions.k8s.io/customresourcedefinitions" || right == "update secrets" || right == "delete pods" || right == finalizers
 }
 
-// series is used where one pass tells two things of one kind about one state of a cloud: taking over a cloud may, an ordinary life need not.
+// series is set if one reconcile reports two things of one kind about a cloud. The adoption of a cloud may; an ordinary reconcile need not.
 const series = "patch events.k8s.io/events"
 
 const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"

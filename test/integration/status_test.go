@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// read: what people and older tools ask the status for is there, and each transition was told once.
+// read: what people and older tools ask the status for is there, and each transition was reported once.
 func (e *cloudTest) read() {
 	for _, c := range []struct {
 		want string
@@ -37,12 +37,12 @@ func (e *cloudTest) read() {
 		if strings.HasPrefix(note, "Available: ") {
 			available++
 			if n > 1 {
-				e.Errorf("told %d times: %s", n, note)
+				e.Errorf("reported %d times: %s", n, note)
 			}
 		}
 	}
 	if available < 30 || told["Running: the cloud is Running"] != 1 {
-		e.Errorf("%d components are told to be Available; %v", available, told)
+		e.Errorf("%d components are reported as Available; %v", available, told)
 	}
 }
 

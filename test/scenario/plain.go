@@ -30,7 +30,7 @@ func (j *Journey) Software(ctx context.Context) error {
 	return nil
 }
 
-// plainConfig is the least that kubeadm needs to be told on a lab machine; everything else is its own default.
+// plainConfig is the shortest configuration with which kubeadm works on a lab machine; the rest are its defaults.
 const plainConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s}

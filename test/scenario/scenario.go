@@ -123,7 +123,7 @@ func (j *Journey) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return j.On(ctx, 1, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
 }
 
-// ClusterStatus is what "ocadm cluster status -o json" tells.
+// ClusterStatus is the output of "ocadm cluster status -o json".
 type ClusterStatus struct {
 	Name       string `json:"name"`
 	Ready      bool   `json:"ready"`

@@ -126,7 +126,7 @@ func (s *Server) grant(n []string) ([][]string, *proto.Exception) {
 	for _, p := range strings.Split(n[0], ", ") {
 		a.grants[n[1]][p] = true
 	}
-	a.grants[""]["READ"], a.grants[""]["WRITE"] = true, true // so does the real one tell of MYSQL
+	a.grants[""]["READ"], a.grants[""]["WRITE"] = true, true // the real server shows MYSQL like this
 	return nil, nil
 }
 

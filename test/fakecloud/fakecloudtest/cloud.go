@@ -229,7 +229,7 @@ func (p *Process) Stop() int {
 	return p.Wait()
 }
 
-// FreePort finds a port of loopback that nobody has.
+// FreePort returns a free port of the loopback interface.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

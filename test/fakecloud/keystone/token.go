@@ -176,7 +176,7 @@ func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Re
 	return user, nil
 }
 
-// checkToken tells a service whose token it was given.
+// checkToken returns the owner of a token to the service that received it.
 func (s *Server) checkToken(c rest.Call) (any, error) {
 	if err := s.guard(c, "tokens", rest.Perform); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// gateway is apigateway: log in, tell the regions, pass reads on to the services.
+// gateway is apigateway: login, list of regions, and reads that it forwards to the services.
 func (s Service) gateway() rest.Routes {
 	routes := rest.Routes{
 		{Method: http.MethodPost, Path: "/api/v1/auth/login", Handle: s.login},

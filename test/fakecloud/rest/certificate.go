@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Owner is who a certificate must name. The real services never look: they start with any certificate, and nobody verifies.
+// Owner is who a certificate must name. The real services never look: they start with any certificate, and no client verifies it.
 type Owner struct {
 	Cluster, Namespace, Component string
 }

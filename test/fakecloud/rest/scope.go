@@ -4,7 +4,7 @@ package rest
 
 import "slices"
 
-// Scope is whose resources somebody may reach, the wider the higher.
+// Scope is whose resources a user may reach; a wider scope is a larger number.
 type Scope int
 
 const (

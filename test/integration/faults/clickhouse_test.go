@@ -167,7 +167,7 @@ func TestClickHouse(t *testing.T) {
 		for _, password := range []string{next, cr.Spec.Clickhouse.Password} {
 			c.saysNothingOf(t, password)
 			if strings.Contains(o.log.String(), password) {
-				t.Error("the operator's log tells a secret")
+				t.Error("the operator's log contains a secret")
 			}
 		}
 	})

@@ -136,11 +136,11 @@ func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	t.Helper()
 	cr := w.cr(t)
 	if text := fmt.Sprint(cr.Status); strings.Contains(text, secret) {
-		t.Error("the status tells a secret")
+		t.Error("the status contains a secret")
 	}
 }
 
-// TestDatabaseOfRunningCloud: what happens to the database of a cloud that runs is found by the audit, told, and put right where it can be.
+// TestDatabaseOfRunningCloud: the audit finds what happens to the database of a running cloud, reports it, and repairs it if possible.
 // Nothing is done to the workloads.
 func TestDatabaseOfRunningCloud(t *testing.T) {
 	w := use(t)
@@ -221,7 +221,7 @@ func (w *faulty) login(t testing.TB, user, password string) {
 	}
 }
 
-// TestDatabasePasswordInSecret: the administrator's password lies in somebody's Secret, which is not there, lacks the key, and then is there.
+// TestDatabasePasswordInSecret: the administrator's password is in a Secret that does not exist, then lacks the key, then is complete.
 func TestDatabasePasswordInSecret(t *testing.T) {
 	w := use(t)
 	w.administrator(t)

@@ -40,7 +40,7 @@ func (w *faulty) patch(t testing.TB, o client.Object, name, merge string) {
 	}
 }
 
-// TestForeignFinalizer: somebody else keeps a workload, and then the cloud itself, from being deleted. The status names both.
+// TestForeignFinalizer: a foreign finalizer keeps a workload, and then the cloud itself, from being deleted. The status names both.
 func TestForeignFinalizer(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -170,7 +170,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestConflictStorm: somebody writes to several objects ten times a second. The operator gives in for a while, says with whom it
+// TestConflictStorm: another client writes to several objects ten times a second. The operator gives in for a while, says with whom it
 // disagrees, and looks after the rest.
 func TestConflictStorm(t *testing.T) {
 	w := use(t)

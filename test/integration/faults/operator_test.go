@@ -42,7 +42,7 @@ func (p point) String() string {
 	return when + " " + p.what
 }
 
-// operator is one process of the operator, as far as the world can tell. Everything it does passes through here. Killed, it does nothing
+// operator is one process of the operator, as seen from outside. Everything it does passes through here. Killed, it does nothing
 // more, whatever its goroutines still try; what was under way may have happened or not, and nobody hears the answer.
 type operator struct {
 	w    *faulty
@@ -74,7 +74,7 @@ func (a asked) minus(b asked) asked {
 	return asked{a.requests - b.requests, a.sql - b.sql, a.services - b.services, a.logins - b.logins, a.dials - b.dials}
 }
 
-// fault replaces parts of the way to somebody; nil functions do nothing. They are called with the request about to be made.
+// fault replaces parts of the way to a server; nil functions do nothing. They are called with the request about to be made.
 type fault struct {
 	mu      sync.Mutex
 	service func(*http.Request) (*http.Response, error)
@@ -239,14 +239,14 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 	return answer, err
 }
 
-// kubernetes is the way to the API server. What only tells is no effect: events, and the lease of leader election.
+// kubernetes is the way to the API server. Events and the lease of leader election do not count as effects.
 func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
 		path := strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1)
 		dry := r.URL.Query().Get("dryRun") != ""
-		tells := dry || strings.Contains(path, "/events") || strings.Contains(path, "/leases")
-		if r.Method != http.MethodGet && !tells {
+		reports := dry || strings.Contains(path, "/events") || strings.Contains(path, "/leases")
+		if r.Method != http.MethodGet && !reports {
 			effect = r.Method + " " + path
 			if r.URL.Query().Get("fieldManager") == "ocadm-operator-defaults" {
 				effect += " (defaults)"
@@ -289,7 +289,7 @@ func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// about returns what a request's body is about: the name in it, or what else tells it from others of its kind.
+// about returns what a request's body is about: the name in it, or whatever else distinguishes it from others of its kind.
 func about(r *http.Request) string {
 	var wrapped map[string]map[string]any
 	if json.Unmarshal([]byte(body(r)), &wrapped) != nil {

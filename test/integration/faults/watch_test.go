@@ -87,7 +87,7 @@ func TestWatches(t *testing.T) {
 		{"410 Gone", nil, func(*testing.T) {}, func(*testing.T) { s.expire() }, "", nil},
 		{"nothing is heard, then a cut", everything, w.damage, func(*testing.T) { s.cut() }, "DELETED Service default-glance", []string{"default-glance"}},
 		{"nothing is heard, then 410 Gone", everything, w.damage, func(*testing.T) { s.expire() }, "DELETED Service default-glance", []string{"default-glance"}},
-		// The version at which the watch stands passes by that of what was withheld: only a new list tells.
+		// The version at which the watch stands passes by that of what was withheld: only a new list shows it.
 		{"some objects are not heard of, then 410 Gone", objects("default-glance", "default-yunionconf"), func(t *testing.T) {
 			w.damage(t)
 			w.drift(t, "default-web")

@@ -285,7 +285,7 @@ func ready(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// freePorts finds loopback ports that nobody has; all are held until the last is found, so that they differ.
+// freePorts returns free loopback ports. All are held until the last is found, so that they differ.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

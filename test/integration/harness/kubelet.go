@@ -267,7 +267,7 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	return ReportStatus(ctx, k.client, p, status)
 }
 
-// lost reports whether a node is there and is not Ready: nobody starts or ends a pod there.
+// lost reports whether a node exists and is not Ready: no kubelet starts or ends a pod there.
 func (k *Kubelet) lost(name string) bool {
 	n, err := k.nodes.Get(name)
 	return err == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {

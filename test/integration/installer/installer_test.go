@@ -92,7 +92,7 @@ func TestInstall(t *testing.T) {
 	t.Run("ready", func(t *testing.T) { ready(t, c, h) })
 	t.Run("the operator is restricted", func(t *testing.T) { restricted(t, c) })
 	t.Run("more namespaces", func(t *testing.T) { namespaces(t, c, h) })
-	t.Run("wait tells why", func(t *testing.T) { waitTellsWhy(t, c) })
+	t.Run("wait says why", func(t *testing.T) { waitSaysWhy(t, c) })
 	t.Run("cloud", func(t *testing.T) { aCloud(t, c, h) })
 	t.Run("roles", func(t *testing.T) { roles(t, c) })
 }
@@ -109,7 +109,7 @@ func run(t *testing.T, p host.Phase, h *host.Host) {
 			t.Fatal(err)
 		}
 		if len(r.changed) == 0 {
-			t.Error("Run told of no change")
+			t.Error("Run reported no change")
 		}
 		if done, err := p.Check(t.Context(), h); !done || err != nil {
 			lines, _ := p.Plan(t.Context(), h)
@@ -211,7 +211,7 @@ func ready(t *testing.T, c client.WithWatch, h *host.Host) {
 }
 
 // A wait that runs out names the pod's trouble.
-func waitTellsWhy(t *testing.T, c client.WithWatch) {
+func waitSaysWhy(t *testing.T, c client.WithWatch) {
 	d := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "default", "name": "stuck"},
 		"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "stuck"}}, "template": map[string]any{

@@ -131,7 +131,7 @@ func (p *pod) prepare(ctx context.Context) bool {
 	}
 }
 
-// keep runs a container until the pod ends; an init container until it succeeds, which it tells.
+// keep runs a container until the pod ends; an init container until it succeeds, which it reports.
 func (p *pod) keep(ctx context.Context, c *container) bool {
 	if c.argv == nil {
 		p.change(ctx, func() {

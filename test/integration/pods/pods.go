@@ -40,7 +40,7 @@ const Agent = "program-kubelet"
 
 // Options of a kubelet.
 type Options struct {
-	// Config is how it reaches the API server, as somebody who may do everything.
+	// Config is how it reaches the API server, with all rights.
 	Config *rest.Config
 	// Namespace whose Deployments it runs.
 	Namespace string

@@ -110,7 +110,7 @@ func TestPods(t *testing.T) {
 	s.create(deployment("default-late", other().Spec.Template.Spec.Containers[0]))
 	<-late.asked
 	s.delete("default-late")
-	time.Sleep(500 * time.Millisecond) // by then it knows: nothing outside tells
+	time.Sleep(500 * time.Millisecond) // by then it knows: nothing outside shows when
 	close(late.goOn)
 	<-late.made
 	s.eventually("a pod that was made after its Deployment had gone is gone", func(ctx context.Context) (bool, error) {
@@ -299,7 +299,7 @@ func listens(t *testing.T) bool {
 	return err == nil
 }
 
-// late makes one Pod late, whether somebody still waits for the answer or not.
+// late delays one Pod, whether or not a client still waits for the answer.
 type late struct {
 	next              http.RoundTripper
 	armed             atomic.Bool
