@@ -53,7 +53,7 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 	if controlPlane || c.Node.AsController {
 		list = append(list, PortUse{443, 443, "tcp", "the web console", true, true})
 		if c.Addons.Ingress == "traefik" {
-			list = append(list, PortUse{80, 80, "tcp", "the ingress", true, true})
+			list = append(list, PortUse{80, 80, "tcp", "the ingress", true, true}, local(10254, "the ingress' health check"))
 		}
 	}
 	if c.Node.EnableHostAgent {

@@ -93,7 +93,7 @@ func (s *suite) refuse(t *testing.T, node int, c refused) {
 const secret = "Canary-5f2b9c7e"
 
 func (s *suite) initArgs(node int, extra ...string) []string {
-	return append([]string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--ingress", "none", "--allow-cgroup-v1",
+	return append([]string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--allow-cgroup-v1",
 		"--restrict-oom-score-adj", "--conntrack-max-per-core", "0", "--node-ip", s.Lab.Node(node).Address.String()}, extra...)
 }
 
@@ -117,8 +117,8 @@ func (s *suite) badInput(t *testing.T) {
 		{name: "not root", argv: append([]string{"setpriv", "--reuid=65534", "--clear-groups"}, s.initArgs(1)...), want: []string{"root"}},
 		{name: "unknown phase", argv: s.initArgs(1, "--skip-phases", "preflihgt"), want: []string{"preflihgt", "preflight"}, exit: 4},
 		{name: "unknown flag", argv: s.initArgs(1, "--mysql-hsot", "x"), want: []string{"mysql-hsot"}, exit: 4},
-		{name: "cgroup v1 without consent", argv: []string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--ingress", "none"}, want: []string{"cgroup", "--allow-cgroup-v1"}},
-		{name: "truncated bundle", argv: append([]string{scenario.Ocadm, "init", "--bundle", "/run/cut.bundle", "--ingress", "none", "--allow-cgroup-v1"}, db...),
+		{name: "cgroup v1 without consent", argv: []string{scenario.Ocadm, "init", "--bundle", scenario.Bundle}, want: []string{"cgroup", "--allow-cgroup-v1"}},
+		{name: "truncated bundle", argv: append([]string{scenario.Ocadm, "init", "--bundle", "/run/cut.bundle", "--allow-cgroup-v1"}, db...),
 			prepare: "head -c 30000000 " + scenario.Bundle + " > /run/cut.bundle", restore: "rm /run/cut.bundle", want: []string{"OCA-23", "cut.bundle"}},
 		{name: "no bundle file", argv: []string{scenario.Ocadm, "init", "--bundle", "/nowhere", "--allow-cgroup-v1"}, want: []string{"/nowhere"}},
 		{name: "image missing in the bundle", argv: s.initArgs(1, append(db, "--onecloud-version", "v9.9.9")...), want: []string{"OCA-", "v9.9.9"}},

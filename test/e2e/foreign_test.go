@@ -85,7 +85,7 @@ func TestResetKeepsForeign(t *testing.T) {
 		s.plant(t, node)
 		scans[node], s.fresh[node] = s.scan(t, node), s.lookAround(t, node)
 	}
-	if err := s.Init(t.Context(), "--skip-phases", "storage,database,operator,cloud-settings,operator-ready,cloud"); err != nil {
+	if err := s.Init(t.Context(), "--ingress", "none", "--skip-phases", "storage,database,operator,cloud-settings,operator-ready,cloud"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Join(t.Context(), 2); err != nil {

@@ -37,7 +37,7 @@ func bench(ctx context.Context, runs int) error {
 	var ours, plain []float64
 	for i := range runs {
 		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(j *scenario.Journey) error {
-			return j.Init(ctx, "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
+			return j.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
 		})
 		if err != nil {
 			return err

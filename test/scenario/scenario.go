@@ -47,7 +47,7 @@ type Step struct {
 }
 
 // machineFlags are what a lab machine needs and a real host does not (test/lab/README.md): cgroup v1, no CAP_SYS_RESOURCE, a conntrack limit
-// that cannot be written, no ingress controller image; and its kernel has no openvswitch.
+// that cannot be written; and its kernel has no openvswitch.
 var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--conntrack-max-per-core", "0",
 	"--ignore-preflight-errors", "ComputeModules"}
 
@@ -82,7 +82,7 @@ func lastLines(s string, n int) string {
 
 // Init runs "ocadm init" on machine 1. The cloud is created by it when args name --onecloud-version.
 func (j *Journey) Init(ctx context.Context, args ...string) error {
-	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--ingress", "none", "--node-ip", j.Lab.Node(1).Address.String()}, machineFlags...)
+	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--node-ip", j.Lab.Node(1).Address.String()}, machineFlags...)
 	return j.Timed("init", func() error {
 		_, err := j.On(ctx, 1, append(argv, args...)...)
 		return err

@@ -65,5 +65,10 @@ func modules() []module {
 			LDFlags:  "-X main.VERSION={version}",
 			Programs: []program{{"local-path-provisioner", "github.com/rancher/local-path-provisioner"}},
 		},
+		{
+			Dir: "traefik", Upstream: "github.com/traefik/traefik/v3",
+			LDFlags:  "-X github.com/traefik/traefik/v3/pkg/version.Version={version}",
+			Programs: []program{{"traefik", "github.com/traefik/traefik/v3/cmd/traefik"}},
+		},
 	}
 }

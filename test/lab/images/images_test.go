@@ -168,14 +168,9 @@ func TestEmptyArchiveDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestThirdPartyImagesAreThere compares with the table that the installer and the operator read. What the lab does not make has a reason
-// there, and the lab's README names it.
+// TestThirdPartyImagesAreThere compares with the table that the installer and the operator read.
 func TestThirdPartyImagesAreThere(t *testing.T) {
 	table, err := pinned.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,17 +183,8 @@ func TestThirdPartyImagesAreThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reason, excepted := notMade[row.Name]
-		switch {
-		case made[ref] == excepted:
-			t.Errorf("%s: made %v, listed as not made %v", ref, made[ref], excepted)
-		case excepted && (reason == "" || !strings.Contains(strings.ToLower(string(readme)), "- the lab has no image of "+row.Name+": "+reason)):
-			t.Errorf("README.md does not say that the lab makes no image of %s, and why: %q", row.Name, reason)
-		}
-	}
-	for name := range notMade {
-		if _, err := table.Get(name); err != nil {
-			t.Error(err)
+		if !made[ref] {
+			t.Errorf("the lab does not make %s", ref)
 		}
 	}
 }

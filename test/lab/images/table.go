@@ -26,11 +26,6 @@ const (
 	pauseTag   = "3.10.2"
 )
 
-// notMade are the rows of templates/images.yaml that the lab does not make, with the reason. An archive of LAB_SERVICE_IMAGES may hold them.
-var notMade = map[string]string{
-	"traefik": "two forks that its go.mod requires cannot be fetched as modules",
-}
-
 // image says what an image is made of, layers from the bottom up.
 type image struct {
 	Name string
@@ -73,6 +68,11 @@ func upstream() []image {
 			Entrypoint: []string{"local-path-provisioner"},
 		},
 		{Name: "docker.io/library/busybox:1.37.0-glibc", Base: []string{"busybox"}, Cmd: []string{"sh"}},
+		{
+			Name:       "docker.io/library/traefik:v3.6.12",
+			Programs:   program("traefik", "usr/local/bin/traefik"),
+			Entrypoint: []string{"/usr/local/bin/traefik"},
+		},
 		{
 			Name: "docker.io/library/mariadb:10.11", Base: []string{"mariadb"}, Cmd: []string{"mariadbd"},
 			Entries: []entry{
