@@ -63,7 +63,8 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 	case err == nil:
 		return u, nil
 	case meta.IsNoMatchError(err):
-		return nil, finding.Errorf("OCA-7005", "The operator is not installed in this cluster", "install the operator: ocadm init phase operator", "%w", err)
+		return nil, finding.Errorf("OCA-7005", "The operator is not installed in this cluster",
+			"install the operator: ocadm init phase operator", "%w", err)
 	case apierrors.IsNotFound(err):
 		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s not found", key), "create it: ocadm cluster create --version VERSION", "%w", err)
 	}

@@ -40,7 +40,8 @@ func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error
 	case err == nil:
 		return kube.Created, nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "", finding.Errorf("OCA-7006", fmt.Sprintf("The API server rejects cloud %s", o.Key()), "correct the setting in the message, then run the command again", "%w", err)
+		return "", finding.Errorf("OCA-7006", fmt.Sprintf("The API server rejects cloud %s", o.Key()),
+			"correct the setting in the message, then run the command again", "%w", err)
 	}
 	return "", fmt.Errorf("creating cloud %s: %w", o.Key(), err)
 }

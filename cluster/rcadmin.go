@@ -83,7 +83,8 @@ func password(ctx context.Context, c client.Client, key client.ObjectKey, cr *un
 	}
 	return "", finding.Finding{
 		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("The administrator password of cloud %s does not exist yet", key),
-		Cause: fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey), Remedy: "ocadm cluster status", Err: err,
+		Cause:  fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey),
+		Remedy: "ocadm cluster status", Err: err,
 	}
 }
 

@@ -64,8 +64,9 @@ const afterwards = 10 * time.Second
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
 	f := finding.Finding{
 		Code: "OCA-7004", Severity: finding.Error, What: fmt.Sprintf("Cloud %s did not become ready in time", key), Cause: last.Message,
-		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait", key.Namespace),
-		Err:    err, Evidence: last.Missing(),
+		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait",
+			key.Namespace),
+		Err: err, Evidence: last.Missing(),
 	}
 	if len(f.Evidence) > 0 {
 		f.Cause = f.Evidence[0]

@@ -178,7 +178,8 @@ func somethingToUpdate(u cluster.Update) error {
 		}
 		return nil
 	}
-	if u.Version == "" && u.OperatorVersion == "" && u.OperatorImage == "" && u.ImageRepository == "" && u.Edition == "" && u.DisableResourceManagement == nil {
+	if u.Version == "" && u.OperatorVersion == "" && u.OperatorImage == "" && u.ImageRepository == "" && u.Edition == "" &&
+		u.DisableResourceManagement == nil {
 		return misused("there is nothing to update", "give --version, --image-repository, --operator-version or --edition")
 	}
 	return nil

@@ -42,7 +42,8 @@ func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, component.C
 		}
 		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, c, nil
 	}
-	return cluster.ComponentRef{}, component.Component{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known, "ocadm operator components lists them")
+	return cluster.ComponentRef{}, component.Component{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known,
+		"ocadm operator components lists them")
 }
 
 // misspelt is the error of a name that is none of the known ones. Its remedy suggests the nearest name, if one is near.
@@ -110,7 +111,8 @@ func newComponentUpdate(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef, change cluster.ComponentChange) error {
+func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudFlags, ref cluster.ComponentRef,
+	change cluster.ComponentChange) error {
 	lines, err := ref.Apply(ctx, k, change)
 	if err != nil {
 		return err
@@ -178,7 +180,8 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 				return err
 			}
 			if len(ref.Block) > 1 && ref.Block[0] != "components" {
-				return misused(fmt.Sprintf("%s cannot be switched alone: it is part of spec.%s", args[0], ref.Block[0]), "kubectl -n "+f.namespace+" edit oc "+f.name)
+				return misused(fmt.Sprintf("%s cannot be switched alone: it is part of spec.%s", args[0], ref.Block[0]),
+					"kubectl -n "+f.namespace+" edit oc "+f.name)
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.changeComponent(ctx, k, &f, ref, cluster.ComponentChange{Disable: &disable})

@@ -38,6 +38,7 @@ func newExecutor(a *app) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Socket, "socket-path", executor.DefaultSocket, "unix socket to serve; its directory is created, a stale socket is replaced")
 	f.IntVar(&o.MaxCommands, "max-commands", executor.DefaultMaxCommands, "maximum number of registered commands; more are refused")
-	f.DurationVar(&o.AbandonAfter, "abandon-after", executor.DefaultAbandonAfter, "when to kill a command whose client is gone or never fetches the result")
+	f.DurationVar(&o.AbandonAfter, "abandon-after", executor.DefaultAbandonAfter,
+		"when to kill a command whose client is gone or never fetches the result")
 	return c
 }

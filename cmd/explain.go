@@ -39,7 +39,8 @@ func newExplain(a *app) *cobra.Command {
 				return err
 			}
 			return ui.Print(a.Out, output.String(), e, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s: %s\n\n%s\n\nExit status %d (%s).\n", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
+				_, err := fmt.Fprintf(w, "%s: %s\n\n%s\n\nExit status %d (%s).\n", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code),
+					finding.Area(e.Code))
 				return err
 			})
 		},
@@ -56,7 +57,8 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 		}
 		codes = append(codes, e.Code)
 	}
-	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code), Remedy: "ocadm explain lists all codes"}
+	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code),
+		Remedy: "ocadm explain lists all codes"}
 	if guess, ok := nearest.To(code, codes); ok {
 		f.Remedy = "ocadm explain " + guess
 	}

@@ -128,7 +128,8 @@ func saveImage(ctx context.Context, file string, source bundle.ImageSource) erro
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return finding.Errorf("OCA-2203", "The image cannot be written to "+file, "name a file in a directory that you may write and that has 40 MiB free", "%w", err)
+	return finding.Errorf("OCA-2203", "The image cannot be written to "+file,
+		"name a file in a directory that you may write and that has 40 MiB free", "%w", err)
 }
 
 func newImagePush(a *app) *cobra.Command {

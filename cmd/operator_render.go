@@ -75,7 +75,8 @@ func readInput(file string, in io.Reader) ([]byte, error) {
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, finding.Errorf("OCA-0310", "Cannot read the file of the cloud", "name a file with an OnecloudCluster, or - for standard input", "%w", err)
+		return nil, finding.Errorf("OCA-0310", "Cannot read the file of the cloud",
+			"name a file with an OnecloudCluster, or - for standard input", "%w", err)
 	}
 	return b, nil
 }
@@ -113,7 +114,10 @@ func renderCloud(text []byte) ([]client.Object, error) {
 }
 
 func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
-	const what, remedy = "The file holds no valid OnecloudCluster", "write one with apiVersion: " + v1alpha1.Group + "/" + v1alpha1.Version + " and kind: " + v1alpha1.Kind
+	const (
+		what   = "The file holds no valid OnecloudCluster"
+		remedy = "write one with apiVersion: " + v1alpha1.Group + "/" + v1alpha1.Version + " and kind: " + v1alpha1.Kind
+	)
 	raw, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		return nil, finding.Errorf("OCA-0311", what, remedy, "%w", err)
@@ -141,7 +145,8 @@ func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
 
 // unknownFields is the error of fields below spec that do not exist.
 func unknownFields(strict []error) error {
-	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields", Remedy: "remove them, or correct their names"}
+	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields",
+		Remedy: "remove them, or correct their names"}
 	for _, err := range strict {
 		field, ok := errors.AsType[kjson.FieldError](err)
 		if !ok {

@@ -28,7 +28,8 @@ func bindPhases(c *cobra.Command, a *app, p plan, addFlags func(*pflag.FlagSet, 
 	c.AddCommand(phase)
 }
 
-func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host.Phase, args cobra.PositionalArgs, addFlags func(*pflag.FlagSet, *runFlags)) {
+func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host.Phase, args cobra.PositionalArgs,
+	addFlags func(*pflag.FlagSet, *runFlags)) {
 	for _, ph := range phases {
 		name := strings.TrimPrefix(path+"/"+ph.Name, "/")
 		var f runFlags

@@ -113,7 +113,8 @@ func newRoot(a *app) *cobra.Command {
 func completeChoices(c *cobra.Command) {
 	complete := func(f *pflag.Flag) {
 		if choice, ok := f.Value.(*ui.Choice); ok {
-			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choice.Allowed(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+			// It fails only for an unknown flag.
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choice.Allowed(), cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 	c.LocalFlags().VisitAll(complete)
@@ -182,7 +183,8 @@ func usageError(err error) error {
 	}
 	for _, prefix := range []string{"unknown command ", "required flag(s) ", "accepts ", "requires at least ", "if any flags in the group "} {
 		if strings.HasPrefix(err.Error(), prefix) {
-			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: "the command with --help", Err: err}
+			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(),
+				Remedy: "the command with --help", Err: err}
 		}
 	}
 	return err

@@ -128,7 +128,8 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 }
 
 // makeToken creates a token and, if wanted, the join command. The command comes first, so that no token is left over if it fails.
-func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, roles kubernetes.JoinRoles, join bool) (createdToken, error) {
+func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o kubernetes.TokenOptions, roles kubernetes.JoinRoles,
+	join bool) (createdToken, error) {
 	var made createdToken
 	var err error
 	if o.Token == "" {

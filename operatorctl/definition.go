@@ -37,7 +37,8 @@ func updateDefinition(ctx context.Context, cfg *rest.Config, log *slog.Logger) (
 	switch {
 	case ctx.Err() != nil:
 	case apierrors.IsForbidden(err):
-		log.Warn("no right to update the definition of OnecloudCluster: a field that it lacks is refused; give it with ocadm init phase operator", "error", err)
+		log.Warn("no right to update the definition of OnecloudCluster: a field that it lacks is refused; give it with ocadm init phase operator",
+			"error", err)
 	case err != nil:
 		log.Warn("the definition of OnecloudCluster was not updated", "error", err)
 	case live < mine:

@@ -194,7 +194,8 @@ func stripPod(in any) (any, error) {
 		return in, nil
 	}
 	p.ManagedFields = nil
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers), Containers: stripContainers(p.Spec.Containers)}
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers),
+		Containers: stripContainers(p.Spec.Containers)}
 	return p, nil
 }
 
@@ -225,6 +226,7 @@ func stripNode(in any) (any, error) {
 	}
 	return &corev1.Node{
 		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready, Addresses: n.Status.Addresses},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, CreationTimestamp: n.CreationTimestamp},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels,
+			CreationTimestamp: n.CreationTimestamp},
 	}, nil
 }

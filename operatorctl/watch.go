@@ -59,16 +59,19 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		}})
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudcluster").
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}) // one after another may live in a process
+		// The name is not checked: tests start one operator after another in a process.
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()})
 	for _, k := range render.Kinds() {
 		b = b.Watches(k, toCloud(r))
 	}
 	b = b.Watches(&corev1.Pod{}, toCloud(r), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	if !o.WithoutNodes {
-		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
+		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
 	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
-	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) }))); err != nil {
+	idle := manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) })
+	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(idle)); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return nil

@@ -46,7 +46,8 @@ func (p Parameters) Ensure(ctx context.Context, name, service string, want func(
 	case there && sameJSON(old.Value, value):
 		return false, nil
 	case there:
-		_, err = write[parameter](ctx, p.c, http.MethodPut, fmt.Sprintf("updating parameter %q", name), join(p.base, "parameters", old.id()), "parameter", fields)
+		_, err = write[parameter](ctx, p.c, http.MethodPut, fmt.Sprintf("updating parameter %q", name), join(p.base, "parameters", old.id()),
+			"parameter", fields)
 	default:
 		fields["name"] = name
 		_, err = write[parameter](ctx, p.c, http.MethodPost, fmt.Sprintf("creating parameter %q", name), p.base+"/parameters", "parameter", fields)

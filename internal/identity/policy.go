@@ -64,7 +64,8 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 	if len(fields) == 0 {
 		return false, nil
 	}
-	_, err = write[policyRecord](ctx, c, http.MethodPut, fmt.Sprintf("updating policy %q", p.Name), join(c.o.AuthURL, "policies", old.ID), "policy", fields)
+	_, err = write[policyRecord](ctx, c, http.MethodPut, fmt.Sprintf("updating policy %q", p.Name), join(c.o.AuthURL, "policies", old.ID),
+		"policy", fields)
 	return err == nil, err
 }
 

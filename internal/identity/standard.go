@@ -45,7 +45,8 @@ func (c *Client) EnsureStandard(ctx context.Context, want Standard) (changed boo
 	if err != nil {
 		return false, err
 	}
-	m := &standardMaker{c: c, domain: t.user.Domain.ID, project: t.project, policies: map[string]string{}, roles: map[string]string{}, partial: map[string]bool{}}
+	m := &standardMaker{c: c, domain: t.user.Domain.ID, project: t.project, policies: map[string]string{}, roles: map[string]string{},
+		partial: map[string]bool{}}
 	err = m.run(ctx, want)
 	return m.changed.Load(), err
 }

@@ -31,9 +31,11 @@ func Explain(err error) error {
 			Remedy: "is the address in the kubeconfig right, and does the control plane run? On its node: crictl ps, journalctl -u kubelet", Err: err,
 		}
 	case apierrors.IsUnauthorized(err):
-		return finding.Errorf("OCA-4204", "The API server rejects the credentials of the kubeconfig", "use a newer kubeconfig: --kubeconfig FILE", "%w", err)
+		return finding.Errorf("OCA-4204", "The API server rejects the credentials of the kubeconfig",
+			"use a newer kubeconfig: --kubeconfig FILE", "%w", err)
 	case apierrors.IsForbidden(err):
-		return finding.Errorf("OCA-4205", "The account of the kubeconfig may not do this", "use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
+		return finding.Errorf("OCA-4205", "The account of the kubeconfig may not do this",
+			"use an administrator's kubeconfig: --kubeconfig "+AdminKubeconfig, "%w", err)
 	}
 	return err
 }

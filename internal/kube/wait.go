@@ -49,7 +49,8 @@ func WaitReadyOn(ctx context.Context, c client.WithWatch, obj *appsv1.DaemonSet,
 	return waitReady(ctx, c, obj, ReadyOn(node), report)
 }
 
-func waitReady(ctx context.Context, c client.WithWatch, obj client.Object, judge func(client.Object, []corev1.Pod) (bool, string), report func(string)) error {
+func waitReady(ctx context.Context, c client.WithWatch, obj client.Object, judge func(client.Object, []corev1.Pod) (bool, string),
+	report func(string)) error {
 	typed, err := typedLike(c, obj)
 	if err != nil {
 		return err

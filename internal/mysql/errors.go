@@ -96,7 +96,8 @@ func IsUnavailable(err error) bool {
 // IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is changed.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Op == opConnect && slices.Contains([]Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}, e.Class)
+	refusals := []Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}
+	return ok && e.Op == opConnect && slices.Contains(refusals, e.Class)
 }
 
 const passwordPlaceholder = "'<password>'"

@@ -43,7 +43,8 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 	var roots *x509.CertPool
 	if c.CA != "" {
 		if !verify {
-			return nil, false, fmt.Errorf("certificates of authorities are given, and mode %q does not look at them: use %s or %s", c.TLS, TLSVerifyCA, TLSVerifyIdentity)
+			return nil, false, fmt.Errorf("certificates of authorities are given, and mode %q does not look at them: use %s or %s", c.TLS, TLSVerifyCA,
+				TLSVerifyIdentity)
 		}
 		roots = x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(c.CA)) {
@@ -64,7 +65,8 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 		t.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
 	case TLSVerifyIdentity:
 	default:
-		return nil, false, fmt.Errorf("%q is no TLS mode: %s, %s, %s, %s or %s", c.TLS, TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA, TLSVerifyIdentity)
+		return nil, false, fmt.Errorf("%q is no TLS mode: %s, %s, %s, %s or %s", c.TLS, TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA,
+			TLSVerifyIdentity)
 	}
 	return t, false, nil
 }

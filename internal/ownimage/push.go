@@ -90,7 +90,8 @@ func notPushed(ref name.Tag, err error) error {
 	var wrongHost x509.HostnameError
 	switch {
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		remedy = fmt.Sprintf("log in with an account that may push to %s: docker login %s, or any tool that writes ~/.docker/config.json", ref.Context(), host)
+		remedy = fmt.Sprintf("log in with an account that may push to %s: docker login %s, or any tool that writes ~/.docker/config.json",
+			ref.Context(), host)
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
 		remedy = fmt.Sprintf("create the project or repository %s in the registry, or push under another name", ref.RepositoryStr())
 	case errors.As(err, &unknown) || errors.As(err, &wrongHost):

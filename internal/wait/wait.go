@@ -88,7 +88,8 @@ func All(ctx context.Context, report func(what, why string), waits ...Wait) erro
 }
 
 // Until asks check, every interval, until it is done. An error of check is a reason to go on waiting; only the end of ctx ends the wait.
-func Until(ctx context.Context, what string, interval time.Duration, check func(context.Context) (done bool, why string, err error), report func(why string)) error {
+func Until(ctx context.Context, what string, interval time.Duration, check func(context.Context) (done bool, why string, err error),
+	report func(why string)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	last := ""

@@ -52,7 +52,8 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 		return Options{}, nil
 	}
 	if other := OtherServer(c, cm.Data[ConfigKey], here); other != "" {
-		return Options{}, fmt.Errorf("its sql_connection leads to %s and spec.mysql to %s: write into the ConfigMap which of the two holds the data", other, here)
+		return Options{}, fmt.Errorf("its sql_connection leads to %s and spec.mysql to %s: write into the ConfigMap which of the two holds the data",
+			other, here)
 	}
 	public, secret, err := ours()
 	if err != nil {

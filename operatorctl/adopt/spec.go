@@ -11,7 +11,8 @@ import (
 )
 
 // derived are the fields of a block that the earlier operator worked out and wrote into the spec: no user chose them.
-var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "version", "limits", "affinity", "nodeSelector", "tolerations", "createdSecrets"}
+var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "version", "limits", "affinity", "nodeSelector",
+	"tolerations", "createdSecrets"}
 
 // Derived returns a test: whether a field of the resource (a path from its root), owned by the earlier operator, is a default of it that may
 // give way to ours. What it wrote beside these (version, registry, region, ports, sizes of volumes, what is disabled, the administrator's

@@ -40,7 +40,8 @@ func (in Input) foreign(err error) error {
 	if e.Owner.ID != "" {
 		why, what = "if that cloud is gone for good, to take its databases and accounts", e.Owner.String()
 	}
-	return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name, v1alpha1.AnnotationAdoptDatabases, what)
+	return fmt.Errorf("%w; %s: kubectl -n %s annotate --overwrite oc %s %s=%s", err, why, in.Cluster.Namespace, in.Cluster.Name,
+		v1alpha1.AnnotationAdoptDatabases, what)
 }
 
 // wants are the databases and accounts of all enabled components: they are claimed together.
@@ -64,7 +65,8 @@ func databaseNames(c component.Component) []string {
 }
 
 func databaseAccount(c component.Component, creds component.Credentials) mysql.Account {
-	return mysql.Account{User: c.Database.Account(), Password: creds[component.DatabasePassword(c.Name)], Hosts: mysql.DefaultHosts(), Database: c.Database.Name}
+	return mysql.Account{User: c.Database.Account(), Password: creds[component.DatabasePassword(c.Name)], Hosts: mysql.DefaultHosts(),
+		Database: c.Database.Name}
 }
 
 // MarkEarlier marks the databases and accounts of components that are the cloud's by the password it knows, and were made before there were

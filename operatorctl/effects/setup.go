@@ -43,9 +43,10 @@ var tasks = map[string]task{
 	"monitor-alerts":      {version: 1, Effect: Effect{Once: true}, do: asAdmin(systemAlerts)},
 	"devtool-templates":   {version: 1, Effect: Effect{Once: true}, do: asAdmin(devtoolTemplates)},
 	"devtool-agent":       {version: 1, Effect: Effect{Once: true}, asks: []string{"devtool", "ansibleserver"}, do: asAdmin(devtoolAgent)},
-	"etcd-upkeep":         {version: 1, Effect: Effect{Aside: true, OwnEvents: true, Within: 3 * time.Minute}, needs: etcdNeeds, wants: etcdWanted, do: keepEtcd},
-	"minio":               {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: asAdmin(installMinio)},
-	"monitor-stack":       {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
+	"etcd-upkeep": {version: 1, Effect: Effect{Aside: true, OwnEvents: true, Within: 3 * time.Minute}, needs: etcdNeeds, wants: etcdWanted,
+		do: keepEtcd},
+	"minio":         {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: asAdmin(installMinio)},
+	"monitor-stack": {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
 
 // Tasks are the names that Setup may give.

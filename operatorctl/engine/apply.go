@@ -222,7 +222,8 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 }
 
 // write sends what is to be applied; live is what it replaces, nil if there is nothing.
-func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Object, desired *unstructured.Unstructured, live map[string]any, change Change) (Change, error) {
+func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Object, desired *unstructured.Unstructured, live map[string]any,
+	change Change) (Change, error) {
 	if err := ctx.Err(); err != nil {
 		return change, err
 	}

@@ -85,7 +85,8 @@ func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where 
 	if where == "" {
 		return fmt.Errorf("%s %q: another client deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
 	}
-	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where), strings.TrimPrefix(where, "."), advice)
+	return fmt.Errorf("%s %q: %s changes %s again and again; %s", key.GVK.Kind, key.Name, a.rival(ctx, key, where),
+		strings.TrimPrefix(where, "."), advice)
 }
 
 // rival names who owns a field besides us. The cache does not know it, so this asks the API server, by an apply on trial as look does,

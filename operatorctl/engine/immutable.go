@@ -49,7 +49,8 @@ type settling struct {
 
 func (s *settling) refuse(what, flags string) {
 	command := fmt.Sprintf("kubectl -n %s delete %s %s%s", s.namespace, strings.ToLower(s.kind), s.name, flags)
-	s.refused = &Refusal{Reason: ReasonImmutable, Err: fmt.Errorf("%s %q: %s; it cannot change: to have it made anew, run: %s", s.kind, s.name, what, command)}
+	s.refused = &Refusal{Reason: ReasonImmutable,
+		Err: fmt.Errorf("%s %q: %s; it cannot change: to have it made anew, run: %s", s.kind, s.name, what, command)}
 }
 
 func (s *settling) keep(format string, args ...any) {

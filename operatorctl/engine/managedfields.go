@@ -23,7 +23,8 @@ const untracked = "before-first-apply"
 // does not apply next time goes. It is what client-go's csaupgrade does, field by field. version is the apiVersion of the object as the
 // new owner applies it; entries of other versions name fields that may not exist in this one, and are given up. changed is false where
 // there is nothing to give.
-func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version string, test func(fieldpath.Path) bool) (_ []metav1.ManagedFieldsEntry, changed bool, _ error) {
+func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version string,
+	test func(fieldpath.Path) bool) (_ []metav1.ManagedFieldsEntry, changed bool, _ error) {
 	given := fieldpath.NewSet()
 	var out []metav1.ManagedFieldsEntry
 	target := -1

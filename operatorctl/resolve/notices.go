@@ -54,18 +54,19 @@ var fits = map[string]struct {
 		k := c.Workload.Kind
 		return (k == "" || k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
 	}},
-	"slave_replicas":       {"the component has no read replicas", func(c component.Component) bool { return c.Workload.ReadReplicas }},
-	"zones":                {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
-	"updateStrategy":       {"only a DaemonSet has it", isDaemonSet},
-	"maxUnavailable":       {"only a DaemonSet has it", isDaemonSet},
-	"maxUnavailableCount":  {"only a DaemonSet has it", isDaemonSet},
-	"schedule":             {"only a CronJob has it", func(c component.Component) bool { return c.Workload.Kind == component.CronJob }},
-	"storageClassName":     {"the component has no volume", hasVolume},
-	"requests.storage":     {"the component has no volume", hasVolume},
-	"limits.storage":       {"a volume has a size only: requests.storage", never},
-	"service.nodePort":     {"the component has no such port", hasPort},
-	"service.internalOnly": {"the component has no such port on the nodes", func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP && !c.Service.Headless }},
-	"db_engine":            {"", never},
+	"slave_replicas":      {"the component has no read replicas", func(c component.Component) bool { return c.Workload.ReadReplicas }},
+	"zones":               {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
+	"updateStrategy":      {"only a DaemonSet has it", isDaemonSet},
+	"maxUnavailable":      {"only a DaemonSet has it", isDaemonSet},
+	"maxUnavailableCount": {"only a DaemonSet has it", isDaemonSet},
+	"schedule":            {"only a CronJob has it", func(c component.Component) bool { return c.Workload.Kind == component.CronJob }},
+	"storageClassName":    {"the component has no volume", hasVolume},
+	"requests.storage":    {"the component has no volume", hasVolume},
+	"limits.storage":      {"a volume has a size only: requests.storage", never},
+	"service.nodePort":    {"the component has no such port", hasPort},
+	"service.internalOnly": {"the component has no such port on the nodes",
+		func(c component.Component) bool { return hasPort(c) && !c.Service.ClusterIP && !c.Service.Headless }},
+	"db_engine": {"", never},
 }
 
 func isDaemonSet(c component.Component) bool { return c.Workload.Kind == component.DaemonSet }

@@ -109,7 +109,8 @@ func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
 		if err := usable(s, w.Cluster+"-"+component.IdentityService+"."+w.Namespace+".svc", w.Now); err != nil {
-			return p, fmt.Errorf("the certificates in Secret %q, which annotation %s says are yours, cannot be used: %w", s.Name, v1alpha1.AnnotationSupplied, err)
+			return p, fmt.Errorf("the certificates in Secret %q, which annotation %s says are yours, cannot be used: %w", s.Name,
+				v1alpha1.AnnotationSupplied, err)
 		}
 		p.provided, p.caSecret = s, EtcdCASecret(w.Cluster)
 	}
@@ -156,7 +157,8 @@ func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey stri
 	if len(data[certKey]) > 0 && p.step != makeCA {
 		old, err := pki.ParsePair(data[certKey], data[keyKey])
 		ca := p.ca.pair
-		if err == nil && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 && pki.SignedBy(old.Cert, ca.Cert) {
+		if err == nil && (!pki.NeedsRenewal(old.Cert, p.wanted.Now) || endsWith(ca, old)) && len(pki.Covers(old.Cert, names)) == 0 &&
+			pki.SignedBy(old.Cert, ca.Cert) {
 			l.data = map[string][]byte{certKey: data[certKey], keyKey: data[keyKey]}
 		}
 	}

@@ -80,7 +80,8 @@ func (v Values) fill(data map[string][]byte, missing []string) error {
 // Apply writes what is missing and nothing else: a password that exists is only replaced by one that the spec chooses. A Secret that the cache
 // does not know is created and never overwritten; one that exists is read past the cache and written with its resourceVersion. So neither
 // a second operator nor a stale cache can lose a password. It returns the Secret and the keys that were missing.
-func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader, meta metav1.ObjectMeta, exists bool) (*corev1.Secret, []string, error) {
+func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader, meta metav1.ObjectMeta,
+	exists bool) (*corev1.Secret, []string, error) {
 	s := &corev1.Secret{ObjectMeta: meta}
 	if exists {
 		s = &corev1.Secret{}

@@ -69,7 +69,8 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 	if err == nil {
 		pw := string(s.Data[keyPassword])
 		if !plain(pw) {
-			return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name, keyPassword)
+			return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name,
+				keyPassword)
 		}
 		return Prepared{Password: pw}, nil, nil
 	}

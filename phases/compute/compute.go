@@ -102,6 +102,7 @@ func ResetPhases() []host.Phase {
 
 // recorded are the entries of the ledger that the phases of this package made.
 func recorded(h *host.Host) []host.Entry {
-	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile, executorProgram, executorUnit, executor.UnitName}, wrapperPaths())
+	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile, executorProgram, executorUnit, executor.UnitName},
+		wrapperPaths())
 	return slices.DeleteFunc(h.Ledger.Created(), func(e host.Entry) bool { return !slices.Contains(names, e.Name) })
 }

@@ -218,7 +218,8 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	if len(m.kept) > 0 {
-		r.Info("%s was edited: %s stays as it is; to have ocadm set it, remove it from the file and run the same command again", hostConf, strings.Join(m.kept, ", "))
+		r.Info("%s was edited: %s stays as it is; to have ocadm set it, remove it from the file and run the same command again", hostConf,
+			strings.Join(m.kept, ", "))
 	}
 	if h.Files.Exists(hostConf) && len(m.set) == 0 {
 		return nil

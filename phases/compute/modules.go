@@ -141,5 +141,7 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 
 // ignored reports whether the user accepts what a check of preflight refuses.
 func ignored(h *host.Host, check string) bool {
-	return slices.ContainsFunc(h.Config.Run.IgnorePreflightErrors, func(n string) bool { return strings.EqualFold(n, check) || strings.EqualFold(n, "all") })
+	return slices.ContainsFunc(h.Config.Run.IgnorePreflightErrors, func(n string) bool {
+		return strings.EqualFold(n, check) || strings.EqualFold(n, "all")
+	})
 }

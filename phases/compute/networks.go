@@ -132,7 +132,8 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 		}
 	}
 	if n.Wire != "" && len(globals(nic)) > 0 {
-		bad("%s has the address %s, and a network with a wire (%s) must have none: give %s/%s/%s", n.NIC, globals(nic)[0], n.Wire, n.NIC, n.Bridge, globals(nic)[0])
+		bad("%s has the address %s, and a network with a wire (%s) must have none: give %s/%s/%s", n.NIC, globals(nic)[0], n.Wire, n.NIC, n.Bridge,
+			globals(nic)[0])
 	}
 	if len(wrong) > 0 || nic.MasterKind == kindSwitch {
 		return wrong, nil // nothing moves any more

@@ -54,9 +54,11 @@ func Registration(h *host.Host) []finding.Finding {
 	if len(commands) == 0 || moved {
 		return nil
 	}
-	return []finding.Finding{{Code: CodeRegistration, Severity: finding.Warning, What: "The host appears in the cloud only if the cloud has a network for it",
-		Cause:  "ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
-		Remedy: "look with climc network-list; if there is none, create it as administrator of the cloud: " + strings.Join(commands, "; "), Evidence: commands}}
+	return []finding.Finding{{Code: CodeRegistration, Severity: finding.Warning,
+		What:     "The host appears in the cloud only if the cloud has a network for it",
+		Cause:    "ocadm cannot see whether the cloud has a network of type baremetal with the mask and the subnet of this machine's address",
+		Remedy:   "look with climc network-list; if there is none, create it as administrator of the cloud: " + strings.Join(commands, "; "),
+		Evidence: commands}}
 }
 
 // hostAddresses are the IPv4 addresses with which the host registers.

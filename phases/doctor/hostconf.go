@@ -30,7 +30,8 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	}
 	conf, err := parse(string(raw))
 	if err != nil {
-		return []finding.Finding{finding.Errorf(CodeHostConf, hostConf+" cannot be parsed", "correct the line; every value is YAML, as in networks: [eth0/br0/192.0.2.10]", "%w", err)}
+		return []finding.Finding{finding.Errorf(CodeHostConf, hostConf+" cannot be parsed",
+			"correct the line; every value is YAML, as in networks: [eth0/br0/192.0.2.10]", "%w", err)}
 	}
 	out := judgeNetworks(conf, h.Facts)
 	if conf["disable_probe_kubelet"] != true && conf["disable_probe_kubelet"] != "true" {
@@ -112,7 +113,8 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 	if name, _ := conf["listen_interface"].(string); name != "" && !hasInterface(facts, name) {
 		// Before the first start the bridge is not there; the agent makes it.
 		if !slices.ContainsFunc(texts(conf["networks"]), func(n string) bool { return strings.Contains(n, "/"+name+"/") }) {
-			report("OCA-7138", "The listen interface "+name+" does not exist on the node", "listen_interface of host.conf names neither a NIC nor a bridge of networks")
+			report("OCA-7138", "The listen interface "+name+" does not exist on the node",
+				"listen_interface of host.conf names neither a NIC nor a bridge of networks")
 		}
 	}
 	return out

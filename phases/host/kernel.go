@@ -22,7 +22,8 @@ type Modules struct {
 // Modules reads what the running kernel has.
 func (h *Host) Modules() Modules {
 	dir := "/lib/modules/" + h.Facts.Kernel
-	list := func(name string) string { return strings.ReplaceAll(h.Files.Text(dir+name), "-", "_") } // files have a hyphen where modules have an underscore, or not
+	// Names of files have hyphens or underscores; those of modules have underscores.
+	list := func(name string) string { return strings.ReplaceAll(h.Files.Text(dir+name), "-", "_") }
 	return Modules{files: h.Files, builtin: list("/modules.builtin"), loadable: list("/modules.dep"), Known: h.Files.Exists(dir + "/modules.dep")}
 }
 

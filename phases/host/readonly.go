@@ -37,7 +37,8 @@ func harmless(c exec.Command) bool {
 	case "kubectl":
 		return args == "version --client"
 	case "systemctl":
-		return slices.Contains([]string{"show", "cat", "status", "is-active", "is-enabled", "is-failed", "is-system-running", "list-units", "list-unit-files"}, verb)
+		return slices.Contains([]string{"show", "cat", "status", "is-active", "is-enabled", "is-failed", "is-system-running", "list-units",
+			"list-unit-files"}, verb)
 	case "journalctl":
 		return !strings.Contains(args, "vacuum") && !strings.Contains(args, "rotate") && !strings.Contains(args, "flush")
 	case "ctr":
@@ -52,7 +53,8 @@ func harmless(c exec.Command) bool {
 		return true
 	case "firewall-cmd":
 		return !slices.ContainsFunc(c.Args, func(a string) bool {
-			return !slices.ContainsFunc([]string{"--state", "--permanent", "--zone=", "--get-", "--list-"}, func(p string) bool { return strings.HasPrefix(a, p) })
+			return !slices.ContainsFunc([]string{"--state", "--permanent", "--zone=", "--get-", "--list-"},
+				func(p string) bool { return strings.HasPrefix(a, p) })
 		})
 	case "ufw":
 		return args == "status"

@@ -105,7 +105,8 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 	return &cm, a.skew, nil
 }
 
-func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenString, pins *pubkeypin.Set, unsafe bool, skew time.Duration) ([]byte, error) {
+func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenString, pins *pubkeypin.Set, unsafe bool,
+	skew time.Duration) ([]byte, error) {
 	signature := info.Data[bootstrapapi.JWSSignatureKeyPrefix+token.ID]
 	if signature == "" {
 		return nil, finding.New("OCA-4102", "The token has expired, or the cluster never knew it",

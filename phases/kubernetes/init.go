@@ -170,9 +170,11 @@ func addonPhase() host.Phase {
 		Name: "addon", Short: "Install cluster DNS and the service proxy", After: []string{apiServerReady},
 		Phases: []host.Phase{
 			kubeadmPhase{name: "coredns", short: "Install CoreDNS", args: []string{"init", "phase", "addon", "coredns"},
-				writes: []string{"Deployment kube-system/coredns and what it needs"}, check: inSystem(&appsv1.Deployment{}, constants.CoreDNSDeploymentName), after: []string{}}.phase(),
+				writes: []string{"Deployment kube-system/coredns and what it needs"},
+				check:  inSystem(&appsv1.Deployment{}, constants.CoreDNSDeploymentName), after: []string{}}.phase(),
 			kubeadmPhase{name: "kube-proxy", short: "Install kube-proxy", args: []string{"init", "phase", "addon", "kube-proxy"},
-				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"}, check: inSystem(&appsv1.DaemonSet{}, constants.KubeProxy), after: []string{}}.phase(),
+				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"},
+				check:  inSystem(&appsv1.DaemonSet{}, constants.KubeProxy), after: []string{}}.phase(),
 		},
 	}
 }

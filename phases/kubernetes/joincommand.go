@@ -88,7 +88,8 @@ func registries(ctx context.Context, h *host.Host) string {
 		return ""
 	}
 	flags, all := "", ""
-	if s, err := cluster.LoadSettings(ctx, c, cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace)); err == nil && s.ImageRepository != "" {
+	namespace := cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace)
+	if s, err := cluster.LoadSettings(ctx, c, namespace); err == nil && s.ImageRepository != "" {
 		all = s.ImageRepository
 		flags = " --image-repository " + all
 	}
