@@ -58,7 +58,8 @@ type content struct {
 // Artifact is one thing to download.
 type Artifact struct {
 	Name, Version string
-	URL           string
+	// URL is where it is downloaded from, and Home where the project publishes it.
+	URL, Home string
 	// SHA256 is the digest of what URL gives, in hexadecimal digits; "" if the table does not have it.
 	SHA256 string
 	// Checksum is the address of a file with that digest, "" if there is none.
@@ -96,7 +97,8 @@ func (t Table) Of(kubernetes, arch, mirror string) []Artifact {
 	for i, r := range t {
 		version := cmp.Or(r.Version, kubernetes)
 		fill := strings.NewReplacer("{version}", strings.TrimPrefix(version, "v"), "{arch}", arch)
-		out[i] = Artifact{Name: r.Name, Version: version, URL: mirrored(fill.Replace(r.URL), mirror), SHA256: r.SHA256[version][arch], content: r.content}
+		home := fill.Replace(r.URL)
+		out[i] = Artifact{Name: r.Name, Version: version, URL: mirrored(home, mirror), Home: home, SHA256: r.SHA256[version][arch], content: r.content}
 		if r.Checksum != "" {
 			out[i].Checksum = out[i].URL + r.Checksum
 		}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -64,18 +65,29 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// Fetch downloads a file whose SHA-256 is want, in hexadecimal digits. A part that lies there is gone on with; a complete file that is right
-// is not downloaded again. A file with another digest is removed, and the error is a DigestError. After any other error the part stays.
+// Fetch downloads a file whose SHA-256 is want, in hexadecimal digits. A part that lies there is gone on with, once: if the result is wrong,
+// all is downloaded. A complete file that is right is not downloaded again. A file with another digest is removed, and the error is a
+// DigestError. After any other error the part stays.
 func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) error {
 	f = f.withDefaults()
-	var expected, size int64
-	err := f.retry(ctx, func() (n int64, err error) {
-		n, size, err = f.resume(ctx, url, file, func(rest int64) {
+	left, _ := os.Stat(file)
+	var expected, size, furthest int64
+	whole := false
+	err := f.retry(ctx, func() (brought int64, err error) {
+		var n int64
+		n, size, err = f.resume(ctx, url, file, whole, func(rest int64) {
 			p.More(rest - expected)
 			expected = rest
 		}, p.Done)
+		if errors.Is(err, errRange) {
+			if got, err := digest(file); err == nil && got == want { // all of it is there
+				return 0, nil
+			}
+			whole = true
+		}
 		expected = max(0, expected-n)
-		return n, err
+		brought, furthest = size-furthest, max(size, furthest) // what came a second time is nothing new
+		return brought, err
 	})
 	if err != nil {
 		if size > 0 {
@@ -87,10 +99,16 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", file, err)
 	}
-	if got != want {
-		return errors.Join(&DigestError{want, got}, os.Remove(file))
+	if got == want {
+		return nil
 	}
-	return nil
+	if err := os.Remove(file); err != nil {
+		return fmt.Errorf("removing %s, which has another digest: %w", file, err)
+	}
+	if left != nil && left.Size() > 0 && ctx.Err() == nil { // the part may have been wrong already
+		return f.Fetch(ctx, url, file, want, p)
+	}
+	return &DigestError{want, got}
 }
 
 // Document downloads something small of unknown content into memory. More than limit bytes are an error.
@@ -109,6 +127,11 @@ func (f Fetcher) Document(ctx context.Context, url string, limit int64) (raw []b
 		}
 		return 0, errors.Join(err, res.Body.Close())
 	})
+}
+
+// Retry repeats something that is no download of a file, as often and for such errors as Fetch does.
+func (f Fetcher) Retry(ctx context.Context, try func() error) error {
+	return f.withDefaults().retry(ctx, func() (int64, error) { return 0, try() })
 }
 
 // retry tries until a try succeeds, cannot get better, or too many in a row brought no bytes.
@@ -146,7 +169,8 @@ func temporary(err error) bool {
 		return s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests || s.Code == http.StatusRequestTimeout
 	}
 	var local *fs.PathError
-	return !errors.As(err, &local)
+	var untrusted *tls.CertificateVerificationError
+	return !errors.As(err, &local) && !errors.As(err, &untrusted) && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // asked is how long the server asks to wait.
@@ -181,15 +205,21 @@ func (f Fetcher) get(ctx context.Context, url string, from int64) (*http.Respons
 	return nil, errors.Join(&StatusError{res.StatusCode, time.Duration(seconds) * time.Second}, res.Body.Close())
 }
 
-// resume downloads what is missing of a file: n bytes, after which it has size. rest gets the number of bytes that are still to come, where
+// errRange is the answer that there is nothing after a part. Some servers give it whenever they are asked for a part.
+var errRange = errors.New("the server cannot go on with a part")
+
+// resume downloads what is missing of a file, or with whole all of it: n bytes, after which it has size. rest gets the number of bytes that are still to come, where
 // the server says so.
-func (f Fetcher) resume(ctx context.Context, url, file string, rest, count func(int64)) (n, size int64, err error) {
+func (f Fetcher) resume(ctx context.Context, url, file string, whole bool, rest, count func(int64)) (n, size int64, err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	have, err := out.Seek(0, io.SeekEnd)
+	if err == nil && whole {
+		have, err = restart(out)
+	}
 	if err != nil {
 		return 0, 0, err
 	}
@@ -204,13 +234,10 @@ func (f Fetcher) resume(ctx context.Context, url, file string, rest, count func(
 	}
 	defer func() { err = errors.Join(err, res.Body.Close()) }()
 	switch res.StatusCode {
-	case http.StatusRequestedRangeNotSatisfiable: // all of it is there
-		return 0, have, nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return 0, have, errRange
 	case http.StatusOK: // from the start
-		if err := out.Truncate(0); err != nil {
-			return 0, 0, err
-		}
-		if have, err = out.Seek(0, io.SeekStart); err != nil {
+		if have, err = restart(out); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -225,6 +252,14 @@ func (f Fetcher) resume(ctx context.Context, url, file string, rest, count func(
 		err = context.Cause(ctx) // a server that saw the connection close may have ended its answer as if that were all
 	}
 	return n, have + n, becauseOf(ctx, stalled, err)
+}
+
+// restart empties a file.
+func restart(f *os.File) (int64, error) {
+	if err := f.Truncate(0); err != nil {
+		return 0, err
+	}
+	return f.Seek(0, io.SeekStart)
 }
 
 // becauseOf is cause when ctx ended with it, else err.

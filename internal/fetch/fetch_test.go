@@ -128,6 +128,58 @@ func TestFetchGoesOn(t *testing.T) {
 	}
 }
 
+// A server that cannot go on with a part has the file downloaded from the start, and one that always stops halfway is given up.
+func TestFetchWithoutRanges(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 1000)
+	for name, ranges := range map[string]http.HandlerFunc{
+		"refused": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestedRangeNotSatisfiable) },
+		"ignored": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) },
+	} {
+		for _, recovers := range []bool{true, false} {
+			tries := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if tries++; tries > 20 {
+					t.Error("it does not give up")
+					return
+				}
+				switch {
+				case tries > 1 && r.Header.Get("Range") != "" && (recovers || name == "refused"):
+					ranges(w, r)
+				case tries == 1 || !recovers:
+					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+					_, _ = w.Write(data[:len(data)/2])
+					panic(http.ErrAbortHandler)
+				default:
+					_, _ = w.Write(data)
+				}
+			}))
+			file := filepath.Join(t.TempDir(), "f")
+			err := quick().Fetch(t.Context(), s.URL, file, sum(data), (&tally{}).progress())
+			s.Close()
+			if (err == nil) != recovers {
+				t.Errorf("%s, recovers %v: %v", name, recovers, err)
+			}
+		}
+	}
+}
+
+// A part that belongs to another file is not gone on with for ever.
+func TestFetchOverAWrongPart(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 1000)
+	s := httptest.NewServer(&pages{files: map[string][]byte{"/f": data}})
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := quick().Fetch(t.Context(), s.URL+"/f", file, sum(data), (&tally{}).progress()); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(file); !bytes.Equal(got, data) {
+		t.Errorf("got %d bytes", len(got))
+	}
+}
+
 // What cannot get better is not tried again, and what can is tried as often as was asked for.
 func TestFetchGivesUp(t *testing.T) {
 	data := []byte("data")

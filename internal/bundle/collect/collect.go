@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package collect downloads what a bundle is to hold, the programs of a node and images, and has package bundle write it. What was downloaded
+// is kept until the bundle is complete, so that an interrupted run goes on where it stopped.
+package collect
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// Options say what a bundle holds and where it comes from.
+type Options struct {
+	// Out is the file of the bundle. Downloads are kept beside it, in Out + ".partial".
+	Out        string
+	Kubernetes string
+	Archs      []string
+	// Images are full names: "registry.k8s.io/pause:3.10.2".
+	Images []string
+	// Versions are those of what is in the images, by name; those of the programs are added.
+	Versions map[string]string
+	Table    artifacts.Table
+	// AllowUnpinned takes the digest of a program that is not in the table from the server.
+	AllowUnpinned bool
+	// Mirror stands in for the release pages of the programs, Mirrors for registries.
+	Mirror  string
+	Mirrors Mirrors
+	// Insecure allows plain HTTP for all registries.
+	Insecure bool
+	// Keychain has the credentials of registries.
+	Keychain  authn.Keychain
+	Transport http.RoundTripper
+	// Fetcher says how often and how patiently something is tried; its client is not used.
+	Fetcher fetch.Fetcher
+	// Since and Key may be nil; see bundle.Spec.
+	Since *bundle.Bundle
+	Key   ed25519.PrivateKey
+	// Sink gets the events of three phases: look-up, download and write.
+	Sink workflow.Sink
+}
+
+// downloads is how many things are downloaded at once.
+const downloads = 6
+
+// Result is what a run did.
+type Result struct {
+	// Unchanged is whether the file was there already with the same content.
+	Unchanged bool
+	// Downloaded is the number of bytes.
+	Downloaded int64
+}
+
+// plan is what a bundle will hold.
+type plan struct {
+	programs map[string][]artifacts.Artifact // by architecture
+	images   []found
+}
+
+// Create makes the bundle. It changes nothing if the file has the same content.
+func Create(ctx context.Context, o Options) (Result, error) {
+	p, err := o.lookUp(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	same, err := o.upToDate(ctx, p)
+	if err != nil {
+		return Result{}, err
+	}
+	dir := o.Out + ".partial"
+	if _, err := os.Stat(dir); same && errors.Is(err, fs.ErrNotExist) {
+		return Result{Unchanged: true}, nil
+	}
+	w, err := openWork(dir)
+	if err != nil {
+		return Result{}, err
+	}
+	defer w.close()
+	if same { // a run was killed between its last two steps
+		return Result{Unchanged: true}, w.remove()
+	}
+	size, err := o.download(ctx, w, p)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := o.write(ctx, w, p); err != nil {
+		return Result{}, err
+	}
+	return Result{Downloaded: size}, w.remove()
+}
+
+// client is for servers that are no registries.
+func (o Options) client() fetch.Fetcher {
+	f := o.Fetcher
+	f.Client = &http.Client{Transport: transport.NewUserAgent(o.Transport, "ocadm")}
+	return f
+}
+
+// lookUp finds out where everything is. It downloads only what is small.
+func (o Options) lookUp(ctx context.Context) (plan, error) {
+	s := o.step("look-up", "look up the images in their registries")
+	p := plan{programs: map[string][]artifacts.Artifact{}}
+	for _, arch := range o.Archs {
+		list := o.Table.Of(o.Kubernetes, arch, o.Mirror)
+		for i, a := range list {
+			if a.SHA256 != "" {
+				continue
+			}
+			digest, err := o.unpinned(ctx, a, arch)
+			if err != nil {
+				return p, s.end(err)
+			}
+			list[i].SHA256 = digest
+		}
+		p.programs[arch] = list
+	}
+	r := &registries{
+		fetcher: o.Fetcher, transport: transport.NewUserAgent(o.Transport, "ocadm"), keychain: o.Keychain, mirrors: o.Mirrors, insecure: o.Insecure,
+		sessions: map[string]*session{},
+	}
+	s.more(int64(len(o.Images)))
+	var err error
+	p.images, err = r.find(ctx, o.Images, o.Archs, func(n int) { s.done(int64(n)) })
+	return p, s.end(err)
+}
+
+// unpinned is the digest of a program that the table does not have.
+func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string) (string, error) {
+	if !o.AllowUnpinned || a.Checksum == "" {
+		fix := "give one of these versions with --kubernetes-version, or add --allow-unpinned to trust the checksum that the server gives"
+		if a.Checksum == "" {
+			fix = "leave " + arch + " out of --arch"
+		}
+		return "", o.Table.Unpinned(a, arch, fix)
+	}
+	raw, err := o.client().Document(ctx, a.Checksum, maxDocument)
+	if err != nil {
+		return "", notDownloaded(a.Checksum, hostOf(a.Checksum), err)
+	}
+	digest, _, _ := strings.Cut(strings.TrimSpace(string(raw)), " ")
+	if !artifacts.IsDigest(digest) {
+		return "", notDownloaded(a.Checksum, hostOf(a.Checksum), errors.New("it holds no SHA-256"))
+	}
+	return digest, nil
+}
+
+// info describes the bundle for an architecture.
+func (o Options) info(p plan, arch string) bundle.Info {
+	i := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: o.Kubernetes, Versions: maps.Clone(o.Versions)}
+	for _, a := range p.programs[arch] {
+		if a.Version != o.Kubernetes {
+			if i.Versions == nil {
+				i.Versions = map[string]string{}
+			}
+			i.Versions[a.Name] = a.Version
+		}
+	}
+	return i
+}
+
+// upToDate reports whether the file is there and has the same content.
+func (o Options) upToDate(ctx context.Context, p plan) (bool, error) {
+	b, err := bundle.Open(ctx, o.Out)
+	if err != nil {
+		return false, context.Cause(ctx) // there is none, or it is replaced
+	}
+	defer func() { _ = b.Close() }() // it was only read
+	return o.holds(b, p), nil
+}
+
+func (o Options) holds(b *bundle.Bundle, p plan) bool {
+	since := b.Since() == nil
+	if o.Since != nil {
+		since = b.Since() != nil && b.Since().ID == o.Since.ID()
+	}
+	signed := !b.Signed()
+	if o.Key != nil {
+		signed = b.CheckSignature(o.Key.Public().(ed25519.PublicKey)) == nil
+	}
+	if !since || !signed || len(b.Platforms()) != len(o.Archs) {
+		return false
+	}
+	return !slices.ContainsFunc(o.Archs, func(arch string) bool {
+		view, err := b.On(arch)
+		return err != nil || !sameContent(view.Contents(), o.info(p, arch), p, arch)
+	})
+}
+
+func sameContent(c bundle.Contents, info bundle.Info, p plan, arch string) bool {
+	has := map[string]bool{}
+	for _, f := range c.Files {
+		if f.Origin != nil {
+			has[f.Origin.SHA256] = true
+		}
+	}
+	want := map[string]bool{}
+	for _, a := range p.programs[arch] {
+		want[a.SHA256] = true
+	}
+	images := map[string]string{}
+	for _, i := range c.Images {
+		images[i.Name] = i.Digest
+	}
+	wanted := map[string]string{}
+	for _, i := range p.images {
+		if i.arch == arch {
+			wanted[i.name] = i.digest.String()
+		}
+	}
+	return maps.Equal(has, want) && maps.Equal(images, wanted) && c.Info.KubernetesVersion == info.KubernetesVersion &&
+		maps.Equal(c.Info.Versions, info.Versions)
+}
+
+// write has the bundle written.
+func (o Options) write(ctx context.Context, w *work, p plan) error {
+	s := o.step("write", "write "+o.Out)
+	spec := bundle.Spec{Since: o.Since, Key: o.Key, Dir: w.staging()}
+	for _, arch := range o.Archs {
+		platform := bundle.Platform{Info: o.info(p, arch)}
+		for _, a := range p.programs[arch] {
+			files, err := o.files(w, a, arch)
+			if err != nil {
+				return s.end(notDownloaded(a.URL, hostOf(a.URL), err))
+			}
+			platform.Files = append(platform.Files, files...)
+		}
+		for _, f := range p.images {
+			if f.arch != arch {
+				continue
+			}
+			img, err := local{f, w.blob}.image()
+			if err != nil {
+				return s.end(err)
+			}
+			platform.Images = append(platform.Images, bundle.ImageSource{Name: f.name, Image: img})
+		}
+		spec.Platforms = append(spec.Platforms, platform)
+	}
+	if err := bundle.Build(ctx, o.Out, spec); err != nil {
+		if isLocal(err) {
+			err = notWritten(err)
+		}
+		return s.end(err)
+	}
+	return s.end(nil)
+}
+
+// old are the files of an artifact that the bundle has that the new one continues.
+func (o Options) old(a artifacts.Artifact, arch string) []bundle.FileSource {
+	if o.Since == nil {
+		return nil
+	}
+	view, err := o.Since.On(arch)
+	if err != nil {
+		return nil
+	}
+	return view.Reuse(a.SHA256)
+}
+
+// files are those of an artifact, unpacked.
+func (o Options) files(w *work, a artifacts.Artifact, arch string) ([]bundle.FileSource, error) {
+	if old := o.old(a, arch); len(old) > 0 {
+		return old, nil
+	}
+	return w.unpack(a)
+}
+
+func hostOf(address string) string {
+	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // it is not sent
+	if err != nil {
+		return address
+	}
+	return req.URL.Host
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"syscall"
+
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// The findings of making a bundle.
+const (
+	CodeImage    = "OCA-2321"
+	CodePlatform = "OCA-2322"
+	CodeDownload = "OCA-2323"
+	CodeDigest   = "OCA-2324"
+	CodeNoSpace  = "OCA-2325"
+	CodeWrite    = "OCA-2326"
+)
+
+// again ends a remedy: what was downloaded is kept.
+const again = "; then run the same command again: it goes on where it stopped"
+
+func imageUnavailable(image, registry string, err error) error {
+	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be had from %s", image, registry), remedy(registry, err)+again, "%w", err)
+}
+
+// remedy is what can be done about an error of a server.
+func remedy(host string, err error) string {
+	var status *fetch.StatusError
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &untrusted):
+		return "give the certificate of the authority that signed the server's with --ca-file"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "the server speaks plain HTTP: add --insecure, or name a mirror of " + host + " with --registry-mirror"
+	case !errors.As(err, &status):
+		return fmt.Sprintf("see that this machine reaches %s, directly or through HTTPS_PROXY, or name a mirror of it (see --help)", host)
+	}
+	switch status.Code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Sprintf("log in with an account that may read it: docker login %s, or any tool that writes ~/.docker/config.json", host)
+	case http.StatusNotFound:
+		return "see that the version exists, and whether the registry has the image under another name (--image-repository)"
+	case http.StatusTooManyRequests:
+		return fmt.Sprintf("%s has had too many requests from here: wait, log in (docker login %s), or name a mirror of it (see --help)", host, host)
+	}
+	return fmt.Sprintf("see what is wrong with %s, or name a mirror of it (see --help)", host)
+}
+
+func noPlatform(image, arch string, has []string) error {
+	return finding.Finding{
+		Code: CodePlatform, Severity: finding.Error,
+		What:   fmt.Sprintf("The image %s does not exist for linux/%s", image, arch),
+		Cause:  "it exists for " + joined(has),
+		Remedy: "leave " + arch + " out of --arch, or give the versions and the registry of images that exist for it",
+	}
+}
+
+// notDownloaded explains why something did not arrive in the working directory.
+func notDownloaded(what, host string, err error) error {
+	var other *fetch.DigestError
+	switch {
+	case len(finding.Of(err)) > 0:
+		return err
+	case errors.As(err, &other):
+		return finding.Finding{
+			Code: CodeDigest, Severity: finding.Error,
+			What:     fmt.Sprintf("The download of %s has a wrong checksum", what),
+			Cause:    "it was changed or damaged on its way, or the server has another file",
+			Remedy:   "run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)",
+			Evidence: []string{"want sha256:" + other.Want, "got sha256:" + other.Got},
+			Err:      err,
+		}
+	case isLocal(err):
+		return notWritten(err)
+	}
+	return finding.Errorf(CodeDownload, what+" cannot be downloaded", remedy(host, err)+again, "%w", err)
+}
+
+// isLocal reports whether an error is of this machine's disk.
+func isLocal(err error) bool {
+	var file *fs.PathError
+	var link *os.LinkError
+	return errors.As(err, &file) || errors.As(err, &link)
+}
+
+func notWritten(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return finding.Errorf(CodeNoSpace, "The disk is full", "free some space, or give -o a file on a larger disk"+again, "%w", err)
+	}
+	return finding.Errorf(CodeWrite, "The bundle cannot be written", "give -o a file in a directory where you may write", "%w", err)
+}
+
+func noRoom(dir string, need, free string) error {
+	return finding.Finding{
+		Code: CodeNoSpace, Severity: finding.Error,
+		What:   fmt.Sprintf("There is too little space in %s", dir),
+		Cause:  fmt.Sprintf("the downloads and the bundle take %s more, and %s are free", need, free),
+		Remedy: "free some space, or give -o a file on a larger disk" + again,
+	}
+}

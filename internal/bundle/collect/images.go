@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// found is an image for one platform, as a registry describes it.
+type found struct {
+	name, arch string
+	from       *session
+	mediaType  types.MediaType
+	digest     v1.Hash
+	raw        []byte
+	manifest   v1.Manifest
+	config     []byte
+}
+
+// lookups is how many images are looked up at once: few enough for a small registry.
+const lookups = 8
+
+// find looks up all images for all architectures. It tries all before it returns what is wrong.
+func (r *registries) find(ctx context.Context, names, archs []string, done func(n int)) ([]found, error) {
+	results, errs := make([][]found, len(names)), make([]error, len(names))
+	var g errgroup.Group
+	g.SetLimit(lookups)
+	for i, image := range names {
+		g.Go(func() error {
+			if ctx.Err() == nil {
+				results[i], errs[i] = r.image(ctx, image, archs)
+				done(1)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var list finding.List
+	for _, err := range errs {
+		list = append(list, finding.Of(err)...)
+	}
+	if len(list) > 0 {
+		return nil, list.Err()
+	}
+	return slices.Concat(results...), errors.Join(errs...)
+}
+
+// image looks up one image where it may be. An error is a finding.
+func (r *registries) image(ctx context.Context, image string, archs []string) ([]found, error) {
+	ref, err := name.NewTag(image)
+	if err != nil {
+		return nil, imageUnavailable(image, "", err)
+	}
+	places, err := r.places(ref)
+	if err != nil {
+		return nil, imageUnavailable(image, ref.RegistryStr(), err)
+	}
+	var failed error
+	for _, repo := range places {
+		s, err := r.open(ctx, repo)
+		var list []found
+		if err == nil {
+			list, err = s.find(ctx, image, ref.TagStr(), archs)
+		}
+		if err == nil || ctx.Err() != nil || len(finding.Of(err)) > 0 {
+			return list, err
+		}
+		failed = imageUnavailable(image, repo.RegistryStr(), err)
+	}
+	return nil, failed
+}
+
+// head is what indexes and manifests have in common.
+type head struct {
+	MediaType types.MediaType `json:"mediaType"`
+	Manifests []v1.Descriptor `json:"manifests"`
+	Config    *v1.Descriptor  `json:"config"`
+}
+
+func (s *session) find(ctx context.Context, image, tag string, archs []string) ([]found, error) {
+	raw, err := s.manifest(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	var top head
+	if err := json.Unmarshal(raw, &top); err != nil {
+		return nil, fmt.Errorf("reading the manifest of %s: %w", image, err)
+	}
+	var out []found
+	var has []string
+	for _, d := range top.Manifests {
+		if p := d.Platform; p != nil && p.OS == "linux" {
+			has = append(has, p.OS+"/"+p.Architecture)
+		}
+	}
+	for _, arch := range archs {
+		part := raw
+		if top.Config == nil {
+			i := slices.IndexFunc(top.Manifests, func(d v1.Descriptor) bool {
+				return d.Platform != nil && d.Platform.OS == "linux" && d.Platform.Architecture == arch
+			})
+			if i < 0 {
+				return nil, noPlatform(image, arch, has)
+			}
+			if part, err = s.manifest(ctx, top.Manifests[i].Digest.String()); err != nil {
+				return nil, err
+			}
+		}
+		f, err := s.describe(ctx, image, arch, part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// describe reads what a manifest says and downloads the configuration, which says what the image is for.
+func (s *session) describe(ctx context.Context, image, arch string, raw []byte) (found, error) {
+	f := found{name: image, arch: arch, from: s, raw: raw, digest: v1.Hash{Algorithm: "sha256", Hex: sum(raw)}}
+	if err := json.Unmarshal(raw, &f.manifest); err != nil {
+		return f, fmt.Errorf("reading the manifest of %s: %w", image, err)
+	}
+	if f.manifest.Config.Digest.Hex == "" {
+		return f, fmt.Errorf("reading the manifest of %s: its schema is not 2", image)
+	}
+	switch f.mediaType = f.manifest.MediaType; {
+	case f.mediaType != "":
+	case f.manifest.Config.MediaType == types.DockerConfigJSON:
+		f.mediaType = types.DockerManifestSchema2
+	default:
+		f.mediaType = types.OCIManifestSchema1
+	}
+	var err error
+	if f.config, err = s.config(ctx, f.manifest.Config.Digest); err != nil {
+		return f, err
+	}
+	var platform v1.Platform
+	if err := json.Unmarshal(f.config, &platform); err != nil {
+		return f, fmt.Errorf("reading the configuration of %s: %w", image, err)
+	}
+	if platform.OS != "linux" || platform.Architecture != arch {
+		return f, noPlatform(image, arch, []string{platform.OS + "/" + platform.Architecture})
+	}
+	return f, nil
+}
+
+// local is an image whose layers are in the working directory, or in the bundle that the new one continues.
+type local struct {
+	found
+	blobs func(v1.Hash) string
+}
+
+func (l local) image() (v1.Image, error) { return partial.CompressedToImage(l) }
+
+func (l local) RawManifest() ([]byte, error)        { return l.raw, nil }
+func (l local) RawConfigFile() ([]byte, error)      { return l.config, nil }
+func (l local) MediaType() (types.MediaType, error) { return l.mediaType, nil }
+func (l local) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	for _, d := range l.manifest.Layers {
+		if d.Digest == h {
+			return localLayer{d, l.blobs(h)}, nil
+		}
+	}
+	return nil, fmt.Errorf("reading the image %s: it has no layer %s", l.name, h)
+}
+
+type localLayer struct {
+	v1.Descriptor
+	file string
+}
+
+func (l localLayer) Digest() (v1.Hash, error)            { return l.Descriptor.Digest, nil }
+func (l localLayer) Size() (int64, error)                { return l.Descriptor.Size, nil }
+func (l localLayer) MediaType() (types.MediaType, error) { return l.Descriptor.MediaType, nil }
+func (l localLayer) Compressed() (io.ReadCloser, error)  { return os.Open(l.file) }
+
+// joined is for a list in a sentence.
+func joined(list []string) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	slices.Sort(list)
+	return strings.Join(slices.Compact(list), ", ")
+}

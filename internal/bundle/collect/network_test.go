@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+)
+
+// blob reports whether a request is for the content of a layer or a program.
+func blob(r *http.Request) bool {
+	return r.Method == http.MethodGet && (strings.Contains(r.URL.Path, "/blobs/") || strings.HasPrefix(r.URL.Path, "/m/"))
+}
+
+// once answers the first request of each path, of those that match.
+func once(match func(*http.Request) bool, answer http.HandlerFunc) between {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		first := !seen[r.URL.Path] && match(r)
+		seen[r.URL.Path] = seen[r.URL.Path] || first
+		mu.Unlock()
+		if first {
+			answer(w, r)
+		}
+		return first
+	}
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(code)
+	}
+}
+
+func all(*http.Request) bool { return true }
+
+// half sends half of what the site has, and then ends as it is told.
+func (s *site) half(end func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		if file, ok := strings.CutPrefix(r.URL.Path, "/m"); ok {
+			_, _ = rec.Write(s.files[file])
+		} else {
+			s.registry.ServeHTTP(rec, r)
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(rec.Body.Len()))
+		_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
+		_ = http.NewResponseController(w).Flush()
+		end(w, r)
+	}
+}
+
+// A network that fails for a moment costs nothing but time.
+func TestBadNetwork(t *testing.T) {
+	s := newSite(t, "amd64")
+	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1), layer(t, 2)))
+	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the credentials went elsewhere")
+		}
+		s.registry.ServeHTTP(w, r)
+	}))
+	t.Cleanup(elsewhere.Close)
+	for name, layer := range map[string]between{
+		"out of service": once(all, status(http.StatusServiceUnavailable)),
+		"too many":       once(all, status(http.StatusTooManyRequests)),
+		"cut off":        once(blob, s.half(cut)),
+		"closed at once": once(all, cut),
+		"stalled":        once(blob, s.half(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })),
+		"slow but working": once(blob, s.half(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(20 * time.Millisecond)
+			panic(http.ErrAbortHandler)
+		})),
+		"redirected": func(w http.ResponseWriter, r *http.Request) bool {
+			to := blob(r) && strings.Contains(r.URL.Path, "/blobs/")
+			if to {
+				http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
+			}
+			return to
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.put(layer)
+			o := s.options(t, []string{"amd64"}, want)
+			o.Keychain = keychain{Username: "alice", Password: "secret"}
+			o.Fetcher.Stall = 300 * time.Millisecond
+			if name != "stalled" {
+				o.Fetcher.Stall = time.Minute
+			}
+			if c := create(t, o).Contents(); len(c.Images) != 1 || len(c.Files) != 10 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+type keychain authn.AuthConfig
+
+func (k keychain) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(authn.AuthConfig(k)), nil
+}
+
+// A failure that lasts is explained, and the way out is the one for its cause.
+func TestLastingFailures(t *testing.T) {
+	s := newSite(t, "amd64")
+	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	tls := httptest.NewTLSServer(s)
+	t.Cleanup(tls.Close)
+	changed := func(path string) between {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			match := blob(r) && strings.Contains(r.URL.Path, path) && !strings.HasSuffix(r.URL.Path, configOf(t, layer(t, 1)))
+			if match {
+				_, _ = w.Write([]byte("something else"))
+			}
+			return match
+		}
+	}
+	never := func(match func(*http.Request) bool, code int) between {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if match(r) {
+				status(code)(w, r)
+			}
+			return match(r)
+		}
+	}
+	manifests := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") }
+	for _, c := range []struct {
+		name, code, remedy string
+		layer              between
+		image              string
+	}{
+		{"another layer", CodeDigest, "--registry-mirror", changed("/v2/"), want},
+		{"another program", CodeDigest, "--mirror", changed("/m/"), want},
+		{"no account", CodeImage, "docker login " + s.host(), never(manifests, http.StatusUnauthorized), want},
+		{"no right", CodeImage, "docker login " + s.host(), never(manifests, http.StatusForbidden), want},
+		{"too many", CodeImage, "too many requests", never(manifests, http.StatusTooManyRequests), want},
+		{"out of service", CodeImage, "see what is wrong with " + s.host(), never(manifests, http.StatusBadGateway), want},
+		{"no layer", CodeDownload, "see that the version exists", never(func(r *http.Request) bool {
+			return blob(r) && strings.Contains(r.URL.Path, "/v2/") && !strings.HasSuffix(r.URL.Path, configOf(t, layer(t, 1)))
+		}, http.StatusNotFound), want},
+		{"no program", CodeDownload, "see that the version exists", never(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/m/") }, 404), want},
+		{"nobody there", CodeImage, "HTTPS_PROXY", nil, "127.0.0.1:9/x/a:v1"},
+		{"private CA", CodeImage, "--ca-file", nil, strings.TrimPrefix(tls.URL, "https://") + "/x/a:v1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.put(c.layer)
+			o := s.options(t, []string{"amd64"}, c.image)
+			if f := refused(t, o, c.code); !strings.Contains(f.Remedy, c.remedy) {
+				t.Errorf("remedy %q, want %q\n%+v", f.Remedy, c.remedy, f)
+			}
+			// What had arrived is not asked for again.
+			s.put(nil)
+			if c.image == want {
+				create(t, o)
+			}
+		})
+	}
+}
+
+// A private authority is trusted if it is given, and its server needs no --insecure.
+func TestPrivateAuthority(t *testing.T) {
+	s := newSite(t, "amd64")
+	s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	tls := httptest.NewTLSServer(s)
+	t.Cleanup(tls.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tls.Certificate().Raw})
+	o := s.options(t, []string{"amd64"}, strings.TrimPrefix(tls.URL, "https://")+"/x/a:v1")
+	o.Mirror = tls.URL + "/m"
+	for insecure, authorities := range map[bool][]byte{false: ca, true: nil} {
+		transport, err := Transport(authorities, insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		o.Transport = transport
+		create(t, o)
+	}
+	if _, err := Transport([]byte("no certificate"), false); err == nil {
+		t.Error("what is no certificate was taken")
+	}
+}
+
+// A registry that wants a token gets one with the credentials; so does one that wants the password itself.
+func TestLogin(t *testing.T) {
+	s := newSite(t, "amd64")
+	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	alice := func(r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		return user == "alice" && password == "secret"
+	}
+	for name, layer := range map[string]between{
+		"token": func(w http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case r.URL.Path == "/token" && alice(r) && r.URL.Query().Get("scope") == "repository:x/a:pull":
+				_ = json.NewEncoder(w).Encode(map[string]string{"token": "of alice"})
+			case r.URL.Path == "/token":
+				w.WriteHeader(http.StatusUnauthorized)
+			case strings.HasPrefix(r.URL.Path, "/v2/") && r.Header.Get("Authorization") != "Bearer of alice":
+				w.Header().Set("WWW-Authenticate", `Bearer realm="`+s.URL+`/token",service="x"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				return false
+			}
+			return true
+		},
+		"password": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/v2/") || alice(r) {
+				return false
+			}
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		},
+	} {
+		s.put(layer)
+		o := s.options(t, []string{"amd64"}, want)
+		if f := refused(t, o, CodeImage); !strings.Contains(f.Remedy, "docker login") {
+			t.Errorf("%s: %+v", name, f)
+		}
+		o.Keychain = keychain{Username: "alice", Password: "wrong"}
+		if f := refused(t, o, CodeImage); strings.Contains(f.Cause+f.Remedy, "wrong") || !strings.Contains(f.Remedy, "docker login") {
+			t.Errorf("%s: %+v", name, f)
+		}
+		o.Keychain = keychain{Username: "alice", Password: "secret"}
+		create(t, o)
+	}
+}
+
+// A mirror is asked first, with its path before that of the image, and the registry itself if the mirror does not have the image. The image
+// keeps its name.
+func TestMirrors(t *testing.T) {
+	upstream, mirror := newSite(t, "amd64"), newSite(t, "amd64")
+	img := image(t, "amd64", layer(t, 1))
+	mirror.push(t, "prefix/x/a:v1", img)
+	a, b := upstream.push(t, "x/a:v1", img), upstream.push(t, "x/b:v1", img)
+	o := upstream.options(t, []string{"amd64"}, a, b)
+	var err error
+	if o.Mirrors, err = ParseMirrors([]string{upstream.host() + "=" + mirror.URL + "/v2/prefix"}); err != nil {
+		t.Fatal(err)
+	}
+	upstream.put(nil)
+	c := create(t, o).Contents()
+	if len(c.Images) != 2 || c.Images[0].Name != a || c.Images[1].Name != b {
+		t.Errorf("%+v", c.Images)
+	}
+	if got := upstream.requests("/x/a/"); len(got) > 0 {
+		t.Errorf("the registry was asked for %q, which the mirror has", got)
+	}
+	for _, bad := range []string{"", "docker.io", "docker.io=", "=https://x", "docker.io=ftp://x", "docker.io=https://u:p@x", "docker.io=x"} {
+		if got, err := ParseMirrors([]string{bad}); err == nil {
+			t.Errorf("%q became %v", bad, got)
+		}
+	}
+	hub, err := ParseMirrors([]string{"docker.io=https://m.example.org"})
+	if err != nil || len(hub["index.docker.io"]) != 1 {
+		t.Errorf("%v, %v", hub, err)
+	}
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"io"
+	"log"
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+const kubernetes = "v1.36.3"
+
+// between may answer a request in place of the site.
+type between func(w http.ResponseWriter, r *http.Request) bool
+
+// site is a registry and a file server in one, with a layer between them and the client.
+type site struct {
+	*httptest.Server
+	files    map[string][]byte
+	table    []byte
+	registry http.Handler
+
+	mu    sync.Mutex
+	layer between
+	// asked are the paths of the requests that reached the site.
+	asked []string
+}
+
+func newSite(t *testing.T, archs ...string) *site {
+	t.Helper()
+	s := &site{registry: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	s.files, s.table = artifactstest.Release(t, kubernetes, archs...)
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	layer := s.layer
+	s.mu.Unlock()
+	if layer != nil && layer(w, r) {
+		return
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, r.URL.Path)
+	s.mu.Unlock()
+	if name, ok := strings.CutPrefix(r.URL.Path, "/m"); ok {
+		data, ok := s.files[name]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(data)))
+		return
+	}
+	s.registry.ServeHTTP(w, r)
+}
+
+// put puts a layer between, and forgets what was asked.
+func (s *site) put(layer between) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layer, s.asked = layer, nil
+}
+
+// requests are the last elements of the paths that were asked for since put.
+func (s *site) requests(part string) (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.asked {
+		if strings.Contains(p, part) {
+			out = append(out, path.Base(p))
+		}
+	}
+	return out
+}
+
+func (s *site) host() string { return s.URL[strings.LastIndexByte(s.URL, '/')+1:] }
+
+func layer(t *testing.T, seed int64) v1.Layer {
+	t.Helper()
+	l, err := random.Layer(30000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func image(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.AppendLayers(img, layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture = "linux", arch
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// push stores an image, or an index if there are several, and returns its full name.
+func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
+	t.Helper()
+	full := s.host() + "/" + repoTag
+	ref, err := name.NewTag(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(images) == 1 {
+		err = remote.Write(ref, images[0])
+	} else {
+		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+		for _, img := range images {
+			c, err := img.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: c.Platform()}})
+		}
+		err = remote.WriteIndex(ref, index)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return full
+}
+
+// options are for a bundle of this site, with retries that take no time.
+func (s *site) options(t *testing.T, archs []string, images ...string) Options {
+	t.Helper()
+	table, err := artifacts.Parse(s.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := Transport(nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return Options{
+		Out: filepath.Join(t.TempDir(), "test.bundle"), Kubernetes: kubernetes, Archs: archs, Images: images, Table: table,
+		Mirror: s.URL + "/m", Keychain: authn.NewMultiKeychain(), Transport: transport,
+		Fetcher: fetch.Fetcher{Pause: time.Millisecond, Stall: 5 * time.Second}, Sink: ui.Quiet(),
+	}
+}
+
+func create(t *testing.T, o Options) *bundle.Bundle {
+	t.Helper()
+	if _, err := Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return openBundle(t, o.Out)
+}
+
+func openBundle(t *testing.T, file string) *bundle.Bundle {
+	t.Helper()
+	b, err := bundle.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if err := b.Verify(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// refused is the only finding of a run that fails.
+func refused(t *testing.T, o Options, code string) finding.Finding {
+	t.Helper()
+	_, err := Create(t.Context(), o)
+	l := finding.Of(err)
+	if len(l) != 1 || l[0].Code != code {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+	return l[0]
+}
+
+// configOf is the digest of the configuration of an image.
+func configOf(t *testing.T, layers ...v1.Layer) string {
+	t.Helper()
+	h, err := image(t, "amd64", layers...).ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.String()
+}

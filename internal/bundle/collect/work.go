@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// work is the directory that keeps downloads until the bundle is complete. It belongs to one run at a time.
+//
+//	blobs/HEX     what has arrived, by its SHA-256
+//	parts/HEX     what is arriving
+//	unpacked/HEX  the files of an archive
+//	staging       what the bundle is written from
+type work struct {
+	dir    string
+	unlock func()
+}
+
+func openWork(dir string) (*work, error) {
+	unlock, err := workflow.Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		if len(finding.Of(err)) == 0 {
+			err = notWritten(err)
+		}
+		return nil, err
+	}
+	w := &work{dir, unlock}
+	for _, d := range []string{"blobs", "parts", "unpacked"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			w.close()
+			return nil, notWritten(err)
+		}
+	}
+	// What a killed run was writing is written anew.
+	if err := errors.Join(os.RemoveAll(w.staging()), os.MkdirAll(w.staging(), 0o700)); err != nil {
+		w.close()
+		return nil, notWritten(err)
+	}
+	return w, nil
+}
+
+func (w *work) close()                { w.unlock() }
+func (w *work) staging() string       { return filepath.Join(w.dir, "staging") }
+func (w *work) blob(h v1.Hash) string { return filepath.Join(w.dir, "blobs", h.Hex) }
+func (w *work) part(h v1.Hash) string { return filepath.Join(w.dir, "parts", h.Hex) }
+
+// remove removes the directory when nothing in it is needed any more.
+func (w *work) remove() error {
+	if err := os.RemoveAll(w.dir); err != nil {
+		return fmt.Errorf("removing the downloads: %w", err)
+	}
+	return nil
+}
+
+// has reports whether a blob is there and sound. One that is not is removed: a power cut may have left it so.
+func (w *work) has(h v1.Hash) (bool, error) {
+	f, err := os.Open(w.blob(h))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, notWritten(err)
+	}
+	s := sha256.New()
+	_, err = io.Copy(s, f)
+	if err = errors.Join(err, f.Close()); err != nil || hex.EncodeToString(s.Sum(nil)) != h.Hex {
+		return false, errors.Join(err, os.Remove(f.Name()))
+	}
+	return true, nil
+}
+
+// arrived is how many bytes of a blob are there.
+func (w *work) arrived(h v1.Hash) int64 {
+	st, err := os.Stat(w.part(h))
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
+
+// free is how many bytes the disk can take.
+func (w *work) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(w.dir, &st); err != nil {
+		return 0, fmt.Errorf("looking for space in %s: %w", w.dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
+}
+
+// unpack returns the files of an artifact that has arrived.
+func (w *work) unpack(a artifacts.Artifact) ([]bundle.FileSource, error) {
+	h := v1.Hash{Algorithm: "sha256", Hex: a.SHA256}
+	origin := &bundle.Origin{Name: a.Name, Version: a.Version, URL: a.Home, SHA256: a.SHA256}
+	dir := filepath.Join(w.dir, "unpacked", h.Hex)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	in, err := os.Open(w.blob(h))
+	if err != nil {
+		return nil, err
+	}
+	var out []bundle.FileSource
+	err = a.Extract(in, func(to string, in io.Reader) error {
+		name := filepath.Join(dir, path.Base(to))
+		out = append(out, bundle.FileSource{Path: to, Mode: 0o755, Origin: origin, Open: func() (io.ReadCloser, error) { return os.Open(name) }})
+		return save(name, in)
+	})
+	return out, errors.Join(err, in.Close())
+}
+
+func save(name string, in io.Reader) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, in)
+	return errors.Join(err, f.Close())
+}
