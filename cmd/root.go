@@ -96,7 +96,7 @@ func newRoot(a *app) *cobra.Command {
 			newCluster(a), newComponent(a), newNode(a), newExecutor(a), newOperatorCommand(a),
 		}},
 		{groupTools, []*cobra.Command{
-			newBundle(a), newImage(a), newConfig(a), newExplain(a), newVersion(a), newCompletion(),
+			newBundle(a), newDepot(a), newImage(a), newConfig(a), newExplain(a), newVersion(a), newCompletion(),
 		}},
 		{"", []*cobra.Command{newKubeadm(a)}},
 	} {

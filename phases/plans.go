@@ -10,6 +10,7 @@ import (
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/compute"
+	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
@@ -42,6 +43,8 @@ func Init() []host.Phase {
 			after(operator.Install(), apiServer, "images/operator", "images/cloud"),
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
+			depot.Phase(apiServer, "images"),
+			node.Mirrors("kubelet-finalize", depot.PhaseName),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),
 			after(cloud.Create(), "cloud-settings", "operator-ready", "upload-config", "bootstrap-token"),
@@ -62,7 +65,10 @@ func Join() []host.Phase {
 			node.Images(imagesOfWorker(), imageOfTheOperator(), otherImages()),
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
-		[]host.Phase{compute.LabelPhase()}, // after node-registered
+		[]host.Phase{
+			node.Mirrors("kubelet-wait-bootstrap"),
+			after(compute.LabelPhase(), "node-registered"),
+		},
 	)
 }
 

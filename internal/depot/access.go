@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,15 +20,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrNoToken is the error of Tokens for an id that no valid token has.
+// ErrNoToken is the error of Tokens for a token that is not valid.
 var ErrNoToken = errors.New("there is no such token")
 
 // Access decides who may read: a client whose certificate TLS has verified, or one with a bootstrap token, as the Bearer or as the password
 // of the header Authorization. A client that shows wrong tokens may soon show none for a while.
 type Access struct {
-	// Tokens gives the secret of a valid bootstrap token by its id, or ErrNoToken. After another error the client may try again soon. It is
-	// called for well-formed tokens only.
-	Tokens func(ctx context.Context, id string) (secret string, err error)
+	// Tokens returns nil for a valid bootstrap token, and ErrNoToken for one that is not. After another error the client may try again soon.
+	// It is called for well-formed tokens only.
+	Tokens func(ctx context.Context, token string) error
+	// Groups are those that the certificate of a client must name one of; none stands for every certificate.
+	Groups []string
 
 	mu       sync.Mutex
 	failures map[string]*rate.Limiter // by address
@@ -41,11 +44,11 @@ const (
 	maxClients = 4096
 )
 
-var tokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
 // allow answers those requests that are not allowed.
 func (a *Access) allow(w http.ResponseWriter, r *http.Request) bool {
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+	if a.certified(r) {
 		return true
 	}
 	token := tokenOf(r)
@@ -87,21 +90,31 @@ func tokenOf(r *http.Request) string {
 	return token
 }
 
+func (a *Access) certified(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return false
+	}
+	of := r.TLS.VerifiedChains[0][0].Subject.Organization
+	return len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return slices.Contains(of, g) })
+}
+
 func (a *Access) check(ctx context.Context, token string) error {
-	parts := tokenForm.FindStringSubmatch(token)
-	if parts == nil || a.Tokens == nil {
+	if a.Tokens == nil || !tokenForm.MatchString(token) {
 		return ErrNoToken
 	}
-	secret, err := a.Tokens(ctx, parts[1])
-	if err != nil {
-		return err
+	return a.Tokens(ctx, token)
+}
+
+// OneToken is for Access.Tokens: the only valid token is this one.
+func OneToken(valid string) func(context.Context, string) error {
+	want := sha256.Sum256([]byte(valid))
+	return func(_ context.Context, token string) error {
+		// Digests have one length, so the comparison does not reveal how long the token is.
+		if got := sha256.Sum256([]byte(token)); subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+			return ErrNoToken
+		}
+		return nil
 	}
-	// Digests have one length, so the comparison does not reveal how long the secret is.
-	want, got := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(parts[2]))
-	if secret == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
-		return ErrNoToken
-	}
-	return nil
 }
 
 // limit is what a client has left. Where there are too many to remember, all begin anew.

@@ -3,12 +3,16 @@
 package depot
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -26,6 +30,7 @@ func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progres
 	var blobs []v1.Descriptor
 	for _, i := range c.Images {
 		manifest, rest := b.Image(i.Name)
+		manifest.Annotations = nil // the name, again
 		r.Images[i.Name] = manifest
 		for _, d := range append(rest, manifest) {
 			if !seen[d.Digest] {
@@ -149,4 +154,58 @@ func (s *Store) addLayer(ctx context.Context, l v1.Layer) error {
 		return fmt.Errorf("storing the layer %s: %w", h, err)
 	}
 	return errors.Join(s.Put(ctx, h, size, in), in.Close())
+}
+
+// AddFile stores a file, for a root that the caller makes.
+func (s *Store) AddFile(ctx context.Context, name string) (f File, err error) {
+	in, err := os.Open(name)
+	if err != nil {
+		return f, fmt.Errorf("storing a file: %w", err)
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	st, err := in.Stat()
+	if err != nil {
+		return f, fmt.Errorf("storing %s: %w", name, err)
+	}
+	if f.Digest, f.Size, err = v1.SHA256(fetch.Reader(ctx, in, func(int64) {})); err != nil {
+		return f, fmt.Errorf("storing %s: %w", name, err)
+	}
+	if _, err := in.Seek(0, io.SeekStart); err != nil {
+		return f, fmt.Errorf("storing %s: %w", name, err)
+	}
+	f.Mode = st.Mode().Perm()
+	return f, s.Put(ctx, f.Digest, f.Size, in)
+}
+
+// AddArchive stores the images of an OCI image layout in a tar archive, for a root that the caller makes: their descriptors by full name.
+func (s *Store) AddArchive(ctx context.Context, in io.Reader) (map[string]v1.Descriptor, error) {
+	var index v1.IndexManifest
+	for t := tar.NewReader(in); ; {
+		e, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading an archive of images: %w", err)
+		}
+		digest, blob := strings.CutPrefix(path.Clean(e.Name), "blobs/sha256/")
+		switch {
+		case e.Typeflag != tar.TypeReg:
+		case blob:
+			err = s.Put(ctx, v1.Hash{Algorithm: "sha256", Hex: digest}, e.Size, t)
+		case path.Clean(e.Name) == "index.json":
+			err = json.NewDecoder(io.LimitReader(t, maxDocument)).Decode(&index)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("storing the images of an archive: %w", err)
+		}
+	}
+	out := map[string]v1.Descriptor{}
+	for _, d := range index.Manifests {
+		if name := d.Annotations["io.containerd.image.name"]; name != "" {
+			d.Annotations = nil
+			out[name] = d
+		}
+	}
+	return out, nil
 }

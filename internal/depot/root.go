@@ -21,10 +21,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Root is a set of names, such as one release of a cluster. What no root needs is garbage.
+// Root is a set of names, such as one release of a cluster. What no root needs is garbage. A root without images and files was removed: it
+// stays for a while, so that the depots of other control-plane nodes remove theirs too.
 type Root struct {
 	// Name has letters, digits, and ".", "_" and "-" between them.
 	Name string `json:"name"`
+	// Since is when it was stored; SetRoot sets it. Of two roots with one name, the later counts.
+	Since time.Time `json:"since,omitzero"`
 	// Images are manifests by the full name of their image: "registry.k8s.io/pause:3.10.2".
 	Images map[string]v1.Descriptor `json:"images,omitempty"`
 	// Files are by slash-separated path.
@@ -56,10 +59,11 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	if !rootName.MatchString(r.Name) {
 		return fmt.Errorf("storing the root %q: this is no name", r.Name)
 	}
-	for h := range s.reach(ctx, r) {
-		if !s.has(h) {
-			return fmt.Errorf("storing the root %s: it needs %s: %w", r.Name, h, ErrAbsent)
-		}
+	if h, lacks := s.lacks(ctx, r); lacks {
+		return fmt.Errorf("storing the root %s: it needs %s: %w", r.Name, h, ErrAbsent)
+	}
+	if r.Since.IsZero() {
+		r.Since = time.Now()
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -82,25 +86,66 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	return syncDir(s.rootDir())
 }
 
-// reach is every blob that a root needs. A manifest that cannot be read counts with nothing below it.
-func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]bool {
-	out := map[v1.Hash]bool{}
-	for _, f := range r.Files {
-		out[f.Digest] = true
-	}
-	for _, d := range r.Images {
-		out[d.Digest] = true
-		if raw, err := s.document(ctx, d.Digest); err == nil {
-			var m v1.Manifest
-			if json.Unmarshal(raw, &m) == nil {
-				out[m.Config.Digest] = true
-				for _, l := range m.Layers {
-					out[l.Digest] = true
-				}
-			}
+func (r Root) removed() bool { return len(r.Images)+len(r.Files) == 0 }
+
+// lacks is a blob of a root that the store does not have.
+func (s *Store) lacks(ctx context.Context, r Root) (v1.Hash, bool) {
+	for h := range s.reach(ctx, r) {
+		if !s.has(h) {
+			return h, true
 		}
 	}
+	return v1.Hash{}, false
+}
+
+// Complete reports whether there is a root of this name with everything that it needs.
+func (s *Store) Complete(ctx context.Context, name string) (bool, error) {
+	roots, err := s.Roots()
+	i := slices.IndexFunc(roots, func(r Root) bool { return r.Name == name })
+	if err != nil || i < 0 {
+		return false, err
+	}
+	_, lacks := s.lacks(ctx, roots[i])
+	return !lacks, nil
+}
+
+// reach is every blob that a root needs, with its size. A manifest that cannot be read counts with nothing below it.
+func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
+	out := map[v1.Hash]int64{}
+	for _, f := range r.Files {
+		out[f.Digest] = f.Size
+	}
+	for _, d := range r.Images {
+		s.below(ctx, d, out)
+	}
 	return out
+}
+
+// below adds a manifest and what it needs. Of an index, the manifests that the store has count: the others are of other architectures.
+func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) {
+	out[d.Digest] = d.Size
+	raw, err := s.document(ctx, d.Digest)
+	if err != nil {
+		return
+	}
+	var m struct {
+		v1.Manifest
+		Manifests []v1.Descriptor `json:"manifests"`
+	}
+	if json.Unmarshal(raw, &m) != nil {
+		return
+	}
+	for _, child := range m.Manifests {
+		if s.has(child.Digest) {
+			s.below(ctx, child, out)
+		}
+	}
+	if d.MediaType.IsIndex() {
+		return
+	}
+	for _, b := range append(m.Layers, m.Config) {
+		out[b.Digest] = b.Size
+	}
 }
 
 // document reads a small blob.
@@ -116,8 +161,14 @@ func (s *Store) document(ctx context.Context, h v1.Hash) ([]byte, error) {
 	return raw, err
 }
 
-// Roots are the roots, the latest first. They must not be changed.
+// Roots are the roots, the latest first, without those that were removed. They must not be changed.
 func (s *Store) Roots() ([]Root, error) {
+	all, err := s.allRoots()
+	return slices.DeleteFunc(all, Root.removed), err
+}
+
+// allRoots are also those that were removed.
+func (s *Store) allRoots() ([]Root, error) {
 	entries, err := os.ReadDir(s.rootDir())
 	if err != nil {
 		return nil, fmt.Errorf("listing the roots of the depot: %w", err)
@@ -150,7 +201,7 @@ func (s *Store) Roots() ([]Root, error) {
 	}
 	s.roots = now
 	list := slices.SortedFunc(maps.Values(now), func(a, b loaded) int {
-		return cmp.Or(b.modified.Compare(a.modified), cmp.Compare(a.root.Name, b.root.Name))
+		return cmp.Or(b.root.Since.Compare(a.root.Since), cmp.Compare(a.root.Name, b.root.Name))
 	})
 	out := make([]Root, len(list))
 	for i, l := range list {
@@ -170,24 +221,40 @@ func (s *Store) Contents() (Root, error) {
 	return out, err
 }
 
+// forgotten is how long a removed root is remembered. A control-plane node that was off for longer brings its roots back.
+const forgotten = 30 * 24 * time.Hour
+
+// drop removes the roots that are not among keep, and returns the blobs that the others need.
+func (s *Store) drop(ctx context.Context, keep []string) (used map[string]bool, err error) {
+	roots, err := s.allRoots()
+	if err != nil {
+		return nil, err
+	}
+	used = map[string]bool{}
+	for _, r := range roots {
+		switch {
+		case slices.Contains(keep, r.Name):
+			for h := range s.reach(ctx, r) {
+				used[h.Hex] = true
+			}
+		case !r.removed():
+			err = s.SetRoot(ctx, Root{Name: r.Name})
+		case time.Since(r.Since) > forgotten:
+			err = os.Remove(s.rootFile(r.Name))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("removing the root %s: %w", r.Name, err)
+		}
+	}
+	return used, nil
+}
+
 // Collect removes the roots that are not among keep, and then every blob and temporary file that no root needs and that is older than
 // grace: a fill that is under way has not stored its root yet. It returns the number of bytes that it freed.
 func (s *Store) Collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
-	roots, err := s.Roots()
+	used, err := s.drop(ctx, keep)
 	if err != nil {
 		return 0, err
-	}
-	used := map[string]bool{}
-	for _, r := range roots {
-		if !slices.Contains(keep, r.Name) {
-			if err := os.Remove(s.rootFile(r.Name)); err != nil {
-				return 0, fmt.Errorf("removing the root %s: %w", r.Name, err)
-			}
-			continue
-		}
-		for h := range s.reach(ctx, r) {
-			used[h.Hex] = true
-		}
 	}
 	before := time.Now().Add(-grace)
 	for _, dir := range []string{s.blobDir(), s.tempDir()} {

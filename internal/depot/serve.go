@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,16 +23,22 @@ import (
 // The paths beside those of the OCI distribution protocol.
 const (
 	contentsPath = "/v1/contents"
+	rootsPath    = "/v1/roots"
 	filePrefix   = "/v1/files/"
 	blobPrefix   = "/v1/blobs/"
 )
+
+// HealthPath answers everybody, for probes.
+const HealthPath = "/healthz"
 
 // Handler serves a store read-only to those that access lets in. Below /v2/ it is a registry; its name for an image is that of the query
 // "ns", which containerd sends to a mirror, and the path, or else the path alone. It lists neither repositories nor tags.
 //
 //	/v1/contents     names, digests and sizes, as a Root in JSON
+//	/v1/roots        the roots, for the depot of another control-plane node
 //	/v1/files/NAME   a file
 //	/v1/blobs/DIGEST a blob
+//	/healthz         an empty answer, to everybody
 func Handler(s *Store, a *Access) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -39,7 +46,7 @@ func Handler(s *Store, a *Access) http.Handler {
 			refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED")
 			return
 		}
-		if !a.allow(w, r) {
+		if r.URL.Path == HealthPath || !a.allow(w, r) {
 			return
 		}
 		t, ok := parse(r.URL.Path, r.URL.Query().Get("ns"))
@@ -57,6 +64,7 @@ type kind int
 const (
 	base kind = iota
 	contents
+	roots
 	file
 	blob
 	manifest
@@ -93,6 +101,8 @@ func parse(path, registry string) (target, bool) {
 	switch path {
 	case contentsPath:
 		return target{kind: contents}, true
+	case rootsPath:
+		return target{kind: roots}, true
 	case "/v2/", "/v2":
 		return target{kind: base}, true
 	}
@@ -146,6 +156,13 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 			return
 		}
 		writeJSON(w, c)
+	case roots:
+		list, err := s.allRoots()
+		if err != nil {
+			failed(w, r, err, "UNKNOWN")
+			return
+		}
+		writeJSON(w, list)
 	case file:
 		c, err := s.Contents()
 		f, ok := c.Files[t.name]
@@ -173,17 +190,35 @@ func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 	}
 	d, ok := c.Images[t.name+":"+t.tag]
 	if t.tag == "" {
-		for _, known := range c.Images {
-			if known.Digest == t.digest {
-				d, ok = known, true
-			}
-		}
+		d, ok = s.manifest(r.Context(), c, t.digest)
 	}
 	if !ok {
 		failed(w, r, ErrAbsent, "MANIFEST_UNKNOWN")
 		return
 	}
 	serveBlob(w, r, s, d.Digest, d.MediaType, "MANIFEST_UNKNOWN")
+}
+
+// manifest finds the manifest with a digest: that of an image, or one of an index.
+func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descriptor, bool) {
+	for _, d := range c.Images {
+		if d.Digest == digest {
+			return d, true
+		}
+	}
+	for _, d := range c.Images {
+		if !d.MediaType.IsIndex() {
+			continue
+		}
+		var index v1.IndexManifest
+		if raw, err := s.document(ctx, d.Digest); err != nil || json.Unmarshal(raw, &index) != nil {
+			continue
+		}
+		if i := slices.IndexFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Digest == digest }); i >= 0 {
+			return index.Manifests[i], true
+		}
+	}
+	return v1.Descriptor{}, false
 }
 
 func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, mediaType types.MediaType, absent string) {

@@ -73,6 +73,10 @@ type Node struct {
 	// Mirror stands in for the projects' release pages: MIRROR/HOST/PATH for https://HOST/PATH. It may be http: every download is compared
 	// with a digest that is part of this program. --mirror
 	Mirror string `json:"mirror"`
+	// Depot is HOST:PORT of the depot to install from and to pull from first; empty is the control plane's, None is no depot. --depot
+	Depot string `json:"depot"`
+	// Offline lets containerd ask no registry but the depot. --offline
+	Offline bool `json:"offline"`
 	// Firewall says what happens where firewalld runs: FirewallAuto or FirewallManual. --firewall
 	Firewall string `json:"firewall"`
 	// CgroupV1 lets the kubelet run on cgroup v1, which Kubernetes 1.36 otherwise refuses. --allow-cgroup-v1

@@ -35,6 +35,9 @@ const None = "none"
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 
+// DepotPort is where control-plane nodes serve images and programs to other nodes.
+const DepotPort = 6444
+
 // DefaultCRISocket is where containerd listens.
 const DefaultCRISocket = "unix:///run/containerd/containerd.sock"
 
@@ -113,6 +116,9 @@ func Complete(c *Config, m Machine) {
 	}
 	if host, port, err := SplitEndpoint(c.Join.Endpoint, DefaultPort); err == nil && host != "" {
 		c.Join.Endpoint = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	if host, port, err := SplitEndpoint(c.Node.Depot, DepotPort); err == nil && host != "" && c.Node.Depot != None {
+		c.Node.Depot = net.JoinHostPort(host, strconv.Itoa(port))
 	}
 	if c.Node.CRISocket != "" && strings.HasPrefix(c.Node.CRISocket, "/") {
 		c.Node.CRISocket = "unix://" + c.Node.CRISocket

@@ -138,6 +138,7 @@ func (v *validation) node() {
 	}
 	v.port("node.bindPort", n.BindPort)
 	v.check("node.mirror", mirror(n.Mirror))
+	v.check("node.depot", depot(n, v.command))
 	v.hostAgent()
 	seen := map[string]string{}
 	for _, l := range n.Labels {
@@ -169,6 +170,20 @@ func KubernetesVersion(v string) error {
 		return nil
 	}
 	return fmt.Errorf("%q: this ocadm installs %s and %s; another version needs another ocadm", v, own, before)
+}
+
+func depot(n Node, command For) error {
+	switch host, _, err := SplitEndpoint(n.Depot, DepotPort); {
+	case n.Depot == None && n.Offline:
+		return errors.New("with --offline, images come from the depot alone; do not give none")
+	case n.Depot == "" || n.Depot == None:
+		return nil
+	case err != nil:
+		return err
+	case host == "" || command&ForInit != 0:
+		return errors.New("init starts a depot on this machine; only none is accepted")
+	}
+	return nil
 }
 
 func mirror(s string) error {

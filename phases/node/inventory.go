@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -37,7 +38,7 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	inv.Value = owned.NodeOf(h).Made || len(data) > 0
 	described := map[string]string{
 		"/var/lib/etcd/member": "the cluster's data", "/var/lib/kubelet/pods": "what pods keep on this node's disk, apart from host paths and local volumes",
-		containerdData: "images and containers",
+		containerdData: "images and containers", depot.DefaultDir: "images and programs for other nodes",
 	}
 	rest := map[string]int{}
 	for _, f := range slices.Concat(files, data) {

@@ -46,7 +46,8 @@ func names(isControlPlane bool) []string {
 	}
 	return slices.Concat(out,
 		in(etcdDir, "member"),
-		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml"),
+		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml"),
+		in("/var/lib/ocadm", "depot"),
 		in(pkiDir, append(pairs, "sa.key", "sa.pub")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }

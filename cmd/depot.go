@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	depotphase "yunion.io/x/ocadm/phases/depot"
+)
+
+func newDepot(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "depot", Short: "Serve images and programs to the nodes of the cluster",
+		Long: "A control-plane node keeps the images and programs that nodes need in " + depot.DefaultDir + ". A static pod serves them to the\n" +
+			"other nodes, so that they join without a bundle and pull images without internet access.",
+		Example: "  # what the pod on a control-plane node does\n  ocadm depot serve\n\n  # its flags\n  ocadm depot serve --help",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newDepotServe(a))
+	return c
+}
+
+// depotServer are the flags of "depot serve".
+type depotServer struct {
+	directory, listen, cert, key, clientCA, kubeconfig string
+}
+
+func (d *depotServer) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&d.directory, "directory", depot.DefaultDir, "directory of the depot")
+	fs.StringVar(&d.listen, "listen", ":6444", "address to listen on")
+	fs.StringVar(&d.cert, "tls-cert-file", "/etc/kubernetes/pki/apiserver.crt", "certificate of the server; a renewed one is used without a restart")
+	fs.StringVar(&d.key, "tls-private-key-file", "/etc/kubernetes/pki/apiserver.key", "key of that certificate")
+	fs.StringVar(&d.clientCA, "client-ca-file", "/etc/kubernetes/pki/ca.crt", "authority of the certificates of nodes")
+	fs.StringVar(&d.kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf", "kubeconfig of this node, to verify join tokens at the API server")
+}
+
+// readers are the groups whose certificates let a client read: nodes and administrators.
+var readers = []string{"system:nodes", "system:masters", "kubeadm:cluster-admins"}
+
+func newDepotServe(_ *app) *cobra.Command {
+	var d depotServer
+	c := &cobra.Command{
+		Use: "serve", Short: "Serve the depot of this node",
+		Long: "Serves the depot over HTTPS until it is stopped. Clients show the certificate of a node or a join token. The API server is asked\n" +
+			"about a token; one that was valid is accepted for another day while the API server does not answer.",
+		Example: "  # as the static pod of init does\n  ocadm depot serve\n\n  # on another port\n  ocadm depot serve --listen :7444",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },
+	}
+	d.flags(c.Flags())
+	return c
+}
+
+func (d *depotServer) serve(ctx context.Context) error {
+	store, err := depot.Open(d.directory, depotphase.Reserve)
+	if err != nil {
+		return err
+	}
+	clients, err := depot.Authorities(d.clientCA)
+	if err != nil {
+		return cannotServe(err)
+	}
+	certificate := depot.CertificateFiles(d.cert, d.key)
+	if _, err := certificate(nil); err != nil {
+		return cannotServe(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", d.kubeconfig)
+	if err != nil {
+		return cannotServe(fmt.Errorf("reading the kubeconfig: %w", err))
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", d.listen)
+	if err != nil {
+		return cannotServe(err)
+	}
+	access := &depot.Access{Tokens: depot.Reviewed(config), Groups: readers}
+	return depot.Listen(ctx, l, depot.ServerTLS(certificate, clients), depot.Handler(store, access))
+}
+
+func cannotServe(err error) error {
+	return finding.Errorf("OCA-2316", "The depot cannot be served", "run it on a control-plane node, or name the files and the address: ocadm depot serve --help", "%w", err)
+}

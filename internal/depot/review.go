@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	authentication "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Bootstrappers is the group of all bootstrap tokens.
+const Bootstrappers = "system:bootstrappers"
+
+const (
+	reviewTimeout = 5 * time.Second
+	// reviewedFor is how long the API server is not asked again about a valid token.
+	reviewedFor = time.Minute
+	// rememberedFor is how long a valid token is accepted while the API server does not answer: the default lifetime of tokens.
+	rememberedFor = 24 * time.Hour
+	maxRemembered = 1024
+)
+
+// reviewer asks an API server about tokens.
+type reviewer struct {
+	server *rest.Config
+	now    func() time.Time
+
+	mu    sync.Mutex
+	valid map[[sha256.Size]byte]time.Time // when a token was valid, by its digest
+}
+
+// Reviewed is for Access.Tokens: it shows a token to an API server and asks who that is. So the depot has no right to read Secrets. A token
+// that was valid stays so for a minute, and for a day while the API server does not answer. Of server, only address and authority are used.
+func Reviewed(server *rest.Config) func(context.Context, string) error {
+	r := &reviewer{server: rest.AnonymousClientConfig(server), now: time.Now, valid: map[[sha256.Size]byte]time.Time{}}
+	r.server.Timeout = reviewTimeout
+	r.server.QPS = -1 // each client sends one request
+	return r.check
+}
+
+func (r *reviewer) check(ctx context.Context, token string) error {
+	key := sha256.Sum256([]byte(token))
+	r.mu.Lock()
+	at, known := r.valid[key]
+	r.mu.Unlock()
+	age := r.now().Sub(at)
+	if known && age < reviewedFor {
+		return nil
+	}
+	err := r.review(ctx, token)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		if len(r.valid) >= maxRemembered {
+			clear(r.valid)
+		}
+		r.valid[key] = r.now()
+	case errors.Is(err, ErrNoToken):
+		delete(r.valid, key)
+	case known && age < rememberedFor:
+		return nil
+	}
+	return err
+}
+
+func (r *reviewer) review(ctx context.Context, token string) error {
+	config := rest.CopyConfig(r.server)
+	config.BearerToken = token
+	c, err := authenticationclient.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	got, err := c.SelfSubjectReviews().Create(ctx, &authentication.SelfSubjectReview{}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return ErrNoToken
+	case err != nil:
+		return err
+	case !slices.Contains(got.Status.UserInfo.Groups, Bootstrappers):
+		return ErrNoToken
+	}
+	return nil
+}

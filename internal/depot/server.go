@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	// idleTimeout ends connections of clients that are done. A download has no limit: a slow link may take hours.
+	idleTimeout = 2 * time.Minute
+	// drainTimeout is how long downloads that are under way may go on when the depot ends.
+	drainTimeout = 10 * time.Second
+)
+
+// Listen serves until ctx ends. It closes l.
+func Listen(ctx context.Context, l net.Listener, c *tls.Config, h http.Handler) error {
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+	drained := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		drained <- server.Shutdown(ctx)
+	})
+	// Without HTTP/2: its flow control makes large downloads slower.
+	err := server.Serve(tls.NewListener(l, c))
+	if stop() {
+		return fmt.Errorf("serving the depot: %w", err)
+	}
+	if err := <-drained; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("stopping the depot: %w", err)
+	}
+	return nil
+}
+
+// CertificateFiles is for ServerTLS: it reads the files again when they have changed, so a renewed certificate needs no restart. While they
+// cannot be read, the last certificate is used.
+func CertificateFiles(cert, key string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var mu sync.Mutex
+	var last *tls.Certificate
+	var read [2]stamp
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		now, err := stamps(cert, key)
+		if err == nil && last != nil && now == read {
+			return last, nil
+		}
+		var pair tls.Certificate
+		if err == nil {
+			pair, err = tls.LoadX509KeyPair(cert, key)
+		}
+		switch {
+		case err == nil:
+			last, read = &pair, now
+		case last == nil:
+			return nil, fmt.Errorf("reading the depot's certificate: %w", err)
+		default:
+			slog.Warn("the depot keeps its certificate", "err", err)
+		}
+		return last, nil
+	}
+}
+
+func stamps(files ...string) (out [2]stamp, _ error) {
+	for i, f := range files {
+		st, err := os.Stat(f)
+		if err != nil {
+			return out, err
+		}
+		out[i] = stamp{st.Size(), st.ModTime()}
+	}
+	return out, nil
+}
+
+// Authorities are the certificates of a PEM file.
+func Authorities(file string) (*x509.CertPool, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificate authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("reading certificate authorities: %s holds no certificate", file)
+	}
+	return pool, nil
+}

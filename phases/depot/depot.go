@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package depot makes a control-plane node the place that the other nodes get images and programs from: it fills the store and writes the
+// static pod that serves it.
+package depot
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// PhaseName is the name of Phase.
+const PhaseName = "depot"
+
+// CodeNotServing is the finding of a depot that does not answer on its own node.
+const CodeNotServing = "OCA-2315"
+
+// Reserve is how many bytes the depot leaves free on its disk.
+const Reserve = 2 << 30
+
+// Phase fills the depot and starts it. images names the phases after which the images are on the node, api the one after which the API
+// server answers.
+func Phase(api string, images ...string) host.Phase {
+	return host.Phase{
+		Name: PhaseName, Short: "Keep images and programs for other nodes, and serve them",
+		Long: "Stores the content of the bundle and this program in " + depot.DefaultDir + ", and starts a static pod that serves it to other nodes\n" +
+			"on port " + strconv.Itoa(config.DepotPort) + ". They join without a bundle, and pull images there first.",
+		After: []string{api},
+		Skip: func(h *host.Host) string {
+			if h.Config.Node.Depot == config.None {
+				return "--depot none"
+			}
+			return ""
+		},
+		Phases: []host.Phase{
+			startPhase(),
+			fillPhase(images),
+			{
+				Name: "serve", Short: "Wait for the depot to answer", After: []string{PhaseName + "/start"}, Patience: 2 * time.Minute,
+				Check: func(ctx context.Context, h *host.Host) (bool, error) { return answers(ctx, h) == nil, nil },
+				Plan:  func(context.Context, *host.Host) ([]string, error) { return nil, nil },
+				Run:   awaitDepot,
+			},
+		},
+	}
+}
+
+func startPhase() host.Phase {
+	return host.Phase{
+		Name: "start", Short: "Write the static pod of the depot", After: []string{"images/operator"},
+		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			files, err := manifest(h)
+			if err == nil {
+				_, err = files.Write(h, r)
+			}
+			return err
+		},
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
+		files, err := manifest(h)
+		return files.Todo(h), err
+	})
+}
+
+func fillPhase(after []string) host.Phase {
+	return host.Phase{
+		Name: "fill", Short: "Store the content of the bundle and this program", After: after, Timeout: time.Hour,
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			s, err := Open(h)
+			if err != nil {
+				return err
+			}
+			if err := fill(ctx, h, s, r); err != nil {
+				return err
+			}
+			free, err := s.Free()
+			if err == nil {
+				r.Info("the disk of %s has %s left", depot.DefaultDir, ui.Bytes(free))
+			}
+			return err
+		},
+	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
+		todo, err := outstanding(ctx, h)
+		var lines []string
+		for _, root := range todo {
+			lines = append(lines, "store "+root.name+" in "+depot.DefaultDir)
+		}
+		return lines, err
+	})
+}
+
+// Open opens the depot of this machine, which it creates.
+func Open(h *host.Host) (*depot.Store, error) {
+	return depot.Open(h.Files.Path(depot.DefaultDir), Reserve)
+}
+
+const (
+	askTimeout  = 3 * time.Second
+	askInterval = 500 * time.Millisecond
+)
+
+// answers asks the depot of this node.
+func answers(ctx context.Context, h *host.Host) error {
+	pool, err := depot.Authorities(h.Files.Path(authority))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	url := "https://" + net.JoinHostPort(cmp.Or(h.Config.Node.AdvertiseAddress, h.Config.Node.IP), strconv.Itoa(config.DepotPort)) + depot.HealthPath
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
+	res, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return err
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("it answers %s", res.Status))
+	}
+	return nil
+}
+
+func awaitDepot(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	err := wait.Until(ctx, "the depot", askInterval, func(ctx context.Context) (bool, string, error) {
+		err := answers(ctx, h)
+		return err == nil, "", err
+	}, func(why string) { r.Waiting("the depot", why) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return finding.Errorf(CodeNotServing, "The depot of this node does not answer",
+		"kubectl -n kube-system logs -l app=ocadm-depot; then run the command again", "%w", err)
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// MirrorsPhase is the name of Mirrors.
+const MirrorsPhase = "node-mirrors"
+
+// everyRegistry is the directory that containerd reads for registries without one of their own.
+const everyRegistry = "_default"
+
+// The files that let a node into the depot. A pull fails if a file that hosts.toml names is not there.
+const (
+	clusterCA = "/etc/kubernetes/pki/ca.crt"
+	// nodeCertificate holds certificate and key; the kubelet renews it.
+	nodeCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+)
+
+// Mirror is a server that containerd asks for images before it asks their registry.
+type Mirror struct {
+	// URL has no path: "https://10.0.0.1:6444".
+	URL string
+	// CA and Client are files, both optional: the authority of the server, and a certificate with its key to show.
+	CA, Client string
+}
+
+// mirrors are those of each registry, in the order in which they are asked.
+func mirrors(h *host.Host) map[string][]Mirror {
+	var depots []Mirror
+	for _, address := range DepotAddresses(h.Config) {
+		depots = append(depots, Mirror{URL: "https://" + address, CA: clusterCA, Client: nodeCertificate})
+	}
+	return map[string][]Mirror{everyRegistry: depots}
+}
+
+// DepotAddresses are the depots of the cluster, HOST:PORT: those that --depot names, else the one where the control plane answers.
+func DepotAddresses(c *config.Config) []string {
+	switch {
+	case c.Node.Depot == config.None:
+		return nil
+	case c.Node.Depot != "":
+		return []string{c.Node.Depot}
+	}
+	endpoint, _, err := config.SplitEndpoint(cmp.Or(c.Join.Endpoint, c.Cluster.ControlPlaneEndpoint), config.DefaultPort)
+	if err != nil || endpoint == "" {
+		return nil
+	}
+	return []string{net.JoinHostPort(endpoint, strconv.Itoa(config.DepotPort))}
+}
+
+// hostsFile is containerd's configuration of a registry. Without offline, the registry itself comes last.
+// Source: containerd core/remotes/docker/config/hosts.go.
+func hostsFile(list []Mirror, offline bool) []byte {
+	var b strings.Builder
+	b.WriteString("# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
+	tls := func(m Mirror) {
+		if m.CA != "" {
+			fmt.Fprintf(&b, "  ca = %q\n", m.CA)
+		}
+		if m.Client != "" {
+			fmt.Fprintf(&b, "  client = %q\n", m.Client)
+		}
+		b.WriteString("  dial_timeout = \"5s\"\n")
+	}
+	if offline { // what is named server is asked in place of the registry
+		last := list[len(list)-1]
+		fmt.Fprintf(&b, "server = %q\n  capabilities = [\"pull\", \"resolve\"]\n", last.URL)
+		tls(last)
+		list = list[:len(list)-1]
+	}
+	for _, m := range list {
+		fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
+		tls(m)
+	}
+	return []byte(b.String())
+}
+
+// hostsFiles are those to be written. A registry that somebody else has configured keeps its settings.
+func hostsFiles(h *host.Host) (files host.FileSet) {
+	all := mirrors(h)
+	for _, registry := range slices.Sorted(maps.Keys(all)) {
+		name := path.Join(registriesDir, registry, "hosts.toml")
+		theirs := h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
+		if len(all[registry]) > 0 && !theirs {
+			files = append(files, host.File{Name: name, Data: hostsFile(all[registry], h.Config.Node.Offline), Mode: unitMode})
+		}
+	}
+	return files
+}
+
+// Mirrors makes containerd ask the depot for every image first. It comes after the phases that give the node its certificate. containerd
+// reads the files at each pull.
+func Mirrors(after ...string) host.Phase {
+	return host.Phase{
+		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
+		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, and then its registry,\n" +
+			"with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
+		After: after, Skip: otherRuntime,
+		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			_, err := hostsFiles(h).Write(h, r)
+			return err
+		},
+		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { return undoMirrors(h, r) },
+	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
+		return hostsFiles(h).Todo(h), nil
+	})
+}
+
+// undoMirrors must precede the removal of the node's certificate: a containerd that stays could pull nothing.
+func undoMirrors(h *host.Host, r workflow.Reporter) error {
+	var errs []error
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if path.Base(e.Name) == "hosts.toml" && path.Dir(path.Dir(e.Name)) == registriesDir {
+			_, err := h.TakeBack(r, e.Name)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
