@@ -87,7 +87,7 @@ func Settings() host.Phase {
 		After: labelNode,
 	}
 	return m.Phase(host.Phase{
-		Name: "cloud-settings", Short: "Give the node its roles and keep the settings of the cloud",
+		Name: "cloud-settings", Short: "Label the node with its roles and save the settings of the cloud",
 		Long: "Labels the node onecloud.yunion.io/controller=enable and so on, and keeps what is known of the cloud in ConfigMap ocadm-cloud and the\n" +
 			"password of an external database in Secret ocadm-database, both in namespace onecloud, where ocadm cluster create finds them.",
 	})

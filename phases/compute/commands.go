@@ -101,7 +101,7 @@ func missingDirectories(h *host.Host) []string {
 // directoriesPhase makes the directories that the agents share with the node. Undoing files removes those that are empty.
 func directoriesPhase() host.Phase {
 	return host.Phase{
-		Name: "directories", Short: "Make the directories that the agents share with the node",
+		Name: "directories", Short: "Create the directories that the agents share with the node",
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			for _, d := range missingDirectories(h) {
 				if err := h.Files.Mkdir(d, 0o755); err != nil {

@@ -79,7 +79,7 @@ func Phase() host.Phase {
 // ResetPhases take back what Phase made on the machine.
 func ResetPhases() []host.Phase {
 	return []host.Phase{host.Phase{
-		Name: "undo-" + PhaseName, Short: "Take back what was made for virtual machines",
+		Name: "undo-" + PhaseName, Short: "Undo the preparation for virtual machines",
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			for _, p := range slices.Backward(Phase().Phases) {
 				if p.Undo == nil {

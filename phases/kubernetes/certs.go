@@ -29,22 +29,22 @@ type certificate struct{ name, short, file, ca string }
 
 func certificates() []certificate {
 	return []certificate{
-		{name: "ca", short: "Make the cluster's certificate authority", file: "ca"},
-		{name: "etcd-ca", short: "Make etcd's certificate authority", file: "etcd/ca"},
-		{name: "front-proxy-ca", short: "Make the aggregation layer's certificate authority", file: "front-proxy-ca"},
-		{name: "apiserver", short: "Make the API server's serving certificate", file: "apiserver", ca: "ca"},
-		{name: "apiserver-kubelet-client", short: "Make the API server's certificate for kubelets", file: "apiserver-kubelet-client", ca: "ca"},
-		{name: "front-proxy-client", short: "Make the aggregation layer's client certificate", file: "front-proxy-client", ca: "front-proxy-ca"},
-		{name: "etcd-server", short: "Make etcd's serving certificate", file: "etcd/server", ca: "etcd-ca"},
-		{name: "etcd-peer", short: "Make etcd's peer certificate", file: "etcd/peer", ca: "etcd-ca"},
-		{name: "etcd-healthcheck-client", short: "Make the certificate of etcd's probes", file: "etcd/healthcheck-client", ca: "etcd-ca"},
-		{name: "apiserver-etcd-client", short: "Make the API server's certificate for etcd", file: "apiserver-etcd-client", ca: "etcd-ca"},
+		{name: "ca", short: "Create the cluster's certificate authority", file: "ca"},
+		{name: "etcd-ca", short: "Create etcd's certificate authority", file: "etcd/ca"},
+		{name: "front-proxy-ca", short: "Create the aggregation layer's certificate authority", file: "front-proxy-ca"},
+		{name: "apiserver", short: "Create the API server's serving certificate", file: "apiserver", ca: "ca"},
+		{name: "apiserver-kubelet-client", short: "Create the API server's certificate for kubelets", file: "apiserver-kubelet-client", ca: "ca"},
+		{name: "front-proxy-client", short: "Create the aggregation layer's client certificate", file: "front-proxy-client", ca: "front-proxy-ca"},
+		{name: "etcd-server", short: "Create etcd's serving certificate", file: "etcd/server", ca: "etcd-ca"},
+		{name: "etcd-peer", short: "Create etcd's peer certificate", file: "etcd/peer", ca: "etcd-ca"},
+		{name: "etcd-healthcheck-client", short: "Create the certificate of etcd's probes", file: "etcd/healthcheck-client", ca: "etcd-ca"},
+		{name: "apiserver-etcd-client", short: "Create the API server's certificate for etcd", file: "apiserver-etcd-client", ca: "etcd-ca"},
 	}
 }
 
 func certsPhase() host.Phase {
 	p := host.Phase{
-		Name: "certs", Short: "Make the certificates of the control plane",
+		Name: "certs", Short: "Create the certificates of the control plane",
 		Long:  "Makes every certificate and key in " + pkiDir + ". What is there and good is kept; a certificate authority is never replaced.",
 		After: []string{"kubeadm-config"},
 	}
@@ -60,7 +60,7 @@ func certsPhase() host.Phase {
 	}
 	keys := []string{pkiDir + "/sa.key", pkiDir + "/sa.pub"}
 	p.Phases = append(p.Phases, kubeadmPhase{
-		name: "sa", short: "Make the key that signs service account tokens", args: []string{"init", "phase", "certs", "sa"},
+		name: "sa", short: "Create the key that signs service account tokens", args: []string{"init", "phase", "certs", "sa"},
 		writes: keys, check: filesThere(keys...), after: []string{},
 	}.phase())
 	return p

@@ -126,7 +126,7 @@ func kubeletStartPhase(after []string) host.Phase {
 
 func kubeletFinalizePhase() host.Phase {
 	return host.Phase{
-		Name: "kubelet-finalize", Short: "Settle the kubelet with its cluster", After: []string{"wait-control-plane/apiserver-listening"},
+		Name: "kubelet-finalize", Short: "Finish the kubelet's configuration", After: []string{"wait-control-plane/apiserver-listening"},
 		Phases: []host.Phase{kubeadmPhase{
 			name: "enable-client-cert-rotation", short: "Let the kubelet renew its client certificate",
 			args:   []string{"init", "phase", "kubelet-finalize", "enable-client-cert-rotation"},

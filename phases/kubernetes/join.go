@@ -51,7 +51,7 @@ func JoinPhases(software ...string) []host.Phase {
 
 func discoveryPhase() host.Phase {
 	return host.Phase{
-		Name: "discovery", Short: "Ask the control plane who it is",
+		Name: "discovery", Short: "Verify the identity of the control plane",
 		Long: "Verifies the endpoint, the token and the hash of the certificate authority before anything is changed.",
 		Skip: func(h *host.Host) string {
 			if h.Config.Join.DiscoveryFile != "" {
@@ -154,7 +154,7 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 // bootstrapPhase waits natively: kubeadm's own phase for it cannot be run alone on a worker.
 func bootstrapPhase() host.Phase {
 	return host.Phase{
-		Name: "kubelet-wait-bootstrap", Short: "Wait for the kubelet to get its certificate", Patience: startPatience,
+		Name: "kubelet-wait-bootstrap", Short: "Wait until the kubelet has its certificate", Patience: startPatience,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			_, err := h.Files.ReadFile(bootstrapConf)
 			return kubeletJoined(h) && errors.Is(err, fs.ErrNotExist) && probeKubelet(ctx, h) == "", nil
@@ -194,7 +194,7 @@ func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.F
 // registeredPhase waits until the cluster knows the node, with the kubelet's own rights.
 func registeredPhase() host.Phase {
 	return host.Phase{
-		Name: "node-registered", Short: "Wait for the cluster to know the node", Timeout: startPatience,
+		Name: "node-registered", Short: "Wait until the node is registered", Timeout: startPatience,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			if !kubeletJoined(h) {
 				return false, nil

@@ -106,7 +106,7 @@ const superAdminKubeconfig = kubernetesDir + "/super-admin.conf"
 // a step of its own, everything else may start as soon as it is done.
 func administratorPhase() host.Phase {
 	return host.Phase{
-		Name: "administrator", Short: "Give the administrator's kubeconfig its rights", After: []string{apiServerReady},
+		Name: "administrator", Short: "Grant the administrator's kubeconfig its rights", After: []string{apiServerReady},
 		Check: live(func(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
 			return true, c.Get(ctx, client.ObjectKey{Name: constants.ClusterAdminsGroupAndClusterRoleBinding}, &rbacv1.ClusterRoleBinding{})
 		}),

@@ -120,7 +120,7 @@ func left(now time.Time) []byte {
 
 func removeEtcdMemberPhase() host.Phase {
 	return host.Phase{
-		Name: "remove-etcd-member", Short: "Take this machine out of etcd", Timeout: 2 * time.Minute,
+		Name: "remove-etcd-member", Short: "Remove this machine's member from etcd", Timeout: 2 * time.Minute,
 		Skip: func(h *host.Host) string {
 			if why := notMade(h); why != "" {
 				return why

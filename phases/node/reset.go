@@ -50,8 +50,8 @@ func ResetPhases() []host.Phase {
 			},
 		},
 		undoPhase("undo-firewall", "Close the ports that were opened in firewalld", undoFirewall, host.KindFirewall),
-		undoPhase("undo-kernel", "Set kernel parameters back", undoKernel, host.KindSysctl),
-		undoPhase("undo-files", "Remove the programs and files that ocadm made, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram,
+		undoPhase("undo-kernel", "Restore kernel parameters", undoKernel, host.KindSysctl),
+		undoPhase("undo-files", "Remove the programs and files that ocadm created, restore those it changed", undoEverything, host.KindFile, host.KindDir, host.KindProgram,
 			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
@@ -65,7 +65,7 @@ func ResetPhases() []host.Phase {
 
 func podNetworkPhase() host.Phase {
 	return host.Phase{
-		Name: "pod-network", Short: "Remove the links, name spaces, packet rules and addresses of pods",
+		Name: "pod-network", Short: "Remove the interfaces, namespaces, packet rules and addresses of pods",
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			n, err := owned.NetworkOf(ctx, h)
 			return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be looked at
