@@ -185,7 +185,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 	}
 	for _, m := range flags {
 		if f := flagOf(start, m[1]); f == nil || !f.Hidden {
-			t.Errorf("%s is no flag of an earlier release", m[1])
+			t.Errorf("%s is not a flag of an earlier release", m[1])
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 	}
 }
 
-// openSettings returns the settings of a configuration file; "" is no file.
+// openSettings returns the settings of a configuration file; "" is not a file.
 func (a *app) openSettings(file string) (*viper.Viper, error) {
 	values, err := a.readConfigFile(file)
 	if err != nil {

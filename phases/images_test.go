@@ -86,7 +86,7 @@ func TestTheOperatorIsThisProgram(t *testing.T) {
 	}
 }
 
-// A machine that is no node, or runs another runtime, is left alone.
+// A machine that is not a node, or runs another runtime, is left alone.
 func TestBringOperator(t *testing.T) {
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})

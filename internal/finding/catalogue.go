@@ -33,7 +33,7 @@ func Catalogue() ([]Explanation, error) {
 			continue
 		}
 		if strings.HasPrefix(line, "## ") {
-			return nil, fmt.Errorf("reading the catalogue of findings: %q is no heading", line)
+			return nil, fmt.Errorf("reading the catalogue of findings: %q is not a heading", line)
 		}
 		if len(out) > 0 && !strings.HasPrefix(line, "# ") {
 			out[len(out)-1].Text += line + "\n"

@@ -77,7 +77,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.AuthURL)
 	if err != nil || u.Host == "" || u.User != nil {
-		return nil, fmt.Errorf("identity: %q is no URL of an identity service", o.AuthURL)
+		return nil, fmt.Errorf("identity: %q is not a URL of an identity service", o.AuthURL)
 	}
 	o.AuthURL = strings.TrimSuffix(o.AuthURL, "/")
 	o.Domain = cmp.Or(o.Domain, "Default")

@@ -65,7 +65,7 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 		t.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
 	case TLSVerifyIdentity:
 	default:
-		return nil, false, fmt.Errorf("%q is no TLS mode: %s, %s, %s, %s or %s", c.TLS, TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA,
+		return nil, false, fmt.Errorf("%q is not a TLS mode: %s, %s, %s, %s or %s", c.TLS, TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA,
 			TLSVerifyIdentity)
 	}
 	return t, false, nil

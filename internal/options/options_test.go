@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 		tab := table(t, c)
 		for key, o := range tab {
 			if key == "" || strings.ToLower(key) != key || strings.Contains(key, "-") {
-				t.Errorf("%s: %q is no name of an option", c, key)
+				t.Errorf("%s: %q is not a name of an option", c, key)
 			}
 			if len(o.Choices) > 0 && o.Type != options.Text {
 				t.Errorf("%s: %s has choices and is no text", c, key)

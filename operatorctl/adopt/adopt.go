@@ -51,7 +51,7 @@ func ParseRecord(data map[string]string) (Record, error) {
 	}
 	var tree map[string]json.RawMessage
 	if yaml.Unmarshal([]byte(text), &tree) != nil {
-		return nil, fmt.Errorf("its key %s is no YAML", ClusterConfigKey)
+		return nil, fmt.Errorf("its key %s is not valid YAML", ClusterConfigKey)
 	}
 	record := Record{}
 	for name, raw := range tree {

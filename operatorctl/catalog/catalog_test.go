@@ -29,7 +29,7 @@ func TestNamesAndKeys(t *testing.T) {
 		}
 		seen[c.Name] = true
 		if !name.MatchString(c.Name) || len(c.Name) > 26 {
-			t.Errorf("%q is no name for objects", c.Name)
+			t.Errorf("%q is not a name for objects", c.Name)
 		}
 		if c.Summary == "" {
 			t.Errorf("%s has no summary", c.Name)

@@ -239,7 +239,7 @@ func read(c component.Component, theirs map[string]string, secrets map[string]an
 		if checked && (known || !slices.Contains(accepted, key)) {
 			value, err = table.Value(c.Name, key, theirs[key])
 		} else if value, err = OptionValue(theirs[key]); err != nil {
-			err = &options.Problem{Key: key, What: "is no YAML"}
+			err = &options.Problem{Key: key, What: "is not valid YAML"}
 		}
 		var problem *options.Problem
 		if errors.As(err, &problem) {

@@ -218,7 +218,7 @@ func FuzzCheck(f *testing.F) {
 		}
 		var back map[string]any
 		if err := yaml.Unmarshal(now, &back); err != nil {
-			t.Errorf("%q: %q gives a file that is no YAML: %v", key, text, err)
+			t.Errorf("%q: %q gives a file that is not valid YAML: %v", key, text, err)
 		}
 	})
 }

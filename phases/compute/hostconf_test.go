@@ -23,7 +23,7 @@ import (
 func TestHostConf(t *testing.T) {
 	const edited = "# my file\nreport_interval: 30 # mine\nnetworks: [bond0/br0/192.0.2.10]\n"
 	tests := map[string]struct {
-		before string // "" is no file
+		before string // "" is not a file
 		set    func(*config.Node)
 		want   string // whole file, when not ""
 		lines  []string
@@ -128,7 +128,7 @@ func TestHostNetworks(t *testing.T) {
 		"no such address":          {network: "eth0/br0/192.0.2.11", want: CodeNetwork, says: "not the address 192.0.2.11 but 192.0.2.10"},
 		"a Linux bridge":           {network: "eth0/br0/192.0.2.10", more: []host.Interface{{Name: "br0", Kind: "bridge"}}, want: CodeNetwork, says: "not a bridge of Open vSwitch"},
 		"part of a bond":           {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Master, i.MasterKind = "bond0", "bond" }, want: CodeNetwork, says: "part of bond0"},
-		"loopback":                 {network: "lo/br0/192.0.2.10", more: []host.Interface{nic("lo", "192.0.2.10/32")}, want: CodeNetwork, says: "no interface to the outside"},
+		"loopback":                 {network: "lo/br0/192.0.2.10", more: []host.Interface{nic("lo", "192.0.2.10/32")}, want: CodeNetwork, says: "not an interface to the outside"},
 		"a wire and an address":    {network: "eth0/br0/bcast0", want: CodeNetwork, says: "give eth0/br0/192.0.2.10"},
 		"a wire":                   {network: "eth1/br1/bcast0", more: []host.Interface{nic("eth1", "fe80::2/64")}},
 		"leased":                   {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")} }, want: CodeNetworkRisk, says: "DHCP"},
@@ -184,7 +184,7 @@ func TestNetworksThatTheAgentChooses(t *testing.T) {
 			leased(m)
 			m.Facts.Interfaces = append(m.Facts.Interfaces, host.Interface{Name: "br0", Kind: "bridge"})
 		}, CodeNetworkRisk, "br1"},
-		"a Linux bridge":   {func(m *machine) { m.Facts.Interfaces[0].Kind = "bridge" }, CodeNetwork, "no interface to the outside"},
+		"a Linux bridge":   {func(m *machine) { m.Facts.Interfaces[0].Kind = "bridge" }, CodeNetwork, "not an interface to the outside"},
 		"no default route": {func(m *machine) { m.Facts.Interface, m.Facts.Address = "", netip.Addr{} }, CodeNetwork, "no default route"},
 		"nothing is known": {func(m *machine) { m.Facts.Interfaces, m.Facts.Address = nil, netip.Addr{} }, "", ""},
 		"moved already": {func(m *machine) {

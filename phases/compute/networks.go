@@ -28,7 +28,7 @@ func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	var file struct {
 		Networks []string `yaml:"networks"`
 	}
-	// Of a file that is no YAML, the phase that changes it complains.
+	// Of a file that is not valid YAML, the phase that changes it complains.
 	if yaml.Unmarshal([]byte(h.Files.Text(hostConf)), &file) == nil && len(file.Networks) > 0 {
 		return parsed(file.Networks), hostConf
 	}
@@ -121,7 +121,7 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	}
 	switch {
 	case nic.Name == "lo" || slices.Contains([]string{"bridge", "dummy", kindSwitch, "ifb"}, nic.Kind):
-		bad("%s is no interface to the outside", n.NIC)
+		bad("%s is not an interface to the outside", n.NIC)
 	case nic.Master != "" && nic.MasterKind != kindSwitch:
 		bad("%s is part of %s; name that instead", n.NIC, nic.Master)
 	}

@@ -106,7 +106,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 	}{
 		"node name":        {func(c *config.Config) { c.Node.Name = "cloud_poc" }, "--node-name (node.name)"},
 		"address":          {func(c *config.Config) { c.Node.IP = "10.0.0" }, "--node-ip (node.ip)"},
-		"loopback":         {func(c *config.Config) { c.Node.IP = "127.0.0.1" }, "no address that other nodes can reach"},
+		"loopback":         {func(c *config.Config) { c.Node.IP = "127.0.0.1" }, "not an address that other nodes can reach"},
 		"pod cidr":         {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.1/16" }, "the range is 10.40.0.0/16"},
 		"overlap":          {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.40.8.0/24" }, "overlaps the pods' 10.40.0.0/16"},
 		"node in pods":     {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "192.168.0.0/16" }, "contains this node's address"},

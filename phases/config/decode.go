@@ -146,11 +146,11 @@ func value(v any, t reflect.Type) (any, error) {
 	if t == reflect.TypeFor[time.Duration]() {
 		s, ok := v.(string)
 		if !ok {
-			return nil, fmt.Errorf("%v is no duration such as 24h", v)
+			return nil, fmt.Errorf("%v is not a duration such as 24h", v)
 		}
 		d, err := time.ParseDuration(s)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no duration such as 24h", s)
+			return nil, fmt.Errorf("%q is not a duration such as 24h", s)
 		}
 		return d, nil
 	}

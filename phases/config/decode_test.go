@@ -42,7 +42,7 @@ func TestParseRefuses(t *testing.T) {
 		"several":          {head + "a: 1\nb: 2", "OCA-0321", "a; b"},
 		"number":           {head + "node: {bindPort: many}", "OCA-0320", `node.bindPort: "many" is not a number`},
 		"string":           {head + "node: {name: [1]}", "OCA-0320", "not a string"},
-		"duration":         {head + "cluster: {tokenTTL: 24}", "OCA-0320", "cluster.tokenTTL: 24 is no duration"},
+		"duration":         {head + "cluster: {tokenTTL: 24}", "OCA-0320", "cluster.tokenTTL: 24 is not a duration"},
 		"list":             {head + "node: {labels: a=b}", "OCA-0320", "a list of strings"},
 		"section":          {head + "node: x", "OCA-0320", "node is not an object"},
 		"head":             {"kind: Other", "OCA-0320", "apiVersion is missing"},

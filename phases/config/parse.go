@@ -34,7 +34,7 @@ func SplitEndpoint(s string, defaultPort int) (host string, port int, err error)
 		if inner, ok = strings.CutSuffix(inner, "]"); ok {
 			a, err := netip.ParseAddr(inner)
 			if err != nil || !a.Is6() {
-				return "", 0, fmt.Errorf("%q is no IPv6 address", inner)
+				return "", 0, fmt.Errorf("%q is not an IPv6 address", inner)
 			}
 			return a.String(), defaultPort, nil
 		}
@@ -63,7 +63,7 @@ func SplitEndpoint(s string, defaultPort int) (host string, port int, err error)
 func Port(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is no port; a port is 1 to 65535", s)
+		return 0, fmt.Errorf("%q is not a port; a port is 1 to 65535", s)
 	}
 	return int(n), nil
 }
@@ -76,7 +76,7 @@ func Hostname(s string) error {
 	last := ""
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(strings.ToLower(label)) {
-			return fmt.Errorf("%q is no host name: %q is not made of letters, digits and inner hyphens", s, label)
+			return fmt.Errorf("%q is not a host name: %q is not made of letters, digits and inner hyphens", s, label)
 		}
 		last = label
 	}
@@ -103,7 +103,7 @@ func NodeName(s string) error {
 func CIDR(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is no address range such as 10.40.0.0/16 or fd00:40::/56", s)
+		return netip.Prefix{}, fmt.Errorf("%q is not an address range such as 10.40.0.0/16 or fd00:40::/56", s)
 	}
 	if p.Masked() != p {
 		return netip.Prefix{}, fmt.Errorf("%s has bits below its prefix; the range is %s", s, p.Masked())
@@ -148,10 +148,10 @@ func Label(s string) (key, value string, err error) {
 		name = rest
 	}
 	if !labelKey.MatchString(name) {
-		return "", "", fmt.Errorf("%q is no name of a label", key)
+		return "", "", fmt.Errorf("%q is not a valid label name", key)
 	}
 	if !labelVal.MatchString(value) {
-		return "", "", fmt.Errorf("%q is no value of a label", value)
+		return "", "", fmt.Errorf("%q is not a valid label value", value)
 	}
 	return key, value, nil
 }

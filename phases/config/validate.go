@@ -209,16 +209,16 @@ func address(s string) error {
 	a, err := netip.ParseAddr(s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no IP address", s)
+		return fmt.Errorf("%q is not an IP address", s)
 	case a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "":
-		return fmt.Errorf("%s is no address that other nodes can reach", s)
+		return fmt.Errorf("%s is not an address that other nodes can reach", s)
 	}
 	return nil
 }
 
 func (v *validation) port(key string, p int) {
 	if p < 1 || p > 65535 {
-		v.add(key, fmt.Sprintf("%d is no port; a port is 1 to 65535", p))
+		v.add(key, fmt.Sprintf("%d is not a port; a port is 1 to 65535", p))
 	}
 }
 
@@ -296,7 +296,7 @@ func (v *validation) database() {
 	}
 	if d.Host == "" {
 		if q, err := resource.ParseQuantity(d.StorageSize); err != nil || q.Sign() <= 0 {
-			v.add("database.storageSize", fmt.Sprintf("%q is no size such as 20Gi", d.StorageSize))
+			v.add("database.storageSize", fmt.Sprintf("%q is not a size such as 20Gi", d.StorageSize))
 		}
 		return
 	}
@@ -346,7 +346,7 @@ func (v *validation) cloud() {
 
 func (v *validation) addons() {
 	if p := v.c.Addons.StoragePath; !cleanPath(p) {
-		v.add("addons.storagePath", fmt.Sprintf("%q is no absolute path of a directory", p))
+		v.add("addons.storagePath", fmt.Sprintf("%q is not an absolute path", p))
 	}
 	if v.c.Addons.Storage == None && v.c.Database.Host == "" {
 		v.add("addons.storage", "the embedded database needs storage; give --mysql-host or --storage local-path")

@@ -42,10 +42,10 @@ var checks = []func(context.Context, *host.Host) []finding.Finding{
 	func(_ context.Context, h *host.Host) []finding.Finding { return agentlog.Explain(podLogs(h.Files)) },
 }
 
-// Gather runs every check on this machine. A machine that is no compute node is one finding.
+// Gather runs every check on this machine. A machine that is not a compute node is one finding.
 func Gather(ctx context.Context, h *host.Host) finding.List {
 	if !h.Files.Exists(hostConf) && !h.Files.Exists(unitFile) {
-		return finding.List{{Code: CodeNoComputeNode, Severity: finding.Error, What: "This machine is no compute node",
+		return finding.List{{Code: CodeNoComputeNode, Severity: finding.Error, What: "This machine is not a compute node",
 			Cause: "it has neither " + hostConf + " nor " + executor.UnitName, Remedy: "ocadm join phase compute --enable-host-agent"}}
 	}
 	// Checks that preflight has, too, look at a node's settings; here they are what the machine is.

@@ -99,7 +99,7 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
-		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("What answers at %s is no control plane that nodes can join", endpoint),
+		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("What answers at %s is not a control plane that nodes can join", endpoint),
 			fmt.Sprintf("asked for cluster-info it answers %d", a.status), "compare the address with the one that this prints "+newToken)
 	}
 	return &cm, a.skew, nil

@@ -50,7 +50,7 @@ func removeNodePhase() host.Phase {
 			if _, err := h.Files.ReadFile(KubeletKubeconfig); err == nil {
 				return ""
 			}
-			return "this machine is no node"
+			return "this machine is not a node"
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			if !h.Files.Exists(AdminKubeconfig) {

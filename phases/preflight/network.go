@@ -156,7 +156,7 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 	case m.h.Config.Node.IP == "":
 		out = append(out, finding.New("OCA-2002", "The node has no address", "no interface with a default route has one", "name it: --node-ip ADDRESS"))
 	case err != nil:
-		out = append(out, finding.New("OCA-2002", fmt.Sprintf("%q is no IP address", m.h.Config.Node.IP), "--node-ip must be one", "--node-ip ADDRESS"))
+		out = append(out, finding.New("OCA-2002", fmt.Sprintf("%q is not an IP address", m.h.Config.Node.IP), "--node-ip must be one", "--node-ip ADDRESS"))
 	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast():
 		out = append(out, finding.New("OCA-2002", fmt.Sprintf("%s cannot be the address of a node", ip), "other nodes cannot reach it", "name another one: --node-ip ADDRESS"))
 	default:

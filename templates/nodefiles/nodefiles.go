@@ -19,7 +19,7 @@ var Host string
 //go:embed lbagent.conf
 var LBAgent string
 
-// VolumeOnNode is a shell script that mounts a component's volume on its node. It runs in a pod, and is no file of the node.
+// VolumeOnNode is a shell script that mounts a component's volume on its node. It runs in a pod, and is not a file of the node.
 //
 //go:embed volume-on-node.sh
 var VolumeOnNode string

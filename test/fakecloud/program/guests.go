@@ -24,7 +24,7 @@ func (s Service) guests() rest.Routes {
 		}
 		id := c.Params["id"]
 		if id != filepath.Base(id) || strings.HasPrefix(id, ".") {
-			return "", rest.BadInput("server %q is no name", id)
+			return "", rest.BadInput("server %q is not a name", id)
 		}
 		dir := filepath.Join(s.Options.Text("servers_path", "/opt/cloud/workspace/servers"), id)
 		ctx, cancel := context.WithTimeout(c.Context(), s.executorTimeout()+10*time.Second)

@@ -154,7 +154,7 @@ func Convert(kind Kind, raw any) (any, error) {
 		return convertMap(raw)
 	case Decimal:
 		if _, err := strconv.ParseFloat(scalar(raw), 64); err != nil {
-			return nil, fmt.Errorf("%w: %v is no number", errType, raw)
+			return nil, fmt.Errorf("%w: %v is not a number", errType, raw)
 		}
 		return scalar(raw), nil
 	case Number:
@@ -163,7 +163,7 @@ func Convert(kind Kind, raw any) (any, error) {
 		}
 		n, err := strconv.ParseInt(scalar(raw), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v is no number", errType, raw)
+			return nil, fmt.Errorf("%w: %v is not a number", errType, raw)
 		}
 		return n, nil
 	case Flag:
