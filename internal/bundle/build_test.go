@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
 func mustBuild(t *testing.T, path string, s Spec) *Bundle {
@@ -39,7 +41,7 @@ func platformOf(t *testing.T, arch string) Platform {
 	info := testInfo
 	info.Arch = arch
 	return Platform{info, []FileSource{{Path: "/usr/local/bin/kubelet", Mode: 0o755, Open: content("kubelet for " + arch)}},
-		[]ImageSource{{Name: imageA, Image: testImage(t, arch, testLayer(t, 1))}}}
+		[]ImageSource{{Name: imageA, Image: imagetest.Image(t, arch, imagetest.Layer(t, 1))}}}
 }
 
 // Each platform has its own files and images; this machine's counts unless another is asked for.
@@ -151,13 +153,13 @@ func TestSince(t *testing.T) {
 	origin := &Origin{Name: "kubelet", Version: "v1.36.3", URL: "https://dl.example.org/kubelet", SHA256: "ab"}
 	big := strings.Repeat("kubelet", 10000)
 	first := Platform{testInfo, []FileSource{{Path: "/usr/local/bin/kubelet", Mode: 0o755, Open: content(big), Origin: origin}},
-		[]ImageSource{{Name: imageA, Image: testImage(t, "amd64", testLayer(t, 1))}}}
+		[]ImageSource{{Name: imageA, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 1))}}}
 	old := mustBuild(t, filepath.Join(dir, "old.bundle"), Spec{Platforms: []Platform{first}})
 	if got := old.Reuse("cd"); len(got) > 0 {
 		t.Errorf("another download has %d files", len(got))
 	}
 	files := append(old.Reuse("ab"), FileSource{Path: "/usr/local/bin/runc", Mode: 0o755, Open: content("runc")})
-	second := Platform{testInfo, files, []ImageSource{{Name: imageB, Image: testImage(t, "amd64", testLayer(t, 1), testLayer(t, 2))}}}
+	second := Platform{testInfo, files, []ImageSource{{Name: imageB, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2))}}}
 	whole := mustBuild(t, filepath.Join(dir, "whole.bundle"), Spec{Platforms: []Platform{second}})
 	path := filepath.Join(dir, "new.bundle")
 	b := mustBuild(t, path, Spec{Platforms: []Platform{second}, Since: old})

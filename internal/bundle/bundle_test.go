@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"math/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,13 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -47,38 +44,11 @@ func testFiles() []FileSource {
 	}
 }
 
-func testLayer(t *testing.T, seed int64) v1.Layer {
-	t.Helper()
-	l, err := random.Layer(3000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func testImage(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
-	t.Helper()
-	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c = c.DeepCopy()
-	c.OS, c.Architecture = "linux", arch
-	if img, err = mutate.ConfigFile(img, c); err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
-
 func testImages(t *testing.T) []ImageSource {
-	shared := testLayer(t, 1)
+	shared := imagetest.Layer(t, 1)
 	return []ImageSource{
-		{Name: imageB, Image: testImage(t, "amd64", shared, testLayer(t, 2))},
-		{Name: imageA, Image: testImage(t, "amd64", shared)},
+		{Name: imageB, Image: imagetest.Image(t, "amd64", shared, imagetest.Layer(t, 2))},
+		{Name: imageA, Image: imagetest.Image(t, "amd64", shared)},
 	}
 }
 
@@ -188,7 +158,7 @@ func TestCreateIsDeterministicAndSharesBlobs(t *testing.T) {
 
 func TestCreateRefuses(t *testing.T) {
 	arm := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xb7\x00" + strings.Repeat("\x00", 40)
-	image := testImage(t, "amd64")
+	image := imagetest.Image(t, "amd64")
 	for _, c := range []struct {
 		name, want string
 		info       Info
@@ -201,7 +171,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"no path", "want a plain path", testInfo, []FileSource{{Path: "/", Open: content("")}}, nil},
 		{"file twice", "given twice", testInfo, []FileSource{{Path: "/a", Open: content("")}, {Path: "a", Open: content("")}}, nil},
 		{"program for another machine", "EM_AARCH64", testInfo, []FileSource{{Path: "/a", Open: content(arm)}}, nil},
-		{"image for another machine", "linux/arm64", testInfo, nil, []ImageSource{{imageA, testImage(t, "arm64")}}},
+		{"image for another machine", "linux/arm64", testInfo, nil, []ImageSource{{imageA, imagetest.Image(t, "arm64")}}},
 		{"image twice", "given twice", testInfo, nil, []ImageSource{{imageA, image}, {imageA, image}}},
 		{"image without registry", "checking its name", testInfo, nil, []ImageSource{{"pause:3", image}}},
 	} {

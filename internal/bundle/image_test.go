@@ -17,11 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
 // One archive is read by what reads OCI layouts and by what reads docker archives.
 func TestWriteImage(t *testing.T) {
-	img := testImage(t, "arm64", testLayer(t, 1), testLayer(t, 2))
+	img := imagetest.Image(t, "arm64", imagetest.Layer(t, 1), imagetest.Layer(t, 2))
 	for full, docker := range map[string]string{imageA: imageA, "docker.io/you/a:v1": "you/a:v1"} {
 		var out, again bytes.Buffer
 		for _, w := range []io.Writer{&out, &again} {
@@ -82,7 +84,7 @@ func unpack(t *testing.T, in io.Reader) string {
 }
 
 func TestWriteImageFails(t *testing.T) {
-	img := testImage(t, "amd64", testLayer(t, 1))
+	img := imagetest.Image(t, "amd64", imagetest.Layer(t, 1))
 	if err := WriteImage(t.Context(), io.Discard, ImageSource{Name: "no registry", Image: img}); err == nil || !strings.Contains(err.Error(), "checking its name") {
 		t.Errorf("got %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,13 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -50,42 +46,15 @@ func reopen(t *testing.T, dir string) *Store {
 	return s
 }
 
-func testLayer(t *testing.T, seed int64) v1.Layer {
-	t.Helper()
-	l, err := random.Layer(3000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func testImage(t *testing.T, layers ...v1.Layer) v1.Image {
-	t.Helper()
-	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg = cfg.DeepCopy()
-	cfg.OS, cfg.Architecture = "linux", "amd64"
-	if img, err = mutate.ConfigFile(img, cfg); err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
-
 func testBundle(t *testing.T) *bundle.Bundle {
 	t.Helper()
-	shared := testLayer(t, 1)
+	shared := imagetest.Layer(t, 1)
 	file := filepath.Join(t.TempDir(), "bundle")
 	err := bundle.Create(t.Context(), file, bundle.Info{OS: "linux", Arch: "amd64", KubernetesVersion: "v1.36.3"},
 		[]bundle.FileSource{{Path: "usr/local/bin/kubelet", Mode: 0o755, Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(kubeletText)), nil
 		}}},
-		[]bundle.ImageSource{{Name: imageA, Image: testImage(t, shared)}, {Name: imageB, Image: testImage(t, shared, testLayer(t, 2))}})
+		[]bundle.ImageSource{{Name: imageA, Image: imagetest.Image(t, "amd64", shared)}, {Name: imageB, Image: imagetest.Image(t, "amd64", shared, imagetest.Layer(t, 2))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +322,7 @@ func TestRoots(t *testing.T) {
 
 func TestCollect(t *testing.T) {
 	s := filled(t)
-	d, err := s.AddImage(t.Context(), testImage(t, testLayer(t, 1), testLayer(t, 3)))
+	d, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 3)))
 	if err != nil {
 		t.Fatal(err)
 	}

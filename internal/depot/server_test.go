@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/pki"
 )
 
@@ -189,7 +190,7 @@ func TestGroups(t *testing.T) {
 func TestAddArchive(t *testing.T) {
 	const name = "registry.example/a:v1"
 	var archive strings.Builder
-	if err := bundle.WriteImage(t.Context(), &archive, bundle.ImageSource{Name: name, Image: testImage(t, testLayer(t, 1))}); err != nil {
+	if err := bundle.WriteImage(t.Context(), &archive, bundle.ImageSource{Name: name, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 1))}); err != nil {
 		t.Fatal(err)
 	}
 	s := newStore(t)
@@ -208,7 +209,7 @@ func TestAddArchive(t *testing.T) {
 // An index of several architectures of which the store has one: that one is served, and nothing is garbage.
 func TestIndexOfOneArchitecture(t *testing.T) {
 	s := newStore(t)
-	have, err := s.AddImage(t.Context(), testImage(t, testLayer(t, 1)))
+	have, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}

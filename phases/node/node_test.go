@@ -18,10 +18,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/version"
@@ -263,21 +262,8 @@ func writeBundle(t *testing.T, files []bundle.FileSource) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bundle")
 	var images []bundle.ImageSource
-	for _, n := range []string{imageOne, imageTwo} {
-		img, err := random.Image(2000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c = c.DeepCopy()
-		c.OS, c.Architecture = "linux", runtime.GOARCH
-		if img, err = mutate.ConfigFile(img, c); err != nil {
-			t.Fatal(err)
-		}
-		images = append(images, bundle.ImageSource{Name: n, Image: img})
+	for i, n := range []string{imageOne, imageTwo} {
+		images = append(images, bundle.ImageSource{Name: n, Image: imagetest.Image(t, runtime.GOARCH, imagetest.Layer(t, int64(i)))})
 	}
 	info := bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: version.Kubernetes}
 	if err := bundle.Create(t.Context(), file, info, files, images); err != nil {

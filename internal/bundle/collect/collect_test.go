@@ -18,24 +18,25 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
 // Through a registry and a file server, a bundle gets the content that it gets from the same things at hand. Run again, nothing changes.
 func TestCreate(t *testing.T) {
 	archs := []string{"amd64", "arm64"}
 	s := newSite(t, archs...)
-	shared := layer(t, 1)
-	all := s.push(t, "x/all:v1", image(t, "amd64", shared), image(t, "arm64", shared, layer(t, 2)), image(t, "riscv64", layer(t, 3)))
-	other := s.push(t, "other:v1", image(t, "arm64", layer(t, 4)), image(t, "amd64", layer(t, 5)))
+	shared := imagetest.Layer(t, 1)
+	all := s.push(t, "x/all:v1", imagetest.Image(t, "amd64", shared), imagetest.Image(t, "arm64", shared, imagetest.Layer(t, 2)), imagetest.Image(t, "riscv64", imagetest.Layer(t, 3)))
+	other := s.push(t, "other:v1", imagetest.Image(t, "arm64", imagetest.Layer(t, 4)), imagetest.Image(t, "amd64", imagetest.Layer(t, 5)))
 	o := s.options(t, archs, other, all)
 	o.Versions = map[string]string{"cloud": "v4.0.3"}
 	b := create(t, o)
 
 	direct := bundle.Spec{}
 	for _, arch := range archs {
-		images := []bundle.ImageSource{{Name: all, Image: image(t, "amd64", shared)}, {Name: other, Image: image(t, "amd64", layer(t, 5))}}
+		images := []bundle.ImageSource{{Name: all, Image: imagetest.Image(t, "amd64", shared)}, {Name: other, Image: imagetest.Image(t, "amd64", imagetest.Layer(t, 5))}}
 		if arch == "arm64" {
-			images = []bundle.ImageSource{{Name: all, Image: image(t, "arm64", shared, layer(t, 2))}, {Name: other, Image: image(t, "arm64", layer(t, 4))}}
+			images = []bundle.ImageSource{{Name: all, Image: imagetest.Image(t, "arm64", shared, imagetest.Layer(t, 2))}, {Name: other, Image: imagetest.Image(t, "arm64", imagetest.Layer(t, 4))}}
 		}
 		versions := map[string]string{"cloud": "v4.0.3", "containerd": "v2.3.4", "runc": "v1.5.2", "cni-plugins": "v1.9.1"}
 		direct.Platforms = append(direct.Platforms, bundle.Platform{
@@ -106,11 +107,11 @@ func on(t *testing.T, b *bundle.Bundle, arch string) *bundle.Bundle {
 // A bundle that continues another one neither downloads nor holds what that has.
 func TestSince(t *testing.T) {
 	s := newSite(t, "amd64")
-	shared, added := layer(t, 1), layer(t, 2)
-	first := s.push(t, "x/a:v1", image(t, "amd64", shared))
+	shared, added := imagetest.Layer(t, 1), imagetest.Layer(t, 2)
+	first := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", shared))
 	o := s.options(t, []string{"amd64"}, first)
 	old := create(t, o)
-	o.Images = append(o.Images, s.push(t, "x/b:v1", image(t, "amd64", shared, added)))
+	o.Images = append(o.Images, s.push(t, "x/b:v1", imagetest.Image(t, "amd64", shared, added)))
 	o.Out, o.Since = filepath.Join(filepath.Dir(o.Out), "new.bundle"), old
 	s.put(nil)
 	b := create(t, o)
@@ -189,8 +190,8 @@ func TestUnpinned(t *testing.T) {
 // All that is wrong with images is said at once.
 func TestImagesThatAreNotThere(t *testing.T) {
 	s := newSite(t, "amd64", "arm64")
-	index := s.push(t, "x/index:v1", image(t, "amd64", layer(t, 1)), image(t, "riscv64", layer(t, 2)))
-	single := s.push(t, "x/single:v1", image(t, "amd64", layer(t, 1)))
+	index := s.push(t, "x/index:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)), imagetest.Image(t, "riscv64", imagetest.Layer(t, 2)))
+	single := s.push(t, "x/single:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
 	o := s.options(t, []string{"amd64", "arm64"}, index, single, s.host()+"/x/none:v1", "not a name")
 	_, err := Create(t.Context(), o)
 	for _, want := range []string{

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
 // blob reports whether a request is for the content of a layer or a program.
@@ -65,7 +67,7 @@ func (s *site) half(end func(w http.ResponseWriter, r *http.Request)) http.Handl
 // A network that fails for a moment costs nothing but time.
 func TestBadNetwork(t *testing.T) {
 	s := newSite(t, "amd64")
-	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1), layer(t, 2)))
+	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2)))
 	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
@@ -116,12 +118,12 @@ func (k keychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 // A failure that lasts is explained, and the way out is the one for its cause.
 func TestLastingFailures(t *testing.T) {
 	s := newSite(t, "amd64")
-	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
 	tls := httptest.NewTLSServer(s)
 	t.Cleanup(tls.Close)
 	changed := func(path string) between {
 		return func(w http.ResponseWriter, r *http.Request) bool {
-			match := blob(r) && strings.Contains(r.URL.Path, path) && !strings.HasSuffix(r.URL.Path, configOf(t, layer(t, 1)))
+			match := blob(r) && strings.Contains(r.URL.Path, path) && !strings.HasSuffix(r.URL.Path, configOf(t, imagetest.Layer(t, 1)))
 			if match {
 				_, _ = w.Write([]byte("something else"))
 			}
@@ -149,7 +151,7 @@ func TestLastingFailures(t *testing.T) {
 		{"too many", CodeImage, "too many requests", never(manifests, http.StatusTooManyRequests), want},
 		{"out of service", CodeImage, "see what is wrong with " + s.host(), never(manifests, http.StatusBadGateway), want},
 		{"no layer", CodeDownload, "see that the version exists", never(func(r *http.Request) bool {
-			return blob(r) && strings.Contains(r.URL.Path, "/v2/") && !strings.HasSuffix(r.URL.Path, configOf(t, layer(t, 1)))
+			return blob(r) && strings.Contains(r.URL.Path, "/v2/") && !strings.HasSuffix(r.URL.Path, configOf(t, imagetest.Layer(t, 1)))
 		}, http.StatusNotFound), want},
 		{"no program", CodeDownload, "see that the version exists", never(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/m/") }, 404), want},
 		{"nobody there", CodeImage, "HTTPS_PROXY", nil, "127.0.0.1:9/x/a:v1"},
@@ -173,7 +175,7 @@ func TestLastingFailures(t *testing.T) {
 // A private authority is trusted if it is given, and its server needs no --insecure.
 func TestPrivateAuthority(t *testing.T) {
 	s := newSite(t, "amd64")
-	s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
 	tls := httptest.NewTLSServer(s)
 	t.Cleanup(tls.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tls.Certificate().Raw})
@@ -196,7 +198,7 @@ func TestPrivateAuthority(t *testing.T) {
 // A registry that wants a token gets one with the credentials; so does one that wants the password itself.
 func TestLogin(t *testing.T) {
 	s := newSite(t, "amd64")
-	want := s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1)))
+	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
 	alice := func(r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
 		return user == "alice" && password == "secret"
@@ -243,7 +245,7 @@ func TestLogin(t *testing.T) {
 // keeps its name.
 func TestMirrors(t *testing.T) {
 	upstream, mirror := newSite(t, "amd64"), newSite(t, "amd64")
-	img := image(t, "amd64", layer(t, 1))
+	img := imagetest.Image(t, "amd64", imagetest.Layer(t, 1))
 	mirror.push(t, "prefix/x/a:v1", img)
 	a, b := upstream.push(t, "x/a:v1", img), upstream.push(t, "x/b:v1", img)
 	o := upstream.options(t, []string{"amd64"}, a, b)

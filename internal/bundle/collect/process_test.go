@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
@@ -94,7 +95,7 @@ func (s *site) process(t *testing.T, j job) *exec.Cmd {
 // What had arrived when a run was killed is not downloaded again.
 func TestKilledHalfway(t *testing.T) {
 	s := newSite(t, "amd64")
-	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1), layer(t, 2))))
+	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2))))
 	s.put(func(_ http.ResponseWriter, r *http.Request) bool {
 		stuck := strings.HasPrefix(r.URL.Path, "/m/dl.k8s.io/")
 		if stuck {
@@ -133,7 +134,7 @@ func TestKilledHalfway(t *testing.T) {
 	s.put(nil)
 	create(t, o)
 	programs := s.requests("/m/")
-	layers := slices.DeleteFunc(s.requests("/blobs/"), func(d string) bool { return d == configOf(t, layer(t, 1), layer(t, 2)) })
+	layers := slices.DeleteFunc(s.requests("/blobs/"), func(d string) bool { return d == configOf(t, imagetest.Layer(t, 1), imagetest.Layer(t, 2)) })
 	if n := len(programs) + len(layers); n != 3 { // kubelet, kubectl and the damaged one
 		t.Errorf("it downloaded %q and %q", programs, layers)
 	}
@@ -142,7 +143,7 @@ func TestKilledHalfway(t *testing.T) {
 // A full disk is noticed before the download, where the sizes are known, or when it is full.
 func TestFullDisk(t *testing.T) {
 	s := newSite(t, "amd64")
-	images := []string{s.push(t, "x/a:v1", image(t, "amd64", layer(t, 1), layer(t, 2)))}
+	images := []string{s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2)))}
 	for _, c := range []struct {
 		disk, want string
 		images     []string

@@ -5,7 +5,6 @@ package collect
 import (
 	"io"
 	"log"
-	"math/rand"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -21,13 +20,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/artifacts/artifactstest"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
@@ -102,34 +101,6 @@ func (s *site) requests(part string) (out []string) {
 }
 
 func (s *site) host() string { return s.URL[strings.LastIndexByte(s.URL, '/')+1:] }
-
-func layer(t *testing.T, seed int64) v1.Layer {
-	t.Helper()
-	l, err := random.Layer(30000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func image(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
-	t.Helper()
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.AppendLayers(img, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c = c.DeepCopy()
-	c.OS, c.Architecture = "linux", arch
-	if img, err = mutate.ConfigFile(img, c); err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
 
 // push stores an image, or an index if there are several, and returns its full name.
 func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
@@ -212,7 +183,7 @@ func refused(t *testing.T, o Options, code string) finding.Finding {
 // configOf is the digest of the configuration of an image.
 func configOf(t *testing.T, layers ...v1.Layer) string {
 	t.Helper()
-	h, err := image(t, "amd64", layers...).ConfigName()
+	h, err := imagetest.Image(t, "amd64", layers...).ConfigName()
 	if err != nil {
 		t.Fatal(err)
 	}
