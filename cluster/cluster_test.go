@@ -50,13 +50,13 @@ func TestManifest(t *testing.T) {
 	}
 	full := Manifest(Options{
 		Name: "default", Namespace: "onecloud", Version: "v4.0.4", ImageRepository: "r/x", Edition: "ee", ProductVersion: "Edge", Region: "r1", Zone: "z1",
-		LoadBalancerEndpoint: "fd00::1", DisableResourceManagement: true, UseHyperImage: true, WebHostPorts: true,
+		LoadBalancerEndpoint: "fd00::1", DisableResourceManagement: true, UseHyperImage: true, WebHostPorts: true, PullSecret: "r",
 		Database: Database{Host: "db", Port: 3307, Username: "root", Secret: "s", SecretKey: "k"},
 	})
 	want = resource(t, "{apiVersion: onecloud.yunion.io/v1alpha1, kind: OnecloudCluster, metadata: {name: default, namespace: onecloud,"+
 		" annotations: {onecloud.yunion.io/edition: ee}}, spec: {version: v4.0.4, imageRepository: r/x, productVersion: Edge, region: r1, zone: z1,"+
 		" loadBalancerEndpoint: 'fd00::1', disableResourceManagement: true, useHyperImage: true, web: {hostPorts: true},"+
-		" mysql: {host: db, port: 3307, username: root, passwordSecretRef: {name: s, key: k}}}}")
+		" imagePullSecrets: [{name: r}], mysql: {host: db, port: 3307, username: root, passwordSecretRef: {name: s, key: k}}}}")
 	if d := cmp.Diff(want.Object, full.Object); d != "" {
 		t.Error(d)
 	}

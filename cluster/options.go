@@ -32,6 +32,8 @@ type Options struct {
 	UseHyperImage             bool     `json:"useHyperImage,omitempty"`
 	// WebHostPorts lets the console answer on ports 80 and 443 of the nodes: where there is no ingress controller.
 	WebHostPorts bool `json:"webHostPorts,omitempty"`
+	// PullSecret is the name of a Secret with registry credentials.
+	PullSecret string `json:"pullSecret,omitempty"`
 }
 
 // Database is how the operator reaches the database server as its administrator. The password lies in a Secret.
@@ -84,6 +86,9 @@ func Manifest(o Options) *unstructured.Unstructured {
 			spec[key] = true
 		}
 	}
+	if o.PullSecret != "" {
+		spec["imagePullSecrets"] = []any{map[string]any{"name": o.PullSecret}}
+	}
 	if o.WebHostPorts {
 		spec["web"] = map[string]any{"hostPorts": true}
 	}
@@ -101,6 +106,8 @@ const (
 	// DatabaseSecret holds the administrator's password of a database server outside the cluster.
 	DatabaseSecret    = "ocadm-database"
 	DatabaseSecretKey = "password"
+	// PullSecret holds the credentials of --registry-config, in every namespace in which init runs pods.
+	PullSecret = "ocadm-registry"
 )
 
 // Settings are the objects in which init keeps the options of the cloud; password is that of an external database, or empty.

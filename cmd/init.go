@@ -80,6 +80,9 @@ func afterInit(h *host.Host) string {
 	text := "\nYour Kubernetes and Onecloud control-plane has initialized successfully!\n\n" +
 		"To use the cluster as root, run:\n\n  export KUBECONFIG=" + h.Kubeconfig() + "\n\nAs another user, run:\n\n" +
 		"  mkdir -p $HOME/.kube && sudo install -o $(id -u) -g $(id -g) -m 0600 " + h.Kubeconfig() + " $HOME/.kube/config\n\n"
+	if list := h.Config.Node.NoProxy; h.Config.Node.HTTPSProxy != "" {
+		text += "This shell has a proxy, which kubectl must not use for the cluster:\n\n  export NO_PROXY=" + strings.Join(list, ",") + "\n\n"
+	}
 	if h.Config.Cloud.Version == "" {
 		text += "To create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	} else {

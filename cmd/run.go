@@ -200,6 +200,9 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
 	}
+	if err := useProxies(cfg); err != nil {
+		return nil, err
+	}
 	if command != config.ForReset && cfg.Node.Bundle != "" {
 		if h.Bundle, err = bundle.Open(ctx, cfg.Node.Bundle); err != nil {
 			return nil, err
@@ -212,6 +215,14 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	m := config.Machine{Hostname: facts.Hostname, ProxyMode: kubernetes.AutoProxyMode(facts.Kernel, earlierProxyMode)}
 	if facts.Address.IsValid() {
 		m.Address = facts.Address.String()
+	}
+	address := cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)
+	for _, i := range facts.Interfaces {
+		for _, p := range i.Prefixes {
+			if p.Addr().String() == address {
+				m.Network = p.Masked().String()
+			}
+		}
 	}
 	config.Complete(cfg, m)
 }

@@ -132,6 +132,12 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 	if err := databaseCA(&cfg); err != nil {
 		return nil, err
 	}
+	if err := a.registryConfig(&cfg); err != nil {
+		return nil, err
+	}
+	if command&(config.ForInit|config.ForJoin) != 0 {
+		a.proxies(&cfg)
+	}
 	a.legacy(c.Flags(), &cfg, command)
 	a.redact.Add(cfg.Database.Password, cfg.Cluster.Token, cfg.Join.Token)
 	return &cfg, nil

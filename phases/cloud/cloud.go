@@ -41,6 +41,9 @@ func Options(c *config.Config) cluster.Options {
 			Secret: addons.DatabaseName, SecretKey: "password",
 		},
 	}
+	if c.Node.RegistryAuth != "" {
+		o.PullSecret = cluster.PullSecret
+	}
 	if c.Database.Host != "" {
 		o.Database = cluster.Database{
 			Host: c.Database.Host, Port: c.Database.Port, Username: c.Database.User,
@@ -122,7 +125,11 @@ func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
 	o := Options(c)
 	// The version is a choice of each creation, not a setting.
 	o.Version = ""
-	return cluster.Settings(o, password)
+	objs, err := cluster.Settings(o, password)
+	if err == nil && o.PullSecret != "" {
+		objs = append(objs, host.PullSecret(c.Node.RegistryAuth, o.Namespace))
+	}
+	return objs, err
 }
 
 // Create creates the cloud when --onecloud-version was given, and waits for it unless --wait=false.

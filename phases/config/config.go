@@ -77,6 +77,17 @@ type Node struct {
 	Depot string `json:"depot"`
 	// Offline lets containerd ask no registry but the depot. --offline
 	Offline bool `json:"offline"`
+	// RegistryMirrors are servers that are asked for images before their registry: REGISTRY=URL. --registry-mirror
+	RegistryMirrors []string `json:"registryMirrors"`
+	// RegistryConfig is a docker config.json with credentials for registries. --registry-config
+	RegistryConfig string `json:"registryConfig"`
+	// RegistryAuth are the credentials in it, as a docker config.json with nothing else; package cmd reads them.
+	RegistryAuth string `json:"-"`
+	// HTTPProxy and HTTPSProxy are the proxies of ocadm and containerd, NoProxy what is reached without them; Complete adds the cluster to
+	// it. Without a setting they are those of the environment. --http-proxy, --https-proxy, --no-proxy
+	HTTPProxy  string   `json:"httpProxy"`
+	HTTPSProxy string   `json:"httpsProxy"`
+	NoProxy    []string `json:"noProxy"`
 	// Firewall says what happens where firewalld runs: FirewallAuto or FirewallManual. --firewall
 	Firewall string `json:"firewall"`
 	// CgroupV1 lets the kubelet run on cgroup v1, which Kubernetes 1.36 otherwise refuses. --allow-cgroup-v1

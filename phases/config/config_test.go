@@ -99,6 +99,26 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// What is reached without proxy is the cluster, this network and what a person named. Without a proxy nothing is.
+func TestCompleteNoProxy(t *testing.T) {
+	c := config.Default()
+	c.Node.NoProxy, c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint = []string{"10.0.0.0/8", " .example.org", ".svc"}, "cloud.example.org", "10.0.0.9"
+	m := config.Machine{Hostname: "node-1", Address: "192.168.7.9", Network: "192.168.7.0/24"}
+	config.Complete(&c, m)
+	if d := cmp.Diff([]string{"10.0.0.0/8", " .example.org", ".svc"}, c.Node.NoProxy); d != "" {
+		t.Error(d)
+	}
+	c.Node.HTTPSProxy = "http://p:3128"
+	want := []string{"10.0.0.0/8", ".example.org", ".svc", "localhost", "127.0.0.1", "::1", "192.168.7.9", "192.168.7.0/24", "cloud.example.org", "10.0.0.9",
+		".cluster.local", "10.40.0.0/16", "10.96.0.0/12"}
+	for range 2 {
+		config.Complete(&c, m)
+		if d := cmp.Diff(want, c.Node.NoProxy); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
 func TestErrorsNameFlagAndKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*config.Config)
@@ -114,6 +134,12 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"mirror's scheme":  {func(c *config.Config) { c.Node.Mirror = "ftp://mirror.example.org" }, "nor the same with http"},
 		"mirror's query":   {func(c *config.Config) { c.Node.Mirror = "http://mirror.example.org/?path=" }, "a query or a fragment"},
 		"mirror's account": {func(c *config.Config) { c.Node.Mirror = "https://u:canary@mirror.example.org" }, "it holds a password"},
+		"registry mirror":  {func(c *config.Config) { c.Node.RegistryMirrors = []string{"https://m.example.org"} }, "--registry-mirror (node.registryMirrors): it is not REGISTRY=URL"},
+		"mirror of a path": {func(c *config.Config) { c.Node.RegistryMirrors = []string{"docker.io/library=https://m.example.org"} }, "it is not REGISTRY=URL"},
+		"mirror's login":   {func(c *config.Config) { c.Node.RegistryMirrors = []string{"docker.io=https://u:canary@m"} }, "it holds a password"},
+		"mirror's address": {func(c *config.Config) { c.Node.RegistryMirrors = []string{"docker.io="} }, "it has no address"},
+		"proxy":            {func(c *config.Config) { c.Node.HTTPSProxy = "u:canary@p:3128" }, "--https-proxy (node.httpsProxy): it is not http://"},
+		"proxy's scheme":   {func(c *config.Config) { c.Node.HTTPProxy = "ftp://u:canary@p" }, "--http-proxy (node.httpProxy): it is not http://"},
 		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
 		"patch":            {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.36" }, "this ocadm installs v1.36 and v1.35"},
 		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
@@ -139,7 +165,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 	} {
 		err := config.Validate(good(c.change), config.ForInit)
 		l := finding.Of(err)
-		if len(l) != 1 || l[0].ExitCode() != finding.ExitConfig || !strings.Contains(err.Error(), c.want) {
+		if len(l) != 1 || l[0].ExitCode() != finding.ExitConfig || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}

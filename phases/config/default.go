@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,6 +76,8 @@ type Machine struct {
 	Hostname string
 	// Address is the source address of the default route.
 	Address string
+	// Network is that of its default route; other nodes may be in it.
+	Network string
 	// ProxyMode is the mode of kube-proxy that suits its kernel; empty means nftables.
 	ProxyMode string
 }
@@ -120,7 +123,29 @@ func Complete(c *Config, m Machine) {
 	if host, port, err := SplitEndpoint(c.Node.Depot, DepotPort); err == nil && host != "" && c.Node.Depot != None {
 		c.Node.Depot = net.JoinHostPort(host, strconv.Itoa(port))
 	}
+	if c.Node.HTTPProxy != "" || c.Node.HTTPSProxy != "" {
+		c.Node.NoProxy = withoutProxy(c, m.Network)
+	}
 	if c.Node.CRISocket != "" && strings.HasPrefix(c.Node.CRISocket, "/") {
 		c.Node.CRISocket = "unix://" + c.Node.CRISocket
 	}
+}
+
+// withoutProxy is the list with what belongs to the cluster added to it.
+func withoutProxy(c *Config, network string) []string {
+	all := append(slices.Clone(c.Node.NoProxy), "localhost", "127.0.0.1", "::1", c.Node.IP, network)
+	for _, endpoint := range []string{c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint} {
+		if host, _, err := SplitEndpoint(endpoint, DefaultPort); err == nil {
+			all = append(all, host)
+		}
+	}
+	all = append(all, ".svc", "."+cmp.Or(c.Cluster.ServiceDNSDomain, "cluster.local"))
+	all = append(all, strings.Split(c.Cluster.PodNetworkCIDR+","+c.Cluster.ServiceCIDR, ",")...)
+	var out []string
+	for _, e := range all {
+		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
 }

@@ -139,6 +139,12 @@ func (v *validation) node() {
 	v.port("node.bindPort", n.BindPort)
 	v.check("node.mirror", mirror(n.Mirror))
 	v.check("node.depot", depot(n, v.command))
+	for _, m := range n.RegistryMirrors {
+		_, _, err := RegistryMirror(m)
+		v.check("node.registryMirrors", err)
+	}
+	v.check("node.httpProxy", proxy(n.HTTPProxy))
+	v.check("node.httpsProxy", proxy(n.HTTPSProxy))
 	v.hostAgent()
 	seen := map[string]string{}
 	for _, l := range n.Labels {
@@ -198,6 +204,27 @@ func mirror(s string) error {
 		return errors.New("it holds a password, which logs would show; let the mirror serve this machine without one")
 	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("it has a query or a fragment; paths are appended to it")
+	}
+	return nil
+}
+
+// RegistryMirror takes REGISTRY=URL apart. The registry is called as containerd calls it; * is every one without mirrors of its own.
+func RegistryMirror(s string) (registry, address string, err error) {
+	registry, address, ok := strings.Cut(s, "=")
+	if !ok || registry != "*" && !repository.MatchString(registry) || strings.Contains(registry, "/") {
+		return "", "", errors.New("it is not REGISTRY=URL, such as docker.io=https://mirror.example.org")
+	}
+	if err := mirror(address); err != nil || address == "" {
+		return "", "", fmt.Errorf("the mirror of %s: %w", registry, cmp.Or(err, errors.New("it has no address")))
+	}
+	return registry, strings.TrimSuffix(address, "/"), nil
+}
+
+// proxy never repeats the value, which may hold a password.
+func proxy(s string) error {
+	if u, err := url.Parse(s); s != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) ||
+		strings.ContainsAny(s, "\n\r") {
+		return errors.New("it is not http://[USER:PASSWORD@]HOST:PORT, nor the same with https or socks5")
 	}
 	return nil
 }

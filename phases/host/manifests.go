@@ -93,7 +93,7 @@ func (m Manifests) walk(ctx context.Context, h *Host, c client.WithWatch, look b
 			return all, err
 		}
 	}
-	objs, err := m.Objects(ctx, h, c)
+	objs, err := m.objects(ctx, h, c)
 	if err != nil {
 		return all, err
 	}
@@ -105,9 +105,17 @@ func (m Manifests) walk(ctx context.Context, h *Host, c client.WithWatch, look b
 	return append(all, set.Changed()...), err
 }
 
+func (m Manifests) objects(ctx context.Context, h *Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
+	objs, err := m.Objects(ctx, h, c)
+	if err != nil {
+		return nil, err
+	}
+	return withPullSecret(h.Config.Node.RegistryAuth, objs)
+}
+
 // created are the objects as if none were there.
 func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error) {
-	objs, err := m.Objects(ctx, h, nil)
+	objs, err := m.objects(ctx, h, nil)
 	var set kube.ChangeSet
 	for _, o := range objs {
 		set = append(set, kube.Change{Action: kube.Created, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})

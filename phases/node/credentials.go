@@ -3,55 +3,74 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
+	"slices"
 
-	"github.com/docker/cli/cli/config"
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// kubeletCredentials has the format of ~/.docker/config.json. The kubelet reads it for its own pulls:
-// https://kubernetes.io/docs/concepts/containers/images/#config-json
+// kubeletCredentials is the file of registry credentials that the kubelet reads:
+// https://kubernetes.io/docs/concepts/containers/images/#using-a-private-registry, https://docs.docker.com/reference/cli/docker/login
 const kubeletCredentials = "/var/lib/kubelet/config.json"
 
-// credentials returns what a pull of the image logs in with, nil without an entry. As for the kubelet, an entry for a path of the registry
-// precedes one for the registry.
-func credentials(files host.Files, image string) (*cri.AuthConfig, error) {
-	raw, err := files.ReadFile(kubeletCredentials)
+// CodeCredentials is of registry credentials that cannot be used.
+const CodeCredentials = "OCA-0325"
+
+// Registries asks registries as containerd will on this machine, when the files of its mirrors are written.
+func Registries(h *host.Host) (registry.Client, error) {
+	credentials, err := credentialsOf(h)
+	if err != nil {
+		return registry.Client{}, err
+	}
+	files, err := earlyHosts(h)
+	if err != nil {
+		return registry.Client{}, err
+	}
+	read := func(name string) ([]byte, error) {
+		if i := slices.IndexFunc(files, func(f host.File) bool { return f.Name == name }); i >= 0 {
+			return files[i].Data, nil
+		}
+		return h.Files.ReadFile(name)
+	}
+	return registry.Client{Endpoints: registry.Machine(read), Credentials: credentials}, nil
+}
+
+// credentialsOf are those of the configuration, else those that the kubelet has.
+func credentialsOf(h *host.Host) (registry.Credentials, error) {
+	if auth := h.Config.Node.RegistryAuth; auth != "" {
+		return registry.ParseCredentials([]byte(auth))
+	}
+	raw, err := h.Files.ReadFile(kubeletCredentials)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading registry credentials: %w", err)
 	}
-	file, err := config.LoadFromReader(bytes.NewReader(raw))
+	var c registry.Credentials
+	if err == nil {
+		c, err = registry.ParseCredentials(raw)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading registry credentials in %s: %w", kubeletCredentials, err)
+		return nil, finding.Errorf(CodeCredentials, "The registry credentials of this machine cannot be used", "see to "+kubeletCredentials, "%s: %w", kubeletCredentials, err)
 	}
+	return c, nil
+}
+
+// login is what a pull of the image logs in with, nil without credentials. It names no server: containerd takes it for every server that it
+// asks for the image, as it does with what the kubelet gives it.
+func login(c registry.Credentials, image string) (*cri.AuthConfig, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		return nil, fmt.Errorf("looking up registry credentials: %w", err)
 	}
-	keys := []string{}
-	for key := ref.Context().Name(); key != "."; key = path.Dir(key) {
-		keys = append(keys, key)
+	a, ok := c.For(ref)
+	if !ok {
+		return nil, nil
 	}
-	if ref.Context().RegistryStr() == name.DefaultRegistry {
-		keys = append(keys, authn.DefaultAuthKey)
-	}
-	for _, key := range keys {
-		if a, ok := file.AuthConfigs[key]; ok {
-			return &cri.AuthConfig{
-				Username: a.Username, Password: a.Password, Auth: a.Auth, ServerAddress: a.ServerAddress,
-				IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
-			}, nil
-		}
-	}
-	return nil, nil
+	return &cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}, nil
 }

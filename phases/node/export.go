@@ -25,7 +25,7 @@ func Installed(ctx context.Context, h *host.Host) Brought {
 			b.Files = append(b.Files, e.Name)
 		}
 	}
-	have := importedImages(ctx, h)
+	have := PresentImages(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindImage) {
 		own := h.Config.PacksOperator() && path.Base(e.Name) == path.Base(h.Config.OperatorImage())
 		if have[e.Name] != "" && !own {

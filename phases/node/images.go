@@ -81,7 +81,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("listing the images of %s: %w", g.Name, err)
 	}
-	have := importedImages(ctx, h)
+	have := PresentImages(ctx, h)
 	if g.Own {
 		return outdated(h, have, need)
 	}
@@ -121,8 +121,8 @@ func bundled(b *bundle.Bundle, names []string) []bundle.ImageInfo {
 	return slices.DeleteFunc(b.Contents().Images, func(i bundle.ImageInfo) bool { return !slices.Contains(names, i.Name) })
 }
 
-// importedImages are the images that containerd has, with their digests: none while it does not answer.
-func importedImages(ctx context.Context, h *host.Host) map[string]string {
+// PresentImages are the images that containerd has, with their digests: none while it does not answer.
+func PresentImages(ctx context.Context, h *host.Host) map[string]string {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: []string{"-n", k8sNamespace, "images", "ls"}})
 	if err != nil {
 		return nil
@@ -236,7 +236,7 @@ func undoImages(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	stays := !ownContainerd(h)
 	have := map[string]string{}
 	if stays && !keepsImages(h) {
-		have = importedImages(ctx, h)
+		have = PresentImages(ctx, h)
 	}
 	for _, e := range h.Ledger.Created(host.KindImage) {
 		if _, ok := have[e.Name]; ok {

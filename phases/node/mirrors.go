@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -34,19 +36,55 @@ const (
 
 // Mirror is a server that containerd asks for images before it asks their registry.
 type Mirror struct {
-	// URL has no path: "https://10.0.0.1:6444".
+	// URL is that of a registry, "https://10.0.0.1:6444". A path is put before the names of images.
 	URL string
 	// CA and Client are files, both optional: the authority of the server, and a certificate with its key to show.
 	CA, Client string
+	// Authorization is a header of requests, a secret; it is optional.
+	Authorization string
 }
 
-// mirrors are those of each registry, in the order in which they are asked.
-func mirrors(h *host.Host) map[string][]Mirror {
-	var depots []Mirror
+// mirrors are those of each registry, in the order in which they are asked: the depots, if this machine can show them a certificate, then
+// those of --registry-mirror.
+func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
+	var first []Mirror
 	for _, address := range DepotAddresses(h.Config) {
-		depots = append(depots, Mirror{URL: "https://" + address, CA: clusterCA, Client: nodeCertificate})
+		if depots {
+			first = append(first, Mirror{URL: "https://" + address, CA: clusterCA, Client: nodeCertificate})
+		}
 	}
-	return map[string][]Mirror{everyRegistry: depots}
+	all := map[string][]Mirror{everyRegistry: first}
+	if len(h.Config.Node.RegistryMirrors) == 0 {
+		return all, nil
+	}
+	credentials, err := credentialsOf(h)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range h.Config.Node.RegistryMirrors {
+		of, address, err := config.RegistryMirror(s)
+		if err != nil {
+			return nil, err
+		}
+		if of == "*" {
+			of = everyRegistry
+		}
+		if all[of] == nil {
+			all[of] = slices.Clone(first)
+		}
+		all[of] = append(all[of], Mirror{URL: address, Authorization: credentials.Basic(address)})
+	}
+	return all, nil
+}
+
+// inRegistry is the address in containerd's form: a path must be that of the registry's API.
+func (m Mirror) inRegistry() (address string, overridden bool) {
+	u, err := url.Parse(m.URL)
+	if err != nil || u.Path == "" {
+		return m.URL, false
+	}
+	u.Path = path.Join("/v2", u.Path)
+	return u.String(), true
 }
 
 // DepotAddresses are the depots of the cluster, HOST:PORT: those that --depot names, else the one where the control plane answers.
@@ -69,7 +107,10 @@ func DepotAddresses(c *config.Config) []string {
 func hostsFile(list []Mirror, offline bool) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
-	tls := func(m Mirror) {
+	more := func(m Mirror, table string) {
+		if _, overridden := m.inRegistry(); overridden {
+			b.WriteString("  override_path = true\n")
+		}
 		if m.CA != "" {
 			fmt.Fprintf(&b, "  ca = %q\n", m.CA)
 		}
@@ -77,31 +118,56 @@ func hostsFile(list []Mirror, offline bool) []byte {
 			fmt.Fprintf(&b, "  client = %q\n", m.Client)
 		}
 		b.WriteString("  dial_timeout = \"5s\"\n")
+		if m.Authorization != "" {
+			fmt.Fprintf(&b, "\n[%sheader]\n  Authorization = %q\n", table, m.Authorization)
+		}
 	}
 	if offline { // what is named server is asked in place of the registry
 		last := list[len(list)-1]
-		fmt.Fprintf(&b, "server = %q\n  capabilities = [\"pull\", \"resolve\"]\n", last.URL)
-		tls(last)
+		address, _ := last.inRegistry()
+		fmt.Fprintf(&b, "server = %q\n  capabilities = [\"pull\", \"resolve\"]\n", address)
+		more(last, "")
 		list = list[:len(list)-1]
 	}
 	for _, m := range list {
-		fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m.URL)
-		tls(m)
+		address, _ := m.inRegistry()
+		fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", address)
+		more(m, fmt.Sprintf("host.%q.", address))
 	}
 	return []byte(b.String())
 }
 
 // hostsFiles are those to be written. A registry that somebody else has configured keeps its settings.
-func hostsFiles(h *host.Host) (files host.FileSet) {
-	all := mirrors(h)
+func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
+	all, err := mirrors(h, depots)
+	if err != nil {
+		return nil, err
+	}
 	for _, registry := range slices.Sorted(maps.Keys(all)) {
 		name := path.Join(registriesDir, registry, "hosts.toml")
 		theirs := h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
 		if len(all[registry]) > 0 && !theirs {
-			files = append(files, host.File{Name: name, Data: hostsFile(all[registry], h.Config.Node.Offline), Mode: unitMode})
+			files = append(files, host.File{Name: name, Data: hostsFile(all[registry], h.Config.Node.Offline), Mode: hostsMode(all[registry])})
 		}
 	}
-	return files
+	return files, nil
+}
+
+// earlyHosts are for the pulls that precede the node's certificate, and later the same as those of Mirrors: the mirrors of the
+// configuration.
+func earlyHosts(h *host.Host) (host.FileSet, error) {
+	if len(h.Config.Node.RegistryMirrors) == 0 {
+		return nil, nil
+	}
+	return hostsFiles(h, h.Files.Exists(nodeCertificate))
+}
+
+// hostsMode hides secrets.
+func hostsMode(list []Mirror) fs.FileMode {
+	if slices.ContainsFunc(list, func(m Mirror) bool { return m.Authorization != "" }) {
+		return 0o600
+	}
+	return unitMode
 }
 
 // Mirrors makes containerd ask the depot for every image first. It comes after the phases that give the node its certificate. containerd
@@ -109,16 +175,20 @@ func hostsFiles(h *host.Host) (files host.FileSet) {
 func Mirrors(after ...string) host.Phase {
 	return host.Phase{
 		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
-		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, and then its registry,\n" +
-			"with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
+		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, then the mirrors of\n" +
+			"--registry-mirror and then its registry, with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
 		After: after, Skip: otherRuntime,
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			_, err := hostsFiles(h).Write(h, r)
+			files, err := hostsFiles(h, true)
+			if err == nil {
+				_, err = files.Write(h, r)
+			}
 			return err
 		},
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { return undoMirrors(h, r) },
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		return hostsFiles(h).Todo(h), nil
+		files, err := hostsFiles(h, true)
+		return files.Todo(h), err
 	})
 }
 

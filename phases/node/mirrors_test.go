@@ -30,16 +30,29 @@ server = "https://10.0.0.1:6444"
 
 func TestMirrors(t *testing.T) {
 	file := path.Join(registriesDir, everyRegistry, "hosts.toml")
+	const userHosts = `
+[host."https://mirror.example.org:5000/v2/hub"]
+  capabilities = ["pull", "resolve"]
+  override_path = true
+  dial_timeout = "5s"
+
+[host."https://mirror.example.org:5000/v2/hub".header]
+  Authorization = "Basic YWxpY2U6cHc="
+`
 	for name, tc := range map[string]struct {
 		change func(*config.Config)
 		theirs string
 		want   string
 	}{
-		"join":        {func(c *config.Config) { c.Join.Endpoint = "10.0.0.1:6443" }, "", ourHosts},
-		"init":        {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "10.0.0.1:6443" }, "", ourHosts},
-		"a depot":     {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.9:6443", "10.0.0.1:6444" }, "", ourHosts},
-		"offline":     {func(c *config.Config) { c.Join.Endpoint, c.Node.Offline = "10.0.0.1:6443", true }, "", offlineHosts},
-		"no depot":    {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.1:6443", config.None }, "", ""},
+		"join":     {func(c *config.Config) { c.Join.Endpoint = "10.0.0.1:6443" }, "", ourHosts},
+		"init":     {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "10.0.0.1:6443" }, "", ourHosts},
+		"a depot":  {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.9:6443", "10.0.0.1:6444" }, "", ourHosts},
+		"offline":  {func(c *config.Config) { c.Join.Endpoint, c.Node.Offline = "10.0.0.1:6443", true }, "", offlineHosts},
+		"no depot": {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.1:6443", config.None }, "", ""},
+		"mirrors": {func(c *config.Config) {
+			c.Join.Endpoint, c.Node.RegistryMirrors = "10.0.0.1:6443", []string{"*=https://mirror.example.org:5000/hub"}
+			c.Node.RegistryAuth = `{"auths":{"mirror.example.org:5000":{"auth":"YWxpY2U6cHc="}}}`
+		}, "", ourHosts + userHosts},
 		"their hosts": {func(c *config.Config) { c.Join.Endpoint = "10.0.0.1:6443" }, "server = 'https://mirror'\n", "server = 'https://mirror'\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,4 +90,35 @@ func TestHostsFileOfSeveralMirrors(t *testing.T) {
 			t.Errorf("offline %v (-want +got):\n%s", offline, d)
 		}
 	}
+}
+
+// Before the node has a certificate, images are pulled through the mirrors of the configuration; what is asked then is also asked by preflight.
+func TestEarlyMirrors(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Join.Endpoint = "10.0.0.1:6443"
+	m.Config.Node.RegistryMirrors = []string{"docker.io=http://127.0.0.1:1", "docker.io=http://127.0.0.1:2"}
+	file := path.Join(registriesDir, "docker.io", "hosts.toml")
+	first := "# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n"
+	for _, url := range []string{"http://127.0.0.1:1", "http://127.0.0.1:2"} {
+		first += "\n[host.\"" + url + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"
+	}
+	ask, err := Registries(m.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoints, err := ask.Endpoints("docker.io")
+	if err != nil || len(endpoints) != 3 || endpoints[0].Root.Host != "127.0.0.1:1" || !endpoints[0].Mirror || endpoints[2].Mirror {
+		t.Errorf("preflight asks %+v, %v", endpoints, err)
+	}
+	m.must(t, Units())
+	if d := cmp.Diff(first, m.Files.Text(file)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	m.must(t, Mirrors())
+	if d := cmp.Diff(ourHosts+first[len(first)-2*len("\n[host.\"http://127.0.0.1:1\"]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"):], m.Files.Text(file)); d != "" {
+		t.Errorf("with the depot (-want +got):\n%s", d)
+	}
+	m.put(t, nodeCertificate, "")
+	m.done(t, Units())
+	m.done(t, Mirrors())
 }

@@ -36,6 +36,10 @@ func (g ImageGroup) pull(ctx context.Context, h *host.Host, r workflow.Reporter,
 		return err
 	}
 	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	credentials, err := credentialsOf(h)
+	if err != nil {
+		return err
+	}
 	arrived := &arrivals{content: contentapi.NewContentClient(conn), layers: map[string]*contentapi.Status{}}
 	var failed finding.List
 	for i, name := range names {
@@ -46,7 +50,7 @@ func (g ImageGroup) pull(ctx context.Context, h *host.Host, r workflow.Reporter,
 			defer close(ended)
 			arrived.watch(counting, r)
 		}()
-		auth, err := credentials(h.Files, name)
+		auth, err := login(credentials, name)
 		if err == nil {
 			err = pullImage(ctx, cri.NewImageServiceClient(conn), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: name}, Auth: auth}, r)
 		}

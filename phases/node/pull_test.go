@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// registry is a containerd that pulls images: pull decides about each, and what it returns is in the store from then on.
-type registry struct {
+// puller is a containerd that pulls images: pull decides about each, and what it returns is in the store from then on.
+type puller struct {
 	cri.UnimplementedImageServiceServer
 	contentapi.UnimplementedContentServer
 	m    *machine
@@ -36,13 +36,16 @@ type registry struct {
 	pulled []string
 	// users are the names that pulls logged in with, by image.
 	users map[string]string
+	// servers are those that the login was meant for.
+	servers []string
 }
 
-func (r *registry) PullImage(_ context.Context, req *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+func (r *puller) PullImage(_ context.Context, req *cri.PullImageRequest) (*cri.PullImageResponse, error) {
 	image := req.GetImage().GetImage()
 	r.mu.Lock()
 	r.tries[image]++
 	r.users[image] = req.GetAuth().GetUsername()
+	r.servers = append(r.servers, req.GetAuth().GetServerAddress())
 	try := r.tries[image]
 	r.mu.Unlock()
 	if err := r.pull(image, try); err != nil {
@@ -58,7 +61,7 @@ func (r *registry) PullImage(_ context.Context, req *cri.PullImageRequest) (*cri
 }
 
 // serve answers where containerd would.
-func (m *machine) serve(t *testing.T, pull func(image string, try int) error) *registry {
+func (m *machine) serve(t *testing.T, pull func(image string, try int) error) *puller {
 	t.Helper()
 	file := m.Files.Path(socket)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -68,7 +71,7 @@ func (m *machine) serve(t *testing.T, pull func(image string, try int) error) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &registry{m: m, pull: pull, tries: map[string]int{}, users: map[string]string{}}
+	r := &puller{m: m, pull: pull, tries: map[string]int{}, users: map[string]string{}}
 	s := grpc.NewServer()
 	cri.RegisterImageServiceServer(s, r)
 	contentapi.RegisterContentServer(s, r)
@@ -125,6 +128,9 @@ func TestPullsLogIn(t *testing.T) {
 			_, err := m.do(t, ImageGroup{Name: "all", Short: "x", Need: need(private, public)}.phase())
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(finding.Of(err)[0].Cause, tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
+			}
+			if r.servers = slices.Compact(r.servers); len(r.servers) > 0 && r.servers[0] != "" { // containerd would compare it with an address
+				t.Errorf("meant for %v", r.servers)
 			}
 			if r.users[private] != tc.private || r.users[public] != tc.public {
 				t.Errorf("logged in as %v", r.users)

@@ -3,12 +3,10 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -66,6 +64,12 @@ func units(ctx context.Context, h *host.Host) (files host.FileSet, enable []stri
 		return err
 	}
 	enable = []string{kubeletUnit}
+	if containerdRuns(h) {
+		if files, err = earlyHosts(h); err != nil {
+			return nil, nil, err
+		}
+	}
+	files = append(files, credentialFiles(h)...)
 	if !providedUnit(ctx, h, kubelet, kubeletUnit) {
 		exe := programPath(h, kubelet)
 		err = errors.Join(fill(path.Join(host.UnitDir, kubeletUnit), kubeletUnit, "{kubelet}", exe, "{path}", servicePath),
@@ -165,8 +169,10 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := h.Enable(ctx, r, enable...); err != nil || !containerdRuns(h) {
 		return err
 	}
-	ofKubelet := func(n string) bool { return strings.HasPrefix(n, path.Join(host.UnitDir, kubeletUnit)) }
-	restart = restart || len(slices.DeleteFunc(changed, ofKubelet)) > 0
+	noRestart := func(n string) bool { // those of the kubelet, and what containerd reads at each pull
+		return strings.HasPrefix(n, path.Join(host.UnitDir, kubeletUnit)) || n == kubeletCredentials || strings.HasPrefix(n, registriesDir)
+	}
+	restart = restart || len(slices.DeleteFunc(changed, noRestart)) > 0
 	if err := h.Start(ctx, r, containerdUnit, restart); err != nil {
 		if canceled(ctx) {
 			return err
@@ -208,7 +214,8 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	undone, err := h.TakeBack(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile)
+	undone, err := h.TakeBack(r, path.Join(host.UnitDir, containerdUnit), path.Join(host.UnitDir, kubeletUnit), kubeletDropIn, containerdConfig, proxyDropIn, proxyFile,
+		kubeletCredentials)
 	err = errors.Join(err, h.Ledger.Forget(host.KindContent, containerdConfig))
 	if err != nil || len(undone) == 0 {
 		return err
@@ -227,35 +234,28 @@ const (
 	proxyFile = "/etc/containerd/proxy.env"
 )
 
-// proxyFiles make containerd pull images through the proxy of this program's environment: none without a proxy.
+// proxyFiles make containerd pull images through the proxies of the configuration: none without one.
 func proxyFiles(h *host.Host) host.FileSet {
-	env := func(name string) string { return cmp.Or(os.Getenv(name), os.Getenv(strings.ToLower(name))) }
-	var lines strings.Builder
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
-		if v := env(name); v != "" && !strings.ContainsAny(v, "\n\r") {
-			fmt.Fprintf(&lines, "%s=%s\n", name, environmentValue(v))
-		}
-	}
-	if lines.Len() == 0 {
+	n := h.Config.Node
+	if n.HTTPProxy == "" && n.HTTPSProxy == "" {
 		return nil
 	}
-	fmt.Fprintf(&lines, "NO_PROXY=%s\n", environmentValue(noProxy(h, env("NO_PROXY"))))
-	dropIn := "# Written by ocadm from the environment of init or join.\n[Service]\nEnvironmentFile=-" + proxyFile + "\n"
+	var lines strings.Builder
+	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", n.HTTPProxy}, {"HTTPS_PROXY", n.HTTPSProxy}, {"NO_PROXY", strings.Join(n.NoProxy, ",")}} {
+		if v.value != "" {
+			fmt.Fprintf(&lines, "%s=%s\n", v.name, environmentValue(v.value))
+		}
+	}
+	dropIn := "# Written by ocadm from --http-proxy and --https-proxy, or the environment of init or join.\n[Service]\nEnvironmentFile=-" + proxyFile + "\n"
 	return host.FileSet{{Name: proxyFile, Data: []byte(lines.String()), Mode: 0o600}, {Name: proxyDropIn, Data: []byte(dropIn), Mode: unitMode}}
 }
 
-// noProxy is the list with what belongs to the cluster added to it.
-func noProxy(h *host.Host, list string) string {
-	var out []string
-	c := h.Config
-	own := append([]string{"localhost", "127.0.0.1", c.Node.IP, ".svc", "." + cmp.Or(c.Cluster.ServiceDNSDomain, "cluster.local")},
-		strings.Split(c.Cluster.PodNetworkCIDR+","+c.Cluster.ServiceCIDR, ",")...)
-	for _, e := range append(strings.Split(list, ","), own...) {
-		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {
-			out = append(out, e)
-		}
+// credentialFiles give the kubelet, and so every pod of the node, the credentials of the configuration: none without any.
+func credentialFiles(h *host.Host) host.FileSet {
+	if h.Config.Node.RegistryAuth == "" {
+		return nil
 	}
-	return strings.Join(out, ",")
+	return host.FileSet{{Name: kubeletCredentials, Data: []byte(h.Config.Node.RegistryAuth), Mode: 0o600}}
 }
 
 // environmentValue quotes a value for an environment file of systemd.

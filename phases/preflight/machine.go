@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 
@@ -50,15 +49,13 @@ type machine struct {
 
 	goos    string
 	disk    func(path string) (device, free uint64, err error)
-	dial    func(ctx context.Context, address string) error
 	resolve func(ctx context.Context, name string) ([]string, error)
-	getenv  func(string) string
 }
 
 func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
 	return &machine{
 		h: h, kind: kind, limits: limits,
-		goos: runtime.GOOS, disk: diskFree, dial: dial, resolve: net.DefaultResolver.LookupHost, getenv: os.Getenv,
+		goos: runtime.GOOS, disk: diskFree, resolve: net.DefaultResolver.LookupHost,
 	}
 }
 
@@ -91,14 +88,6 @@ func diskFree(path string) (device, free uint64, err error) {
 		}
 		path = filepath.Dir(path)
 	}
-}
-
-func dial(ctx context.Context, address string) error {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	return c.Close()
 }
 
 func bytesText(n uint64) string {

@@ -27,7 +27,6 @@ func networkChecks() []Check {
 		{Name: "Ports", Short: "the ports of Kubernetes and the cloud are free", Codes: []string{"OCA-2001"}, run: checkPorts},
 		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
 		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
-		{Name: "Proxy", Short: "an HTTP proxy is not used for the cluster's own traffic", Codes: []string{"OCA-2006"}, run: checkProxy},
 		{Name: "Firewall", Short: "firewalld and ufw let the cluster's traffic through", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
 	}
 }
@@ -248,42 +247,6 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 }
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-
-func checkProxy(_ context.Context, m *machine) []finding.Finding {
-	env := func(name string) string {
-		if v := m.getenv(name); v != "" {
-			return v
-		}
-		return m.getenv(strings.ToLower(name))
-	}
-	if env("HTTPS_PROXY") == "" && env("HTTP_PROXY") == "" {
-		return nil
-	}
-	c := m.h.Config
-	need := []string{c.Node.IP, c.Cluster.ServiceCIDR, c.Cluster.PodNetworkCIDR, ".svc", "." + c.Cluster.ServiceDNSDomain}
-	have := strings.Split(env("NO_PROXY"), ",")
-	missing := slices.DeleteFunc(slices.Clone(need), func(n string) bool { return n == "" || n == "." || excluded(n, have) })
-	if len(missing) == 0 {
-		return nil
-	}
-	all := append(slices.DeleteFunc(have, func(s string) bool { return s == "" }), missing...)
-	return []finding.Finding{finding.Warn("OCA-2006", "The cluster's own traffic would go through the HTTP proxy", "NO_PROXY lacks "+strings.Join(missing, ", "),
-		"export NO_PROXY="+strings.Join(all, ","))}
-}
-
-func excluded(n string, list []string) bool {
-	ip, err := netip.ParseAddr(n)
-	for _, e := range list {
-		e = strings.TrimSpace(e)
-		if e == n || e == "*" || strings.TrimPrefix(e, ".") == strings.TrimPrefix(n, ".") {
-			return true
-		}
-		if p, perr := netip.ParsePrefix(e); perr == nil && err == nil && p.Contains(ip) {
-			return true
-		}
-	}
-	return false
-}
 
 // checkFirewall looks at what is in force, not at units: on Ubuntu the unit of ufw is active while ufw is not.
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,12 +60,11 @@ func goodMachine(t *testing.T) *machine {
 	for _, f := range features() {
 		put(t, h, "/sys/module/"+f.module+"/refcnt", "")
 	}
+	put(t, h, "/etc/containerd/certs.d/_default/hosts.toml", "server = 'http://"+registryOf(t, hasAll)+"'\n")
 	m := newMachine(h, Init, DefaultLimits())
 	m.goos = "linux"
 	m.disk = func(string) (uint64, uint64, error) { return 1, 100 * gib, nil }
-	m.dial = func(context.Context, string) error { return nil }
 	m.resolve = func(context.Context, string) ([]string, error) { return []string{"192.0.2.11"}, nil }
-	m.getenv = func(string) string { return "" }
 	return m
 }
 
@@ -233,12 +234,7 @@ func TestFindings(t *testing.T) {
 		"own pod network is there": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "cni0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.40.0.1/24")}})
 		}, nil, ""},
-		"no network": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.ServiceCIDR = "10.96.0.0" }, []string{"OCA-2005"}, "--service-cidr"},
-		"proxy": {func(_ *testing.T, m *machine) {
-			m.getenv = func(n string) string {
-				return map[string]string{"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "192.0.2.0/24,.svc,.cluster.local"}[n]
-			}
-		}, []string{"w OCA-2006"}, "lacks 10.96.0.0/12, 10.40.0.0/16"},
+		"no network":                         {func(_ *testing.T, m *machine) { m.h.Config.Cluster.ServiceCIDR = "10.96.0.0" }, []string{"OCA-2005"}, "--service-cidr"},
 		"firewalld, whose ports ocadm opens": {func(_ *testing.T, m *machine) { answer(m, "firewall-cmd", "running\n") }, nil, ""},
 		"firewalld, left to the user": {func(_ *testing.T, m *machine) {
 			m.h.Config.Node.Firewall = config.FirewallManual
@@ -269,21 +265,31 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/sys/fs/selinux/enforce", "1")
 			put(t, m.h, "/etc/containerd/config.toml", "[plugins.'io.containerd.cri.v1.runtime']\n  enable_selinux = true\n")
 		}, []string{"OCA-1026"}, "enable_selinux = false"},
-		"no registry": {func(_ *testing.T, m *machine) {
-			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
-		}, []string{"w OCA-2101"}, "registry.k8s.io:443"},
-		"no proxy": {func(_ *testing.T, m *machine) {
-			m.getenv = proxied
-			m.dial = func(_ context.Context, a string) error { return errors.New("no route to " + a) }
-		}, []string{"w OCA-2101"}, "The proxy p.example.org:3128 cannot be reached"},
-		"a registry behind a proxy that answers": {func(_ *testing.T, m *machine) {
-			m.getenv = proxied
-			m.dial = func(_ context.Context, a string) error {
-				if a == "p.example.org:3128" {
-					return nil
-				}
-				return errors.New("no route to " + a)
+		"no registry": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
+		}, []string{"OCA-2101"}, "--registry-mirror registry.k8s.io=URL"},
+		"a registry without the images": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://"+registryOf(t, http.NotFound)+"'\n")
+		}, []string{"OCA-2102"}, "does not have 7 images"},
+		"a registry that wants a login": {func(t *testing.T, m *machine) {
+			refuses := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://"+registryOf(t, refuses)+"'\n")
+		}, []string{"OCA-2103"}, "--registry-config"},
+		"damaged credentials": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/var/lib/kubelet/config.json", `{"auths":{"r":{"auth":"canary"}}}`)
+		}, []string{"OCA-0325"}, "/var/lib/kubelet/config.json"},
+		"images that containerd has": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
+			list, err := kubernetes.Images(m.h.Config)
+			if err != nil {
+				t.Fatal(err)
 			}
+			var out strings.Builder
+			for _, image := range list {
+				out.WriteString(image + " application/vnd.oci.image.index.v1+json sha256:1 1.0 MiB linux/amd64 -\n")
+			}
+			put(t, m.h, "/usr/local/bin/ctr", "")
+			answer(m, "/usr/local/bin/ctr -n k8s.io images ls", out.String())
 		}, nil, ""},
 		"no bundle there": {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
 		"bundle of another architecture": {func(t *testing.T, m *machine) {
@@ -347,8 +353,19 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-func proxied(name string) string {
-	return map[string]string{"HTTPS_PROXY": "http://u:canary@p.example.org:3128", "NO_PROXY": "192.0.2.0/24,10.96.0.0/12,10.40.0.0/16,.svc,.cluster.local"}[name]
+// registryOf is the address of a registry that gives one answer to all.
+func registryOf(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// hasAll is a registry that has every image.
+func hasAll(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+	w.Header().Set("Content-Length", "2")
+	w.Header().Set("Docker-Content-Digest", "sha256:"+strings.Repeat("1", 64))
 }
 
 // foreignContainerd puts a good containerd on the machine, with its shim and ctr, whose "config dump" prints the text.

@@ -3,14 +3,10 @@
 package preflight
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -32,8 +28,9 @@ func softwareChecks() []Check {
 			Codes: []string{bundle.CodeUnreadable, bundle.CodeNotABundle, bundle.CodeTruncated, bundle.CodeCorrupt,
 				bundle.CodeWrongPlatform, bundle.CodeWrongVersion, bundle.CodeMissingImages, bundle.CodeMissingFile},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
-		{Name: "Registry", Short: "registries can be reached when no bundle is given", Codes: []string{"OCA-2101"},
-			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkRegistry},
+		{Name: "Images", Short: "registries have every image that this machine lacks, without a bundle", Timeout: imagesTimeout,
+			Codes:   []string{CodeUnreachable, CodeNoImage, CodeDenied, CodeBusy, node.CodeCredentials},
+			Applies: asksRegistries, run: checkImages},
 		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes",
 			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage}, run: checkContainerd},
 	}
@@ -109,43 +106,6 @@ func NodeImages(c *config.Config) ([]string, error) {
 func distinct(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
-}
-
-func checkRegistry(ctx context.Context, m *machine) []finding.Finding {
-	c := m.h.Config
-	repository := cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, "registry.k8s.io")
-	host, _, _ := strings.Cut(repository, "/")
-	address := host
-	if !strings.Contains(host, ":") {
-		address = host + ":443"
-	}
-	if proxy := cmp.Or(m.getenv("HTTPS_PROXY"), m.getenv("https_proxy")); proxy != "" &&
-		!excluded(strings.Split(host, ":")[0], strings.Split(cmp.Or(m.getenv("NO_PROXY"), m.getenv("no_proxy")), ",")) {
-		return m.proxyAnswers(ctx, proxy)
-	}
-	err := m.dial(ctx, address)
-	if err == nil {
-		return nil
-	}
-	return []finding.Finding{finding.Warn("OCA-2101", fmt.Sprintf("The registry %s cannot be reached, and no bundle was given", host), err.Error(),
-		"give --bundle FILE, or a registry that this machine reaches: --image-repository HOST/PATH")}
-}
-
-// proxyAnswers looks whether the proxy through which the registry would be asked is there. The finding does not show its account.
-func (m *machine) proxyAnswers(ctx context.Context, proxy string) []finding.Finding {
-	if !strings.Contains(proxy, "://") {
-		proxy = "http://" + proxy
-	}
-	u, err := url.Parse(proxy)
-	if err != nil || u.Host == "" {
-		return []finding.Finding{finding.Warn("OCA-2101", "HTTPS_PROXY is no address", "images would be pulled through it", "export HTTPS_PROXY=http://HOST:PORT")}
-	}
-	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "socks5": "1080"}[u.Scheme])
-	if err = m.dial(ctx, net.JoinHostPort(u.Hostname(), port)); err == nil {
-		return nil
-	}
-	return []finding.Finding{finding.Warn("OCA-2101", fmt.Sprintf("The proxy %s cannot be reached, and no bundle was given", u.Host), err.Error(),
-		"correct HTTPS_PROXY, or give --bundle FILE")}
 }
 
 // oldestContainerd is the first release that ocadm uses as it finds it: the settings of 2.0 differ from those that it writes.

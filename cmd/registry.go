@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/url"
+	"os"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/registry"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/node"
+)
+
+// registryConfig reads the credentials for registries, and keeps them out of what is printed.
+func (a *app) registryConfig(cfg *config.Config) error {
+	file := cfg.Node.RegistryConfig
+	if file == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(file)
+	var credentials registry.Credentials
+	if err == nil {
+		credentials, err = registry.ParseCredentials(raw)
+	}
+	var all struct {
+		Auths map[string]json.RawMessage `json:"auths"`
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &all) // nothing else of the file is for other machines
+	}
+	if err == nil {
+		raw, err = json.Marshal(all)
+	}
+	if err != nil {
+		return finding.Errorf(node.CodeCredentials, "The registry credentials cannot be used", "check --registry-config", "%s: %w", file, err)
+	}
+	for key, c := range credentials {
+		var entry struct{ Auth string }
+		_ = json.Unmarshal(all.Auths[key], &entry) // it was read before
+		a.redact.Add(c.Password, c.IdentityToken, c.RegistryToken, entry.Auth)
+	}
+	cfg.Node.RegistryAuth = string(raw)
+	return nil
+}
+
+// proxies takes those of the environment where none are set, and keeps their passwords out of what is printed.
+func (a *app) proxies(cfg *config.Config) {
+	n := &cfg.Node
+	for name, to := range map[string]*string{"HTTP_PROXY": &n.HTTPProxy, "HTTPS_PROXY": &n.HTTPSProxy} {
+		if *to = cmp.Or(*to, environment(name)); *to != "" && !strings.Contains(*to, "://") {
+			*to = "http://" + *to
+		}
+		if u, err := url.Parse(*to); err == nil {
+			if password, ok := u.User.Password(); ok {
+				a.redact.Add(password, u.User.String())
+			}
+		}
+	}
+	if len(n.NoProxy) == 0 {
+		n.NoProxy = strings.FieldsFunc(environment("NO_PROXY"), func(r rune) bool { return r == ',' || r == ' ' })
+	}
+}
+
+func environment(name string) string {
+	return cmp.Or(os.Getenv(name), os.Getenv(strings.ToLower(name)))
+}
+
+// useProxies makes everything that this process and its children ask go where the configuration says. kubeadm hands the variables on to the
+// control plane and kube-proxy.
+func useProxies(cfg *config.Config) error {
+	n := cfg.Node
+	if n.HTTPProxy == "" && n.HTTPSProxy == "" {
+		return nil
+	}
+	for name, value := range map[string]string{"HTTP_PROXY": n.HTTPProxy, "HTTPS_PROXY": n.HTTPSProxy, "NO_PROXY": strings.Join(n.NoProxy, ",")} {
+		if err := os.Unsetenv(strings.ToLower(name)); err != nil {
+			return err
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+
+	"github.com/docker/cli/cli/config"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Credentials are those of a docker config.json, by registry or by a path in one.
+type Credentials map[string]authn.AuthConfig
+
+// ParseCredentials reads a docker config.json. One that keeps its secrets in another program is an error: only that program could read them.
+func ParseCredentials(raw []byte) (Credentials, error) {
+	file, err := config.LoadFromReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, errors.New("it is no docker config.json") // the cause may quote a secret
+	}
+	out := Credentials{}
+	for key, a := range file.AuthConfigs {
+		out[key] = authn.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
+		if out[key] == (authn.AuthConfig{}) {
+			return nil, fmt.Errorf("its entry %q holds no credentials; a credential helper (%q) may keep them", key, file.CredentialsStore)
+		}
+	}
+	if len(out) == 0 && (file.CredentialsStore != "" || len(file.CredentialHelpers) > 0) {
+		return nil, fmt.Errorf("a credential helper (%q) keeps its secrets", file.CredentialsStore)
+	}
+	return out, nil
+}
+
+// Basic is the header with which a server itself is asked, "" without credentials for it. containerd sends a mirror only those of the registry.
+func (c Credentials) Basic(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	for _, key := range []string{u.Host, "https://" + u.Host, "http://" + u.Host} {
+		if a := c[key]; a.Username != "" {
+			return "Basic " + base64.StdEncoding.EncodeToString([]byte(a.Username+":"+a.Password))
+		}
+	}
+	return ""
+}
+
+// For returns what an image is pulled with. As for the kubelet, an entry for a path of the registry precedes one for the registry.
+func (c Credentials) For(ref name.Reference) (authn.AuthConfig, bool) {
+	var keys []string
+	for key := ref.Context().Name(); key != "."; key = path.Dir(key) {
+		keys = append(keys, key)
+	}
+	if ref.Context().RegistryStr() == name.DefaultRegistry {
+		keys = append(keys, authn.DefaultAuthKey, DockerHub)
+	}
+	for _, key := range keys {
+		for _, spelled := range []string{key, "https://" + key} {
+			if a, ok := c[spelled]; ok {
+				return a, true
+			}
+		}
+	}
+	return authn.AuthConfig{}, false
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// HostsDir is where containerd looks for the servers of registries.
+const HostsDir = "/etc/containerd/certs.d"
+
+// Endpoint is a server that has images of a registry.
+type Endpoint struct {
+	// Root is the address of its API: "https://registry-1.docker.io/v2".
+	Root *url.URL
+	// Mirror is a server other than the registry itself; it is told whose image is asked for.
+	Mirror bool
+	// CA are the authorities of its certificate, PEM; none means those of the machine.
+	CA []byte
+	// Client are certificates to show, PEM with the key of each.
+	Client     [][2][]byte
+	SkipVerify bool
+	Header     http.Header
+}
+
+// hostsFile is what of containerd's hosts.toml matters here.
+// Source: the page "Registry Configuration" of https://github.com/containerd/containerd
+type hostsFile struct {
+	Server string `toml:"server"`
+	hostEntry
+	Hosts map[string]hostEntry `toml:"host"`
+}
+
+type hostEntry struct {
+	Capabilities []string       `toml:"capabilities"`
+	CA           any            `toml:"ca"`     // a path, or a list of them
+	Client       any            `toml:"client"` // a path of certificate and key, or a list of such, or of pairs
+	SkipVerify   bool           `toml:"skip_verify"`
+	OverridePath bool           `toml:"override_path"`
+	Header       map[string]any `toml:"header"` // a value, or a list of them
+}
+
+// Machine returns the endpoints of registries as the hosts.toml files of a machine have them. read reads a file.
+func Machine(read func(name string) ([]byte, error)) func(registry string) ([]Endpoint, error) {
+	return func(registry string) ([]Endpoint, error) {
+		for _, dir := range []string{port.ReplaceAllString(registry, "_${1}_"), registry, "_default"} {
+			file := path.Join(HostsDir, dir, "hosts.toml")
+			raw, err := read(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", file, err)
+			}
+			out, err := parseHosts(raw, registry, func(name string) ([]byte, error) {
+				if !path.IsAbs(name) {
+					name = path.Join(path.Dir(file), name)
+				}
+				return read(name)
+			})
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", file, err)
+			}
+			return out, nil
+		}
+		e, err := endpoint(upstream(registry), registry, hostEntry{}, read)
+		return []Endpoint{e}, err
+	}
+}
+
+var port = regexp.MustCompile(`:(\d+)$`)
+
+// parseHosts returns the mirrors that resolve names, then the registry itself.
+func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) ([]Endpoint, error) {
+	var f hostsFile
+	if err := toml.Unmarshal(raw, &f); err != nil {
+		return nil, err
+	}
+	var out []Endpoint
+	for _, address := range slices.Sorted(maps.Keys(f.Hosts)) {
+		h := f.Hosts[address]
+		if len(h.Capabilities) > 0 && !slices.Contains(h.Capabilities, "resolve") {
+			continue
+		}
+		e, err := endpoint(address, registry, h, read)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	if len(f.hostEntry.Capabilities) > 0 && !slices.Contains(f.hostEntry.Capabilities, "resolve") {
+		return out, nil
+	}
+	e, err := endpoint(cmp.Or(f.Server, upstream(registry)), registry, f.hostEntry, read)
+	return append(out, e), err
+}
+
+// upstream is where a registry is without a mirror.
+func upstream(registry string) string {
+	if registry == DockerHub {
+		return "https://registry-1.docker.io"
+	}
+	host, _, err := net.SplitHostPort(registry)
+	if err != nil {
+		host = registry
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return "http://" + registry
+	}
+	return "https://" + registry
+}
+
+func endpoint(address, registry string, h hostEntry, read func(string) ([]byte, error)) (Endpoint, error) {
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return Endpoint{}, fmt.Errorf("%q is no address of a registry", address)
+	}
+	if !h.OverridePath && !strings.HasSuffix(u.Path, "/v2") {
+		u.Path = path.Join("/", u.Path, "v2")
+	}
+	e := Endpoint{Root: u, Mirror: u.Host != registry && address != upstream(registry), SkipVerify: h.SkipVerify, Header: http.Header{}}
+	for _, file := range texts(h.CA) {
+		pem, err := read(file)
+		if err != nil {
+			return Endpoint{}, err
+		}
+		e.CA = append(append(e.CA, pem...), '\n')
+	}
+	for _, pair := range pairs(h.Client) {
+		var pem [2][]byte
+		for i, file := range pair {
+			if pem[i], err = read(file); err != nil {
+				return Endpoint{}, err
+			}
+		}
+		e.Client = append(e.Client, pem)
+	}
+	for key, values := range h.Header {
+		e.Header[http.CanonicalHeaderKey(key)] = texts(values)
+	}
+	return e, nil
+}
+
+// texts are a value that is one text or a list of them.
+func texts(v any) (out []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, e := range v {
+			out = append(out, texts(e)...)
+		}
+	}
+	return out
+}
+
+// pairs are the files of certificates and their keys.
+func pairs(v any) (out [][2]string) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, e := range list {
+		if both := texts(e); len(both) > 0 {
+			out = append(out, [2]string{both[0], both[len(both)-1]})
+		}
+	}
+	return out
+}
+
+// transport trusts what the endpoint's certificate must be signed by.
+func (e Endpoint) transport() (http.RoundTripper, error) {
+	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify {
+		return http.DefaultTransport, nil
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: e.SkipVerify} //nolint:gosec // skip_verify of hosts.toml
+	if len(e.CA) > 0 {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(e.CA) {
+			return nil, errors.New("its file of authorities holds no certificate")
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	for _, pem := range e.Client {
+		c, err := tls.X509KeyPair(pem[0], pem[1])
+		if err != nil {
+			return nil, fmt.Errorf("reading its client certificate: %w", err)
+		}
+		t.TLSClientConfig.Certificates = append(t.TLSClientConfig.Certificates, c)
+	}
+	return t, nil
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registry asks container registries whether they have images, as containerd would: through the mirrors of hosts.toml, with the
+// credentials of a docker config.json. It pulls nothing.
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Client asks registries.
+type Client struct {
+	// Endpoints are where the images of a registry are looked for, in order.
+	Endpoints func(registry string) ([]Endpoint, error)
+	// Credentials are those of the registries.
+	Credentials Credentials
+}
+
+// Kind is why an image cannot be had.
+type Kind int
+
+// The kinds. Of several servers the last one decides, which is the registry itself, unless only another one could not be asked.
+const (
+	Unreachable Kind = iota // no answer, or none of a registry
+	Missing                 // 404
+	Denied                  // 401 or 403
+	Busy                    // 429 or 5xx
+)
+
+// Error says why an image cannot be had.
+type Error struct {
+	// Registry is the one that the image names.
+	Registry string
+	Kind     Kind
+	Err      error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Name is a registry as people and containerd call it: "docker.io", "10.0.0.1:5000".
+func Name(ref name.Reference) string {
+	if r := ref.Context().RegistryStr(); r != name.DefaultRegistry {
+		return r
+	}
+	return DockerHub
+}
+
+// DockerHub is the registry of images that name none.
+const DockerHub = "docker.io"
+
+// Find asks every endpoint of an image's registry for its manifest until one has it. The error is an *Error.
+func (c Client) Find(ctx context.Context, image string) error {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return &Error{Kind: Missing, Err: fmt.Errorf("reading the name of the image: %w", err)}
+	}
+	failed := &Error{Registry: Name(ref), Kind: Missing}
+	endpoints, err := c.Endpoints(failed.Registry)
+	if err != nil {
+		failed.Kind, failed.Err = Unreachable, err
+		return failed
+	}
+	var all []error
+	for _, e := range endpoints {
+		err := e.head(ctx, ref, c.Credentials)
+		if err == nil {
+			return nil
+		}
+		if k := kind(err); k != Missing {
+			failed.Kind = k
+		}
+		all = append(all, fmt.Errorf("%s: %w", e.Root.Host, brief(err)))
+	}
+	failed.Err = errors.Join(all...)
+	return failed
+}
+
+func kind(err error) Kind {
+	var e *transport.Error
+	if !errors.As(err, &e) {
+		return Unreachable
+	}
+	switch code := e.StatusCode; {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return Denied
+	case code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
+		return Busy
+	case code == http.StatusNotFound:
+		return Missing
+	}
+	return Unreachable
+}
+
+// brief is an error without the address that was asked, which may be long and may hold a query.
+func brief(err error) error {
+	var e *transport.Error
+	if errors.As(err, &e) {
+		return fmt.Errorf("it answers %d %s", e.StatusCode, http.StatusText(e.StatusCode))
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// head asks one endpoint.
+func (e Endpoint) head(ctx context.Context, ref name.Reference, credentials Credentials) error {
+	var options []name.Option
+	if e.Root.Scheme == "http" {
+		options = append(options, name.Insecure)
+	}
+	server, err := name.NewRegistry(e.Root.Host, options...)
+	if err != nil {
+		return err
+	}
+	repository := server.Repo(strings.Split(ref.Context().RepositoryStr(), "/")...)
+	var there name.Reference = repository.Tag(ref.Identifier())
+	if _, ok := ref.(name.Digest); ok {
+		there = repository.Digest(ref.Identifier())
+	}
+	next, err := e.transport()
+	if err != nil {
+		return err
+	}
+	auth := authn.Anonymous
+	if a, ok := credentials.For(ref); ok {
+		auth = authn.FromConfig(a)
+	}
+	way := &rooted{Endpoint: e, registry: Name(ref), next: next}
+	_, err = remote.Head(there, remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(way))
+	var answer *transport.Error
+	if err != nil && way.failed != nil && !errors.As(err, &answer) {
+		return way.failed
+	}
+	return err
+}
+
+// rooted sends what is meant for the API of an endpoint to where that API is, over no other scheme.
+type rooted struct {
+	Endpoint
+	registry string
+	next     http.RoundTripper
+	failed   error // the last request that got no answer; requests follow each other
+}
+
+func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {
+	path, api := strings.CutPrefix(req.URL.Path, "/v2")
+	if req.URL.Host != r.Root.Host || !api {
+		return r.next.RoundTrip(req) // a server of tokens
+	}
+	if req.URL.Scheme != r.Root.Scheme {
+		return nil, fmt.Errorf("not asked over %s", req.URL.Scheme)
+	}
+	req = req.Clone(req.Context())
+	req.URL.Path = strings.TrimSuffix(r.Root.Path, "/") + path
+	if r.Mirror {
+		query := req.URL.Query()
+		query.Set("ns", r.registry)
+		req.URL.RawQuery = query.Encode()
+	}
+	for key, values := range r.Header {
+		req.Header[key] = values
+	}
+	res, err := r.next.RoundTrip(req)
+	r.failed = cmp.Or(err, r.failed)
+	return res, err
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	server "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+const (
+	user     = "alice"
+	password = "canary"
+)
+
+// serve is a registry that has one image. wrap may stand before it.
+func serve(t *testing.T, repository string, secure bool, wrap func(http.Handler) http.Handler) *httptest.Server {
+	t.Helper()
+	h := server.New(server.Logger(log.New(io.Discard, "", 0)))
+	img, err := random.Image(64, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := httptest.NewServer(h)
+	defer plain.Close()
+	ref, err := name.NewTag(strings.TrimPrefix(plain.URL, "http://") + "/" + repository + ":v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	if wrap != nil {
+		h = wrap(h)
+	}
+	s := httptest.NewServer(h)
+	if secure {
+		s.Close()
+		s = httptest.NewTLSServer(h)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func login(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u, p, ok := r.BasicAuth(); !ok || u != user || p != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// tokens wants a bearer token, which its own server gives to those who log in.
+func tokens(realm func() string) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/token":
+				if _, p, _ := r.BasicAuth(); p == password {
+					fmt.Fprint(w, `{"token":"t"}`)
+					return
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+			case r.Header.Get("Authorization") != "Bearer t":
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, realm()))
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+func always(code int) func(http.Handler) http.Handler {
+	return func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+	}
+}
+
+// files are those of a machine.
+type files map[string]string
+
+func (f files) read(name string) ([]byte, error) {
+	if text, ok := f[name]; ok {
+		return []byte(text), nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func TestFind(t *testing.T) {
+	var bearer *httptest.Server
+	open := serve(t, "library/busybox", false, nil)
+	closed := serve(t, "library/busybox", false, login)
+	bearer = serve(t, "library/busybox", false, tokens(func() string { return bearer.URL }))
+	secure := serve(t, "library/busybox", true, nil)
+	busy := serve(t, "x", false, always(http.StatusTooManyRequests))
+	away := httptest.NewServer(nil)
+	away.Close()
+	prefixed := serve(t, "library/busybox", false, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("ns") != "docker.io" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			r.URL.Path = strings.Replace(r.URL.Path, "/v2/hub", "/v2", 1)
+			h.ServeHTTP(w, r)
+		})
+	})
+	address := func(s *httptest.Server) string {
+		return strings.TrimPrefix(strings.TrimPrefix(s.URL, "http://"), "https://")
+	}
+	hub := func(text string) files { return files{"/etc/containerd/certs.d/docker.io/hosts.toml": text} }
+	const image = "docker.io/library/busybox:v1"
+	for _, tc := range []struct {
+		name, image string
+		machine     files
+		auths       string
+		want        Kind
+		says        string // "" means that the image is found
+	}{
+		{"there", address(open) + "/library/busybox:v1", nil, "", 0, ""},
+		{"another tag", address(open) + "/library/busybox:v2", nil, "", Missing, "it answers 404"},
+		{"no login", address(closed) + "/library/busybox:v1", nil, "", Denied, "it answers 401"},
+		{"login", address(closed) + "/library/busybox:v1", nil, address(closed), 0, ""},
+		{"login for a path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/library", 0, ""},
+		{"login for another path", address(closed) + "/library/busybox:v1", nil, address(closed) + "/other", Denied, "401"},
+		{"token", address(bearer) + "/library/busybox:v1", nil, address(bearer), 0, ""},
+		{"no token", address(bearer) + "/library/busybox:v1", nil, "", Denied, "401"},
+		{"busy", address(busy) + "/library/busybox:v1", nil, "", Busy, "429"},
+		{"away", address(away) + "/library/busybox:v1", nil, "", Unreachable, "refused"},
+		{"no name", "a b", nil, "", Missing, "name of the image"},
+		{"mirror", image, hub("server = '" + away.URL + "'\n[host.'" + open.URL + "']\n"), "", 0, ""},
+		{"mirror that does not resolve", image, hub("server = '" + away.URL + "'\n[host.'" + open.URL + "']\ncapabilities = ['pull']\n"), "", Unreachable, "refused"},
+		{"mirror without the image", "docker.io/library/x:v1", hub("server = '" + open.URL + "'\n[host.'" + away.URL + "']\n"), "", Unreachable, "refused"},
+		{"below a path", image, hub("server = '" + away.URL + "'\n[host.'" + prefixed.URL + "/v2/hub']\noverride_path = true\n"), "", 0, ""},
+		{"login by a header", image, hub("server = '" + away.URL + "'\n[host.'" + closed.URL + "'.header]\nAuthorization = 'Basic " +
+			base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + "'\n"), "", 0, ""},
+		{"mirror of all", "registry.k8s.io/library/busybox:v1", files{"/etc/containerd/certs.d/_default/hosts.toml": "[host.'" + open.URL + "']"}, "", 0, ""},
+		{"port in a directory's name", "r.invalid:5000/library/busybox:v1", files{"/etc/containerd/certs.d/r.invalid_5000_/hosts.toml": "server = '" + open.URL + "'"}, "", 0, ""},
+		{"unknown authority", image, hub("server = '" + secure.URL + "'"), "", Unreachable, "certificate"},
+		{"authority of its own", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + secure.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
+		{"authority that is not there", image, hub("server = '" + secure.URL + "'\nca = '/ca.pem'"), "", Unreachable, "/ca.pem"},
+		{"not verified", image, hub("server = '" + secure.URL + "'\nskip_verify = true"), "", 0, ""},
+		{"http where https is meant", image, hub("server = 'https://" + address(open) + "'"), "", Unreachable, "TLS handshake"},
+		{"no TOML", image, hub("server = "), "", Unreachable, "hosts.toml"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			credentials := Credentials{}
+			if tc.auths != "" {
+				var err error
+				raw := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, tc.auths, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+				if credentials, err = ParseCredentials([]byte(raw)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			err := Client{Machine(tc.machine.read), credentials}.Find(ctx, tc.image)
+			if tc.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var e *Error
+			if !errors.As(err, &e) || e.Kind != tc.want || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), password) {
+				t.Errorf("got %+v: %v", e, err)
+			}
+		})
+	}
+}
+
+func certificate(s *httptest.Server) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
+
+func TestParseCredentials(t *testing.T) {
+	for _, tc := range []struct{ raw, says string }{
+		{`{}`, ""},
+		{`{"auths":{"r":{"auth":"YWxpY2U6cHc="}}}`, ""},
+		{`{"auths":{"r":{"identitytoken":"x"}}}`, ""},
+		{`{"auths":{"r":{}},"credsStore":"desktop"}`, "desktop"},
+		{`{"credsStore":"desktop"}`, "desktop"},
+		{`{"credHelpers":{"r":"ecr-login"}}`, "helper"},
+		{`{"auths":{"r":{"auth":"canary"}}}`, "docker config.json"},
+		{`canary`, "docker config.json"},
+	} {
+		_, err := ParseCredentials([]byte(tc.raw))
+		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%s: %v", tc.raw, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%v quotes a secret", err)
+		}
+	}
+}
+
+func TestUpstream(t *testing.T) {
+	for registry, want := range map[string]string{
+		"docker.io": "https://registry-1.docker.io", "10.0.0.1:5000": "https://10.0.0.1:5000", "127.0.0.1:5000": "http://127.0.0.1:5000",
+		"localhost": "http://localhost", "[::1]:5000": "http://[::1]:5000", "registry.k8s.io": "https://registry.k8s.io",
+	} {
+		if d := cmp.Diff(want, upstream(registry)); d != "" {
+			t.Errorf("%s: %s", registry, d)
+		}
+	}
+}
