@@ -3,61 +3,126 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
 func newBundle(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bundle", Short: "List or verify a bundle of node software and images",
-		Long: "A bundle is one file with all programs and images that a node needs. Give it to init and join with --bundle.",
-		Example: `  # list the content
+		Use: "bundle", Short: "Create, check and use bundles of node software and images",
+		Long: "A bundle is one file with all programs and images that nodes need. Create it on a machine with internet access, and give it to init\n" +
+			"with --bundle.",
+		Example: `  # download everything for a cloud
+  ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
+
+  # list the content
   ocadm bundle list ocadm.bundle
 
   # verify it
   ocadm bundle verify ocadm.bundle`,
 		Args: cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newBundleList(a), newBundleVerify(a))
+	c.AddCommand(newBundleCreate(a, artifacts.Embedded), newBundleList(a), newBundleVerify(a), newBundleDiff(a), newBundleExtract(a), newBundleServe(a))
 	return c
 }
 
+// listed is what "bundle list -o json" prints.
+type listed struct {
+	bundle.Contents
+	// ID is the digest of the index.
+	ID        string        `json:"id"`
+	Platforms []string      `json:"platforms"`
+	Signed    bool          `json:"signed"`
+	Since     *bundle.Since `json:"since,omitempty"`
+}
+
 func newBundleList(a *app) *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
+	var arch string
+	output := ui.NewFormat("table", "json", "yaml", "spdx")
 	c := &cobra.Command{
-		Use: "list FILE", Short: "List the content of a bundle", Long: "Lists the files and images of a bundle. It reads only the index.",
-		Example: "  ocadm bundle list ocadm.bundle\n  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Use: "list FILE", Short: "List the content of a bundle",
+		Long: "Lists the files and images of a bundle for one architecture. It reads only the index. -o spdx prints a bill of materials for all\n" +
+			"architectures.",
+		Example: "  ocadm bundle list ocadm.bundle\n  ocadm bundle list ocadm.bundle --arch arm64\n" +
+			"  ocadm bundle list ocadm.bundle -o json | jq -r '.images[].name'",
+		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
-				contents := b.Contents()
-				return ui.Print(a.Out, output.String(), contents, func(w io.Writer) error { return bundleTable(w, contents) })
+			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
+				if arch != "" {
+					if b, err = b.On(arch); err != nil {
+						return err
+					}
+				}
+				if output.String() == "spdx" {
+					return writeSBOM(b, a.Out)
+				}
+				l := listed{Contents: b.Contents(), ID: b.ID().String(), Platforms: b.Platforms(), Signed: b.Signed(), Since: b.Since()}
+				return ui.Print(a.Out, output.String(), l, func(w io.Writer) error { return bundleTable(w, l) })
 			})
 		},
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
 	return c
 }
 
-func bundleTable(w io.Writer, c bundle.Contents) error {
-	if _, err := fmt.Fprintf(w, "for %s/%s, Kubernetes %s\n\n", c.Info.OS, c.Info.Arch, c.Info.KubernetesVersion); err != nil {
+func bundleTable(w io.Writer, l listed) error {
+	facts := fmt.Sprintf("for %s/%s, Kubernetes %s\nID %s\n", l.Info.OS, l.Info.Arch, l.Info.KubernetesVersion, l.ID)
+	if len(l.Platforms) > 1 {
+		facts += fmt.Sprintf("all platforms: %s\n", strings.Join(l.Platforms, ", "))
+	}
+	if l.Since != nil {
+		facts += fmt.Sprintf("together with %s (%s)\n", l.Since.Name, l.Since.ID)
+	}
+	if l.Signed {
+		facts += "signed; verify it with --key\n"
+	}
+	if _, err := fmt.Fprintln(w, facts); err != nil {
 		return err
 	}
 	var rows [][]string
-	for _, f := range c.Files {
+	for _, f := range l.Files {
 		rows = append(rows, []string{"file", f.Path, ui.Bytes(f.Size)})
 	}
-	for _, i := range c.Images {
+	for _, i := range l.Images {
 		rows = append(rows, []string{"image", i.Name, ui.Bytes(i.Size)})
 	}
 	return ui.Table(w, []string{"KIND", "NAME", "SIZE"}, rows)
+}
+
+// writeSBOM writes the bill of materials as of the time of the bundle's file.
+func writeSBOM(b *bundle.Bundle, w io.Writer) error {
+	st, err := os.Stat(b.Name())
+	if err != nil {
+		return fmt.Errorf("reading the time of the bundle: %w", err)
+	}
+	return b.WriteSBOM(w, st.ModTime())
+}
+
+func saveSBOM(b *bundle.Bundle, file string) error {
+	var text bytes.Buffer
+	if err := writeSBOM(b, &text); err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text.Bytes()) {
+		return nil
+	}
+	if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil { //nolint:gosec // it is no secret
+		return fmt.Errorf("writing the bill of materials: %w", err)
+	}
+	return nil
 }
 
 // verified is what "bundle verify -o json" prints. A damaged bundle is an error.
@@ -66,31 +131,58 @@ type verified struct {
 	Files  int    `json:"files"`
 	Images int    `json:"images"`
 	Whole  bool   `json:"whole"`
+	// Trusted is whether a signature was verified.
+	Trusted bool `json:"trusted"`
 }
 
 func newBundleVerify(a *app) *cobra.Command {
+	var key string
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
-		Use: "verify FILE", Short: "Verify the checksums of a bundle",
-		Long:    "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged.",
-		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle -o json",
+		Use: "verify FILE", Short: "Verify the checksums and the signature of a bundle",
+		Long: "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged. Checksums find damage, but no attack:\n" +
+			"with --key, the bundle must also have a signature by the owner of this public key.",
+		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle --key public.pem\n  ocadm bundle verify ocadm.bundle -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
+				if err := checkSignature(b, key); err != nil {
+					return err
+				}
 				if err := a.verifyBundle(c.Context(), b); err != nil {
 					return err
 				}
 				contents := b.Contents()
-				v := verified{File: args[0], Files: len(contents.Files), Images: len(contents.Images), Whole: true}
+				v := verified{File: args[0], Files: len(contents.Files), Images: len(contents.Images), Whole: true, Trusted: key != ""}
 				return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%s is complete: %d files, %d images\n", v.File, v.Files, v.Images)
+					signed := ""
+					if v.Trusted {
+						signed = ", and the signature is right"
+					}
+					_, err := fmt.Fprintf(w, "%s is complete: %d files, %d images%s\n", v.File, v.Files, v.Images, signed)
 					return err
 				})
 			})
 		},
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
+	c.Flags().StringVar(&key, "key", "", "file with the Ed25519 public key, in PEM, of those who signed the bundle")
 	return c
+}
+
+// checkSignature checks the signature with the key in a file, if there is one.
+func checkSignature(b *bundle.Bundle, file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		var key ed25519.PublicKey
+		if key, err = bundle.PublicKey(text); err == nil {
+			return b.CheckSignature(key)
+		}
+	}
+	return badKey("--key", "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
 }
 
 func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {

@@ -238,6 +238,31 @@ func (b *Bundle) On(arch string) (*Bundle, error) {
 	return nil, wrongPlatform(b.name, b.Platforms(), arch)
 }
 
+// Views are the bundle for each of its platforms.
+func (b *Bundle) Views() []*Bundle {
+	var out []*Bundle
+	for _, p := range b.platforms {
+		view := *b
+		view.platform = p
+		out = append(out, &view)
+	}
+	return out
+}
+
+// needs are the blobs that the platform uses.
+func (b *Bundle) needs() map[v1.Hash]bool {
+	out := map[v1.Hash]bool{}
+	for _, f := range b.files {
+		out[f.blob.Digest] = true
+	}
+	for _, i := range b.images {
+		for _, d := range append(i.blobs, i.manifest) {
+			out[d.Digest] = true
+		}
+	}
+	return out
+}
+
 func (i Info) platform() string { return i.OS + "/" + i.Arch }
 
 // Name is the path the bundle was opened from.

@@ -12,38 +12,36 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// Fill stores everything of a bundle under a root. The names of its files begin with the platform: "linux/amd64/usr/local/bin/kubelet".
+// Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. The names of its files begin with the platform: "linux/amd64/usr/local/bin/kubelet".
 // progress, which may be nil, gets the number of bytes stored so far. A fill that was interrupted goes on with the blobs that are missing.
 func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
-	c := b.Contents()
 	r := Root{Name: root, Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
 	f := filling{store: s, done: progress}
-	seen := map[v1.Hash]bool{}
+	manifests := map[string][]v1.Descriptor{}
 	var blobs []v1.Descriptor
-	for _, i := range c.Images {
-		manifest, rest := b.Image(i.Name)
-		manifest.Annotations = nil // the name, again
-		r.Images[i.Name] = manifest
-		for _, d := range append(rest, manifest) {
-			if !seen[d.Digest] {
-				seen[d.Digest] = true
-				blobs = append(blobs, d)
-				f.total += d.Size
-			}
-		}
+	var files []bundle.FileInfo
+	for _, view := range b.Views() {
+		blobs = append(blobs, images(view, manifests)...)
+		files = append(files, view.Contents().Files...)
 	}
-	for _, file := range c.Files {
+	blobs = distinct(blobs)
+	for _, d := range blobs {
+		f.total += d.Size
+	}
+	for _, file := range files {
 		f.total += file.Size
 	}
-	if err := s.room(s.absent(blobs, c.Files)); err != nil {
+	if err := s.room(s.absent(blobs, files)); err != nil {
 		return err
 	}
 	for _, d := range blobs {
@@ -51,6 +49,60 @@ func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progres
 			return err
 		}
 	}
+	for name, list := range manifests {
+		d, err := s.index(ctx, list)
+		if err != nil {
+			return fmt.Errorf("storing the image %s: %w", name, err)
+		}
+		r.Images[name] = d
+	}
+	for _, view := range b.Views() {
+		if err := f.files(ctx, view, r.Files); err != nil {
+			return err
+		}
+	}
+	return s.SetRoot(ctx, r)
+}
+
+// images adds the manifests of a platform to those of each image, and returns all blobs.
+func images(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
+	for _, i := range b.Contents().Images {
+		manifest, rest := b.Image(i.Name)
+		manifest.Annotations = nil // the name, again
+		manifests[i.Name] = append(manifests[i.Name], manifest)
+		blobs = append(append(blobs, rest...), manifest)
+	}
+	return blobs
+}
+
+func distinct(list []v1.Descriptor) []v1.Descriptor {
+	seen := map[v1.Hash]bool{}
+	return slices.DeleteFunc(list, func(d v1.Descriptor) bool {
+		before := seen[d.Digest]
+		seen[d.Digest] = true
+		return before
+	})
+}
+
+// index stores an index of the manifests of an image, unless there is only one.
+func (s *Store) index(ctx context.Context, manifests []v1.Descriptor) (v1.Descriptor, error) {
+	if len(manifests) == 1 {
+		return manifests[0], nil
+	}
+	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests})
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	h, size, err := v1.SHA256(bytes.NewReader(raw))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	return v1.Descriptor{MediaType: types.OCIImageIndex, Digest: h, Size: size}, s.Put(ctx, h, size, bytes.NewReader(raw))
+}
+
+// files stores the files of a platform.
+func (f *filling) files(ctx context.Context, b *bundle.Bundle, into map[string]File) error {
+	c := b.Contents()
 	for _, file := range c.Files {
 		h, err := v1.NewHash(file.Digest)
 		if err != nil {
@@ -63,9 +115,9 @@ func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progres
 		if err := errors.Join(f.put(ctx, h, file.Size, in), in.Close()); err != nil {
 			return err
 		}
-		r.Files[path.Join(c.Info.OS, c.Info.Arch, file.Path)] = File{Digest: h, Size: file.Size, Mode: file.Mode}
+		into[path.Join(c.Info.OS, c.Info.Arch, file.Path)] = File{Digest: h, Size: file.Size, Mode: file.Mode}
 	}
-	return s.SetRoot(ctx, r)
+	return nil
 }
 
 // absent is how many bytes of these are not in the store.

@@ -4,6 +4,7 @@
 package spdx
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,8 @@ type Package struct {
 	URL string
 	// SHA256 is the digest of its file in hexadecimal; empty if it is no file.
 	SHA256 string
+	// Home is where its file is published; empty if that is not known.
+	Home string
 }
 
 // Document is the bill of one delivery: the packages of Parts are in Whole.
@@ -101,7 +104,7 @@ func Write(w io.Writer, d Document) error {
 }
 
 func newEntry(p Package, number int) entry {
-	e := entry{Name: p.Name, ID: fmt.Sprintf("SPDXRef-%d-%s", number, notInIDs.ReplaceAllString(p.Name, "-")), Version: p.Version, Download: "NOASSERTION"}
+	e := entry{Name: p.Name, ID: fmt.Sprintf("SPDXRef-%d-%s", number, notInIDs.ReplaceAllString(p.Name, "-")), Version: p.Version, Download: cmp.Or(p.Home, "NOASSERTION")}
 	if p.SHA256 != "" {
 		e.Checksums = []checksum{{"SHA256", p.SHA256}}
 	}

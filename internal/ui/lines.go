@@ -22,8 +22,9 @@ const (
 type lines struct {
 	w        io.Writer
 	o        Options
-	reported map[string]time.Time // when the progress of a phase, or one of its waits, was last reported
-	last     map[string]string    // the last line
+	reported map[string]time.Time      // when the progress of a phase, or one of its waits, was last reported
+	last     map[string]string         // the last line
+	first    map[string]workflow.Event // the first progress of a phase
 }
 
 // Lines writes plain lines to w, whatever w is.
@@ -49,8 +50,9 @@ func (l *lines) text(e workflow.Event) string {
 		}
 		return prefix(e) + line
 	case workflow.PhaseProgress:
+		rate := l.rate(e)
 		if over := e.Total > 0 && e.Done >= e.Total; over || l.due(e, "", "progress") {
-			return prefix(e) + amount(e)
+			return prefix(e) + amount(e) + rate
 		}
 		return ""
 	}
@@ -72,6 +74,23 @@ func (l *lines) due(e workflow.Event, matter, line string) bool {
 	}
 	l.reported[key], l.last[key] = e.Time, line
 	return true
+}
+
+// rate is how many bytes a second there have been since the first progress of the phase, after a second at least.
+func (l *lines) rate(e workflow.Event) string {
+	if l.first == nil {
+		l.first = map[string]workflow.Event{}
+	}
+	first, ok := l.first[e.Phase]
+	if !ok {
+		l.first[e.Phase] = e
+		return ""
+	}
+	age := e.Time.Sub(first.Time).Seconds()
+	if e.Unit != "B" || age < 1 {
+		return ""
+	}
+	return fmt.Sprintf(", %s/s", Bytes(int64(float64(e.Done-first.Done)/age)))
 }
 
 // story is the line of an event, "" if it has none.

@@ -48,7 +48,7 @@ func TestLines(t *testing.T) {
 	r.Close()
 	want := `[a] Do a
 [a] 1.0 MiB of 4.0 MiB (25%)
-[a] 4.0 MiB of 4.0 MiB (100%)
+[a] 4.0 MiB of 4.0 MiB (100%), 1.5 MiB/s
 [a] done in 2.0s
 [b] Do b
 [b] waiting for the API server: connection refused

@@ -125,6 +125,9 @@ func (o Options) room(w *work, p plan, list []item) error {
 	return nil
 }
 
+// phases is how many there are: look-up, download and write.
+const phases = 3
+
 // step reports one phase.
 type step struct {
 	sink  workflow.Sink
@@ -146,7 +149,7 @@ func (o Options) step(name, message string) *step {
 }
 
 func (s *step) send(e workflow.Event) {
-	e.Time, e.Phase = time.Now(), s.phase
+	e.Time, e.Phase, e.Count = time.Now(), s.phase, phases
 	s.sink.Event(e)
 }
 

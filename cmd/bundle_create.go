@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/collect"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/phases/cloud"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// bundleFlags are those of "bundle create" that are no settings.
+type bundleFlags struct {
+	out, since, key, caFile string
+	archs, components       []string
+	unpinned, insecure      bool
+}
+
+func (b *bundleFlags) add(fs *pflag.FlagSet) {
+	fs.StringVarP(&b.out, "output", "o", "ocadm.bundle", "file of the bundle")
+	fs.StringSliceVar(&b.archs, "arch", nil, "architectures of the nodes: amd64, arm64 or both (default: that of this machine)")
+	fs.StringSliceVar(&b.components, "components", nil, "further components of the cloud whose images to include, such as s3gateway")
+	fs.StringVar(&b.since, "since", "", "bundle that the nodes have already; the new one holds only what that one lacks")
+	fs.StringVar(&b.key, "sign-key", "", "file with the Ed25519 private key, in PEM, to sign the bundle with")
+	fs.StringVar(&b.caFile, "ca-file", "", "certificates, in PEM, of further authorities to trust for downloads")
+	fs.BoolVar(&b.unpinned, "allow-unpinned", false, "trust the checksum that the server gives for a version that this ocadm has no checksum of")
+	fs.BoolVar(&b.insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
+	if fs.Lookup(mirrorFlag) == nil {
+		fs.StringSlice(mirrorFlag, nil, "server that is asked for the images of a registry first, as REGISTRY=URL")
+	}
+}
+
+const mirrorFlag = "registry-mirror"
+
+// newBundleCreate takes the table of artifacts.
+func newBundleCreate(a *app, table []byte) *cobra.Command {
+	var b bundleFlags
+	var file string
+	c := &cobra.Command{
+		Use: "create", Short: "Download programs and images into a bundle",
+		Long: "Downloads what nodes need into one file, on any machine with internet access: the programs of a node, the images of Kubernetes and the\n" +
+			"addons and, with --onecloud-version, those of the cloud. Root and a container runtime are not needed. Give it the same settings, or the\n" +
+			"same --config, as init later.\n\n" +
+			"Programs are compared with built-in checksums. Images get the digests that their registries have now. The credentials of registries\n" +
+			"come from ~/.docker/config.json, proxies from HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial until the bundle is complete:\n" +
+			"run the command again to go on after a failure. FILE.spdx.json is the bill of materials.",
+		Example: `  # everything for a cloud
+  ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
+
+  # for nodes of two architectures, signed
+  ocadm bundle create --onecloud-version v4.0.3 --arch amd64,arm64 --sign-key key.pem -o ocadm.bundle
+
+  # an update for a site that has old.bundle
+  ocadm bundle create --onecloud-version v4.0.4 --since old.bundle -o new.bundle
+
+  # through mirrors
+  ocadm bundle create --mirror https://mirror.example.org/files --registry-mirror docker.io=https://mirror.example.org`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := a.loadSettings(c, config.ForInit, file)
+			if err != nil {
+				return err
+			}
+			return a.createBundle(c, cfg, b, table)
+		},
+	}
+	addSettings(c.Flags(), config.ForInit)
+	hideAllBut(c.Flags(), "image-repository", "kubernetes-image-repository", "onecloud-version", "operator-version", "cni", "storage", "ingress",
+		"mysql-host", "edition", "product-version", "kubernetes-version", "mirror", mirrorFlag)
+	c.Flags().Lookup("bundle").Hidden = true
+	b.add(c.Flags())
+	addConfig(c.Flags(), &file)
+	return c
+}
+
+// createBundle makes a bundle for a configuration.
+func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, table []byte) (err error) {
+	o, err := b.options(c, cfg, table)
+	if err != nil {
+		return err
+	}
+	if b.since != "" {
+		if o.Since, err = bundle.Open(c.Context(), b.since); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.Since.Close()) }()
+	}
+	s := a.story()
+	o.Sink = s
+	res, err := collect.Create(c.Context(), o)
+	s.Close()
+	if err != nil {
+		return err
+	}
+	return a.reportBundle(c.Context(), o, res)
+}
+
+// options are everything but what a run opens.
+func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte) (o collect.Options, err error) {
+	if same(b.since, b.out) {
+		return o, misused("--since and --output name one file", "give --output another file: both are needed on the nodes")
+	}
+	if !c.Flags().Changed("arch") {
+		b.archs = []string{runtime.GOARCH}
+	}
+	mirrors, err := c.Flags().GetStringSlice(mirrorFlag)
+	if err != nil {
+		return o, err
+	}
+	o = collect.Options{
+		Out: b.out, Kubernetes: cfg.Cluster.KubernetesVersion, Archs: slices.Compact(slices.Sorted(slices.Values(b.archs))),
+		AllowUnpinned: b.unpinned, Mirror: cfg.Node.Mirror, Insecure: b.insecure, Keychain: authn.DefaultKeychain, Versions: map[string]string{},
+	}
+	if o.Mirrors, err = collect.ParseMirrors(mirrors); err != nil {
+		return o, misused("--"+mirrorFlag+": "+err.Error(), "for example --"+mirrorFlag+" docker.io=https://mirror.example.org")
+	}
+	if len(o.Archs) == 0 {
+		return o, misused("--arch names no architecture", "for example --arch amd64,arm64")
+	}
+	if o.Table, err = artifacts.Parse(table); err != nil {
+		return o, err
+	}
+	if o.Key, err = b.signingKey(); err != nil {
+		return o, err
+	}
+	if o.Transport, err = b.transport(); err != nil {
+		return o, err
+	}
+	if cfg.Cloud.Version != "" {
+		o.Versions["cloud"] = cfg.Cloud.Version
+	}
+	o.Images, err = bundleImages(cfg, b.components)
+	return o, err
+}
+
+// bundleImages are those that init needs with a configuration, and those of further components.
+func bundleImages(cfg *config.Config, components []string) ([]string, error) {
+	list, err := allImages(cfg)
+	if err != nil {
+		return nil, err
+	}
+	more, err := componentImages(cfg, components)
+	return slices.Compact(slices.Sorted(slices.Values(append(list, more...)))), err
+}
+
+func same(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return a != "" && (filepath.Clean(a) == filepath.Clean(b) || err == nil && err2 == nil && os.SameFile(x, y))
+}
+
+func (b bundleFlags) signingKey() (ed25519.PrivateKey, error) {
+	if b.key == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(b.key)
+	if err == nil {
+		var key ed25519.PrivateKey
+		if key, err = bundle.SigningKey(text); err == nil {
+			return key, nil
+		}
+	}
+	return nil, badKey("--sign-key", "openssl genpkey -algorithm ed25519 -out "+b.key, err)
+}
+
+func badKey(flag, remedy string, err error) error {
+	return finding.Errorf("OCA-2327", "The key of "+flag+" cannot be used", remedy, "%w", err)
+}
+
+func (b bundleFlags) transport() (*http.Transport, error) {
+	var authorities []byte
+	var err error
+	if b.caFile != "" {
+		authorities, err = os.ReadFile(b.caFile)
+	}
+	var t *http.Transport
+	if err == nil {
+		t, err = collect.Transport(authorities, b.insecure)
+	}
+	if err != nil {
+		return nil, misused("--ca-file: "+err.Error(), "give a file with certificates in PEM")
+	}
+	return t, nil
+}
+
+// componentImages are those of components of the cloud, whether or not they are enabled in it.
+func componentImages(c *config.Config, names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if c.Cloud.Version == "" {
+		return nil, misused("--components needs --onecloud-version", "for example --onecloud-version v4.0.3")
+	}
+	table, err := images.Load()
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
+	if err != nil {
+		return nil, fmt.Errorf("writing the cloud's resource: %w", err)
+	}
+	cr, err := parseCloud(text)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	if err != nil {
+		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
+	}
+	var out []string
+	for _, name := range names {
+		r, ok := resolved.Components[name]
+		if !ok {
+			remedy := "ocadm operator components"
+			if guess, ok := nearest.To(name, slices.Collect(maps.Keys(resolved.Components))); ok {
+				remedy = "--components " + guess
+			}
+			return nil, misused(fmt.Sprintf("--components: there is no component %q", name), remedy)
+		}
+		out = append(append(out, r.FullImage), slices.Collect(maps.Values(r.ContainerImages))...)
+	}
+	return slices.DeleteFunc(out, func(i string) bool { return i == "" }), nil
+}
+
+// reportBundle writes the bill of materials, and says what was made.
+func (a *app) reportBundle(ctx context.Context, o collect.Options, res collect.Result) error {
+	return withBundle(ctx, o.Out, func(b *bundle.Bundle) error {
+		if err := saveSBOM(b, o.Out+".spdx.json"); err != nil {
+			return err
+		}
+		state := "is complete"
+		if res.Unchanged {
+			state = "is up to date, nothing was changed"
+		}
+		contents := b.Contents()
+		_, err := fmt.Fprintf(a.Out, "%s %s: %s, Kubernetes %s, %d files and %d images for each, %s downloaded\nID %s\n", o.Out, state,
+			strings.Join(b.Platforms(), " and "), o.Kubernetes, len(contents.Files), len(contents.Images), ui.Bytes(res.Downloaded), b.ID())
+		return err
+	})
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// bundleServer are the flags of "bundle serve".
+type bundleServer struct{ directory, listen, key string }
+
+func newBundleServe(a *app) *cobra.Command {
+	var s bundleServer
+	c := &cobra.Command{
+		Use: "serve FILE", Short: "Serve a bundle to other machines",
+		Long: "Serves the content of a bundle over HTTPS as the depot of a cluster does, before there is a cluster: images through the protocol of\n" +
+			"registries, and files by their paths. It needs no root. The content is unpacked into a directory, together with the certificate of the\n" +
+			"authority to trust (ca.crt) and the token that clients show (token). They stay the same when the command is run again.",
+		Example: `  ocadm bundle serve ocadm.bundle
+
+  # only a bundle that was signed with this key, on another port
+  ocadm bundle serve ocadm.bundle --key public.pem --listen :7444
+
+  # on another machine, with ca.crt and token copied from the directory
+  curl --cacert ca.crt -H "Authorization: Bearer $(cat token)" -O https://10.0.0.9:6444/v1/files/linux/amd64/usr/local/bin/kubectl`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error { return a.serveBundle(c.Context(), b, s) })
+		},
+	}
+	c.Flags().StringVar(&s.directory, "directory", "", "directory for the content (default: FILE.depot)")
+	c.Flags().StringVar(&s.listen, "listen", ":6444", "address to listen on")
+	c.Flags().StringVar(&s.key, "key", "", "file with the Ed25519 public key, in PEM, of those who signed the bundle")
+	return c
+}
+
+func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer) error {
+	if s.directory == "" {
+		s.directory = b.Name() + ".depot"
+	}
+	if err := checkSignature(b, s.key); err != nil {
+		return err
+	}
+	store, err := depot.Open(s.directory, 0)
+	if err != nil {
+		return cannotServeBundle(err)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return cannotServeBundle(err)
+	}
+	defer func() { _ = l.Close() }() // Listen has closed it, unless it was not called
+	token, err := s.secrets(l.Addr())
+	if err != nil {
+		return cannotServeBundle(err)
+	}
+	a.redact.Add(token)
+	err = a.withProgress("unpack", func(report func(done, total int64)) error { return store.Fill(ctx, "bundle", b, report) })
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(a.Out, "serving %s for %s on https://%s\nCA     %s\ntoken  %s\n", b.Name(), strings.Join(b.Platforms(), " and "), l.Addr(),
+		filepath.Join(s.directory, "ca.crt"), filepath.Join(s.directory, "token")); err != nil {
+		return err
+	}
+	certificate := depot.CertificateFiles(filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key"))
+	access := &depot.Access{Tokens: depot.OneToken(token)}
+	return depot.Listen(ctx, l, depot.ServerTLS(certificate, x509.NewCertPool()), depot.Handler(store, access)) // no certificate of a client counts
+}
+
+// secrets makes certificate and token, unless they are there and fit.
+func (s bundleServer) secrets(address net.Addr) (token string, err error) {
+	names, err := ownNames(address)
+	if err != nil {
+		return "", err
+	}
+	raw, err := os.ReadFile(filepath.Join(s.directory, "token"))
+	if token = strings.TrimSpace(string(raw)); errors.Is(err, fs.ErrNotExist) {
+		if token, err = kubernetes.GenerateToken(); err == nil {
+			err = os.WriteFile(filepath.Join(s.directory, "token"), []byte(token+"\n"), 0o600)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	old, err := os.ReadFile(filepath.Join(s.directory, "tls.crt"))
+	if err == nil {
+		if certs, err := pki.ParseCerts(old); err == nil && len(pki.Covers(certs[0], names)) == 0 && !pki.NeedsRenewal(certs[0], time.Now()) {
+			return token, nil
+		}
+	}
+	return token, s.newCertificate(names)
+}
+
+func (s bundleServer) newCertificate(names []string) error {
+	now := time.Now()
+	ca, err := pki.NewCA(now, "ocadm-bundle", nil) // its key is used once
+	if err != nil {
+		return err
+	}
+	dns, ips := pki.SplitNames(names)
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-bundle", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: now, Small: true})
+	if err != nil {
+		return err
+	}
+	key, err := leaf.KeyPEM()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(s.directory, "ca.crt"), ca.CertPEM(), 0o644), //nolint:gosec // it is no secret
+		os.WriteFile(filepath.Join(s.directory, "tls.key"), key, 0o600),
+		os.WriteFile(filepath.Join(s.directory, "tls.crt"), leaf.CertPEM(), 0o600),
+	)
+}
+
+// ownNames are the names and addresses by which clients may reach this machine.
+func ownNames(listen net.Addr) ([]string, error) {
+	names := []string{"localhost"}
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, strings.ToLower(name))
+	}
+	if t, ok := listen.(*net.TCPAddr); ok && !t.IP.IsUnspecified() {
+		return append(names, t.IP.String()), nil
+	}
+	list, err := net.InterfaceAddrs()
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			names = append(names, n.IP.String())
+		}
+	}
+	return names, err
+}
+
+func cannotServeBundle(err error) error {
+	return finding.Errorf("OCA-2329", "The bundle cannot be served", "give --directory one where you may write, and --listen a free address: ocadm bundle serve --help", "%w", err)
+}

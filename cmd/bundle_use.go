@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+func newBundleDiff(a *app) *cobra.Command {
+	var arch string
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "diff OLD NEW", Short: "Show what distinguishes two bundles",
+		Long: "Lists the files and images that were added, removed or changed, and how large a bundle is that holds only what OLD lacks\n" +
+			"(bundle create --since OLD). It reads only the indexes.",
+		Example: "  ocadm bundle diff old.bundle new.bundle\n  ocadm bundle diff old.bundle new.bundle -o json | jq .size",
+		Args:    arguments(cobra.ExactArgs(2)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withBundle(c.Context(), args[0], func(older *bundle.Bundle) error {
+				return withBundle(c.Context(), args[1], func(newer *bundle.Bundle) error {
+					d, err := diff(older, newer, arch)
+					if err != nil {
+						return err
+					}
+					return ui.Print(a.Out, output.String(), d, func(w io.Writer) error { return diffTable(w, d) })
+				})
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "output format")
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: that of NEW)")
+	return c
+}
+
+func diff(older, newer *bundle.Bundle, arch string) (d bundle.Difference, err error) {
+	if arch == "" {
+		arch = newer.Contents().Info.Arch
+	}
+	if older, err = older.On(arch); err != nil {
+		return d, err
+	}
+	if newer, err = newer.On(arch); err != nil {
+		return d, err
+	}
+	return bundle.Diff(older, newer), nil
+}
+
+func diffTable(w io.Writer, d bundle.Difference) error {
+	if len(d.Changes) == 0 {
+		_, err := fmt.Fprintln(w, "the bundles have the same content")
+		return err
+	}
+	var rows [][]string
+	for _, c := range d.Changes {
+		rows = append(rows, []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)})
+	}
+	if err := ui.Table(w, []string{"CHANGE", "KIND", "NAME", "SIZE"}, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\na bundle made since the old one has %s\n", ui.Bytes(d.Size))
+	return err
+}
+
+// imagesFile is the archive of the images that were extracted.
+const imagesFile = "images.tar"
+
+func newBundleExtract(a *app) *cobra.Command {
+	var to, arch string
+	c := &cobra.Command{
+		Use: "extract FILE [NAME...]", Short: "Write the files and images of a bundle to a directory",
+		Long: "Writes the files of a bundle below a directory, and its images into DIR/" + imagesFile + ", an archive that ctr, nerdctl, podman, skopeo and\n" +
+			"crane load. NAME is the path of a file, the last part of it, or the full name of an image; without a NAME, everything is written.\n" +
+			"Prints the names of the files that it writes.",
+		Example: "  ocadm bundle extract ocadm.bundle --to content\n" +
+			"  ocadm bundle extract ocadm.bundle kubectl --to . --arch arm64\n" +
+			"  ocadm bundle extract ocadm.bundle registry.k8s.io/pause:3.10.2 --to . && ctr -n k8s.io images import " + imagesFile,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) (err error) {
+				if arch != "" {
+					if b, err = b.On(arch); err != nil {
+						return err
+					}
+				}
+				return a.extract(c.Context(), b, to, args[1:])
+			})
+		},
+	}
+	c.Flags().StringVar(&to, "to", "", "directory to write to (required)")
+	_ = c.MarkFlagRequired("to") // it exists
+	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
+	return c
+}
+
+func (a *app) extract(ctx context.Context, b *bundle.Bundle, to string, names []string) error {
+	files, images, err := chosen(b.Contents(), names)
+	if err != nil {
+		return err
+	}
+	dir, err := openDir(to)
+	if err != nil {
+		return cannotExtract(to, err)
+	}
+	defer func() { _ = dir.Close() }() // it holds no data
+	for _, f := range files {
+		err := extractTo(dir, strings.TrimPrefix(f.Path, "/"), f.Mode, func(w io.Writer) error {
+			in, err := b.OpenFile(f.Path)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(w, in)
+			return errors.Join(err, in.Close())
+		})
+		if err != nil {
+			return cannotExtract(to, err)
+		}
+		fmt.Fprintln(a.Out, path.Join(to, f.Path))
+	}
+	if len(images) == 0 {
+		return nil
+	}
+	err = a.withProgress("extract", func(report func(done, total int64)) error {
+		return extractTo(dir, imagesFile, 0o644, func(w io.Writer) error {
+			return b.WriteImages(ctx, &reporting{w: w, total: b.ImagesSize(images), report: report}, images)
+		})
+	})
+	if err != nil {
+		return cannotExtract(to, err)
+	}
+	_, err = fmt.Fprintln(a.Out, path.Join(to, imagesFile))
+	return err
+}
+
+// chosen are the files and images with these names, or all.
+func chosen(c bundle.Contents, names []string) (files []bundle.FileInfo, images []string, err error) {
+	used := map[string]bool{}
+	named := func(forms ...string) bool {
+		for _, f := range forms {
+			if slices.Contains(names, f) {
+				used[f] = true
+				return true
+			}
+		}
+		return len(names) == 0
+	}
+	for _, f := range c.Files {
+		if named(f.Path, path.Base(f.Path)) {
+			files = append(files, f)
+		}
+	}
+	for _, i := range c.Images {
+		if named(i.Name) {
+			images = append(images, i.Name)
+		}
+	}
+	if i := slices.IndexFunc(names, func(n string) bool { return !used[n] }); i >= 0 {
+		return nil, nil, misused(fmt.Sprintf("the bundle has no file and no image %q", names[i]), "see what it has: ocadm bundle list FILE")
+	}
+	return files, images, nil
+}
+
+func openDir(name string) (*os.Root, error) {
+	if err := os.MkdirAll(name, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(name)
+}
+
+// extractTo replaces a file only when the new one is complete.
+func extractTo(dir *os.Root, name string, mode fs.FileMode, write func(io.Writer) error) error {
+	if err := dir.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	temp := name + ".new"
+	f, err := dir.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(write(f), f.Chmod(mode), f.Close()); err == nil {
+		err = dir.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, dir.Remove(temp))
+	}
+	return nil
+}
+
+func cannotExtract(dir string, err error) error {
+	if len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return finding.Errorf("OCA-2328", "The content of the bundle cannot be written to "+dir, "name a directory where you may write, on a disk with enough space", "%w", err)
+}
+
+// reporting counts what is written.
+type reporting struct {
+	w           io.Writer
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (r *reporting) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.done += int64(n); r.report != nil {
+		r.report(min(r.done, r.total), r.total)
+	}
+	return n, err
+}

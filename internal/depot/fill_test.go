@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
+)
+
+// Of a bundle for two platforms, the depot has the files of both, and each image as an index of both.
+func TestFillForSeveralPlatforms(t *testing.T) {
+	const image = "registry.example/a:v1"
+	var spec bundle.Spec
+	for _, arch := range []string{"amd64", "arm64"} {
+		spec.Platforms = append(spec.Platforms, bundle.Platform{
+			Info: bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: "v1.36.3"},
+			Files: []bundle.FileSource{{Path: "/usr/local/bin/kubelet", Mode: 0o755, Open: func() (io.ReadCloser, error) {
+				return io.NopCloser(strings.NewReader("kubelet for " + arch)), nil
+			}}},
+			Images: []bundle.ImageSource{{Name: image, Image: imagetest.Image(t, arch, imagetest.Layer(t, 1))}},
+		})
+	}
+	file := filepath.Join(t.TempDir(), "test.bundle")
+	if err := bundle.Build(t.Context(), file, spec); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s := newStore(t)
+	var done, total int64
+	for range 2 {
+		if err := s.Fill(t.Context(), "v1", b, func(d, n int64) { done, total = d, n }); err != nil || done == 0 || done != total {
+			t.Fatalf("%v at %d of %d", err, done, total)
+		}
+	}
+	c, err := s.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		if got, err := s.text(t, c.Files["linux/"+arch+"/usr/local/bin/kubelet"].Digest); got != "kubelet for "+arch {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	raw, err := s.text(t, c.Images[image].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index v1.IndexManifest
+	if err := json.Unmarshal([]byte(raw), &index); err != nil || len(index.Manifests) != 2 || !c.Images[image].MediaType.IsIndex() {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	for _, m := range index.Manifests {
+		if !s.has(m.Digest) || m.Platform == nil || len(m.Annotations) > 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+	if _, err := s.Collect(t.Context(), []string{"v1"}, 0); err != nil || !s.has(index.Manifests[1].Digest) {
+		t.Errorf("the manifest of a platform is garbage: %v", err)
+	}
+}
