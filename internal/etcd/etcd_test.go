@@ -3,7 +3,6 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -30,15 +29,7 @@ type cluster struct {
 	program string
 	config  Config
 	args    []string
-	running map[string]*running
-}
-
-type running struct {
-	cmd  *exec.Cmd
-	log  *bytes.Buffer
-	done chan struct{}
-	// err is how it ended, once done is closed.
-	err error
+	running map[string]*child.Process
 }
 
 func startCluster(t *testing.T, size int, args ...string) *cluster {
@@ -50,7 +41,7 @@ func startCluster(t *testing.T, size int, args ...string) *cluster {
 	if other := os.Getenv("OCADM_TEST_ETCD"); other != "" { // another version of it
 		program = other
 	}
-	c := &cluster{t: t, root: t.TempDir(), program: program, args: args, running: map[string]*running{}}
+	c := &cluster{t: t, root: t.TempDir(), program: program, args: args, running: map[string]*child.Process{}}
 	for i := range size {
 		c.config.Members = append(c.config.Members, Member{
 			Name: fmt.Sprintf("m-%d", i), ClientURL: "http://" + freeAddress(t), PeerURL: "http://" + freeAddress(t),
@@ -89,49 +80,42 @@ func (c *cluster) start(name, state string) {
 	for _, o := range c.config.Members {
 		initial = append(initial, o.Name+"="+o.PeerURL)
 	}
-	r := &running{log: &bytes.Buffer{}, done: make(chan struct{})}
-	r.cmd = exec.Command(c.program, append([]string{
+	cmd := exec.Command(c.program, append([]string{
 		"--name=" + name, "--data-dir=" + c.dir(name), "--listen-client-urls=" + m.ClientURL, "--advertise-client-urls=" + m.ClientURL,
 		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + strings.Join(initial, ","),
 		"--initial-cluster-token=test", "--auto-compaction-retention=1", "--max-wals=1",
 	}, c.args...)...)
-	r.cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
-	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
+	cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
+	p, err := child.Start(cmd, filepath.Join(c.t.TempDir(), "log"))
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	go func() {
-		defer close(r.done)
-		r.err = r.cmd.Wait()
-	}()
-	c.running[name] = r
+	c.running[name] = p
 	c.t.Cleanup(func() { c.stop(name) })
 }
 
 // stop ends a member and returns its log.
 func (c *cluster) stop(name string) string {
-	r := c.running[name]
-	if r == nil {
+	p := c.running[name]
+	if p == nil {
 		return ""
 	}
 	delete(c.running, name)
-	_ = r.cmd.Process.Kill() // it may have ended
-	<-r.done
-	return r.log.String()
+	p.Kill()
+	return p.Output()
 }
 
 // ends waits until a member ends by itself and returns its log.
 func (c *cluster) ends(name string) string {
 	c.t.Helper()
-	r := c.running[name]
+	p := c.running[name]
 	select {
-	case <-r.done:
+	case <-p.Exited:
 		delete(c.running, name)
 	case <-time.After(time.Minute):
 		c.t.Fatalf("member %s runs on", name)
 	}
-	return r.log.String()
+	return p.Output()
 }
 
 func (c *cluster) ready(name string) {
@@ -145,8 +129,8 @@ func (c *cluster) ready(name string) {
 			return
 		}
 		select {
-		case <-c.running[name].done:
-			c.t.Fatalf("member %s ended: %v", name, c.running[name].err)
+		case <-c.running[name].Exited:
+			c.t.Fatalf("member %s: %v", name, c.running[name].Ended())
 		case <-ctx.Done():
 			c.t.Fatalf("member %s: %v", name, err)
 		case <-time.After(50 * time.Millisecond):

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -159,16 +160,16 @@ func TestEtcdNoSpace(t *testing.T) {
 		_ = l.Close() // etcd takes it
 	}
 	peer := "https://" + in.Cluster.PodHost(etcdName, 0) + ":2380"
-	cmd := exec.CommandContext(t.Context(), program, "--name=default-etcd-0", "--data-dir="+filepath.Join(dir, "data"),
+	cmd := exec.Command(program, "--name=default-etcd-0", "--data-dir="+filepath.Join(dir, "data"),
 		"--listen-client-urls=https://"+at[0], "--advertise-client-urls=https://"+in.Cluster.PodHost(etcdName, 0)+":2379",
 		"--listen-peer-urls=http://"+at[1], "--initial-advertise-peer-urls="+peer, "--initial-cluster=default-etcd-0="+peer,
 		fmt.Sprintf("--quota-backend-bytes=%d", 8<<20), "--client-cert-auth=true", "--trusted-ca-file="+write("ca.crt", ca.CertPEM()),
 		"--cert-file="+write("server.crt", server.CertPEM()), "--key-file="+write("server.key", key), "--log-level=warn")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	etcd, err := child.Start(cmd, filepath.Join(dir, "log"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(etcd.Kill)
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, at[0])
 	}
