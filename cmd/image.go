@@ -50,8 +50,17 @@ type savedImage struct {
 	File string `json:"file,omitempty"`
 }
 
-func addProgram(fs *pflag.FlagSet, file *string) {
-	fs.StringVar(file, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
+func addImageFlags(fs *pflag.FlagSet, program *string, output *ui.Choice) {
+	fs.StringVar(program, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
+	fs.VarP(output, "output", "o", "output format")
+}
+
+// print writes the image in a format, and the line in the format text.
+func (s savedImage) print(a *app, output *ui.Choice, line string) error {
+	return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, line)
+		return err
+	})
 }
 
 // packed is the image of a program, by default of this one, under a name.
@@ -101,15 +110,11 @@ func newImageSave(a *app) *cobra.Command {
 			if err := saveImage(c.Context(), s.File, source); err != nil {
 				return err
 			}
-			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s is in %s (%s)\n", s.Image, s.File, ui.Bytes(s.Size))
-				return err
-			})
+			return s.print(a, output, fmt.Sprintf("%s is in %s (%s)", s.Image, s.File, ui.Bytes(s.Size)))
 		},
 	}
 	c.Flags().StringVar(&image, "name", images.OperatorRef("", version.Version), "name of the image in the archive")
-	addProgram(c.Flags(), &program)
-	c.Flags().VarP(output, "output", "o", "output format")
+	addImageFlags(c.Flags(), &program, output)
 	return c
 }
 
@@ -155,15 +160,11 @@ func newImagePush(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s@%s\n", s.Image, s.Digest)
-				return err
-			})
+			return s.print(a, output, s.Image+"@"+s.Digest)
 		},
 	}
 	c.Flags().BoolVar(&insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
-	addProgram(c.Flags(), &program)
-	c.Flags().VarP(output, "output", "o", "output format")
+	addImageFlags(c.Flags(), &program, output)
 	return c
 }
 

@@ -3,11 +3,25 @@
 package effects
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
+
+// Every task that a component names exists, and every task belongs to a component.
+func TestSetupNamesTasks(t *testing.T) {
+	var named []string
+	for _, c := range catalog.All() {
+		named = append(named, c.Setup...)
+	}
+	slices.Sort(named)
+	if all := slices.Sorted(maps.Keys(tasks)); !slices.Equal(slices.Compact(named), all) {
+		t.Errorf("components name the tasks %q; there are %q", named, all)
+	}
+}
 
 func TestPublicURL(t *testing.T) {
 	glance := component.Resolved{

@@ -5,7 +5,6 @@ package effects
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -48,9 +47,6 @@ var tasks = map[string]task{
 	"minio":         {version: 1, asks: []string{"kubeserver"}, wants: minioWanted, do: asAdmin(installMinio)},
 	"monitor-stack": {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
-
-// Tasks are the names that Setup may give.
-func Tasks() []string { return slices.Sorted(maps.Keys(tasks)) }
 
 // commonConfig sets the options all services share.
 func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
