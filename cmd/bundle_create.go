@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
@@ -50,12 +51,7 @@ func (b *bundleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&b.caFile, "ca-file", "", "certificates, in PEM, of further authorities to trust for downloads")
 	fs.BoolVar(&b.unpinned, "allow-unpinned", false, "trust the checksum that the server gives for a version that this ocadm has no checksum of")
 	fs.BoolVar(&b.insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
-	if fs.Lookup(mirrorFlag) == nil {
-		fs.StringSlice(mirrorFlag, nil, "server that is asked for the images of a registry first, as REGISTRY=URL")
-	}
 }
-
-const mirrorFlag = "registry-mirror"
 
 // newBundleCreate takes the table of artifacts.
 func newBundleCreate(a *app, table []byte) *cobra.Command {
@@ -67,7 +63,7 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 			"addons and, with --onecloud-version, those of the cloud. Root and a container runtime are not needed. Give it the same settings, or the\n" +
 			"same --config, as init later.\n\n" +
 			"Programs are compared with built-in checksums. Images get the digests that their registries have now. The credentials of registries\n" +
-			"come from ~/.docker/config.json, proxies from HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial until the bundle is complete:\n" +
+			"come from --registry-config or ~/.docker/config.json, proxies from flags or HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial until the bundle is complete:\n" +
 			"run the command again to go on after a failure. FILE.spdx.json is the bill of materials.",
 		Example: `  # everything for a cloud
   ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
@@ -91,7 +87,8 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 	}
 	addSettings(c.Flags(), config.ForInit)
 	hideAllBut(c.Flags(), "image-repository", "kubernetes-image-repository", "onecloud-version", "operator-version", "cni", "storage", "ingress",
-		"mysql-host", "edition", "product-version", "kubernetes-version", "mirror", mirrorFlag)
+		"mysql-host", "edition", "product-version", "kubernetes-version", "mirror", "registry-mirror", "registry-config", "http-proxy", "https-proxy",
+		"no-proxy")
 	c.Flags().Lookup("bundle").Hidden = true
 	b.add(c.Flags())
 	addConfig(c.Flags(), &file)
@@ -100,6 +97,9 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 
 // createBundle makes a bundle for a configuration.
 func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, table []byte) (err error) {
+	if err := useProxies(cfg); err != nil {
+		return err
+	}
 	o, err := b.options(c, cfg, table)
 	if err != nil {
 		return err
@@ -128,16 +128,9 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 	if !c.Flags().Changed("arch") {
 		b.archs = []string{runtime.GOARCH}
 	}
-	mirrors, err := c.Flags().GetStringSlice(mirrorFlag)
-	if err != nil {
-		return o, err
-	}
 	o = collect.Options{
 		Out: b.out, Kubernetes: cfg.Cluster.KubernetesVersion, Archs: slices.Compact(slices.Sorted(slices.Values(b.archs))),
-		AllowUnpinned: b.unpinned, Mirror: cfg.Node.Mirror, Insecure: b.insecure, Keychain: authn.DefaultKeychain, Versions: map[string]string{},
-	}
-	if o.Mirrors, err = collect.ParseMirrors(mirrors); err != nil {
-		return o, misused("--"+mirrorFlag+": "+err.Error(), "for example --"+mirrorFlag+" docker.io=https://mirror.example.org")
+		AllowUnpinned: b.unpinned, Mirror: cfg.Node.Mirror, Insecure: b.insecure, Versions: map[string]string{},
 	}
 	if len(o.Archs) == 0 {
 		return o, misused("--arch names no architecture", "for example --arch amd64,arm64")
@@ -154,8 +147,28 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 	if cfg.Cloud.Version != "" {
 		o.Versions["cloud"] = cfg.Cloud.Version
 	}
-	o.Images, err = bundleImages(cfg, b.components)
-	return o, err
+	if o.Images, err = bundleImages(cfg, b.components); err != nil {
+		return o, err
+	}
+	return o, fromRegistries(&o, cfg)
+}
+
+// fromRegistries says how registries are reached. The configuration is valid.
+func fromRegistries(o *collect.Options, cfg *config.Config) error {
+	o.Mirrors = collect.Mirrors{}
+	for _, text := range cfg.Node.RegistryMirrors {
+		of, address, err := config.RegistryMirror(text)
+		if err != nil {
+			return err
+		}
+		o.Mirrors[of] = append(o.Mirrors[of], address)
+	}
+	if o.Keychain = authn.DefaultKeychain; cfg.Node.RegistryAuth == "" {
+		return nil
+	}
+	credentials, err := registry.ParseCredentials([]byte(cfg.Node.RegistryAuth))
+	o.Keychain = credentials
+	return err
 }
 
 // bundleImages are those that init needs with a configuration, and those of further components.

@@ -51,6 +51,18 @@ func (c Credentials) Basic(address string) string {
 	return ""
 }
 
+// Resolve makes the credentials a keychain.
+func (c Credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	repo, err := name.NewRepository(r.String())
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := c.For(repo.Tag(name.DefaultTag)); ok {
+		return authn.FromConfig(a), nil
+	}
+	return authn.Anonymous, nil
+}
+
 // For returns what an image is pulled with. As for the kubelet, an entry for a path of the registry precedes one for the registry.
 func (c Credentials) For(ref name.Reference) (authn.AuthConfig, bool) {
 	var keys []string

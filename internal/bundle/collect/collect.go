@@ -132,7 +132,7 @@ func (o Options) lookUp(ctx context.Context) (plan, error) {
 	}
 	r := &registries{
 		fetcher: o.Fetcher, transport: transport.NewUserAgent(o.Transport, "ocadm"), keychain: o.Keychain, mirrors: o.Mirrors, insecure: o.Insecure,
-		sessions: map[string]*session{},
+		sessions: map[place]*session{},
 	}
 	s.more(int64(len(o.Images)))
 	var err error

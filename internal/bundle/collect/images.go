@@ -74,8 +74,8 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 		return nil, imageUnavailable(image, ref.RegistryStr(), err)
 	}
 	var failed error
-	for _, repo := range places {
-		s, err := r.open(ctx, repo)
+	for _, p := range places {
+		s, err := r.open(ctx, p)
 		var list []found
 		if err == nil {
 			list, err = s.find(ctx, image, ref.TagStr(), archs)
@@ -83,7 +83,7 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 		if err == nil || ctx.Err() != nil || len(finding.Of(err)) > 0 {
 			return list, err
 		}
-		failed = imageUnavailable(image, repo.RegistryStr(), err)
+		failed = imageUnavailable(image, p.repo.RegistryStr(), err)
 	}
 	return nil, failed
 }

@@ -249,10 +249,13 @@ func TestMirrors(t *testing.T) {
 	mirror.push(t, "prefix/x/a:v1", img)
 	a, b := upstream.push(t, "x/a:v1", img), upstream.push(t, "x/b:v1", img)
 	o := upstream.options(t, []string{"amd64"}, a, b)
-	var err error
-	if o.Mirrors, err = ParseMirrors([]string{upstream.host() + "=" + mirror.URL + "/v2/prefix"}); err != nil {
-		t.Fatal(err)
-	}
+	o.Mirrors = Mirrors{upstream.host(): {mirror.URL + "/v2/prefix"}, "*": {"http://127.0.0.1:9"}}
+	mirror.put(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v2/" && r.URL.Query().Get("ns") != upstream.host() {
+			t.Errorf("%s does not say whose image is meant", r.URL)
+		}
+		return false
+	})
 	upstream.put(nil)
 	c := create(t, o).Contents()
 	if len(c.Images) != 2 || c.Images[0].Name != a || c.Images[1].Name != b {
@@ -261,13 +264,8 @@ func TestMirrors(t *testing.T) {
 	if got := upstream.requests("/x/a/"); len(got) > 0 {
 		t.Errorf("the registry was asked for %q, which the mirror has", got)
 	}
-	for _, bad := range []string{"", "docker.io", "docker.io=", "=https://x", "docker.io=ftp://x", "docker.io=https://u:p@x", "docker.io=x"} {
-		if got, err := ParseMirrors([]string{bad}); err == nil {
-			t.Errorf("%q became %v", bad, got)
-		}
-	}
-	hub, err := ParseMirrors([]string{"docker.io=https://m.example.org"})
-	if err != nil || len(hub["index.docker.io"]) != 1 {
-		t.Errorf("%v, %v", hub, err)
+	o.Mirrors = Mirrors{"*": {mirror.URL + "/prefix"}}
+	if res, err := Create(t.Context(), o); err != nil || !res.Unchanged {
+		t.Errorf("with the same mirror for all registries: %+v, %v", res, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 
@@ -21,29 +22,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/registry"
 )
 
-// Mirrors are servers that are asked for the images of a registry before the registry itself, by the name of the registry ("docker.io"):
-// their addresses, "https://HOST[:PORT][/PATH]". PATH precedes the path of an image.
+// Mirrors are servers that are asked for the images of a registry before the registry itself, by the name of the registry ("docker.io"), or by
+// "*" for all others: their addresses, "https://HOST[:PORT][/PATH]". PATH precedes the path of an image.
 type Mirrors map[string][]string
-
-// ParseMirrors reads mirrors that are given as REGISTRY=URL.
-func ParseMirrors(list []string) (Mirrors, error) {
-	out := Mirrors{}
-	for _, text := range list {
-		registry, address, ok := strings.Cut(text, "=")
-		u, err := url.Parse(address)
-		if !ok || registry == "" || err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" {
-			return nil, fmt.Errorf("%q is not REGISTRY=https://HOST[:PORT][/PATH], nor the same with http", text)
-		}
-		reg, err := name.NewRegistry(registry)
-		if err != nil {
-			return nil, err
-		}
-		out[reg.RegistryStr()] = append(out[reg.RegistryStr()], address)
-	}
-	return out, nil
-}
 
 // Transport is for everything that is downloaded. authorities, which may be empty, are PEM certificates that are trusted beside those of the
 // system; insecure takes every certificate. Proxies come from the environment.
@@ -73,34 +57,45 @@ type registries struct {
 	insecure  bool
 
 	mu       sync.Mutex
-	sessions map[string]*session
+	sessions map[place]*session
 }
 
-// session is a repository whose registry has let us in.
+// place is a repository that may have an image.
+type place struct {
+	repo name.Repository
+	// of is the registry whose mirror this is, "" for the registry itself. A mirror of several registries goes by it.
+	of string
+}
+
+// session is a place whose registry has let us in.
 type session struct {
+	place
 	once    sync.Once
-	repo    name.Repository
 	err     error
 	fetcher fetch.Fetcher
 }
 
-// places are the repositories that may have an image: those on mirrors, and then its own.
-func (r *registries) places(ref name.Tag) ([]name.Repository, error) {
-	var out []name.Repository
-	for _, mirror := range r.mirrors[ref.RegistryStr()] {
+// places are those that may have an image: mirrors, and then its own registry.
+func (r *registries) places(ref name.Tag) ([]place, error) {
+	of := registry.Name(ref)
+	mirrors, ok := r.mirrors[of]
+	if !ok {
+		mirrors = r.mirrors["*"]
+	}
+	var out []place
+	for _, mirror := range mirrors {
 		u, err := url.Parse(mirror)
 		if err != nil {
 			return nil, err
 		}
-		prefix := strings.Trim(strings.TrimPrefix(u.Path+"/", "/v2/"), "/")
-		repo, err := r.repository(strings.TrimSuffix(u.Host+"/"+prefix, "/")+"/"+ref.RepositoryStr(), u.Scheme == "http")
+		repo, err := r.repository(path.Join(u.Host, strings.TrimPrefix(u.Path, "/v2"), ref.RepositoryStr()), u.Scheme == "http")
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, repo)
+		out = append(out, place{repo, of})
 	}
 	own, err := r.repository(ref.Context().Name(), false)
-	return append(out, own), err
+	return append(out, place{repo: own}), err
 }
 
 func (r *registries) repository(path string, plain bool) (name.Repository, error) {
@@ -110,13 +105,14 @@ func (r *registries) repository(path string, plain bool) (name.Repository, error
 	return name.NewRepository(path)
 }
 
-// open logs in for a repository, once.
-func (r *registries) open(ctx context.Context, repo name.Repository) (*session, error) {
+// open logs in for a place, once.
+func (r *registries) open(ctx context.Context, p place) (*session, error) {
+	repo := p.repo
 	r.mu.Lock()
-	s := r.sessions[repo.Name()]
+	s := r.sessions[p]
 	if s == nil {
-		s = &session{repo: repo}
-		r.sessions[repo.Name()] = s
+		s = &session{place: p}
+		r.sessions[p] = s
 	}
 	r.mu.Unlock()
 	s.once.Do(func() {
@@ -176,7 +172,11 @@ func (s *session) config(ctx context.Context, h v1.Hash) ([]byte, error) {
 }
 
 func (s *session) address(kind, ref string) string {
-	return fmt.Sprintf("%s://%s/v2/%s/%s/%s", s.repo.Scheme(), s.repo.RegistryStr(), s.repo.RepositoryStr(), kind, ref)
+	address := fmt.Sprintf("%s://%s/v2/%s/%s/%s", s.repo.Scheme(), s.repo.RegistryStr(), s.repo.RepositoryStr(), kind, ref)
+	if s.of != "" {
+		address += "?ns=" + url.QueryEscape(s.of)
+	}
+	return address
 }
 
 // document downloads something small, and compares it with ref if that is a digest.
