@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
@@ -22,7 +21,7 @@ import (
 const (
 	kubeletLines  = 20
 	podLines      = 15
-	evidenceWidth = 400
+	evidenceWidth = 600
 )
 
 func diagnoseKubelet(ctx context.Context, h *host.Host, cause error) finding.Finding {
@@ -196,15 +195,13 @@ func last(prefix string, lines []string, n int) []string {
 	return out
 }
 
+// clip shortens a long line in the middle: programs that wrap errors put the cause last.
 func clip(s string) string {
+	const head = evidenceWidth / 3
 	if len(s) <= evidenceWidth {
 		return s
 	}
-	s = s[:evidenceWidth]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
+	return strings.ToValidUTF8(s[:head], "") + " … " + strings.ToValidUTF8(s[len(s)-(evidenceWidth-head):], "")
 }
 
 // kubeadmFailed makes a finding of a kubeadm phase that ended badly.
@@ -281,7 +278,7 @@ func podSignatures() []signature {
 			"/var/lib/etcd holds the data of another cluster, or damaged data", "ocadm reset (this deletes the data), then ocadm init"},
 		{"OCA-4015", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},
 		{"OCA-4016", regexp.MustCompile(`(?i)OOMKilled|out of memory|signal: killed`), "the kernel killed it for lack of memory", "free -m; dmesg | grep -i oom"},
-		{"OCA-4017", regexp.MustCompile(`(?i)(?:failed to create (?:shim task|containerd task)|runc create failed|CreatePodSandbox[^:]*): ?(.{0,200})`),
+		{"OCA-4017", regexp.MustCompile(`(?i).*(?:failed to create (?:shim task|containerd task)|runc create failed|CreatePodSandbox[^:]*): ?(.{0,200})`),
 			"the runtime cannot start containers: %s", "journalctl -u containerd -n 50"},
 		{"OCA-4018", regexp.MustCompile(`(?i)unknown flag: (\S+)`), "it does not know the flag %s", "compare --kubernetes-version with the image"},
 	}

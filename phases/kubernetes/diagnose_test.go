@@ -36,6 +36,9 @@ func TestSignatures(t *testing.T) {
 		"clock":     {podSignatures(), `tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time is before`, "OCA-4015", "timedatectl"},
 		"token": {kubeadmSignatures(), `couldn't validate the identity of the API Server: token id "abcdef" is invalid for this cluster or it has expired. Use "kubeadm token create"`,
 			"OCA-4102", "ocadm token create"},
+		"runtime": {podSignatures(), clip(`E1122 pod_workers.go:1338] "Error syncing pod, skipping" err="failed to \"CreatePodSandbox\" for \"etcd\": rpc error: code = Unknown desc = failed to start sandbox \"` +
+			strings.Repeat("0", 700) + `\": failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: unable to init seccomp`),
+			"OCA-4017", "journalctl -u containerd"},
 		"unknown": {podSignatures(), "it just did not work", "OCA-0000", "generic"},
 	}
 	for name, tt := range tests {
@@ -43,6 +46,9 @@ func TestSignatures(t *testing.T) {
 			got := explain(tt.of, finding.Finding{Code: "OCA-0000", Remedy: "generic", Evidence: []string{"something else", tt.line}})
 			if got.Code != tt.code || !strings.Contains(got.Remedy, tt.remedy) {
 				t.Errorf("explained as %s with %q", got.Code, got.Remedy)
+			}
+			if name == "runtime" && got.Cause != "the runtime cannot start containers: unable to start container process: unable to init seccomp" {
+				t.Errorf("the cause is %q", got.Cause)
 			}
 			if strings.Contains(got.Cause+got.Remedy, "%") {
 				t.Errorf("a placeholder is left: %q %q", got.Cause, got.Remedy)
