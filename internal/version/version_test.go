@@ -113,7 +113,10 @@ func TestVersionOfACheckout(t *testing.T) {
 		}
 	}
 	is("v0.7.0-dev") // an archive of the source
-	git := func(args ...string) { t.Helper(); run("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...) }
+	git := func(args ...string) {
+		t.Helper()
+		run("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...)
+	}
 	git("init", "--quiet")
 	git("add", ".")
 	git("commit", "--quiet", "-m", "one")

@@ -181,3 +181,20 @@ func (o OS) InstallKernelModules(release string) string {
 	}
 	return m.install + " " + name
 }
+
+// KernelArguments is the command that adds arguments to the kernel's command line and restarts the machine.
+func (o OS) KernelArguments(arguments ...string) string {
+	list := strings.Join(arguments, " ")
+	grub := func(update string) string {
+		return `sed -i 's/^GRUB_CMDLINE_LINUX="/&` + list + ` /' /etc/default/grub && ` + update + " && reboot"
+	}
+	switch o.Family() {
+	case debian:
+		return grub("update-grub")
+	case redhat:
+		return `grubby --update-kernel=ALL --args="` + list + `" && reboot`
+	case suse:
+		return grub("grub2-mkconfig -o /boot/grub2/grub.cfg")
+	}
+	return "add to the kernel's command line: " + list + ", and restart the machine"
+}

@@ -63,3 +63,16 @@ func TestUninstall(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestKernelArguments(t *testing.T) {
+	for id, want := range map[string]string{
+		"ubuntu":        `sed -i 's/^GRUB_CMDLINE_LINUX="/&a=1 b /' /etc/default/grub && update-grub && reboot`,
+		"rocky":         `grubby --update-kernel=ALL --args="a=1 b" && reboot`,
+		"opensuse-leap": `sed -i 's/^GRUB_CMDLINE_LINUX="/&a=1 b /' /etc/default/grub && grub2-mkconfig -o /boot/grub2/grub.cfg && reboot`,
+		"arch":          "add to the kernel's command line: a=1 b, and restart the machine",
+	} {
+		if got := (OS{ID: id}).KernelArguments("a=1", "b"); got != want {
+			t.Errorf("%s: %s, want %s", id, got, want)
+		}
+	}
+}

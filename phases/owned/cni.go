@@ -14,17 +14,19 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
+// Conflist is the configuration of the pod network, which flannel writes.
+const Conflist = cniConfigDir + "/10-flannel.conflist"
+
 const (
 	// network is the name of the pod network in flannel's configuration (templates/addons/flannel).
 	network        = "cbr0"
-	conflist       = cniConfigDir + "/10-flannel.conflist"
 	flannelSubnet  = "/run/flannel/subnet.env"
 	podNamespaceIn = "K8S_POD_NAMESPACE"
 )
 
 // cniCandidates are the pod network's files whose names alone say whose they are.
 func cniCandidates(h *host.Host) []string {
-	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), conflist, flannelSubnet},
+	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), Conflist, flannelSubnet},
 		func(p string) bool { return !h.Files.Exists(p) })
 }
 
@@ -93,7 +95,7 @@ func otherCNI(h *host.Host) bool {
 		return true
 	}
 	for _, f := range Content(h, cniConfigDir) {
-		if f != conflist && !strings.HasSuffix(f, ".ocadm") {
+		if f != Conflist && !strings.HasSuffix(f, ".ocadm") {
 			return true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
@@ -26,7 +28,7 @@ func hostChecks() []Check {
 		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
 		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},
 		{Name: "Cgroups", Short: "cgroup v2 with the controllers that the kubelet needs", Codes: []string{"OCA-1011", "OCA-1012"}, run: checkCgroups},
-		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013", "OCA-1025"}, run: checkKernel},
+		{Name: "Kernel", Short: "the kernel has what pods and their network need", Codes: []string{"OCA-1013", "OCA-1025", "OCA-1028"}, run: checkKernel},
 		{Name: "SELinux", Short: "SELinux does not confine containerd and pods", Codes: []string{"OCA-1026"}, run: checkSELinux},
 		{Name: "Tools", Short: "programs that the kubelet calls are installed", Codes: []string{"OCA-1014", "OCA-1015"}, run: checkTools},
 		{Name: "Disk", Short: "enough space for images, etcd and pods", Codes: []string{"OCA-1016", "OCA-1017"}, run: checkDisk},
@@ -90,19 +92,23 @@ func checkSwap(_ context.Context, m *machine) []finding.Finding {
 	if len(devices) == 0 {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "),
-		"swapoff -a && sed -i.bak '/\\sswap\\s/s/^/#/' /etc/fstab")}
+	remedy := `swapoff -a && sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`
+	if slices.ContainsFunc(devices, func(d string) bool { return strings.HasPrefix(d, "/dev/zram") }) {
+		// It is in no fstab. An empty file takes precedence over the distribution's own: zram-generator.conf(5).
+		remedy = "swapoff -a && touch /etc/systemd/zram-generator.conf"
+	}
+	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "), remedy)}
 }
 
 func checkCgroups(_ context.Context, m *machine) []finding.Finding {
-	const remedy = "add to the kernel command line: cgroup_enable=memory cgroup_enable=cpuset, then restart the machine"
+	remedy := m.h.Facts.OS.KernelArguments("cgroup_enable=memory", "cgroup_enable=cpuset")
 	if m.h.Facts.Cgroup == 2 {
 		return lacking(strings.Fields(m.h.Files.Text("/sys/fs/cgroup/cgroup.controllers")), []string{"cpu", "cpuset", "memory", "pids"}, remedy)
 	}
 	if !m.h.Config.Node.CgroupV1 {
 		return []finding.Finding{finding.New("OCA-1011", "This machine runs cgroup v1",
 			"Kubernetes 1.36 refuses it by default, and later versions will not support it",
-			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel command line, or accept it for now with --allow-cgroup-v1")}
+			m.h.Facts.OS.KernelArguments("systemd.unified_cgroup_hierarchy=1")+"; or accept it for now with --allow-cgroup-v1")}
 	}
 	var enabled []string
 	for line := range strings.Lines(m.h.Files.Text("/proc/cgroups")) {
@@ -219,6 +225,19 @@ func features() []feature {
 	}
 }
 
+// oldestKernel is that of Red Hat 8, the oldest of a distribution that is still maintained. kubeadm's own check, which ocadm does not run, wants 5.4.
+const oldestKernel = "4.18"
+
+// ancientKernel is the finding of a kernel that nobody tries Kubernetes on any more. One of an unknown form gets the benefit of the doubt.
+func (m *machine) ancientKernel() []finding.Finding {
+	v, err := version.ParseGeneric(m.h.Facts.Kernel)
+	if err != nil || v.AtLeast(version.MustParseGeneric(oldestKernel)) {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1028", "The kernel of this machine is too old for Kubernetes",
+		fmt.Sprintf("it is %s, and %s or later is needed", m.h.Facts.Kernel, oldestKernel), "boot a newer kernel, or use a newer release of the distribution")}
+}
+
 // oldKernel compares the kernel with the mode of kube-proxy. A worker has the mode of its cluster, which the check ControlPlane asks for.
 func (m *machine) oldKernel() []finding.Finding {
 	release := m.h.Facts.Kernel
@@ -237,7 +256,10 @@ func checkKernel(_ context.Context, m *machine) []finding.Finding {
 	release := m.h.Facts.Kernel
 	kernel := m.h.Modules()
 	options := m.h.Files.Text("/boot/config-" + release)
-	out := m.oldKernel()
+	out := m.ancientKernel()
+	if len(out) == 0 {
+		out = m.oldKernel()
+	}
 	for _, f := range features() {
 		if f.applies != nil && !f.applies(m.h.Config) || kernel.Has(f.module) || strings.Contains(options, f.option+"=y\n") {
 			continue

@@ -45,7 +45,7 @@ const checkTimeout = 3 * time.Second
 
 // Checks are all there are, in the order in which their findings are shown. A new one is a value here.
 func Checks() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks(), settingsChecks(), computeChecks(), joinChecks())
+	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks(), computeChecks(), joinChecks())
 }
 
 // Phase is the preflight phase of a command.

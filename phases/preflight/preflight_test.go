@@ -86,7 +86,7 @@ func unload(t *testing.T, m *machine, module string) {
 
 // checksButJoin leaves out what asks a real control plane.
 func checksButJoin() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
+	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
 }
 
 // emptyBundle is a bundle for a machine that holds nothing but a word.
@@ -170,6 +170,9 @@ func TestFindings(t *testing.T) {
 		"kernel too old, iptables": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = "4.18.0-553.el8_10.x86_64", "iptables"
 		}, []string{"w OCA-1025"}, "kube-proxy uses iptables"},
+		"kernel too old for anything": {func(_ *testing.T, m *machine) {
+			m.kind, m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = Join, "3.10.0-1160.el7.x86_64", "iptables"
+		}, []string{"OCA-1028"}, "4.18 or later"},
 		"kernel just new enough": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Kernel, m.h.Config.Cluster.ProxyMode = "5.13.0-51-generic", "nftables"
 		}, nil, ""},
@@ -265,6 +268,43 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/sys/fs/selinux/enforce", "1")
 			put(t, m.h, "/etc/containerd/config.toml", "[plugins.'io.containerd.cri.v1.runtime']\n  enable_selinux = true\n")
 		}, []string{"OCA-1026"}, "enable_selinux = false"},
+		"network configuration of another program": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/cni/net.d/87-podman-bridge.conflist", "{}")
+			put(t, m.h, "/etc/cni/net.d/05-cilium.conf", "{}")
+			put(t, m.h, "/etc/cni/net.d/nerdctl/mynet.conflist", "{}") // containerd does not look into directories
+			put(t, m.h, "/etc/cni/net.d/README", "")
+		}, []string{"OCA-2009"}, "mv /etc/cni/net.d/05-cilium.conf /etc/cni/net.d/87-podman-bridge.conflist /root/"},
+		"network configuration after ours": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/cni/net.d/10-flannel.conflist", "{}")
+			put(t, m.h, "/etc/cni/net.d/87-podman-bridge.conflist", "{}")
+		}, nil, ""},
+		"network configuration before ours": {func(t *testing.T, m *machine) {
+			put(t, m.h, "/etc/cni/net.d/10-flannel.conflist", "{}")
+			put(t, m.h, "/etc/cni/net.d/10-calico.conflist", "{}")
+		}, []string{"OCA-2009"}, "10-calico.conflist"},
+		"network configuration on a worker": {func(t *testing.T, m *machine) {
+			m.kind = Join
+			put(t, m.h, "/etc/cni/net.d/10-calico.conflist", "{}")
+		}, []string{"w OCA-2009"}, "10-calico.conflist"},
+		"a pod network of the user's own": {func(t *testing.T, m *machine) {
+			m.h.Config.Addons.CNI = config.None
+			put(t, m.h, "/etc/cni/net.d/10-calico.conflist", "{}")
+		}, nil, ""},
+		"two families, one address": {func(_ *testing.T, m *machine) {
+			m.h.Config.Cluster.PodNetworkCIDR, m.h.Config.Cluster.ServiceCIDR = "10.40.0.0/16,fd40::/48", "10.96.0.0/12,fd96::/112"
+			eth0 := &m.h.Facts.Interfaces[0]
+			eth0.Prefixes = append(eth0.Prefixes, netip.MustParsePrefix("fe80::1/64"))
+			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "eth1", Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::b/64")}})
+		}, []string{"OCA-2010"}, "The interface eth0 has no IPv6 address"},
+		"two families, two addresses": {func(_ *testing.T, m *machine) {
+			m.h.Config.Cluster.PodNetworkCIDR, m.h.Config.Cluster.ServiceCIDR = "10.40.0.0/16,fd40::/48", "10.96.0.0/12,fd96::/112"
+			eth0 := &m.h.Facts.Interfaces[0]
+			eth0.Prefixes = append(eth0.Prefixes, netip.MustParsePrefix("2001:db8::b/64"))
+		}, nil, ""},
+		"several interfaces": {func(_ *testing.T, m *machine) {
+			m.h.Config.Node.IP = "198.51.100.7" // not that of the default route
+			m.h.Facts.Interfaces = append(m.h.Facts.Interfaces, host.Interface{Name: "eth1", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/24")}})
+		}, nil, ""},
 		"no registry": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
 		}, []string{"OCA-2101"}, "--registry-mirror registry.k8s.io=URL"},

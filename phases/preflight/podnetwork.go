@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/owned"
+)
+
+func podNetworkChecks() []Check {
+	return []Check{
+		{Name: "CNI", Short: "no other program's network configuration comes before that of the pod network", Codes: []string{"OCA-2009"},
+			Applies: func(_ Kind, c *config.Config) bool { return c.Addons.CNI != config.None }, run: checkCNI},
+		{Name: "Families", Short: "the node has an address of each family of the pod network", Codes: []string{"OCA-2010"},
+			Applies: onInit, run: checkFamilies},
+	}
+}
+
+// checkCNI looks for configurations that containerd would use for pods: it takes the first file of the directory by name. Until the pod network
+// has written its own, that is any file.
+func checkCNI(_ context.Context, m *machine) []finding.Finding {
+	var others []string
+	present := m.h.Files.Exists(owned.Conflist)
+	for _, extension := range []string{"conf", "conflist", "json"} { // those that libcni reads
+		found, err := m.h.Files.Glob(path.Dir(owned.Conflist) + "/*." + extension)
+		if err != nil {
+			continue // only a malformed pattern
+		}
+		for _, f := range found {
+			if f < owned.Conflist || f > owned.Conflist && !present {
+				others = append(others, f)
+			}
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	f := finding.New("OCA-2009", "Pods would be connected to a network of another program",
+		fmt.Sprintf("containerd uses the first file of %s, and there is %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
+		"if no program needs it any more, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
+	if m.kind == Join { // which network the cluster has is not known here
+		f.Severity = finding.Warning
+	}
+	return []finding.Finding{f}
+}
+
+// checkFamilies looks at the interface of the node's address: flannel sends the pods' traffic of both families through it.
+func checkFamilies(_ context.Context, m *machine) []finding.Finding {
+	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
+	pods, perr := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)
+	if err != nil || perr != nil {
+		return nil // NodeIP and Networks report it
+	}
+	for _, i := range m.h.Facts.Interfaces {
+		if !slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == ip }) {
+			continue
+		}
+		for _, pod := range pods {
+			is4 := pod.Addr().Is4()
+			if slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 && !p.Addr().IsLinkLocalUnicast() }) {
+				continue
+			}
+			family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
+			return []finding.Finding{finding.New("OCA-2010", fmt.Sprintf("The interface %s has no %s address", i.Name, family),
+				fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, ip),
+				"give the interface one, or leave the network out of --pod-network-cidr and --service-cidr")}
+		}
+	}
+	return nil
+}
