@@ -22,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/cache"
-	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/images"
 )
 
@@ -104,32 +103,25 @@ type file struct {
 
 // nodeFiles are the programs that a fresh node lacks.
 func nodeFiles(ctx context.Context, logf cache.Logf) ([]file, error) {
-	var files []file
-	for name, path := range map[string]string{
+	programs := map[string]string{
 		"containerd":              "usr/local/bin/containerd",
 		"containerd-shim-runc-v2": "usr/local/bin/containerd-shim-runc-v2",
 		"ctr":                     "usr/local/bin/ctr",
 		"kubelet":                 "usr/local/bin/kubelet",
 		"kubectl":                 "usr/local/bin/kubectl",
+		"runc":                    "usr/local/bin/runc",
 		"flannel":                 "opt/cni/bin/flannel",
-	} {
+	}
+	for _, plugin := range binaries.CNIPlugins() {
+		programs[plugin] = "opt/cni/bin/" + plugin
+	}
+	var files []file
+	for name, path := range programs {
 		b, err := binaries.Get(ctx, name, logf)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, file{path, b.Path, 0o755})
-	}
-	dir, err := debian.Unpack(ctx, logf, "runc", "containernetworking-plugins")
-	if err != nil {
-		return nil, err
-	}
-	files = append(files, file{"usr/local/bin/runc", filepath.Join(dir, "usr/sbin/runc"), 0o755})
-	plugins, err := os.ReadDir(filepath.Join(dir, "usr/lib/cni"))
-	if err != nil {
-		return nil, fmt.Errorf("listing the CNI plugins: %w", err)
-	}
-	for _, p := range plugins {
-		files = append(files, file{"opt/cni/bin/" + p.Name(), filepath.Join(dir, "usr/lib/cni", p.Name()), 0o755})
 	}
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.Path, b.Path) })
 	return files, nil

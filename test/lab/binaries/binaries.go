@@ -155,7 +155,7 @@ func compile(ctx context.Context, m module, version, source, dir string, args []
 		_, err := (exec.Machine{}).Run(ctx, exec.Command{
 			Path: "go", Dir: source,
 			Args: slices.Concat([]string{"build", "-v"}, args, []string{"-o", dir + "/" + t.output}, t.packages),
-			Env:  []string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"},
+			Env:  append([]string{cgo, "GOFLAGS=", "GOWORK=off", "GOOS=linux"}, m.Env...),
 			OnLine: func(line string) {
 				if !strings.HasPrefix(line, "go: ") {
 					packages.Add(1)

@@ -2,6 +2,8 @@
 
 package binaries
 
+import "path"
+
 // module is one directory below test/lab/modules: a set of upstream programs with versions of its own.
 type module struct {
 	Dir string
@@ -11,8 +13,9 @@ type module struct {
 	// LDFlags stamp the version; {version}, {major} and {minor} are replaced.
 	LDFlags string
 	Tags    string
-	// Cgo links C code, statically.
+	// Cgo links C code, statically. Env are variables of the build.
 	Cgo bool
+	Env []string
 }
 
 type program struct{ Name, Package string }
@@ -57,6 +60,18 @@ func modules() []module {
 			Programs: []program{{"flanneld", "github.com/flannel-io/flannel"}},
 		},
 		{
+			// Its namespaces are joined in C.
+			Dir: "runc", Upstream: "github.com/opencontainers/runc", Cgo: true, Tags: "netgo,osusergo,seccomp",
+			Env:      []string{"PKG_CONFIG=/bin/true", "CGO_LDFLAGS=-lseccomp"}, // where Debian's library lies needs no pkg-config
+			LDFlags:  "-X main.version={version}",
+			Programs: []program{{"runc", "github.com/opencontainers/runc"}},
+		},
+		{
+			Dir: cniPlugins, Upstream: "github.com/containernetworking/plugins",
+			LDFlags:  "-X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={version}",
+			Programs: pluginPrograms(),
+		},
+		{
 			Dir: "flannel-cni", Upstream: "github.com/containernetworking/plugins",
 			Programs: []program{{"flannel", "github.com/containernetworking/plugins/plugins/meta/flannel"}},
 		},
@@ -71,4 +86,26 @@ func modules() []module {
 			Programs: []program{{"traefik", "github.com/traefik/traefik/v3/cmd/traefik"}},
 		},
 	}
+}
+
+const cniPlugins = "cni-plugins"
+
+// CNIPlugins are the names of the plugins that upstream's archive has.
+func CNIPlugins() []string {
+	var names []string
+	for _, p := range pluginPrograms() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func pluginPrograms() []program {
+	var out []program
+	for _, name := range []string{
+		"ipam/dhcp", "ipam/host-local", "ipam/static", "main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan",
+		"main/ptp", "main/tap", "main/vlan", "meta/bandwidth", "meta/firewall", "meta/portmap", "meta/sbr", "meta/tuning", "meta/vrf",
+	} {
+		out = append(out, program{path.Base(name), "github.com/containernetworking/plugins/plugins/" + name})
+	}
+	return out
 }

@@ -28,6 +28,7 @@ var hostPrograms = []struct{ program, pkg string }{
 var hostFiles = []struct{ file, pkg string }{
 	{keyring, "debian-archive-keyring"},
 	{"/usr/include/stdlib.h", "libc6-dev"},
+	{"/usr/include/seccomp.h", "libseccomp-dev"}, // runc links it
 }
 
 const (
