@@ -14,6 +14,7 @@ LDFLAGS := -s -w -X yunion.io/x/ocadm/internal/version.Version=$(VERSION) -X yun
 REGISTRY ?= registry.cn-beijing.aliyuncs.com/yunionio
 NODES ?= 2
 NODE ?= 1
+DISTRO ?= bookworm
 # The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
 LAB ?= default
 CLOUD_VERSION ?= v4.0.3
@@ -90,6 +91,14 @@ sweep: ## Kill the operator at every side effect, and the long faults (half an h
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...
 
+.PHONY: distributions
+distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and IPv6 (some minutes for each)
+	OCADM_TEST_DISTRIBUTIONS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestDistributions ./test/e2e/
+
+.PHONY: arm64
+arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)
+	OCADM_TEST_ARM64=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m -run TestARM64 ./test/e2e/
+
 .PHONY: lint
 lint: ## golangci-lint with the import rules of docs/architecture.md
 	scripts/lint.sh
@@ -101,8 +110,8 @@ verify: generate ## Generated files are up to date
 ##@ Lab
 
 .PHONY: lab-up
-lab-up: bin/ocadm bundle ## Start NODES=2 fresh machines
-	go run ./test/lab up --name $(LAB) --nodes $(NODES) --ocadm bin/ocadm --bundle dist/ocadm.bundle
+lab-up: bin/ocadm bundle ## Start NODES=2 fresh machines of DISTRO=bookworm (bullseye, trixie)
+	go run ./test/lab up --name $(LAB) --nodes $(NODES) --distro $(DISTRO) --ocadm bin/ocadm --bundle dist/ocadm.bundle
 
 .PHONY: lab-down
 lab-down: ## Remove the machines and everything they left

@@ -23,6 +23,7 @@ var translated = []string{
 	"docs/compatibility.md",
 	"docs/compute-nodes.md",
 	"docs/configure.md",
+	"docs/distributions.md",
 	"docs/first-steps.md",
 	"docs/glossary.md",
 	"docs/install.md",

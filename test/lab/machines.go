@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"yunion.io/x/ocadm/test/lab/debian"
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
@@ -65,6 +66,7 @@ func upCommand() *cobra.Command {
 	cmd.Example = "  # Two machines with the checkout's ocadm and bundle\n  lab up --nodes 2 --ocadm bin/ocadm --bundle bin/ocadm.bundle"
 	cmd.Flags().IntVar(&o.Nodes, "nodes", 2, "how many machines")
 	cmd.Flags().StringVar(&o.Ocadm, "ocadm", "", "the ocadm binary, to appear as /usr/local/bin/ocadm")
+	cmd.Flags().StringVar(&o.Distro, "distro", debian.Release, "Debian release of the machines: "+strings.Join(debian.Releases(), ", "))
 	cmd.Flags().StringVar(&o.Bundle, "bundle", "", "the bundle, to appear as /bundle/ocadm.bundle")
 	return cmd
 }

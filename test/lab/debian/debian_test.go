@@ -3,11 +3,14 @@
 package debian
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/internal/exec"
 )
 
 func TestParseTargets(t *testing.T) {
@@ -26,6 +29,27 @@ Packages http://security.example/debian-security bookworm-security main
 	}
 	if got := parseTargets(out); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// apt answers as on a machine of Debian 12.
+type apt struct{ exec.Runner }
+
+func (apt) Run(context.Context, exec.Command) (exec.Result, error) {
+	return exec.Result{Stdout: "Packages http://mirror.example/debian bookworm main\nPackages http://security.example/bookworm bookworm-security main\n"}, nil
+}
+
+func TestSourcesOfAnotherRelease(t *testing.T) {
+	got, err := sources(t.Context(), apt{}, "trixie")
+	want := []string{
+		"deb [signed-by=" + keyring + "] http://mirror.example/debian trixie main",
+		"deb [signed-by=" + keyring + "] http://security.example/bookworm trixie-security main",
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got  %q (error %v)\nwant %q", got, err, want)
+	}
+	if _, err := Root(t.Context(), "buzz", t.Logf); err == nil || !strings.Contains(err.Error(), "bullseye, bookworm, trixie") {
+		t.Errorf("another release: %v", err)
 	}
 }
 
@@ -59,7 +83,7 @@ func TestFinish(t *testing.T) {
 }
 
 func TestMachineIsFresh(t *testing.T) {
-	for _, p := range Machine().Packages {
+	for _, p := range Machine("").Packages {
 		if strings.Contains(p, "containerd") || strings.Contains(p, "kube") || p == "runc" || strings.Contains(p, "networking-plugins") {
 			t.Errorf("a fresh machine has %s", p)
 		}

@@ -4,13 +4,19 @@ package debian
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
 // Machine is a freshly installed node: systemd and what a distribution gives. containerd, runc, the kubelet and the CNI
-// plugins are not there: installing them is ocadm's work.
-func Machine() Tree {
+// plugins are not there: installing them is ocadm's work. The release is one of Releases; empty means the constant Release.
+func Machine(release string) Tree {
+	if release == Release {
+		release = "" // one cache entry
+	}
 	masked := []string{
 		// Devices and kernel objects belong to the host, not to a machine in a container.
 		"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udev-trigger.service",
@@ -29,6 +35,7 @@ func Machine() Tree {
 	}
 	return Tree{
 		Name:    "machine",
+		Release: release,
 		Variant: "minbase",
 		Packages: []string{
 			"systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "mount", "less",
@@ -50,4 +57,9 @@ func Machine() Tree {
 }
 
 // Root returns the root file system of a fresh machine.
-func Root(ctx context.Context, logf cache.Logf) (string, error) { return Build(ctx, Machine(), logf) }
+func Root(ctx context.Context, release string, logf cache.Logf) (string, error) {
+	if release != "" && !slices.Contains(Releases(), release) {
+		return "", fmt.Errorf("making a machine of %q: the lab has the Debian releases %s", release, strings.Join(Releases(), ", "))
+	}
+	return Build(ctx, Machine(release), logf)
+}

@@ -14,8 +14,11 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Release is the Debian release that machines and images are made of.
+// Release is the Debian release that images are made of, and machines unless another one is asked for.
 const Release = "bookworm"
+
+// Releases are those that a machine can have: Debian 11, 12 and 13.
+func Releases() []string { return []string{"bullseye", Release, "trixie"} }
 
 // keyring is where Debian's own package keys it.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -23,8 +26,8 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 var errNoSources = errors.New("this machine's apt has no source for Debian " + Release +
 	": the lab needs Debian 12, or its \"main\" component in /etc/apt")
 
-// sources lists this machine's apt sources of the release, one line each as in sources.list.
-func sources(ctx context.Context, run exec.Runner) ([]string, error) {
+// sources lists apt sources of a release, one line each as in sources.list: this machine's own, or what lies beside them for another release.
+func sources(ctx context.Context, run exec.Runner, release string) ([]string, error) {
 	r, err := run.Run(ctx, exec.Command{
 		Path: "apt-get", Args: []string{"indextargets", "--format", "$(CREATED_BY) $(SITE) $(RELEASE) $(COMPONENT)"},
 	})
@@ -34,6 +37,9 @@ func sources(ctx context.Context, run exec.Runner) ([]string, error) {
 	lines := parseTargets(r.Stdout)
 	if len(lines) == 0 {
 		return nil, errNoSources
+	}
+	for i, line := range lines {
+		lines[i] = strings.Replace(line, " "+Release, " "+release, 1)
 	}
 	return lines, nil
 }

@@ -3,6 +3,7 @@
 package debian
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,8 @@ import (
 type Tree struct {
 	// Name is for people and the cache.
 	Name string
+	// Release is one of Releases; empty means the constant Release.
+	Release string `json:",omitempty"`
 	// Variant is mmdebstrap's: "minbase" for a system that boots, "extract" for files only, with no maintainer script run.
 	Variant  string
 	Packages []string
@@ -41,7 +44,7 @@ func Build(ctx context.Context, t Tree, logf cache.Logf) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("describing %s: %w", t.Name, err)
 	}
-	key := t.Name + "-" + cache.Key(Release, runtime.GOARCH, string(recipe))
+	key := t.Name + "-" + cache.Key(cmp.Or(t.Release, Release), runtime.GOARCH, string(recipe))
 	dir, err := cache.Entry(ctx, "debian", key, logf, func(ctx context.Context, dir string) error {
 		if os.Geteuid() != 0 {
 			return fmt.Errorf("making %s from Debian packages needs root", t.Name)
@@ -65,7 +68,8 @@ func Build(ctx context.Context, t Tree, logf cache.Logf) (string, error) {
 
 func bootstrap(ctx context.Context, t Tree, root string) error {
 	machine := exec.Machine{}
-	from, err := sources(ctx, machine)
+	release := cmp.Or(t.Release, Release)
+	from, err := sources(ctx, machine, release)
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func bootstrap(ctx context.Context, t Tree, root string) error {
 		args = append(args, "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 			"--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/info/*")
 	}
-	args = append(append(args, Release, root), from...)
+	args = append(append(args, release, root), from...)
 	if _, err := machine.Run(ctx, exec.Command{Path: "mmdebstrap", Args: args}); err != nil {
 		return err
 	}

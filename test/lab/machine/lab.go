@@ -5,6 +5,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,9 @@ type Options struct {
 	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and
 	// /bundle/ocadm.bundle, always in their newest version. Their directories must be there.
 	Ocadm, Bundle string
-	Logf          cache.Logf
+	// Distro is the Debian release of the machines, by name; empty is Debian 12.
+	Distro string
+	Logf   cache.Logf
 }
 
 // Lab is a set of machines.
@@ -51,6 +54,7 @@ type state struct {
 	Root   string `json:"root"`
 	Ocadm  string `json:"ocadm,omitempty"`
 	Bundle string `json:"bundle,omitempty"`
+	Distro string `json:"distro,omitempty"`
 	// Complete says that all machines have booted once.
 	Complete bool `json:"complete"`
 }
@@ -94,7 +98,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err := debian.Prepare(ctx, o.Logf); err != nil {
 		return nil, err
 	}
-	root, err := debian.Root(ctx, o.Logf)
+	root, err := debian.Root(ctx, o.Distro, o.Logf)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +140,9 @@ func (l *Lab) reuse(o Options) (bool, error) {
 	}
 	if l.state.Nodes != o.Nodes {
 		return false, fmt.Errorf("using the lab %q: it runs with %d machines, not %d; remove it with \"down\" first", l.Name, l.state.Nodes, o.Nodes)
+	}
+	if was, want := cmp.Or(l.state.Distro, debian.Release), cmp.Or(o.Distro, debian.Release); was != want {
+		return false, fmt.Errorf("using the lab %q: its machines run Debian %s, not %s; remove it with \"down\" first", l.Name, was, want)
 	}
 	if l.state.Ocadm != o.Ocadm || l.state.Bundle != o.Bundle {
 		return false, fmt.Errorf("using the lab %q: it runs with the ocadm %q and the bundle %q; remove it with \"down\" first",
@@ -194,7 +201,7 @@ func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
 	}
 	l := &Lab{
 		Layout: newLayout(o.Name, index), logf: o.Logf,
-		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle},
+		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro},
 	}
 	if err := l.writeState(); err != nil {
 		return nil, err
