@@ -82,8 +82,8 @@ func newBundleExtract(a *app) *cobra.Command {
 	var to, arch string
 	c := &cobra.Command{
 		Use: "extract FILE [NAME...]", Short: "Write the files and images of a bundle to a directory",
-		Long: "Writes the files of a bundle below a directory, and its images into DIR/" + imagesFile + ", an archive that ctr, nerdctl, podman, skopeo and\n" +
-			"crane load. NAME is the path of a file, the last part of it, or the full name of an image; without a NAME, everything is written.\n" +
+		Long: "Writes the files of a bundle below a directory, and its images into DIR/" + imagesFile + ", an OCI image layout as ctr images import takes\n" +
+			"it. NAME is the path of a file, the last part of it, or the full name of an image; without a NAME, everything is written.\n" +
 			"Prints the names of the files that it writes.",
 		Example: "  ocadm bundle extract ocadm.bundle --to content\n" +
 			"  ocadm bundle extract ocadm.bundle kubectl --to . --arch arm64\n" +

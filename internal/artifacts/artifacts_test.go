@@ -5,6 +5,7 @@ package artifacts_test
 import (
 	"bytes"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,28 @@ func TestEmbedded(t *testing.T) {
 		if len(minors) != 2 { // kubeadm installs its own minor version and the one before
 			t.Errorf("minor versions of Kubernetes for %s: %v", arch, minors)
 		}
+	}
+}
+
+// The page names the versions that are pinned.
+func TestDocumentedVersions(t *testing.T) {
+	page, err := os.ReadFile("../../docs/bundles.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spans []string
+	versions := parse(t, artifacts.Embedded).Kubernetes("amd64") // the latest first
+	for i, v := range versions {
+		v = strings.TrimPrefix(v, "v")
+		switch minor := semver.MajorMinor(versions[i]); {
+		case i == 0 || semver.MajorMinor(versions[i-1]) != minor:
+			spans = append([]string{v}, spans...)
+		case i == len(versions)-1 || semver.MajorMinor(versions[i+1]) != minor:
+			spans[0] = v + " to " + spans[0]
+		}
+	}
+	if want := "Kubernetes " + strings.Join(spans, " and "); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
+		t.Errorf("docs/bundles.md does not say %q", want)
 	}
 }
 
