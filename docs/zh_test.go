@@ -29,6 +29,7 @@ var translated = []string{
 	"docs/glossary.md",
 	"docs/install.md",
 	"docs/monitoring/README.md",
+	"docs/online.md",
 	"docs/operate.md",
 	"docs/quickstart.md",
 	"docs/reference/status.md",

@@ -30,20 +30,20 @@ type Client struct {
 // Kind is why an image cannot be had.
 type Kind int
 
-// The kinds. Of several servers the last one decides, which is the registry itself, unless only another one could not be asked.
+// The kinds. If several servers were asked, the last of this order decides: what one of them refuses or cannot say, it may have.
 const (
-	Unreachable Kind = iota // no answer, or none of a registry
-	Missing                 // 404
-	Denied                  // 401 or 403
+	Missing     Kind = iota // 404
+	Unreachable             // no answer, or none of a registry
 	Busy                    // 429 or 5xx
+	Denied                  // 401 or 403
 )
 
 // Error says why an image cannot be had.
 type Error struct {
-	// Registry is the one that the image names.
-	Registry string
-	Kind     Kind
-	Err      error
+	// Registry is the one that the image names, Server the one that decided: a mirror, or the same.
+	Registry, Server string
+	Kind             Kind
+	Err              error
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -67,7 +67,7 @@ func (c Client) Find(ctx context.Context, image string) error {
 	if err != nil {
 		return &Error{Kind: Missing, Err: fmt.Errorf("reading the name of the image: %w", err)}
 	}
-	failed := &Error{Registry: Name(ref), Kind: Missing}
+	failed := &Error{Registry: Name(ref), Server: Name(ref), Kind: Missing}
 	endpoints, err := c.Endpoints(failed.Registry)
 	if err != nil {
 		failed.Kind, failed.Err = Unreachable, err
@@ -79,8 +79,10 @@ func (c Client) Find(ctx context.Context, image string) error {
 		if err == nil {
 			return nil
 		}
-		if k := kind(err); k != Missing {
-			failed.Kind = k
+		if k := kind(err); k > failed.Kind {
+			if failed.Kind, failed.Server = k, failed.Registry; e.Mirror {
+				failed.Server = e.Root.Host
+			}
 		}
 		all = append(all, fmt.Errorf("%s: %w", e.Root.Host, brief(err)))
 	}

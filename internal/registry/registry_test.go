@@ -154,6 +154,7 @@ func TestFind(t *testing.T) {
 		{"below a path", image, hub("server = '" + away.URL + "'\n[host.'" + prefixed.URL + "/v2/hub']\noverride_path = true\n"), "", 0, ""},
 		{"login by a header", image, hub("server = '" + away.URL + "'\n[host.'" + closed.URL + "'.header]\nAuthorization = 'Basic " +
 			base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + "'\n"), "", 0, ""},
+		{"mirror that refuses", image, hub("server = '" + away.URL + "'\n[host.'" + closed.URL + "']\n"), "", Denied, "401"},
 		{"mirror of all", "registry.k8s.io/library/busybox:v1", files{"/etc/containerd/certs.d/_default/hosts.toml": "[host.'" + open.URL + "']"}, "", 0, ""},
 		{"port in a directory's name", "r.invalid:5000/library/busybox:v1", files{"/etc/containerd/certs.d/r.invalid_5000_/hosts.toml": "server = '" + open.URL + "'"}, "", 0, ""},
 		{"unknown authority", image, hub("server = '" + secure.URL + "'"), "", Unreachable, "certificate"},

@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
@@ -93,8 +92,8 @@ func notPulled(name string, err error) finding.Finding {
 	}
 	return finding.Finding{
 		Code: CodePull, Severity: finding.Error, What: "The image " + name + " cannot be pulled", Cause: cause,
-		Remedy: fmt.Sprintf("see whether this machine reaches the registry, and whether it has the image; a mirror or proxy is configured in %s; "+
-			"credentials belong into %s; or give --image-repository HOST/PATH, or --bundle FILE; then repeat the command", registriesDir, kubeletCredentials),
+		Remedy: "see whether this machine reaches the registry, and whether it has the image; give --registry-mirror REGISTRY=URL, "+
+			"--registry-config FILE, --https-proxy URL, --image-repository HOST/PATH or --bundle FILE; then repeat the command",
 		Err: err,
 	}
 }

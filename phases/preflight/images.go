@@ -77,8 +77,8 @@ func ask(ctx context.Context, client registry.Client, images []string) []*regist
 // imageFindings makes one finding of all images that a registry lacks for the same reason.
 func imageFindings(images []string, why []*registry.Error) []finding.Finding {
 	type group struct {
-		registry string
-		kind     registry.Kind
+		registry, server string
+		kind             registry.Kind
 	}
 	var order []group
 	members := map[group][]int{}
@@ -86,7 +86,7 @@ func imageFindings(images []string, why []*registry.Error) []finding.Finding {
 		if e == nil {
 			continue
 		}
-		g := group{e.Registry, e.Kind}
+		g := group{e.Registry, e.Server, e.Kind}
 		if members[g] == nil {
 			order = append(order, g)
 		}
@@ -101,7 +101,7 @@ func imageFindings(images []string, why []*registry.Error) []finding.Finding {
 				causes = append(causes, cause)
 			}
 		}
-		f := imageFinding(g.kind, g.registry, len(names))
+		f := imageFinding(g.kind, g.registry, g.server, len(names))
 		if f.Cause = causes[0]; len(causes) > 1 {
 			f.Cause += fmt.Sprintf(" (and %d other answers)", len(causes)-1)
 		}
@@ -110,7 +110,7 @@ func imageFindings(images []string, why []*registry.Error) []finding.Finding {
 	return out
 }
 
-func imageFinding(kind registry.Kind, from string, n int) finding.Finding {
+func imageFinding(kind registry.Kind, from, server string, n int) finding.Finding {
 	images := fmt.Sprintf("%d images", n)
 	if n == 1 {
 		images = "an image"
@@ -120,8 +120,8 @@ func imageFinding(kind registry.Kind, from string, n int) finding.Finding {
 		return finding.New(CodeNoImage, fmt.Sprintf("The registry %s does not have %s", from, images), "",
 			"check the version and --image-repository; to copy images into a registry of your own: ocadm config images list")
 	case registry.Denied:
-		return finding.New(CodeDenied, fmt.Sprintf("The registry %s refuses %s", from, images), "",
-			fmt.Sprintf("docker login %s, and add --registry-config ~/.docker/config.json", from))
+		return finding.New(CodeDenied, fmt.Sprintf("%s refuses %s of the registry %s", server, images, from), "",
+			fmt.Sprintf("docker login %s, and add --registry-config ~/.docker/config.json", server))
 	case registry.Busy:
 		return finding.Warn(CodeBusy, fmt.Sprintf("The registry %s cannot answer for %s now", from, images), "", "run the command again later")
 	}
