@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,19 +49,35 @@ func status(code int) http.HandlerFunc {
 
 func all(*http.Request) bool { return true }
 
+// content is what the site has.
+func (s *site) content(r *http.Request) []byte {
+	if file, ok := strings.CutPrefix(r.URL.Path, "/m"); ok {
+		return s.files[file]
+	}
+	rec := httptest.NewRecorder()
+	s.registry.ServeHTTP(rec, r)
+	return rec.Body.Bytes()
+}
+
 // half sends half of what the site has, and then ends as it is told.
 func (s *site) half(end func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		rec := httptest.NewRecorder()
-		if file, ok := strings.CutPrefix(r.URL.Path, "/m"); ok {
-			_, _ = rec.Write(s.files[file])
-		} else {
-			s.registry.ServeHTTP(rec, r)
-		}
-		w.Header().Set("Content-Length", strconv.Itoa(rec.Body.Len()))
-		_, _ = w.Write(rec.Body.Bytes()[:rec.Body.Len()/2])
+		data := s.content(r)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data[:len(data)/2])
 		_ = http.NewResponseController(w).Flush()
 		end(w, r)
+	}
+}
+
+// slowly takes longer than a client waits for a server that sends nothing.
+func (s *site) slowly(w http.ResponseWriter, r *http.Request) {
+	data := s.content(r)
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	for chunk := range slices.Chunk(data, len(data)/8+1) {
+		_, _ = w.Write(chunk)
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -82,10 +99,7 @@ func TestBadNetwork(t *testing.T) {
 		"cut off":        once(blob, s.half(cut)),
 		"closed at once": once(all, cut),
 		"stalled":        once(blob, s.half(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })),
-		"slow but working": once(blob, s.half(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(20 * time.Millisecond)
-			panic(http.ErrAbortHandler)
-		})),
+		"slow":           once(blob, s.slowly),
 		"redirected": func(w http.ResponseWriter, r *http.Request) bool {
 			to := blob(r) && strings.Contains(r.URL.Path, "/blobs/")
 			if to {
@@ -98,9 +112,8 @@ func TestBadNetwork(t *testing.T) {
 			s.put(layer)
 			o := s.options(t, []string{"amd64"}, want)
 			o.Keychain = keychain{Username: "alice", Password: "secret"}
-			o.Fetcher.Stall = 300 * time.Millisecond
-			if name != "stalled" {
-				o.Fetcher.Stall = time.Minute
+			if name == "stalled" || name == "slow" {
+				o.Fetcher.Stall = 300 * time.Millisecond
 			}
 			if c := create(t, o).Contents(); len(c.Images) != 1 || len(c.Files) != 10 {
 				t.Errorf("%+v", c)

@@ -34,6 +34,7 @@ type job struct {
 	Out, Mirror, Disk string
 	Images            []string
 	Table             []byte
+	Mirrors           Mirrors
 }
 
 const jobVariable = "COLLECT_TEST_JOB"
@@ -74,7 +75,7 @@ func runJob(text string) error {
 		return err
 	}
 	_, err = Create(context.Background(), Options{
-		Out: j.Out, Kubernetes: kubernetes, Archs: []string{"amd64"}, Images: j.Images, Table: table, Mirror: j.Mirror,
+		Out: j.Out, Kubernetes: kubernetes, Archs: []string{"amd64"}, Images: j.Images, Table: table, Mirror: j.Mirror, Mirrors: j.Mirrors,
 		Keychain: authn.NewMultiKeychain(), Transport: transport, Fetcher: fetch.Fetcher{Pause: time.Millisecond}, Sink: ui.Quiet(),
 	})
 	return err
@@ -82,7 +83,10 @@ func runJob(text string) error {
 
 func (s *site) process(t *testing.T, j job) *exec.Cmd {
 	t.Helper()
-	j.Mirror, j.Table = s.URL+"/m", s.table
+	j.Table = s.table
+	if j.Mirror == "" {
+		j.Mirror = s.URL + "/m"
+	}
 	text, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
@@ -170,6 +174,24 @@ func TestFullDisk(t *testing.T) {
 		if failed := c.want != ""; (err != nil) != failed || failed && (out.String() != CodeNoSpace+"\n" || !strings.Contains(story.String(), c.want)) {
 			t.Errorf("%s: %v, codes %q, want %q\n%s", c.disk, err, out.String(), c.want, story.String())
 		}
+	}
+}
+
+// Everything goes through the proxy of the environment: without one, these names lead nowhere.
+func TestProxy(t *testing.T) {
+	s := newSite(t, "amd64")
+	s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
+	out := filepath.Join(t.TempDir(), "test.bundle")
+	c := s.process(t, job{
+		Out: out, Mirror: "http://files.example.org/m", Images: []string{"registry.example.org/x/a:v1"},
+		Mirrors: Mirrors{"*": {"http://mirror.example.org"}},
+	})
+	c.Env = append(c.Env, "HTTP_PROXY="+s.URL, "HTTPS_PROXY=", "NO_PROXY=", "http_proxy=", "https_proxy=", "no_proxy=")
+	if text, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if c := openBundle(t, out).Contents(); len(c.Images) != 1 || c.Images[0].Name != "registry.example.org/x/a:v1" {
+		t.Errorf("%+v", c.Images)
 	}
 }
 
