@@ -22,8 +22,9 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. The names of its files begin with the platform: "linux/amd64/usr/local/bin/kubelet".
-// progress, which may be nil, gets the number of bytes stored so far. A fill that was interrupted goes on with the blobs that are missing.
+// Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. The names of its
+// files begin with the platform: "linux/amd64/usr/local/bin/kubelet". progress, which may be nil, gets the number of bytes stored so far. A
+// fill that was interrupted goes on with the blobs that are missing.
 func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
 	r := Root{Name: root, Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
 	f := filling{store: s, done: progress}

@@ -36,7 +36,7 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	t.Cleanup(func() { _ = b.Close() })
 	s := newStore(t)
 	var done, total int64
 	for range 2 {

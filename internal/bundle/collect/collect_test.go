@@ -172,7 +172,7 @@ func TestUnpinned(t *testing.T) {
 		t.Errorf("%+v", c.Info)
 	}
 	o.Kubernetes = "v1.36.98"
-	refused(t, o, CodeDownload)
+	_ = refused(t, o, CodeDownload)
 	for page := range s.files {
 		if strings.HasSuffix(page, ".sha256") {
 			s.files[strings.Replace(page, "1.36.99", "1.36.98", 1)] = []byte("<html>")

@@ -203,7 +203,7 @@ func TestOneRunAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused(t, o, "OCA-1050")
+	_ = refused(t, o, "OCA-1050")
 	w.close()
 	create(t, o)
 }
@@ -216,7 +216,7 @@ func TestNoDirectory(t *testing.T) {
 	if err := os.WriteFile(filepath.Dir(filepath.Dir(o.Out)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, o, CodeWrite)
+	_ = refused(t, o, CodeWrite)
 	if got := s.requests("/m/"); len(got) > 0 {
 		t.Errorf("it downloaded %q", got)
 	}
