@@ -36,10 +36,21 @@ func flavour() Flavour {
 	return MariaDB
 }
 
+// user is the test that uses the server now.
+var user string
+
+// root is the server's administrator. Each test begins with an empty server, so that it can be repeated.
 func root(t *testing.T) Config {
 	t.Helper()
 	if server == nil {
 		t.Skip(mariadb.ErrNotInstalled)
+	}
+	if name, _, _ := strings.Cut(t.Name(), "/"); user != name {
+		user = name
+		t.Cleanup(func() { user = "" })
+		if err := server.Wipe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: Owner{ID: "1", Namespace: "onecloud", Name: "default"}}
 }

@@ -44,33 +44,8 @@ func want(name, password string) Want {
 	return Want{Account: Account{User: name, Password: password}, Databases: []string{name}}
 }
 
-// clean removes everything with the prefix, and all markers.
-func clean(t *testing.T, prefix string) {
-	a := open(t, root(t))
-	run(t, a, "DROP DATABASE IF EXISTS ocadm")
-	names, err := a.Databases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	users, err := a.Accounts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range names {
-		if strings.HasPrefix(n, prefix) {
-			run(t, a, "DROP DATABASE `"+n+"`")
-		}
-	}
-	for _, u := range users {
-		if strings.HasPrefix(u.User, prefix) {
-			run(t, a, "DROP USER "+u.String())
-		}
-	}
-}
-
 // What exists without a marker is not touched: neither used, nor given a password, nor granted on, nor dropped.
 func TestForeignIsLeftAlone(t *testing.T) {
-	clean(t, "own_")
 	hand := open(t, root(t))
 	run(t, hand, "CREATE DATABASE own_a", "CREATE TABLE own_a.t (id INT)", "CREATE USER own_a@`%` IDENTIFIED BY 'by hand'",
 		"GRANT ALL ON `own\\_a`.* TO own_a@`%`", "CREATE DATABASE own_b", "CREATE USER own_c@`%` IDENTIFIED BY 'by hand'")
@@ -119,7 +94,6 @@ func TestForeignIsLeftAlone(t *testing.T) {
 
 // Two clouds on one server do not take from each other, whatever they know of each other's passwords.
 func TestOtherCloudIsRefused(t *testing.T) {
-	clean(t, "own_")
 	w := want("own_a", "same password")
 	first := owned(t, "one", Adoption{})
 	if err := ensureAll(t, first, w); err != nil {
@@ -148,7 +122,6 @@ func TestOtherCloudIsRefused(t *testing.T) {
 
 // What an earlier release made, or was taken over with its password, is the cloud's: its own password opens it.
 func TestOwnPasswordProves(t *testing.T) {
-	clean(t, "own_")
 	hand := open(t, root(t))
 	run(t, hand, "CREATE DATABASE own_a", "CREATE DATABASE own_more", "CREATE USER own_a@`%` IDENTIFIED BY 'ours'", "GRANT ALL ON `own\\_a`.* TO own_a@`%`")
 	a := owned(t, "one", Adoption{})
@@ -186,7 +159,6 @@ func TestNoOwner(t *testing.T) {
 
 // All of a cloud are claimed by one statement.
 func TestClaimIsOneStatement(t *testing.T) {
-	clean(t, "own_")
 	a, verbs := counted(t)
 	snap, err := a.Snapshot(t.Context())
 	if err != nil {
