@@ -12,19 +12,26 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
+// startServer starts an executor as a process of its own, and waits for its socket.
+func startServer(t *testing.T, socket string) *exec.Cmd {
+	t.Helper()
+	server := exec.Command("/proc/self/exe")
+	server.Env = append(os.Environ(), serverVariable+"="+socket)
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill() })
+	waitForSocket(t, socket)
+	return server
+}
+
 // What the executor has started outlives it, however it ends, and its successor takes the socket.
 func TestChildrenSurviveTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
-		server := exec.Command("/proc/self/exe")
-		server.Env = append(os.Environ(), serverVariable+"="+socket)
-		server.Stderr = os.Stderr
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = server.Process.Kill() })
-		waitForSocket(t, socket)
+		server := startServer(t, socket)
 		e := connect(t, socket)
 		direct, daemon := filepath.Join(dir, "direct"+sig.String()), filepath.Join(dir, "daemon"+sig.String())
 		// A program in the foreground, and one that went into the background as qemu does.
@@ -55,14 +62,7 @@ func TestChildrenSurviveTheServer(t *testing.T) {
 func TestWritersAfterTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()
-	server := exec.Command("/proc/self/exe")
-	server.Env = append(os.Environ(), serverVariable+"="+socket)
-	server.Stderr = os.Stderr
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Process.Kill() })
-	waitForSocket(t, socket)
+	server := startServer(t, socket)
 	e := connect(t, socket)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	pids := map[string]int{}

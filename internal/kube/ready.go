@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -64,10 +65,7 @@ func ReadyOn(node string) func(obj client.Object, pods []corev1.Pod) (bool, stri
 }
 
 func deployment(d *appsv1.Deployment) (bool, string) {
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
@@ -98,10 +96,7 @@ func daemonSet(d *appsv1.DaemonSet) (bool, string) {
 }
 
 func statefulSet(d *appsv1.StatefulSet) (bool, string) {
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
