@@ -27,6 +27,10 @@ const (
 	OperatorName = "onecloud-operator"
 )
 
+// AnnotationInstalled "true" marks namespaces that "operator install" created and nodes that it gave a role: "operator uninstall" takes back
+// these and no others.
+const AnnotationInstalled = "ocadm.yunion.io/installed"
+
 // NamespacesFlag is the argument of the operator that lists the namespaces it watches.
 const NamespacesFlag = "--namespaces="
 
@@ -64,7 +68,7 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 		return u, nil
 	case meta.IsNoMatchError(err):
 		return nil, finding.Errorf("OCA-7005", "The operator is not installed in this cluster",
-			"install the operator: ocadm init phase operator", "%w", err)
+			"install the operator: ocadm operator install", "%w", err)
 	case apierrors.IsNotFound(err):
 		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s not found", key), "create it: ocadm cluster create --version VERSION", "%w", err)
 	}

@@ -64,8 +64,8 @@ func complete(o Options) error {
 	case o.Version == "":
 		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.4"
 	case o.Database.Host == "":
-		f.Cause = "no database server is known: init has kept no settings in ConfigMap " + o.Namespace + "/" + SettingsName
-		f.Remedy = "run ocadm init phase cloud-settings on the first control-plane node"
+		f.Cause = "no database server is known: there are no settings in ConfigMap " + o.Namespace + "/" + SettingsName
+		f.Remedy = "on a cluster of ocadm init: ocadm init phase cloud-settings, on the first control-plane node; on another one: ocadm operator install --onecloud-version " + o.Version
 	default:
 		return nil
 	}

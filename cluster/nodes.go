@@ -35,7 +35,7 @@ func SetRole(ctx context.Context, c client.Client, nodes []string, role string, 
 	if on {
 		value = v1alpha1.Enable
 	}
-	return Label(ctx, c, nodes, map[string]string{v1alpha1.NodeRolePrefix + role: value})
+	return Label(ctx, c, nodes, map[string]string{v1alpha1.NodeRolePrefix + role: value}, nil)
 }
 
 // WithRole returns those of the nodes that have a role, as "NAME (ADDRESS)". Names that the cluster does not know are left to SetRole.
@@ -61,8 +61,8 @@ func WithRole(ctx context.Context, c client.Client, nodes []string, role string)
 	return out, nil
 }
 
-// Label sets labels of nodes.
-func Label(ctx context.Context, c client.Client, nodes []string, labels map[string]string) ([]kube.Change, error) {
+// Label sets labels of nodes, and annotations on those whose labels change.
+func Label(ctx context.Context, c client.Client, nodes []string, labels, annotations map[string]string) ([]kube.Change, error) {
 	var list corev1.NodeList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
@@ -80,7 +80,7 @@ func Label(ctx context.Context, c client.Client, nodes []string, labels map[stri
 	var changes []kube.Change
 	var errs []error
 	for _, n := range nodes {
-		change, err := label(ctx, c, known[n], labels)
+		change, err := label(ctx, c, known[n], labels, annotations)
 		changes = append(changes, change)
 		errs = append(errs, err)
 	}
@@ -98,7 +98,7 @@ func unknownNodes(unknown, known []string) finding.Finding {
 	return f
 }
 
-func label(ctx context.Context, c client.Client, n *corev1.Node, labels map[string]string) (kube.Change, error) {
+func label(ctx context.Context, c client.Client, n *corev1.Node, labels, annotations map[string]string) (kube.Change, error) {
 	change := kube.Change{Action: kube.Unchanged, Kind: "Node", Name: n.Name}
 	set := map[string]any{}
 	for k, v := range labels {
@@ -109,7 +109,11 @@ func label(ctx context.Context, c client.Client, n *corev1.Node, labels map[stri
 	if len(set) == 0 {
 		return change, nil
 	}
-	err := merge(ctx, c, n, map[string]any{"metadata": map[string]any{"labels": set}})
+	metadata := map[string]any{"labels": set}
+	if len(annotations) > 0 { // null would remove every annotation
+		metadata["annotations"] = annotations
+	}
+	err := merge(ctx, c, n, map[string]any{"metadata": metadata})
 	if apierrors.IsNotFound(err) {
 		return change, fmt.Errorf("labelling node %s: it was just deleted: %w", n.Name, err)
 	}

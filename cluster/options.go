@@ -34,6 +34,9 @@ type Options struct {
 	WebHostPorts bool `json:"webHostPorts,omitempty"`
 	// PullSecret is the name of a Secret with registry credentials.
 	PullSecret string `json:"pullSecret,omitempty"`
+	// StorageClass and IngressClass are spec.storageClassName and spec.ingressClassName.
+	StorageClass string `json:"storageClass,omitempty"`
+	IngressClass string `json:"ingressClass,omitempty"`
 }
 
 // Database is how the operator reaches the database server as its administrator. The password lies in a Secret.
@@ -81,6 +84,8 @@ func Manifest(o Options) *unstructured.Unstructured {
 	set(spec, "region", o.Region)
 	set(spec, "zone", o.Zone)
 	set(spec, "loadBalancerEndpoint", o.LoadBalancerEndpoint)
+	set(spec, "storageClassName", o.StorageClass)
+	set(spec, "ingressClassName", o.IngressClass)
 	for key, on := range map[string]bool{"disableResourceManagement": o.DisableResourceManagement, "useHyperImage": o.UseHyperImage} {
 		if on {
 			spec[key] = true

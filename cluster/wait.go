@@ -79,7 +79,7 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	d := &appsv1.Deployment{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); err != nil {
 		f.Cause = "the operator is not installed: " + err.Error()
-		f.Remedy = "install it: ocadm init phase operator"
+		f.Remedy = "install it: ocadm operator install"
 		return f
 	}
 	if ok, why := kube.Ready(d, nil); !ok {

@@ -76,7 +76,8 @@ func TestDocumentedSettings(t *testing.T) {
 		for _, c := range []struct {
 			name string
 			is   config.For
-		}{{"init", config.ForInit}, {"join", config.ForJoin}, {"reset", config.ForReset}, {"cluster, component, node", config.ForCloud}, {"operator run", config.ForOperator}} {
+		}{{"init", config.ForInit}, {"join", config.ForJoin}, {"reset", config.ForReset}, {"cluster, component, node", config.ForCloud}, {"operator run", config.ForOperator},
+			{"operator install", config.ForInstall}} {
 			if s.For&c.is != 0 {
 				of = append(of, c.name)
 			}
@@ -87,12 +88,14 @@ func TestDocumentedSettings(t *testing.T) {
 }
 
 func TestDocumentedChecks(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("| check | passes if | codes |\n|---|---|---|\n")
-	for _, c := range preflight.Checks() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, cell(c.Short), strings.Join(c.Codes, " "))
+	for name, checks := range map[string][]preflight.Check{"checks": preflight.MachineChecks(), "cluster-checks": preflight.ClusterChecks()} {
+		var b strings.Builder
+		b.WriteString("| check | passes if | codes |\n|---|---|---|\n")
+		for _, c := range checks {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, cell(c.Short), strings.Join(c.Codes, " "))
+		}
+		block(t, "docs/reference/preflight.md", name, b.String())
 	}
-	block(t, "docs/reference/preflight.md", "checks", b.String())
 }
 
 func TestDocumentedComponents(t *testing.T) {

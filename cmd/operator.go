@@ -8,14 +8,14 @@ import "github.com/spf13/cobra"
 func newOperatorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "operator",
-		Short: "Run or configure the operator, or print what it would do",
+		Short: "Install, run or configure the operator, or print what it would do",
 		Long: "The operator watches OnecloudCluster resources and makes each cloud match its spec. It runs in the cluster as \"ocadm operator run\".\n" +
-			"The commands render, components, policies and crd need no cluster.",
-		Example: "  ocadm operator render -f cloud.yaml\n  ocadm operator components",
+			"init installs it. On a cluster that another tool built, install does. manifests, render, components, policies and crd need no cluster.",
+		Example: "  ocadm operator install --kubeconfig ~/.kube/config\n  ocadm operator render -f cloud.yaml",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newOperatorRunCommand(a), newOperatorNamespace(a), newOperatorWatch(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
+	c.AddCommand(newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a), newOperatorWatch(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
 		newOperatorPoliciesCommand(), newOperatorCRDCommand())
 	return c
 }

@@ -25,6 +25,7 @@ var translated = []string{
 	"docs/compute-nodes.md",
 	"docs/configure.md",
 	"docs/distributions.md",
+	"docs/existing-cluster.md",
 	"docs/first-steps.md",
 	"docs/glossary.md",
 	"docs/install.md",

@@ -52,6 +52,36 @@ func Init() []host.Phase {
 	)
 }
 
+// OperatorInstall brings the operator, and a cloud if one is asked for, to a cluster that others built.
+func OperatorInstall() []host.Phase {
+	ready := addons.Ready()
+	ready.Name, ready.Short, ready.Long = "database-ready", "Wait until the embedded database runs", ""
+	return []host.Phase{
+		preflight.Phase(preflight.Install),
+		operator.InstallOnCluster(),
+		forCloud(after(cloud.Guarded(addons.Database()), "operator")),
+		forCloud(after(cloud.Guarded(cloud.Settings()), "operator")),
+		after(operator.Ready(), "operator"),
+		forCloud(after(ready, "database", "cloud-settings")), // the database runs on a node with the role
+		after(cloud.Create(), "operator-ready", "database-ready"),
+	}
+}
+
+// forCloud leaves out a phase if no cloud is asked for.
+func forCloud(p host.Phase) host.Phase {
+	skip := p.Skip
+	p.Skip = func(h *host.Host) string {
+		if !h.Config.AsksForCloud() {
+			return "no cloud is asked for (--onecloud-version, --mysql-host)"
+		}
+		if skip == nil {
+			return ""
+		}
+		return skip(h)
+	}
+	return p
+}
+
 // Join makes a worker of this machine.
 func Join() []host.Phase {
 	return slices.Concat(

@@ -137,6 +137,7 @@ const (
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.zone) || oldSelf.zone == "" || has(self.zone) && self.zone == oldSelf.zone`,message="zone cannot change: hosts have recorded it; add zones in customZones",fieldPath=".zone"
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.mysql) || !has(oldSelf.mysql.host) || oldSelf.mysql.host == "" || has(self.mysql) && has(self.mysql.host) && self.mysql.host == oldSelf.mysql.host`,message="mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again",fieldPath=".mysql.host"
 // +kubebuilder:validation:XValidation:rule="(self.?mysql.?port.orValue(0) == 0 ? 3306 : self.mysql.port) == (oldSelf.?mysql.?port.orValue(0) == 0 ? 3306 : oldSelf.mysql.port)",message="mysql.port cannot change while the cloud lives: let the old port lead to the new server, or delete the cloud with deletionPolicy Retain and create it again",fieldPath=".mysql.port"
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storageClassName cannot change while the cloud exists: its volumes would begin anew, empty; for one component, set storageClassName in its block",fieldPath=".storageClassName"
 // +kubebuilder:validation:XValidation:rule="oldSelf.?etcd.?disable.orValue(false) == true || self.?etcd.?disable.orValue(false) == true || oldSelf.?etcd.?size.orValue(0) == 0 || self.?etcd.?size.orValue(0) == 0 || self.etcd.size == oldSelf.etcd.size",message="etcd.size cannot change while etcd runs: its members learn of each other at their first start; set etcd.disable, delete the claims of etcd (they hold leases and caches only), and set disable and size again",fieldPath=".etcd.size"
 // +kubebuilder:validation:XValidation:rule="self.?etcd.?size.orValue(0) == 0 || self.etcd.size % 2 != 0",message="an even number of members survives no more failures than one less: give 1, 3 or 5",fieldPath=".etcd.size"
 // +kubebuilder:validation:XValidation:rule="self.?etcd.?etcdBackendQuotaSize.orValue(0) <= 8192",message="it is in MB, and etcd does not work well with more than 8192",fieldPath=".etcd.etcdBackendQuotaSize"
@@ -171,6 +172,14 @@ type OnecloudClusterSpec struct {
 	// Secrets of type kubernetes.io/dockerconfigjson for pulling the images of all components. A component may have its own.
 	// +nullable
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// Storage class of every volume for which the component names none; local-path when absent. It cannot change while the cloud exists.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
+	StorageClassName string `json:"storageClassName,omitempty"`
+	// Ingress class of the cloud's Ingresses; the default class of the cluster when absent.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
+	IngressClassName string `json:"ingressClassName,omitempty"`
 	// Set of components: FullStack (default), CMP, Edge, LightEdge or AI.
 	// +kubebuilder:validation:MaxLength=32
 	ProductVersion string `json:"productVersion,omitempty"`

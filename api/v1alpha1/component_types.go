@@ -108,7 +108,7 @@ type ComponentSpec struct {
 	// Only mysql is accepted.
 	// +kubebuilder:validation:Enum="";mysql
 	DBEngine string `json:"db_engine,omitempty"`
-	// Storage class of the volume; local-path by default. Another class means a new volume.
+	// Storage class of the volume; spec.storageClassName by default. Another class means a new volume.
 	StorageClassName string `json:"storageClassName,omitempty"`
 	// Zones of spec.customZones in which the component runs a copy of its own; for baremetalagent and esxiagent.
 	// +nullable

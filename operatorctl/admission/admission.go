@@ -124,7 +124,7 @@ func Check(ctx context.Context, s, old *Spec) ([]Violation, error) {
 // Fixed are the values of a spec that must not change any more, by field, for the status of the cloud: the operator has no other way to
 // know what a spec was before.
 func Fixed(s *Spec) map[string]string {
-	out := map[string]string{"region": s.Region, "zone": s.Zone, "mysql.host": s.MySQL.Host}
+	out := map[string]string{"region": s.Region, "zone": s.Zone, "mysql.host": s.MySQL.Host, "storageClassName": s.StorageClassName}
 	if s.MySQL.Port != 0 {
 		out["mysql.port"] = strconv.Itoa(int(s.MySQL.Port))
 	}
@@ -150,7 +150,7 @@ func Before(fixed map[string]string) *Spec {
 		}
 		return int32(n)
 	}
-	s := &Spec{Region: fixed["region"], Zone: fixed["zone"]}
+	s := &Spec{Region: fixed["region"], Zone: fixed["zone"], StorageClassName: fixed["storageClassName"]}
 	s.MySQL.Host, s.MySQL.Port, s.Etcd.Size = fixed["mysql.host"], number("mysql.port"), number("etcd.size")
 	s.Clickhouse.Host, s.Clickhouse.Port = fixed["clickhouse.host"], number("clickhouse.port")
 	return s

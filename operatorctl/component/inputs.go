@@ -61,7 +61,10 @@ type Cluster struct {
 	MysqlPort            int
 	// HostWeb binds the web console to ports 80/443 of controller nodes (spec.web.hostPorts or annotation; used with --ingress none).
 	HostWeb bool
-	Spec    *Spec
+	// StorageClass is that of every volume for which the component names none. IngressClass is that of every Ingress; "" leaves it to the
+	// cluster's default.
+	StorageClass, IngressClass string
+	Spec                       *Spec
 	// All resolved components by name.
 	Components map[string]Resolved
 }

@@ -75,7 +75,7 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 }
 
 // objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
-func objectStore(mode, access, secret string) map[string]any {
+func objectStore(class, mode, access, secret string) map[string]any {
 	replicas := 1
 	if mode == "" {
 		mode = "standalone"
@@ -85,12 +85,12 @@ func objectStore(mode, access, secret string) map[string]any {
 	}
 	return map[string]any{
 		"mode": mode, "replicas": replicas, "drivesPerNode": 1, "accessKey": access, "secretKey": secret, "mountPath": "/export",
-		"storage": map[string]any{"enabled": true, "sizeMB": 1 << 20, "storageClassName": "local-path"},
+		"storage": map[string]any{"enabled": true, "sizeMB": 1 << 20, "storageClassName": class},
 	}
 }
 
 func minioWanted(in Input) map[string]any {
-	return objectStore(in.Cluster.Spec.Minio.Mode, "minioadmin", in.Credentials[component.MinioSecretKey])
+	return objectStore(in.Cluster.StorageClass, in.Cluster.Spec.Minio.Mode, "minioadmin", in.Credentials[component.MinioSecretKey])
 }
 
 func installMinio(ctx context.Context, s session, in Input) (bool, error) {
@@ -129,7 +129,7 @@ func monitorStackWanted(in Input) map[string]any {
 		grafana["oauth"] = maps.Clone(s.Grafana.OAuth)
 	}
 	out := map[string]any{
-		"monitorMinio": objectStore(s.Minio.Mode, access, secret),
+		"monitorMinio": objectStore(in.Cluster.StorageClass, s.Minio.Mode, access, secret),
 		"monitor": map[string]any{
 			"grafana": grafana, "promtail": map[string]any{"disable": s.Loki.Disable},
 			"loki": map[string]any{"disable": s.Loki.Disable, "objectStoreConfig": store(s.Loki.Store, "loki")},

@@ -59,6 +59,9 @@ func ingresses(in component.Inputs) []client.Object {
 	}
 	out := &networkingv1.Ingress{ObjectMeta: meta(in, "")}
 	out.Annotations = maps.Clone(k.Annotations)
+	if class := in.Cluster.IngressClass; class != "" {
+		out.Spec.IngressClassName = &class
+	}
 	out.Spec.TLS = []networkingv1.IngressTLS{{SecretName: in.Cluster.Object(v1alpha1.SecretCerts)}}
 	out.Spec.Rules = []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
 		Paths: []networkingv1.HTTPIngressPath{{

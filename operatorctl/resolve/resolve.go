@@ -83,6 +83,8 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
 		MysqlUser:    spec.text(DefaultMysqlUser, "mysql", "username"),
 		HostWeb:      cr.Spec.Web.HostPorts,
+		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
+		IngressClass: cr.Spec.IngressClassName,
 		Spec:         &cr.Spec,
 		Components:   make(map[string]component.Resolved, len(f.Components)),
 	}
@@ -174,7 +176,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	}
 	if k.Storage != nil {
 		r.StorageSize = spec.text(k.Storage.Size, append(outer, "requests", "storage")...)
-		r.StorageClass = spec.text(DefaultClass, append(outer, "storageClassName")...)
+		r.StorageClass = spec.text(c.StorageClass, append(outer, "storageClassName")...)
 	}
 	r.Schedule = spec.text(k.Workload.Schedule, append(outer, "schedule")...)
 	r.Internal, r.NodePorts = ports(k, spec, outer)

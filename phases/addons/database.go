@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/images"
@@ -42,9 +43,9 @@ func database() Addon {
 		},
 		Data: func(c *config.Config, t images.Table, p Prepared) (any, error) {
 			image, err := refs(t, c, "mariadb")
-			class := "local-path"
-			if c.Addons.Storage == "none" {
-				class = "" // the cluster's default class
+			class := c.Cloud.StorageClass
+			if class == "" && c.Addons.Storage != config.None { // "" is the cluster's default class
+				class = config.DefaultStorageClass
 			}
 			size := c.Database.StorageSize
 			if size == "" {
@@ -59,6 +60,22 @@ func database() Addon {
 		Prepare: ensurePassword,
 		Waits:   []client.Object{&appsv1.StatefulSet{ObjectMeta: named("", DatabaseName)}},
 	}
+}
+
+// EmbeddedDatabase are the objects of the embedded database in a namespace, and those that hold its data. It is pure.
+func EmbeddedDatabase(namespace string) (objs, data []*unstructured.Unstructured, err error) {
+	c := config.Default()
+	c.Cloud.Namespace = namespace
+	objs, err = database().Objects(&c, Prepared{})
+	for _, d := range []struct{ kind, name string }{{"PersistentVolumeClaim", "data-" + DatabaseName + "-0"}, {"Secret", DatabaseName}} {
+		u := &unstructured.Unstructured{}
+		u.SetAPIVersion("v1")
+		u.SetKind(d.kind)
+		u.SetNamespace(namespace)
+		u.SetName(d.name)
+		data = append(data, u)
+	}
+	return objs, data, err
 }
 
 // ensurePassword reads the administrator's password of the embedded database, or makes one when there is none. It is never made anew:

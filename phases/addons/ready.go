@@ -110,7 +110,7 @@ func kubeProxy(h *host.Host) target {
 func targets(h *host.Host) []target {
 	c := h.Config
 	var out []target
-	if !slices.Contains(c.Run.SkipPhases, "addon") && !slices.Contains(c.Run.SkipPhases, "addon/kube-proxy") {
+	if c.Node.Name != "" && !slices.Contains(c.Run.SkipPhases, "addon") && !slices.Contains(c.Run.SkipPhases, "addon/kube-proxy") {
 		out = append(out, kubeProxy(h))
 	}
 	if c.Addons.CNI != "none" {

@@ -35,7 +35,7 @@ func Options(c *config.Config) cluster.Options {
 		Name: c.Cloud.Name, Namespace: c.Cloud.Namespace, Version: c.Cloud.Version, ImageRepository: c.Cluster.ImageRepository,
 		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
 		LoadBalancerEndpoint: LoadBalancer(c), DisableResourceManagement: c.Cloud.DisableResourceManagement,
-		UseHyperImage: c.Cloud.UseHyperImage, WebHostPorts: c.Addons.Ingress == "none",
+		UseHyperImage: c.Cloud.UseHyperImage, StorageClass: storageClass(c), IngressClass: ingressClass(c), WebHostPorts: hostPorts(c),
 		Database: cluster.Database{
 			Host: addons.DatabaseName + "." + c.Cloud.Namespace + ".svc", Port: 3306, Username: "root",
 			Secret: addons.DatabaseName, SecretKey: "password",
@@ -51,6 +51,26 @@ func Options(c *config.Config) cluster.Options {
 		}
 	}
 	return o
+}
+
+// storageClass leaves out the default, so that a cloud has the field only if it differs.
+func storageClass(c *config.Config) string {
+	if c.Cloud.StorageClass == config.DefaultStorageClass {
+		return ""
+	}
+	return c.Cloud.StorageClass
+}
+
+func ingressClass(c *config.Config) string {
+	if c.Cloud.IngressClass == config.None {
+		return ""
+	}
+	return c.Cloud.IngressClass
+}
+
+// hostPorts reports whether the console answers on ports of its nodes: where no ingress controller does it.
+func hostPorts(c *config.Config) bool {
+	return cmp.Or(c.Cloud.IngressClass, c.Addons.Ingress) == config.None
 }
 
 // LoadBalancer is the address by which people reach the cloud: the one that was given, else that of the control plane.
@@ -96,25 +116,46 @@ func Settings() host.Phase {
 	})
 }
 
-// labelNode gives the node its roles.
+// nodes that get roles: those that were named, or else this machine.
+func nodes(c *config.Config) []string {
+	if len(c.Cloud.ControllerNodes) > 0 || c.Node.Name == "" {
+		return c.Cloud.ControllerNodes
+	}
+	return []string{c.Node.Name}
+}
+
+// marks on nodes of a cluster that others built say that the role is to be taken back.
+func marks(c *config.Config) map[string]string {
+	if len(c.Cloud.ControllerNodes) == 0 {
+		return nil
+	}
+	return map[string]string{cluster.AnnotationInstalled: "true"}
+}
+
+// labelNode gives the nodes their roles.
 func labelNode(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {
 	roles := Roles(h.Config)
+	names := nodes(h.Config)
 	if !look {
-		if len(roles) == 0 {
+		if len(roles) == 0 || len(names) == 0 {
 			return nil, nil
 		}
-		return cluster.Label(ctx, c, []string{h.Config.Node.Name}, roles)
+		return cluster.Label(ctx, c, names, roles, marks(h.Config))
 	}
-	var n corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &n); err != nil {
-		return nil, err
-	}
-	for label := range roles {
-		if n.Labels[label] != v1alpha1.Enable {
-			return kube.ChangeSet{{Action: kube.Configured, Kind: "Node", Name: n.Name}}, nil
+	var set kube.ChangeSet
+	for _, name := range names {
+		var n corev1.Node
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return nil, err
+		}
+		for label := range roles {
+			if n.Labels[label] != v1alpha1.Enable {
+				set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n.Name})
+				break
+			}
 		}
 	}
-	return nil, nil
+	return set, nil
 }
 
 func settings(c *config.Config) ([]*unstructured.Unstructured, error) {

@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -37,8 +39,8 @@ func OtherSettings(changed []string) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return finding.New(CodeOtherSettings, "The cluster on this machine was made with other settings of the cloud", strings.Join(changed, "; "),
-		"give the earlier values again, or begin anew: ocadm reset")
+	return finding.New(CodeOtherSettings, "The cluster has other settings of the cloud", strings.Join(changed, "; "),
+		"give the earlier values again; to begin anew: ocadm reset, or on a cluster of another tool ocadm operator uninstall --delete-data")
 }
 
 // Guarded is a phase that changes nothing before it has compared the settings of the cloud with those that the cluster has.
@@ -64,6 +66,7 @@ func differences(was, now cluster.Options) []string {
 		{"--mysql-port", fmt.Sprint(was.Database.Port), fmt.Sprint(now.Database.Port)},
 		{"--region", was.Region, now.Region},
 		{"--zone", was.Zone, now.Zone},
+		{"--storage-class", cmp.Or(was.StorageClass, config.DefaultStorageClass), cmp.Or(now.StorageClass, config.DefaultStorageClass)},
 	} {
 		if s.was != s.now {
 			out = append(out, fmt.Sprintf("%s was %s and is now %s", s.what, s.was, s.now))

@@ -121,6 +121,9 @@ func (c *Config) PacksOperator() bool {
 	return c.Cloud.OperatorImage == "" && cmp.Or(c.Cloud.OperatorVersion, version.Version) == version.Version
 }
 
+// AsksForCloud reports whether "operator install" prepares a cloud besides the operator.
+func (c *Config) AsksForCloud() bool { return c.Cloud.Version != "" || c.Database.Host != "" }
+
 // Cloud is the OnecloudCluster that init may create at the end.
 type Cloud struct {
 	Name                      string `json:"name"`
@@ -136,6 +139,12 @@ type Cloud struct {
 	DisableResourceManagement bool   `json:"disableResourceManagement"`
 	UseHyperImage             bool   `json:"useHyperImage"`
 	Wait                      bool   `json:"wait"`
+	// StorageClass of the cloud's volumes; empty: DefaultStorageClass. --storage-class
+	StorageClass string `json:"storageClass"`
+	// IngressClass of the web console; None: ports 80 and 443 of controller nodes; empty: the cluster's default class. --ingress-class
+	IngressClass string `json:"ingressClass"`
+	// ControllerNodes of a cluster that others built get the role controller. --controller-nodes
+	ControllerNodes []string `json:"controllerNodes"`
 	// Images are what the chosen cloud needs; package cmd computes them, preflight checks them against the bundle.
 	Images []string `json:"-"`
 	// ImageRoles are the roles of the nodes that run an image, by ImageName; no role stands for every node, and an image that is not

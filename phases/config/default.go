@@ -33,6 +33,9 @@ const (
 // None is the addon that is not installed.
 const None = "none"
 
+// DefaultStorageClass is the class of volumes when none is chosen: that of the addon for storage.
+const DefaultStorageClass = "local-path"
+
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 

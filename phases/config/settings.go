@@ -24,6 +24,8 @@ const (
 	ForCloud
 	// ForOperator is "operator run".
 	ForOperator
+	// ForInstall is "operator install", on a cluster that others built.
+	ForInstall
 )
 
 // Setting is one setting: its key in the configuration file, its flag and its help text. The flag also names the environment variable:
@@ -77,21 +79,21 @@ const nodes = ForInit | ForJoin
 
 func databaseSettings() []Setting {
 	return []Setting{
-		{Key: "database.host", Flag: "mysql-host", For: ForInit, Usage: "host of the MySQL or MariaDB server for the cloud; empty installs an embedded MariaDB"},
-		{Key: "database.port", Flag: "mysql-port", For: ForInit, Usage: "port of the database server"},
-		{Key: "database.user", Flag: "mysql-user", For: ForInit, Usage: "administrator account of the database server; it needs all privileges WITH GRANT OPTION"},
-		{Key: "database.password", Flag: "mysql-password", For: ForInit, Secret: true,
+		{Key: "database.host", Flag: "mysql-host", For: ForInit | ForInstall, Usage: "host of the MySQL or MariaDB server for the cloud; empty installs an embedded MariaDB"},
+		{Key: "database.port", Flag: "mysql-port", For: ForInit | ForInstall, Usage: "port of the database server"},
+		{Key: "database.user", Flag: "mysql-user", For: ForInit | ForInstall, Usage: "administrator account of the database server; it needs all privileges WITH GRANT OPTION"},
+		{Key: "database.password", Flag: "mysql-password", For: ForInit | ForInstall, Secret: true,
 			Usage: "password of that account; visible in the process list for a moment, prefer --mysql-password-file"},
-		{Key: "database.passwordFile", Flag: "mysql-password-file", For: ForInit, Usage: "file that holds the password; - reads standard input"},
-		{Key: "database.tls", Flag: "mysql-tls", For: ForInit, Choices: mysql.TLSModes(),
+		{Key: "database.passwordFile", Flag: "mysql-password-file", For: ForInit | ForInstall, Usage: "file that holds the password; - reads standard input"},
+		{Key: "database.tls", Flag: "mysql-tls", For: ForInit | ForInstall, Choices: mysql.TLSModes(),
 			Usage: "TLS to the database server: disabled, preferred (if the server offers it), required, verify-ca or verify-identity"},
-		{Key: "database.caFile", Flag: "mysql-ca-file", For: ForInit, Usage: "CA certificates for verify-ca and verify-identity (default: those of the system)"},
-		{Key: "database.storageSize", Flag: "mysql-storage-size", For: ForInit, Advanced: true, Usage: "volume size of the embedded database"},
+		{Key: "database.caFile", Flag: "mysql-ca-file", For: ForInit | ForInstall, Usage: "CA certificates for verify-ca and verify-identity (default: those of the system)"},
+		{Key: "database.storageSize", Flag: "mysql-storage-size", For: ForInit | ForInstall, Advanced: true, Usage: "volume size of the embedded database"},
 	}
 }
 
 func cloudSettings() []Setting {
-	const all = ForInit | ForCloud
+	const all = ForInit | ForInstall | ForCloud
 	return []Setting{
 		{Key: "cloud.version", Flag: "onecloud-version", For: all, Usage: "create a cloud of this version at the end; empty creates none"},
 		{Key: "cloud.operatorVersion", Flag: "operator-version", For: all, Advanced: true, Usage: "version of the operator image (default: the version of this program)"},
@@ -108,7 +110,13 @@ func cloudSettings() []Setting {
 			Usage: "address at which users reach the cloud (default: host of the control plane endpoint)"},
 		{Key: "cloud.disableResourceManagement", Flag: "disable-resource-management", For: all, Advanced: true, Usage: "set no resource requests and limits on the components"},
 		{Key: "cloud.useHyperImage", Flag: "use-hyper-image", For: all, Advanced: true, Usage: "run most components from one combined image"},
-		{Key: "cloud.wait", Flag: "wait", For: ForInit, Usage: "wait until every component of the new cloud is available"},
+		{Key: "cloud.storageClass", Flag: "storage-class", For: ForInit | ForInstall, Advanced: true,
+			Usage: "storage class of the cloud's volumes (default: local-path; operator install: the cluster's default or only class)"},
+		{Key: "cloud.ingressClass", Flag: "ingress-class", For: ForInit | ForInstall, Advanced: true,
+			Usage: "ingress class of the web console; none opens ports 80 and 443 of controller nodes instead (default: the cluster's default or only class)"},
+		{Key: "cloud.controllerNodes", Flag: "controller-nodes", For: ForInstall,
+			Usage: "nodes that run the cloud's services (default: those that have the role, or the only node)"},
+		{Key: "cloud.wait", Flag: "wait", For: ForInit | ForInstall, Usage: "wait until every component of the new cloud is available"},
 	}
 }
 
@@ -123,7 +131,7 @@ func nodeSettings() []Setting {
 		{Key: "node.offline", Flag: "offline", For: nodes, Usage: "pull images from the depot alone, never from a registry"},
 		{Key: "node.registryMirrors", Flag: "registry-mirror", For: nodes,
 			Usage: "REGISTRY=URL: server that is asked for the images of a registry before the registry itself, such as docker.io=https://mirror.example.org"},
-		{Key: "node.registryConfig", Flag: "registry-config", For: nodes,
+		{Key: "node.registryConfig", Flag: "registry-config", For: nodes | ForInstall,
 			Usage: "docker config.json with credentials for registries: for Kubernetes, the addons, the operator and the cloud"},
 		{Key: "node.httpProxy", Flag: "http-proxy", For: nodes, Secret: true, Advanced: true, Usage: "proxy for http of ocadm and containerd (default: $HTTP_PROXY)"},
 		{Key: "node.httpsProxy", Flag: "https-proxy", For: nodes, Secret: true, Advanced: true, Usage: "proxy for https of ocadm and containerd (default: $HTTPS_PROXY)"},
@@ -155,7 +163,7 @@ func nodeSettings() []Setting {
 func clusterSettings() []Setting {
 	return []Setting{
 		{Key: "cluster.controlPlaneEndpoint", Flag: "control-plane-endpoint", For: ForInit, Usage: "HOST[:PORT] at which nodes reach the control plane (default: this node)"},
-		{Key: "cluster.imageRepository", Flag: "image-repository", For: nodes | ForCloud, Usage: "registry and path of all images"},
+		{Key: "cluster.imageRepository", Flag: "image-repository", For: nodes | ForInstall | ForCloud, Usage: "registry and path of all images"},
 		{Key: "cluster.kubernetesImageRepository", Flag: "kubernetes-image-repository", For: nodes, Advanced: true,
 			Usage: "registry and path of the Kubernetes images (default: --image-repository, or registry.k8s.io)"},
 		{Key: "cluster.podNetworkCIDR", Flag: "pod-network-cidr", For: ForInit, Usage: "address range of pods"},
@@ -169,7 +177,7 @@ func clusterSettings() []Setting {
 			Usage: "mode of kube-proxy; auto selects nftables on kernel 5.13 or later"},
 		{Key: "cluster.tokenTTL", Flag: "token-ttl", For: ForInit, Advanced: true, Usage: "lifetime of the join token that init creates"},
 		{Key: "cluster.token", Flag: "token", For: ForInit, Secret: true, Advanced: true, Usage: "join token (default: a random one)"},
-		{Key: "cluster.kubeconfig", Flag: "kubeconfig", For: ForReset | ForCloud | ForOperator, Advanced: true,
+		{Key: "cluster.kubeconfig", Flag: "kubeconfig", For: ForReset | ForInstall | ForCloud | ForOperator, Advanced: true,
 			Usage: "kubeconfig file of an administrator (default: $KUBECONFIG, /etc/kubernetes/admin.conf, ~/.kube/config)"},
 
 		{Key: "addons.cni", Flag: "cni", For: ForInit, Choices: []string{"flannel", None}, Usage: "pod network; none if you install your own"},

@@ -59,7 +59,13 @@ func Validate(c *Config, command For) error {
 func Errors(c *Config, command For) []FieldError {
 	v := &validation{c: c, command: command}
 	v.choices()
-	v.node()
+	if command&ForInstall == 0 {
+		v.node()
+	} else {
+		v.repository("cluster.imageRepository", c.Cluster.ImageRepository)
+		v.database()
+		v.cloud()
+	}
 	if command&ForInit != 0 {
 		v.cluster()
 		v.database()

@@ -29,6 +29,8 @@ type Host struct {
 	Exec   exec.Runner
 	// Facts are gathered once, before the first phase.
 	Facts Facts
+	// Cluster is set instead where a command works on a cluster that others built.
+	Cluster *Cluster
 	// Ledger records what this tool made on the machine, so that reset takes back that and nothing else.
 	Ledger *Ledger
 	// Bundle is open when --bundle was given, else nil.

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/templates"
 )
 
@@ -140,6 +142,24 @@ func watch(ctx context.Context, c client.Client, d *appsv1.Deployment, namespace
 		return change, fmt.Errorf("changing the namespaces of the operator: %w", err)
 	}
 	return change, nil
+}
+
+// markNamespaces creates the namespaces that do not exist, with a mark. A dry run shows them among the objects.
+func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {
+	if look {
+		return nil, nil
+	}
+	var set kube.ChangeSet
+	for _, name := range all([]string{h.Config.Cloud.Namespace}) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{cluster.AnnotationInstalled: "true"}}}
+		switch err := c.Create(ctx, ns, client.FieldOwner(kube.FieldManager)); {
+		case err == nil:
+			set = append(set, kube.Change{Action: kube.Created, Kind: "Namespace", Name: name})
+		case !apierrors.IsAlreadyExists(err):
+			return set, fmt.Errorf("creating namespace %q: %w", name, err)
+		}
+	}
+	return set, nil
 }
 
 // toApply are the operator's objects for what is asked for and what is watched already.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,12 +63,29 @@ func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, 
 		}
 		objs = append(objs, more...)
 	}
-	return objs, nil
+	return inOrder(objs), nil
+}
+
+// inOrder puts first what others need, for those who apply one after another: namespaces, then definitions.
+func inOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
+	rank := func(o *unstructured.Unstructured) int {
+		if i := slices.Index([]string{"Namespace", "CustomResourceDefinition"}, o.GetKind()); i >= 0 {
+			return i
+		}
+		return len(objs)
+	}
+	slices.SortStableFunc(objs, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return objs
 }
 
 // Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does.
-func Install() host.Phase {
-	m := host.Manifests{Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
+func Install() host.Phase { return install(nil) }
+
+// InstallOnCluster is Install for a cluster that others built. It marks the namespaces that it creates, for Remove.
+func InstallOnCluster() host.Phase { return install(markNamespaces) }
+
+func install(before func(context.Context, *host.Host, client.WithWatch, bool) (kube.ChangeSet, error)) host.Phase {
+	m := host.Manifests{Before: before, Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
 		if c == nil {
 			return Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 		}

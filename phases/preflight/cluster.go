@@ -50,8 +50,8 @@ const maxSkew = 30 * time.Second
 
 func settingsChecks() []Check {
 	return []Check{{
-		Name: "CloudSettings", Short: "a repeated init means the database and region that the cluster's cloud has", Codes: []string{cloud.CodeOtherSettings, "OCA-7014"},
-		Applies: func(k Kind, _ *config.Config) bool { return k == Init },
+		Name: "CloudSettings", Short: "a repeated init or operator install means the database, region and storage class that the cluster's cloud has", Codes: []string{cloud.CodeOtherSettings, "OCA-7014"},
+		Applies: func(k Kind, c *config.Config) bool { return k == Init || k == Install && c.AsksForCloud() },
 		run:     checkSettings,
 	}}
 }
@@ -59,7 +59,7 @@ func settingsChecks() []Check {
 // checkSettings compares with what the first init stored in the cluster. A cluster that does not answer, as after a failure half-way,
 // leaves the question open: the phases that would change the cloud's settings or install a database ask it again, and stop without an answer.
 func checkSettings(ctx context.Context, m *machine) []finding.Finding {
-	if !m.h.Files.Exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
+	if m.kind != Install && !m.h.Files.Exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
 		return nil
 	}
 	err := cloud.SameSettings(ctx, m.h)

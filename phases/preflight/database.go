@@ -21,8 +21,10 @@ func databaseChecks() []Check {
 	}
 	return []Check{{
 		Name: "MySQL", Short: "the cloud's database server can be reached and used", Codes: codes, Timeout: 20 * time.Second,
-		Applies: func(k Kind, c *config.Config) bool { return k == Init && c.Database.Host != "" },
-		run:     checkDatabase,
+		Applies: func(k Kind, c *config.Config) bool {
+			return c.Database.Host != "" && (k == Init || k == Install && c.Database.Password != "") // a password may be stored in the cluster
+		},
+		run: checkDatabase,
 	}}
 }
 
@@ -68,16 +70,25 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	}
 	var out []finding.Finding
 	for _, p := range rep.Problems {
-		out = append(out, databaseFinding(p))
+		out = append(out, fromHere(m.kind, p.Class, databaseFinding(p)))
 	}
 	if len(out) == 0 {
 		var p *mysql.Error
 		if errors.As(err, &p) {
-			return []finding.Finding{databaseFinding(p)}
+			return []finding.Finding{fromHere(m.kind, p.Class, databaseFinding(p))}
 		}
 		out = append(out, finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", cfg.Addr()), err.Error(), "mysql -h "+d.Host+" -u "+d.User+" -p"))
 	}
 	return out
+}
+
+// fromHere makes a warning of what need not be so on the nodes of a cluster that is installed from elsewhere.
+func fromHere(kind Kind, class mysql.Class, f finding.Finding) finding.Finding {
+	if kind == Install && (class == mysql.Unreachable || class == mysql.HostNotAllowed) {
+		f.Severity = finding.Warning
+		f.Remedy = "nothing, if the nodes of the cluster reach the server; else: " + f.Remedy
+	}
+	return f
 }
 
 func databaseFinding(p *mysql.Error) finding.Finding {

@@ -27,6 +27,8 @@ type Kind string
 const (
 	Init Kind = "init"
 	Join Kind = "join"
+	// Install looks at a cluster instead of a machine.
+	Install Kind = "operator install"
 )
 
 // Check is one look at the machine. Every finding of it carries its name, by which it can be ignored, and one of its codes.
@@ -45,13 +47,24 @@ const checkTimeout = 3 * time.Second
 
 // Checks are all there are, in the order in which their findings are shown. A new one is a value here.
 func Checks() []Check {
+	all := MachineChecks()
+	for _, c := range ClusterChecks() {
+		if !slices.ContainsFunc(all, func(other Check) bool { return other.Name == c.Name }) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// MachineChecks look at the machine that init or join runs on.
+func MachineChecks() []Check {
 	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks(), computeChecks(), joinChecks())
 }
 
 // Phase is the preflight phase of a command.
 func Phase(kind Kind) host.Phase {
 	return host.Phase{
-		Name: "preflight", Short: "Check the machine before anything is changed",
+		Name: "preflight", Short: map[bool]string{false: "Check the machine before anything is changed", true: "Check the cluster before anything is changed"}[kind == Install],
 		Long: "Runs every check at once and reports all that is wrong, each with what to do about it. --ignore-preflight-errors NAME turns a\n" +
 			"check's errors into warnings; \"all\" names every check.",
 		Example: "  ocadm " + string(kind) + " phase preflight\n  ocadm " + string(kind) + " phase preflight --ignore-preflight-errors=CPU,Memory",
@@ -89,7 +102,11 @@ func report(found finding.List, ignore []string, r workflow.Reporter) error {
 
 // Gather runs the checks that apply, all at the same time, and returns their findings in the order of the checks.
 func Gather(ctx context.Context, h *host.Host, kind Kind, limits Limits) finding.List {
-	return gather(ctx, newMachine(h, kind, limits), Checks())
+	checks := MachineChecks()
+	if kind == Install {
+		checks = ClusterChecks()
+	}
+	return gather(ctx, newMachine(h, kind, limits), checks)
 }
 
 func gather(ctx context.Context, m *machine, checks []Check) finding.List {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	operatorphase "yunion.io/x/ocadm/phases/operator"
+)
+
+// removed is what "operator uninstall" prints.
+type removed struct {
+	// Changes are lines such as "deleted Deployment onecloud/onecloud-operator"; with --dry-run "delete …".
+	Changes []string `json:"changes"`
+	// Kept are objects that stay.
+	Kept []string `json:"kept,omitempty"`
+}
+
+func newOperatorUninstall(a *app) *cobra.Command {
+	var f cloudFlags
+	var data, yes, dryRun bool
+	c := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the operator from a cluster and keep all data",
+		Long: "Removes what install created: the operator, its rights, the definition of OnecloudCluster, the embedded database, the roles of nodes, and\n" +
+			"the namespaces if nothing else is in them. Everything else stays. While the cluster holds a cloud, the command refuses and names the\n" +
+			"command that deletes it.\n\n" +
+			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install uses them again.\n" +
+			"--delete-data deletes them, and with them everything in the namespaces that install created.",
+		Example: "  ocadm operator uninstall\n  ocadm operator uninstall --dry-run\n  ocadm operator uninstall --yes --delete-data",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.wait = true
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				r, err := operatorphase.PlanRemoval(ctx, k, data)
+				if err != nil || dryRun || len(r.Changes()) == 0 {
+					return a.printRemoved(&f, r, kube.Change.Planned, err)
+				}
+				if !yes {
+					if err := a.confirmRemoval(c.Context(), r); err != nil {
+						return err
+					}
+				}
+				return a.remove(ctx, k, &f, r)
+			})
+		},
+	}
+	fs := c.Flags()
+	addKubeconfig(fs, &f.kubeconfig)
+	f.output = ui.NewFormat("text", "json", "yaml")
+	fs.VarP(f.output, "output", "o", "output format")
+	fs.DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
+	fs.BoolVar(&data, "delete-data", false, "delete the embedded database's volume, passwords and settings, too")
+	fs.BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
+	addYes(fs, &yes)
+	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
+	return c
+}
+
+func (a *app) confirmRemoval(ctx context.Context, r operatorphase.Removal) error {
+	var lines []string
+	for _, change := range r.Changes() {
+		lines = append(lines, change.Planned())
+	}
+	fmt.Fprintf(a.Err, "This changes:\n  %s\n", strings.Join(lines, "\n  "))
+	if len(r.Keep) > 0 {
+		fmt.Fprintf(a.Err, "These stay:\n  %s\n", strings.Join(r.Keep, "\n  "))
+	}
+	sure, err := ui.Confirm(ctx, a.In, a.Err, "Remove the operator? [y/N]", "yes", "--yes")
+	if err == nil && !sure {
+		err = finding.New("OCA-0406", "Nothing was removed", "not confirmed", "ocadm operator uninstall --yes")
+	}
+	return err
+}
+
+func (a *app) remove(ctx context.Context, k client.WithWatch, f *cloudFlags, r operatorphase.Removal) error {
+	s := a.story()
+	done, err := r.Apply(ctx, k, s.Waiting)
+	s.Close()
+	r.Delete, r.Nodes = nil, nil
+	return a.printRemoved(f, r, kube.Change.String, err, done...)
+}
+
+// printRemoved prints changes, by default those that are planned; an error is returned as it is.
+func (a *app) printRemoved(f *cloudFlags, r operatorphase.Removal, line func(kube.Change) string, err error, done ...kube.Change) error {
+	out := removed{Changes: []string{}, Kept: r.Keep}
+	for _, change := range append(r.Changes(), done...) {
+		out.Changes = append(out.Changes, line(change))
+	}
+	if err != nil && len(out.Changes) == 0 {
+		return err
+	}
+	if printed := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error { return removedText(w, out) }); err == nil {
+		err = printed
+	}
+	return err
+}
+
+func removedText(w io.Writer, r removed) error {
+	text := strings.Join(r.Changes, "\n") + "\n"
+	if len(r.Changes) == 0 {
+		text = "The operator is not installed; nothing was changed\n"
+	}
+	if len(r.Kept) > 0 {
+		text += "kept " + strings.Join(r.Kept, "\nkept ") + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Cluster is what is known of a cluster that others built, gathered once before the first phase.
+type Cluster struct {
+	// Version of the API server: "v1.30.2".
+	Version                        string
+	Nodes                          []corev1.Node
+	StorageClasses, IngressClasses []Class
+	// Definition of OnecloudCluster; nil if there is none.
+	Definition *apiextensionsv1.CustomResourceDefinition
+	// Operators are the Deployments of that name in any namespace, the earlier operator's among them.
+	Operators []appsv1.Deployment
+	// Settings are those that an earlier run stored.
+	Settings cluster.Options
+	// RegistryAuth are the registry credentials that an earlier run stored, as a docker config.json.
+	RegistryAuth string
+}
+
+// Class is a storage class or an ingress class.
+type Class struct {
+	Name    string
+	Default bool
+}
+
+// ForCluster is a host without a machine: its phases work on the cluster of a kubeconfig only. With Config.Run.DryRun nothing in the cluster
+// can be changed through the result.
+func ForCluster(c *config.Config) *Host {
+	h := &Host{Config: c, Files: Files{DryRun: c.Run.DryRun}}
+	h.REST = lazy(func(context.Context) (*rest.Config, error) { return kube.Config(h.Kubeconfig()) })
+	h.Kube = lazyKube(h)
+	return h
+}
+
+// GatherCluster reads what there is in a cluster. It changes nothing.
+func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
+	cfg, err := h.REST(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	version, err := d.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("reading the version of the API server: %w", err)
+	}
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &Cluster{Version: version.GitVersion}
+	if err := out.lists(ctx, c); err != nil {
+		return nil, err
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: "onecloudclusters." + v1alpha1.Group}, definition); {
+	case err == nil:
+		out.Definition = definition
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("reading the definition of %s: %w", v1alpha1.Kind, err)
+	}
+	pull := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.PullSecret}, pull); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the registry credentials: %w", err)
+	}
+	out.RegistryAuth = string(pull.Data[corev1.DockerConfigJsonKey])
+	out.Settings, err = cluster.LoadSettings(ctx, c, h.Config.Cloud.Namespace)
+	return out, err
+}
+
+func (k *Cluster) lists(ctx context.Context, c client.Client) error {
+	var nodes corev1.NodeList
+	var storage storagev1.StorageClassList
+	var ingress networkingv1.IngressClassList
+	var deployments appsv1.DeploymentList
+	for what, list := range map[string]client.ObjectList{
+		"nodes": &nodes, "storage classes": &storage, "ingress classes": &ingress, "Deployments": &deployments,
+	} {
+		if err := c.List(ctx, list); err != nil {
+			return fmt.Errorf("listing %s: %w", what, err)
+		}
+	}
+	k.Nodes = nodes.Items
+	for _, s := range storage.Items {
+		k.StorageClasses = append(k.StorageClasses, Class{s.Name, s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"})
+	}
+	for _, i := range ingress.Items {
+		k.IngressClasses = append(k.IngressClasses, Class{i.Name, i.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"})
+	}
+	for _, d := range deployments.Items {
+		if d.Name == cluster.OperatorName {
+			k.Operators = append(k.Operators, d)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/version"
+)
+
+// goldenImage and goldenNamespace are those of testdata. test/charts renders its chart with Helm and compares.
+const (
+	goldenImage     = "10.0.0.1:5000/mirror/ocadm:v1"
+	goldenNamespace = "other"
+)
+
+func TestChart(t *testing.T) {
+	files, err := Chart(goldenImage, goldenNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "chart", files)
+}
+
+func TestKustomization(t *testing.T) {
+	files, err := Kustomization(goldenImage, goldenNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs, err := kube.Decode(files["operator.yaml"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Objects(goldenImage, goldenNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, objs); d != "" {
+		t.Error(d)
+	}
+	delete(files, "operator.yaml")
+	golden(t, "kustomization", files)
+	digest, err := Kustomization("r/ocadm@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
+	if err != nil || !strings.Contains(string(digest["kustomization.yaml"]), "digest: \"sha256:0123") {
+		t.Errorf("%s %v", digest["kustomization.yaml"], err)
+	}
+}
+
+// golden compares files with those below testdata. The definition is a file as it is.
+func golden(t *testing.T, dir string, files Files) {
+	t.Helper()
+	dir = filepath.Join("testdata", dir)
+	maps.DeleteFunc(files, func(name string, _ []byte) bool { return strings.HasPrefix(name, "crds/") })
+	for name, text := range files {
+		files[name] = []byte(strings.ReplaceAll(string(text), strings.TrimPrefix(version.Version, "v"), "0.0.0-dev"))
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := files.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var there []string
+	for name, text := range files {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), string(text)); d != "" {
+			t.Errorf("%s (UPDATE=1 rewrites it):\n%s", name, d)
+		}
+		there = append(there, name)
+	}
+	if len(there) == 0 {
+		t.Error("there are no files")
+	}
+}
+
+// Whoever applies the objects one after another finds each namespace and kind there.
+func TestObjectsAreInOrder(t *testing.T) {
+	objs, err := Objects("r/ocadm:v1", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{"": true, "kube-system": true}
+	for _, o := range objs {
+		if o.GetKind() == "Namespace" {
+			there[o.GetName()] = true
+		}
+		if !there[o.GetNamespace()] {
+			t.Errorf("%s %s is before its namespace", o.GetKind(), o.GetName())
+		}
+	}
+	text, err := YAML(objs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := kube.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(objs, again); d != "" {
+		t.Error(d)
+	}
+	raw, err := JSON(objs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &unstructured.UnstructuredList{}
+	if err := list.UnmarshalJSON(raw); err != nil || len(list.Items) != len(objs) || !slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool {
+		return u.GetKind() == "CustomResourceDefinition" && u.GetName() == "onecloudclusters.onecloud.yunion.io"
+	}) {
+		t.Errorf("%d items, %v", len(list.Items), err)
+	}
+}

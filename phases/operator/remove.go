@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/addons"
+)
+
+// Removal is what to take out of a cluster, in order, and what stays, one line each.
+type Removal struct {
+	Delete []*unstructured.Unstructured
+	// Nodes lose the role that an installation gave them.
+	Nodes []string
+	Keep  []string
+}
+
+// leaseName is the lease by which operators elect a leader.
+const leaseName = "ocadm-operator"
+
+// PlanRemoval reads what an installation made and is still there. Data of the embedded database and the settings of clouds are taken out only
+// if data is set. A cluster with a cloud, or with an operator that another tool installed, is a finding.
+func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, error) {
+	var r Removal
+	if err := removable(ctx, c); err != nil {
+		return r, err
+	}
+	namespaces, err := managed(ctx, c)
+	if err != nil {
+		return r, err
+	}
+	made, kept, err := candidates(namespaces)
+	if err != nil {
+		return r, err
+	}
+	if made, err = present(ctx, c, made); err != nil {
+		return r, err
+	}
+	for _, o := range made {
+		if manager := others(o); manager != "" {
+			r.Keep = append(r.Keep, lines([]*unstructured.Unstructured{o})[0]+" (made by "+manager+")")
+			continue
+		}
+		r.Delete = append(r.Delete, o)
+	}
+	kept, err = present(ctx, c, kept)
+	if err != nil {
+		return r, err
+	}
+	if data {
+		r.Delete = append(r.Delete, kept...)
+	} else {
+		r.Keep = append(r.Keep, lines(kept)...)
+	}
+	if r.Nodes, err = markedNodes(ctx, c); err != nil {
+		return r, err
+	}
+	return r, r.namespaces(ctx, c, namespaces, data)
+}
+
+// removable is a finding if a cloud exists, or the operator is another tool's.
+func removable(ctx context.Context, c client.Client) error {
+	const what = "The operator cannot be removed"
+	var clouds v1alpha1.OnecloudClusterList
+	if err := c.List(ctx, &clouds); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing clouds: %w", err)
+	}
+	if len(clouds.Items) > 0 {
+		one := clouds.Items[0]
+		f := finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds.Items)),
+			"ocadm cluster delete --namespace "+one.Namespace+" --name "+one.Name)
+		for _, cloud := range clouds.Items {
+			f.Evidence = append(f.Evidence, cloud.Namespace+"/"+cloud.Name)
+		}
+		return f
+	}
+	d, err := installed(ctx, c)
+	if d == nil || err != nil {
+		return err
+	}
+	if d.Labels[v1alpha1.LabelManagedBy] == "Helm" {
+		return finding.New("OCA-7036", what, "Helm installed it", "helm -n "+Namespace+" uninstall "+d.Annotations["meta.helm.sh/release-name"])
+	}
+	if !slices.ContainsFunc(d.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == kube.FieldManager }) {
+		return finding.New("OCA-7036", what, "ocadm did not install Deployment "+Namespace+"/"+Name,
+			"delete it with what installed it, for example: ocadm operator manifests | kubectl delete -f -")
+	}
+	return nil
+}
+
+// managed are the namespaces in which the operator has rights. The Deployment that names them may be gone already.
+func managed(ctx context.Context, c client.Client) ([]string, error) {
+	var list rbacv1.RoleBindingList
+	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": Name}); err != nil {
+		return nil, fmt.Errorf("listing the rights of the operator: %w", err)
+	}
+	var out []string
+	for _, b := range list.Items {
+		out = append(out, b.Namespace)
+	}
+	return all(out), nil
+}
+
+// candidates are all objects that an installation can have made: the workloads first, the definition last; namespaces not. kept are those
+// that hold data.
+func candidates(namespaces []string) (made, kept []*unstructured.Unstructured, err error) {
+	objs, err := Objects("none", namespaces...)
+	if err != nil {
+		return nil, nil, err
+	}
+	objs = slices.DeleteFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" })
+	for _, ns := range namespaces {
+		database, data, err := addons.EmbeddedDatabase(ns)
+		if err != nil {
+			return nil, nil, err
+		}
+		objs = append(objs, slices.DeleteFunc(database, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" })...)
+		objs = append(objs, object("v1", "Secret", ns, cluster.PullSecret))
+		kept = append(kept, data...)
+		kept = append(kept, object("v1", "ConfigMap", ns, cluster.SettingsName), object("v1", "Secret", ns, cluster.DatabaseSecret))
+	}
+	objs = append(objs, object("coordination.k8s.io/v1", "Lease", Namespace, leaseName))
+	rank := func(o *unstructured.Unstructured) int {
+		return map[string]int{"Deployment": -2, "StatefulSet": -1, "CustomResourceDefinition": 1}[o.GetKind()]
+	}
+	slices.SortStableFunc(objs, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return objs, kept, nil
+}
+
+func object(version, kind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(schema.FromAPIVersionAndKind(version, kind))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// present are those of the objects that exist.
+func present(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, o := range objs {
+		live := object(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
+		switch err := c.Get(ctx, client.ObjectKeyFromObject(live), live); {
+		case err == nil:
+			out = append(out, live)
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
+		}
+	}
+	return out, nil
+}
+
+// others is who made an object if not the installer or the operator; "" if it is not known.
+func others(o *unstructured.Unstructured) string {
+	var managers []string
+	for _, m := range o.GetManagedFields() {
+		managers = append(managers, m.Manager)
+	}
+	if len(managers) == 0 || slices.ContainsFunc(managers, func(m string) bool { return strings.HasPrefix(m, kube.FieldManager) }) {
+		return ""
+	}
+	return managers[0]
+}
+
+func markedNodes(ctx context.Context, c client.Client) ([]string, error) {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var out []string
+	for _, n := range nodes.Items {
+		if n.Annotations[cluster.AnnotationInstalled] != "" {
+			out = append(out, n.Name)
+		}
+	}
+	return out, nil
+}
+
+// namespaces adds those that the installation created. Without data, one that holds anything else stays.
+func (r *Removal) namespaces(ctx context.Context, c client.Client, names []string, data bool) error {
+	for _, name := range names {
+		found, err := present(ctx, c, []*unstructured.Unstructured{object("v1", "Namespace", "", name)})
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		if found[0].GetAnnotations()[cluster.AnnotationInstalled] == "" {
+			r.Keep = append(r.Keep, "Namespace "+name+" (ocadm did not create it)")
+			continue
+		}
+		rest, err := r.rest(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 0 && !data {
+			r.Keep = append(append(r.Keep, "Namespace "+name), rest...)
+			continue
+		}
+		r.Delete = append(r.Delete, found[0])
+	}
+	slices.Sort(r.Keep)
+	r.Keep = slices.Compact(r.Keep)
+	return nil
+}
+
+// lasting are the kinds of objects that a namespace is kept for.
+func lasting() map[string][]string {
+	return map[string][]string{
+		"v1":                   {"ConfigMap", "PersistentVolumeClaim", "Pod", "Secret", "Service"},
+		"apps/v1":              {"DaemonSet", "Deployment", "StatefulSet"},
+		"batch/v1":             {"CronJob", "Job"},
+		"networking.k8s.io/v1": {"Ingress"},
+	}
+}
+
+// rest is what a namespace holds besides what is deleted.
+func (r *Removal) rest(ctx context.Context, c client.Client, namespace string) ([]string, error) {
+	going := map[string]bool{"ConfigMap " + namespace + "/kube-root-ca.crt": true} // every namespace has it
+	for _, line := range lines(r.Delete) {
+		going[line] = true
+	}
+	var out []string
+	for _, version := range slices.Sorted(maps.Keys(lasting())) {
+		for _, kind := range lasting()[version] {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(schema.FromAPIVersionAndKind(version, kind+"List"))
+			if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+				return nil, fmt.Errorf("listing objects of kind %s in namespace %q: %w", kind, namespace, err)
+			}
+			for i := range list.Items {
+				line := kind + " " + namespace + "/" + list.Items[i].Name
+				if owners := list.Items[i].OwnerReferences; !going[line] && len(owners) == 0 { // what has an owner goes with it
+					out = append(out, line)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func lines(objs []*unstructured.Unstructured) []string {
+	var out []string
+	for _, o := range objs {
+		out = append(out, strings.TrimPrefix(change(o).Planned(), "delete "))
+	}
+	return out
+}
+
+func change(o *unstructured.Unstructured) kube.Change {
+	return kube.Change{Action: kube.Deleted, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// Changes are what Apply does.
+func (r Removal) Changes() kube.ChangeSet {
+	var set kube.ChangeSet
+	for _, o := range r.Delete {
+		set = append(set, change(o))
+	}
+	for _, n := range r.Nodes {
+		set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n})
+	}
+	return set
+}
+
+// Apply deletes one object after the other and waits for each end, so that the operator has stopped before its rights go. It returns what it
+// did, also with an error; a repeated removal goes on from there.
+func (r Removal) Apply(ctx context.Context, c client.WithWatch, report func(what, why string)) (kube.ChangeSet, error) {
+	var set kube.ChangeSet
+	for _, o := range r.Delete {
+		err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		if client.IgnoreNotFound(err) != nil {
+			return set, fmt.Errorf("deleting %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
+		}
+		what := lines([]*unstructured.Unstructured{o})[0]
+		wait := func(why string) { report(what, why) }
+		if err := kube.WaitGone(ctx, c, o, func(client.Object) string { return "it is being deleted" }, wait); err != nil {
+			return set, err
+		}
+		set = append(set, change(o))
+	}
+	for _, n := range r.Nodes {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`,
+			v1alpha1.NodeRolePrefix+cluster.RoleController, cluster.AnnotationInstalled)
+		node := object("v1", "Node", "", n)
+		if err := c.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
+			return set, fmt.Errorf("taking the role of node %q back: %w", n, err)
+		}
+		set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n})
+	}
+	return set, nil
+}

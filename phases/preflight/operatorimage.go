@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/registry"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// operatorImageTimeout is for a registry and its server of tokens.
+const operatorImageTimeout = 20 * time.Second
+
+// checkOperatorImage looks for the image on the nodes, then in its registry. A registry that this machine does not reach is only a warning: the
+// nodes may.
+func checkOperatorImage(ctx context.Context, m *machine) []finding.Finding {
+	image := m.h.Config.OperatorImage()
+	nodes := slices.DeleteFunc(slices.Clone(m.h.Cluster.Nodes), func(n corev1.Node) bool { return unfit(n) != "" })
+	if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !holds(n, image) }) {
+		return nil
+	}
+	architectures, err := published(ctx, image, m.h.Config.Node.RegistryAuth)
+	if err != nil {
+		return []finding.Finding{noImage(m.h.Config, image, err)}
+	}
+	return wrongArchitecture(image, architectures, nodes)
+}
+
+// holds reports whether the kubelet names an image among those on its node.
+func holds(n corev1.Node, image string) bool {
+	return slices.ContainsFunc(n.Status.Images, func(i corev1.ContainerImage) bool { return slices.Contains(i.Names, image) })
+}
+
+// published are the architectures that a registry has an image for. Without credentials for the nodes it is asked with this user's.
+func published(ctx context.Context, image, credentials string) ([]string, error) {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return nil, err
+	}
+	as := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if credentials != "" {
+		parsed, err := registry.ParseCredentials([]byte(credentials))
+		if err != nil {
+			return nil, err
+		}
+		as = remote.WithAuth(authn.Anonymous)
+		if auth, ok := parsed.For(ref); ok {
+			as = remote.WithAuth(authn.FromConfig(auth))
+		}
+	}
+	d, err := remote.Get(ref, remote.WithContext(ctx), as, remote.WithUserAgent("ocadm"))
+	if err != nil {
+		return nil, err
+	}
+	if !d.MediaType.IsIndex() {
+		img, err := d.Image()
+		if err != nil {
+			return nil, err
+		}
+		f, err := img.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		return []string{f.Architecture}, nil
+	}
+	index, err := d.ImageIndex()
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, one := range manifest.Manifests {
+		if one.Platform != nil && one.Platform.OS == "linux" {
+			out = append(out, one.Platform.Architecture)
+		}
+	}
+	return out, nil
+}
+
+func noImage(c *config.Config, image string, err error) finding.Finding {
+	const code = "OCA-7033"
+	remedy := fmt.Sprintf("name one that a registry has: --operator-image REGISTRY/PATH/%s:TAG", images.Operator)
+	if c.PacksOperator() {
+		remedy = fmt.Sprintf("push this program: ocadm image push REGISTRY/PATH/%[1]s:%[2]s; then add --operator-image REGISTRY/PATH/%[1]s:%[2]s",
+			images.Operator, version.Version)
+	}
+	var answer *transport.Error
+	if !errors.As(err, &answer) {
+		return finding.Warn(code, "The registry of the operator's image "+image+" does not answer here", err.Error(),
+			"nothing, if the nodes reach it or have the image; else "+remedy)
+	}
+	f := finding.Errorf(code, "The operator's image "+image+" cannot be had", remedy, "%w", err)
+	if answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden {
+		f.What = "The registry refuses the operator's image " + image + " or does not have it"
+		f.Remedy = "give credentials that may pull it: --registry-config FILE; if the nodes have their own: --ignore-preflight-errors=OperatorImage"
+	}
+	return f
+}
+
+// wrongArchitecture: the operator's pod may be placed on any node.
+func wrongArchitecture(image string, has []string, nodes []corev1.Node) []finding.Finding {
+	var wrong []string
+	for _, n := range nodes {
+		if a := n.Status.NodeInfo.Architecture; a != "" && !slices.Contains(has, a) {
+			wrong = append(wrong, n.Name+" ("+a+")")
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	f := finding.New("OCA-7034", "The operator's image "+image+" is not for every node", "it is for "+strings.Join(has, ", ")+"; other nodes: "+strings.Join(wrong, ", "),
+		"push an image for each architecture under one name, or choose the operator's node with a label or a taint").With(wrong...)
+	if len(wrong) < len(nodes) {
+		f.Severity = finding.Warning
+	}
+	return []finding.Finding{f}
+}
