@@ -157,7 +157,7 @@ func TestReviewed(t *testing.T) {
 	} {
 		now, status, asked = now.Add(step.after), step.status, 0
 		err := r.check(t.Context(), goodToken)
-		if ok := errors.Is(err, step.want) || step.want == errAny && err != nil && !errors.Is(err, ErrNoToken); !ok || asked != step.asked {
+		if ok := errors.Is(err, step.want) || errors.Is(step.want, errAny) && err != nil && !errors.Is(err, ErrNoToken); !ok || asked != step.asked {
 			t.Errorf("%s: %v after %d requests", step.name, err, asked)
 		}
 	}
