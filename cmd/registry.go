@@ -69,8 +69,7 @@ func environment(name string) string {
 	return cmp.Or(os.Getenv(name), os.Getenv(strings.ToLower(name)))
 }
 
-// useProxies makes everything that this process and its children ask go where the configuration says. kubeadm hands the variables on to the
-// control plane and kube-proxy.
+// useProxies makes everything that this process asks go where the configuration says.
 func useProxies(cfg *config.Config) error {
 	n := cfg.Node
 	if n.HTTPProxy == "" && n.HTTPSProxy == "" {

@@ -4,6 +4,8 @@ package registry
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -112,6 +114,11 @@ func TestFind(t *testing.T) {
 	closed := serve(t, "library/busybox", false, login)
 	bearer = serve(t, "library/busybox", false, tokens(func() string { return bearer.URL }))
 	secure := serve(t, "library/busybox", true, nil)
+	mutual := httptest.NewUnstartedServer(serve(t, "library/busybox", false, nil).Config.Handler)
+	mutual.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	mutual.StartTLS()
+	t.Cleanup(mutual.Close)
+	pair := certificate(mutual) + privateKey(t, mutual)
 	busy := serve(t, "x", false, always(http.StatusTooManyRequests))
 	away := httptest.NewServer(nil)
 	away.Close()
@@ -161,6 +168,10 @@ func TestFind(t *testing.T) {
 		{"authority of its own", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + secure.URL + "'\nca = '/ca.pem'", "/ca.pem": certificate(secure)}, "", 0, ""},
 		{"authority that is not there", image, hub("server = '" + secure.URL + "'\nca = '/ca.pem'"), "", Unreachable, "/ca.pem"},
 		{"not verified", image, hub("server = '" + secure.URL + "'\nskip_verify = true"), "", 0, ""},
+		{"certificate to show", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + mutual.URL + "'\nskip_verify = true\nclient = '/pair.pem'", "/pair.pem": pair}, "", 0, ""},
+		{"certificate and key to show", image, files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + mutual.URL + "'\nskip_verify = true\nclient = [['/c.pem', '/k.pem']]",
+			"/c.pem": certificate(mutual), "/k.pem": privateKey(t, mutual)}, "", 0, ""},
+		{"no certificate to show", image, hub("server = '" + mutual.URL + "'\nskip_verify = true"), "", Unreachable, "certificate required"},
 		{"http where https is meant", image, hub("server = 'https://" + address(open) + "'"), "", Unreachable, "TLS handshake"},
 		{"no TOML", image, hub("server = "), "", Unreachable, "hosts.toml"},
 	} {
@@ -192,6 +203,15 @@ func TestFind(t *testing.T) {
 
 func certificate(s *httptest.Server) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
+
+func privateKey(t *testing.T, s *httptest.Server) string {
+	t.Helper()
+	raw, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 }
 
 func TestParseCredentials(t *testing.T) {

@@ -107,11 +107,20 @@ func filesThere(names ...string) check {
 
 // kubeadm runs this program as kubeadm: in process it would write to the real standard output and could not be cancelled.
 func kubeadm(ctx context.Context, h *host.Host, r workflow.Reporter, args ...string) error {
-	_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), OnLine: r.Output})
+	_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), OnLine: r.Output})
 	if err != nil {
 		return kubeadmFailed(ctx, args, err)
 	}
 	return nil
+}
+
+// noProxy hides the proxies of this process. kubeadm would write them, with their passwords, into the pods of the control plane and of
+// kube-proxy, where everybody who may list pods reads them. Nothing that these ask is outside the cluster.
+func noProxy() (env []string) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
+		env = append(env, name+"=", strings.ToLower(name)+"=")
+	}
+	return env
 }
 
 // The ledger has, for each phase of kubeadm that ended well, the digest of what kubeadm was given. A phase is done while that digest is

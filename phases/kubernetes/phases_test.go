@@ -76,6 +76,26 @@ func TestPhasesRunKubeadm(t *testing.T) {
 	}
 }
 
+// A proxy's password would be in every pod that kubeadm makes.
+func TestKubeadmGetsNoProxy(t *testing.T) {
+	var env []string
+	h := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		env = append([]string{"HTTPS_PROXY=http://u:canary@p", "http_proxy=http://p"}, c.Env...)
+		return exec.Result{}, nil
+	}})
+	if err := kubeadm(t.Context(), h, &reporter{}, "init"); err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		last[name] = value
+	}
+	if len(last) == 0 || last["HTTPS_PROXY"] != "" || last["http_proxy"] != "" {
+		t.Errorf("kubeadm runs with %v", last)
+	}
+}
+
 func flat(parent string, phases []host.Phase) []host.Phase {
 	var out []host.Phase
 	for _, p := range phases {
