@@ -168,7 +168,11 @@ func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("not asked over %s", req.URL.Scheme)
 	}
 	req = req.Clone(req.Context())
-	req.URL.Path = strings.TrimSuffix(r.Root.Path, "/") + path
+	if root, _, below := strings.Cut(r.Root.Path, "/v2/"); below && path == "/" {
+		req.URL.Path = root + "/v2/" // only there a registry says how to log in
+	} else {
+		req.URL.Path = strings.TrimSuffix(r.Root.Path, "/") + path
+	}
 	if r.Mirror {
 		query := req.URL.Query()
 		query.Set("ns", r.registry)

@@ -124,7 +124,7 @@ func TestFind(t *testing.T) {
 	away.Close()
 	prefixed := serve(t, "library/busybox", false, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Query().Get("ns") != "docker.io" {
+			if r.URL.Query().Get("ns") != "docker.io" || r.URL.Path == "/v2/hub/" {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}

@@ -80,11 +80,14 @@ func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 // inRegistry is the address in containerd's form: a path must be that of the registry's API.
 func (m Mirror) inRegistry() (address string, overridden bool) {
 	u, err := url.Parse(m.URL)
-	if err != nil || u.Path == "" {
+	if err != nil {
 		return m.URL, false
 	}
-	u.Path = path.Join("/v2", u.Path)
-	return u.String(), true
+	prefix := strings.TrimPrefix(u.Path, "/v2")
+	if u.Path = ""; prefix != "" {
+		u.Path = path.Join("/v2", prefix)
+	}
+	return u.String(), prefix != ""
 }
 
 // DepotAddresses are the depots of the cluster, HOST:PORT: those that --depot names, else the one where the control plane answers.

@@ -122,3 +122,17 @@ func TestEarlyMirrors(t *testing.T) {
 	m.done(t, Units())
 	m.done(t, Mirrors())
 }
+
+func TestPathOfAMirror(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://a:1": "http://a:1", "https://a/v2": "https://a", "https://a/hub": "https://a/v2/hub !", "https://a/v2/hub": "https://a/v2/hub !",
+	} {
+		got, overridden := Mirror{URL: url}.inRegistry()
+		if overridden {
+			got += " !"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}
