@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/preflight"
 )
@@ -61,9 +62,16 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// joinImages computes which nodes run which images, so that join imports only what this node runs.
-func joinImages(_ context.Context, _ *app, h *host.Host) error {
-	if h.Bundle == nil {
+// joinImages finds the cluster's depot, and computes which nodes run which images, so that join imports only what this node runs. Preflight
+// reports a depot that does not answer.
+func joinImages(ctx context.Context, _ *app, h *host.Host) error {
+	if depot.Wanted(h.Config) {
+		var err error
+		if h.Depot, err = depot.Connect(ctx, h); ctx.Err() != nil {
+			return err
+		}
+	}
+	if h.Source() == nil {
 		return nil
 	}
 	roles, err := imageRoles()

@@ -6,13 +6,18 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 )
 
@@ -21,10 +26,10 @@ func newDepot(a *app) *cobra.Command {
 		Use: "depot", Short: "Serve images and programs to the nodes of the cluster",
 		Long: "A control-plane node keeps the images and programs that nodes need in " + depot.DefaultDir + ". A static pod serves them to the\n" +
 			"other nodes, so that they join without a bundle and pull images without internet access.",
-		Example: "  # what the pod on a control-plane node does\n  ocadm depot serve\n\n  # its flags\n  ocadm depot serve --help",
+		Example: "  # sizes, and the space that is left\n  ocadm depot status\n\n  # remove what no workload uses\n  ocadm depot prune",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newDepotServe(a))
+	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotServe(a))
 	return c
 }
 
@@ -81,8 +86,39 @@ func (d *depotServer) serve(ctx context.Context) error {
 	if err != nil {
 		return cannotServe(err)
 	}
+	follow, err := d.follow(config)
+	if err != nil {
+		return cannotServe(err)
+	}
+	var followers sync.WaitGroup
+	followers.Go(func() { store.Follow(ctx, followEvery, follow) })
+	defer followers.Wait()
 	access := &depot.Access{Tokens: depot.Reviewed(config), Groups: readers}
 	return depot.Listen(ctx, l, depot.ServerTLS(certificate, clients), depot.Handler(store, access))
+}
+
+// followEvery is how often the depots of other control-plane nodes are asked what is new there.
+const followEvery = 30 * time.Second
+
+// follow finds the other depots, which take the certificate of this node.
+func (d *depotServer) follow(server *rest.Config) (func(context.Context) ([]*depot.Client, error), error) {
+	_, port, err := net.SplitHostPort(d.listen)
+	if err != nil {
+		return nil, err
+	}
+	k, err := kube.New(server)
+	if err != nil {
+		return nil, err
+	}
+	other := rest.CopyConfig(server)
+	other.QPS = -1
+	browser, err := rest.HTTPClientFor(other)
+	if err != nil {
+		return nil, err
+	}
+	return otherDepots(k, func(address string) *depot.Client {
+		return depot.NewClient("https://"+address, "", fetch.Fetcher{Client: browser})
+	}, port), nil
 }
 
 func cannotServe(err error) error {

@@ -70,7 +70,7 @@ type createdToken struct {
 
 func newTokenCreate(a *app, open openHost) *cobra.Command {
 	var o kubernetes.TokenOptions
-	var printJoin, dryRun bool
+	var printJoin, download, dryRun bool
 	var roles kubernetes.JoinRoles
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
@@ -78,6 +78,9 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 		Short: "Create a join token",
 		Long:  "Creates a join token, a random one by default, and prints it. With --print-join-command, it prints the complete join command instead.",
 		Example: `  ocadm token create --print-join-command
+
+  # for a machine without ocadm
+  ocadm token create --print-join-command --with-download
 
   # for a node that runs the cloud's services but no VMs
   ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
@@ -101,13 +104,18 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				_, err := fmt.Fprintln(a.Out, "would create a token")
 				return err
 			}
-			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || output.String() != "text")
+			made, err := a.makeToken(c.Context(), h, client, o, roles, printJoin || download || output.String() != "text")
 			if err != nil {
 				return err
 			}
+			if download {
+				if made.JoinCommand, err = kubernetes.DownloadCommand(c.Context(), h, made.Token, made.JoinCommand); err != nil {
+					return noCluster(err)
+				}
+			}
 			return ui.Print(a.Out, output.String(), made, func(w io.Writer) error {
 				line := made.Token
-				if printJoin {
+				if printJoin || download {
 					line = made.JoinCommand
 				}
 				_, err := fmt.Fprintln(w, line)
@@ -120,6 +128,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	c.Flags().StringSliceVar(&o.Usages, "usages", nil, "usages of the token: signing, authentication (default: both)")
 	c.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups of the token (default: the group of joining nodes)")
 	c.Flags().BoolVar(&printJoin, "print-join-command", false, "print the complete join command")
+	c.Flags().BoolVar(&download, "with-download", false, "print a join command that first downloads ocadm from the depot")
 	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
 	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")

@@ -24,6 +24,7 @@ var translated = []string{
 	"docs/compatibility.md",
 	"docs/compute-nodes.md",
 	"docs/configure.md",
+	"docs/depot.md",
 	"docs/distributions.md",
 	"docs/existing-cluster.md",
 	"docs/first-steps.md",

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
@@ -39,14 +40,19 @@ func imageOfTheOperator() node.ImageGroup {
 		}}
 }
 
-// BringOperator imports this program under the name of an image on a machine that is a node with containerd, and reports whether it is one.
+// BringOperator imports this program under the name of an image on a machine that is a node with containerd, and reports whether it is one. A
+// control-plane node also puts it into its depot, from which the other nodes pull it.
 func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
 	g := imageOfTheOperator()
 	g.Need = func(*host.Host) ([]string, error) { return ownName(image) }
 	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
 		return false, nil
 	}
-	return g.Bring(ctx, h, r)
+	brought, err := g.Bring(ctx, h, r)
+	if err != nil || !brought {
+		return brought, err
+	}
+	return true, depot.StoreProgram(ctx, h, r, image)
 }
 
 func ownName(image string) ([]string, error) {
@@ -82,14 +88,15 @@ func otherImages() node.ImageGroup {
 				return nil, err
 			}
 			all := slices.Clone(h.Config.Cloud.Images)
-			if h.Bundle != nil {
+			if s := h.Source(); s != nil {
 				all = nil
-				for _, i := range h.Bundle.Contents().Images {
+				for _, i := range s.Contents().Images {
 					all = append(all, i.Name)
 				}
 			}
 			return slices.DeleteFunc(all, func(i string) bool {
-				own := i == h.Config.OperatorImage() && h.Config.PacksOperator() // also where the bundle holds one
+				// Also where the bundle holds one; the depot may hold those of several releases.
+				own := i == h.Config.OperatorImage() && h.Config.PacksOperator() || h.Depot != nil && config.ImageName(i) == "ocadm"
 				return own || slices.Contains(control, i) || !runsHere(h.Config, i)
 			}), nil
 		}}

@@ -121,6 +121,15 @@ func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) e
 		return err
 	}
 	manifests, digests := b.pick(names)
+	blobs := make([]v1.Descriptor, len(digests))
+	for i, h := range digests {
+		blobs[i] = v1.Descriptor{Digest: h, Size: b.blobs[h].size}
+	}
+	return WriteLayout(w, manifests, blobs, func(w io.Writer, h v1.Hash) error { return b.copyBlob(ctx, w, h) })
+}
+
+// WriteLayout writes an OCI image layout as a tar archive: manifests is its index, copyBlob writes one of the blobs.
+func WriteLayout(w io.Writer, manifests, blobs []v1.Descriptor, copyBlob func(io.Writer, v1.Hash) error) error {
 	index, err := layoutIndex(manifests)
 	if err != nil {
 		return fmt.Errorf("writing the index of the images: %w", err)
@@ -129,11 +138,11 @@ func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) e
 	if err := errors.Join(writeBytes(t, layoutName, []byte(layoutJSON)), writeBytes(t, indexName, index)); err != nil {
 		return fmt.Errorf("writing images: %w", err)
 	}
-	for _, h := range digests {
-		if err := t.WriteHeader(header(blobPrefix+h.Hex, b.blobs[h].size)); err != nil {
+	for _, d := range blobs {
+		if err := t.WriteHeader(header(blobPrefix+d.Digest.Hex, d.Size)); err != nil {
 			return fmt.Errorf("writing images: %w", err)
 		}
-		if err := b.copyBlob(ctx, t, h); err != nil {
+		if err := copyBlob(t, d.Digest); err != nil {
 			return err
 		}
 	}
@@ -141,6 +150,12 @@ func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) e
 		return fmt.Errorf("writing images: %w", err)
 	}
 	return nil
+}
+
+// Named is the entry of an image in the index of a layout.
+func Named(name string, d v1.Descriptor) v1.Descriptor {
+	d.Annotations = map[string]string{nameAnnotation: name, refAnnotation: name}
+	return d
 }
 
 // ImagesSize is how many bytes of blobs WriteImages will write for these images.

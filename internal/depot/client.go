@@ -3,10 +3,12 @@
 package depot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -48,9 +50,53 @@ func (c *Client) Contents(ctx context.Context) (Root, error) {
 	return r, c.explain(ctx, "the list of the depot's contents", err)
 }
 
-// Blob downloads a blob to a file. It goes on with a part of it that lies there.
-func (c *Client) Blob(ctx context.Context, h v1.Hash, to string, p fetch.Progress) error {
-	return c.explain(ctx, h.String(), c.fetcher.Fetch(ctx, c.address+blobPrefix+h.String(), to, h.Hex, p))
+// Roots are the roots that the depot has, with those that were removed.
+func (c *Client) Roots(ctx context.Context) ([]Root, error) {
+	var list []Root
+	raw, err := c.fetcher.Document(ctx, c.address+rootsPath, maxDocument)
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	return list, c.explain(ctx, "the list of the depot's roots", err)
+}
+
+// Blob downloads a blob to a writer, and goes on where a connection breaks. count gets the bytes as they come.
+func (c *Client) Blob(ctx context.Context, h v1.Hash, w io.Writer, count func(int64)) error {
+	return c.explain(ctx, h.String(), c.fetcher.Copy(ctx, c.address+blobPrefix+h.String(), w, h.Hex, count))
+}
+
+// Open downloads a blob while it is read. Its end is an error if the content was another.
+func (c *Client) Open(ctx context.Context, h v1.Hash) io.ReadCloser {
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(c.Blob(ctx, h, w, func(int64) {})) }()
+	return stream{r, cancel}
+}
+
+// stream ends its download when it is closed.
+type stream struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+func (s stream) Close() error {
+	s.cancel()
+	return s.PipeReader.Close()
+}
+
+// document reads a small blob.
+func (c *Client) document(ctx context.Context, d v1.Descriptor, into any) error {
+	if d.Size > maxDocument {
+		return fmt.Errorf("reading the manifest %s: it is larger than %d bytes", d.Digest, maxDocument)
+	}
+	var raw bytes.Buffer
+	if err := c.Blob(ctx, d.Digest, &raw, func(int64) {}); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw.Bytes(), into); err != nil {
+		return fmt.Errorf("reading the manifest %s of the depot at %s: %w", d.Digest, c.address, err)
+	}
+	return nil
 }
 
 // explain makes a finding of an error.
@@ -67,6 +113,12 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 		return finding.Errorf(CodeRefused, "The depot at "+c.address+" refuses the token",
 			"on a control-plane node, run: ocadm token create --print-join-command", "%w", err)
 	}
-	return finding.Errorf(CodeUnreachable, fmt.Sprintf("%s cannot be downloaded from the depot at %s", what, c.address),
-		"see that this machine reaches that address; then run the command again, or give --bundle FILE", "%w", err)
+	return finding.Errorf(CodeUnreachable, fmt.Sprintf("%s cannot be downloaded from the depot at %s", what, c.address), reach, "%w", err)
+}
+
+const reach = "see that this machine reaches that address; then run the command again, or give --bundle FILE; --depot none downloads from the internet"
+
+// Unreachable is the finding of a depot that does not answer at all.
+func (c *Client) Unreachable(err error) error {
+	return finding.Errorf(CodeUnreachable, "The depot at "+c.address+" cannot be reached", reach, "%w", err)
 }

@@ -121,6 +121,12 @@ func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
 	return out
 }
 
+// manifests is a manifest or an index.
+type manifests struct {
+	v1.Manifest
+	Manifests []v1.Descriptor `json:"manifests"`
+}
+
 // below adds a manifest and what it needs. Of an index, the manifests that the store has count: the others are of other architectures.
 func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) {
 	out[d.Digest] = d.Size
@@ -128,10 +134,7 @@ func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int6
 	if err != nil {
 		return
 	}
-	var m struct {
-		v1.Manifest
-		Manifests []v1.Descriptor `json:"manifests"`
-	}
+	var m manifests
 	if json.Unmarshal(raw, &m) != nil {
 		return
 	}

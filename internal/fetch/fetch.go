@@ -223,6 +223,24 @@ func (f Fetcher) resume(ctx context.Context, url, file string, whole bool, rest,
 	if err != nil {
 		return 0, 0, err
 	}
+	n, err = f.transfer(ctx, url, have, func(res *http.Response) (w io.Writer, err error) {
+		switch res.StatusCode {
+		case http.StatusRequestedRangeNotSatisfiable:
+			return nil, errRange
+		case http.StatusOK: // from the start
+			have, err = restart(out)
+		}
+		if res.ContentLength > 0 {
+			rest(res.ContentLength)
+		}
+		return out, err
+	}, count)
+	return n, have + n, err
+}
+
+// transfer copies what the server has after the first have bytes to the writer that begin returns for the answer. A writer may take its time;
+// a server may not.
+func (f Fetcher) transfer(ctx context.Context, url string, have int64, begin func(*http.Response) (io.Writer, error), count func(int64)) (n int64, err error) {
 	stalled := fmt.Errorf("the server sent nothing for %s", f.Stall)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -230,29 +248,27 @@ func (f Fetcher) resume(ctx context.Context, url, file string, whole bool, rest,
 	defer watchdog.Stop()
 	res, err := f.get(ctx, url, have)
 	if err != nil {
-		return 0, have, becauseOf(ctx, stalled, err)
+		return 0, becauseOf(ctx, stalled, err)
 	}
 	defer func() { err = errors.Join(err, res.Body.Close()) }()
-	switch res.StatusCode {
-	case http.StatusRequestedRangeNotSatisfiable:
-		return 0, have, errRange
-	case http.StatusOK: // from the start
-		if have, err = restart(out); err != nil {
-			return 0, 0, err
-		}
+	out, err := begin(res)
+	if err != nil {
+		return 0, err
 	}
-	if res.ContentLength > 0 {
-		rest(res.ContentLength)
-	}
-	n, err = io.Copy(out, Reader(ctx, res.Body, func(c int64) {
-		watchdog.Reset(f.Stall)
-		count(c)
-	}))
+	n, err = io.Copy(writerFunc(func(p []byte) (int, error) {
+		watchdog.Stop()
+		defer watchdog.Reset(f.Stall)
+		return out.Write(p)
+	}), Reader(ctx, res.Body, count))
 	if err == nil {
 		err = context.Cause(ctx) // a server that saw the connection close may have ended its answer as if that were all
 	}
-	return n, have + n, becauseOf(ctx, stalled, err)
+	return n, becauseOf(ctx, stalled, err)
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // restart empties a file.
 func restart(f *os.File) (int64, error) {

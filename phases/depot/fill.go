@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -94,6 +95,26 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 	return nil
 }
 
+// StoreProgram stores this program under the name of an image, where this machine has a depot.
+func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) error {
+	if !h.Files.Exists(manifestFile) {
+		return nil
+	}
+	s, err := Open(h)
+	if err != nil {
+		return err
+	}
+	root := programRoot(h, programName(), []string{image})
+	if done, err := root.done(ctx, s); done || err != nil {
+		return err
+	}
+	if err := root.fill(ctx, s, func(done, total int64) {}); err != nil {
+		return err
+	}
+	r.Changed("stored %s in %s", image, depot.DefaultDir)
+	return nil
+}
+
 // programName is the root of this program.
 func programName() string {
 	return "ocadm-" + strings.Trim(strings.Map(func(r rune) rune {
@@ -137,7 +158,17 @@ func programRoot(h *host.Host, name string, images []string) root {
 			if r.Files[file], err = s.AddFile(ctx, h.Files.Path(h.Self)); err != nil {
 				return err
 			}
-			for _, image := range images {
+			before, err := s.Roots() // of a build with the same version, which may have more names
+			if err != nil {
+				return err
+			}
+			names := slices.Clone(images)
+			for _, b := range before {
+				if b.Name == name {
+					names = slices.AppendSeq(names, maps.Keys(b.Images))
+				}
+			}
+			for _, image := range names {
 				ref, err := ownimage.Reference(image, version.Version, false)
 				if err != nil {
 					return err

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -35,6 +36,8 @@ type Host struct {
 	Ledger *Ledger
 	// Bundle is open when --bundle was given, else nil.
 	Bundle *bundle.Bundle
+	// Depot is that of the cluster, when a joining node installs from it, else nil.
+	Depot *depot.Remote
 	// Self is the path of this program, for re-executing it as kubeadm.
 	Self string
 	// Own packs Self into an image, once.

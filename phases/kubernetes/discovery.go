@@ -214,9 +214,14 @@ func ask(ctx context.Context, tlsConfig *tls.Config, endpoint, path, token strin
 }
 
 func pinned(ca []byte) *tls.Config {
+	return &tls.Config{RootCAs: Pool(ca), MinVersion: tls.VersionTLS12}
+}
+
+// Pool trusts the certificates in PEM.
+func Pool(ca []byte) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return pool
 }
 
 func skewNote(skew time.Duration) string {

@@ -5,10 +5,14 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +82,32 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 		return "", err
 	}
 	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), registries(ctx, h)), nil
+}
+
+// DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl accepts only the
+// server that has the key of this node's API server, so it needs no certificate authority. The token goes through standard input, because
+// arguments are visible to every user.
+func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (string, error) {
+	raw, err := h.Files.ReadFile(pkiDir + "/apiserver.crt")
+	if err != nil {
+		return "", fmt.Errorf("reading the certificate of the depot: %w", err)
+	}
+	cert, err := parseCertificate(raw)
+	if err != nil {
+		return "", fmt.Errorf("parsing the certificate of the depot: %w", err)
+	}
+	endpoint, err := Endpoint(ctx, h)
+	if err != nil {
+		return "", err
+	}
+	address, _, err := config.SplitEndpoint(endpoint, config.DefaultPort)
+	if err != nil {
+		return "", err
+	}
+	pin := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return fmt.Sprintf("printf 'Authorization: Bearer %s' | curl -fk --retry 3 --pinnedpubkey 'sha256//%s' -H @- -o /usr/local/bin/ocadm "+
+		"\"https://%s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')/usr/local/bin/ocadm\" && chmod 0755 /usr/local/bin/ocadm && "+
+		"/usr/local/bin/%s", token, base64.StdEncoding.EncodeToString(pin[:]), net.JoinHostPort(address, strconv.Itoa(config.DepotPort)), join), nil
 }
 
 // registries are the flags that make a worker take its images from where the cluster's come from: "" where they come from upstream, and

@@ -59,7 +59,7 @@ func (g ImageGroup) phase() host.Phase {
 		Undo: undoImages,
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
 		todo, err := g.missing(ctx, h)
-		if h.Bundle == nil && !g.Own {
+		if h.Source() == nil && !g.Own {
 			return prefixed("pull ", todo), err
 		}
 		return prefixed("import ", todo), err
@@ -71,8 +71,8 @@ func (g ImageGroup) long() string {
 		return "Packs this program into an image and streams it into containerd, so that no registry has to hold the operator's image. With\n" +
 			"--operator-image, or another --operator-version, it does nothing."
 	}
-	return "Streams the images from the bundle into containerd, checking every blob on the way. Without a bundle containerd pulls them from\n" +
-		"their registries. Images that are already there are left."
+	return "Streams the images from the bundle, or on join from the cluster's depot, into containerd, checking every blob on the way. Images\n" +
+		"that neither has are pulled from their registries. Images that are already there are left."
 }
 
 // missing are the images of the group that containerd does not have, or not as the bundle, or this program, has them.
@@ -85,7 +85,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if g.Own {
 		return outdated(h, have, need)
 	}
-	if h.Bundle == nil {
+	if h.Bundle == nil { // whatever the depot or a registry has under that name now
 		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
 	}
 	if err := h.Bundle.CheckImages(need); err != nil {
@@ -154,18 +154,41 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 			return err
 		}
 	}
-	switch {
-	case g.Own:
-		err = importOwn(ctx, h, r, todo)
-	case h.Bundle == nil:
-		return g.pull(ctx, h, r, todo)
-	default:
-		err = importImages(ctx, h, r, h.Bundle.ImagesSize(todo), func(w io.Writer) error { return h.Bundle.WriteImages(ctx, w, todo) })
+	if g.Own {
+		return importOwn(ctx, h, r, todo)
 	}
+	var elsewhere []string
+	if s := h.Source(); s == nil {
+		elsewhere = todo
+	} else {
+		has := map[string]bool{}
+		for _, i := range s.Contents().Images {
+			has[i.Name] = true
+		}
+		elsewhere = slices.DeleteFunc(slices.Clone(todo), func(i string) bool { return has[i] })
+		if err := importFrom(ctx, h, r, s, slices.DeleteFunc(todo, func(i string) bool { return !has[i] })); err != nil {
+			return err
+		}
+	}
+	if len(elsewhere) == 0 {
+		return nil
+	}
+	return g.pull(ctx, h, r, elsewhere)
+}
+
+// importFrom streams images into ctr.
+func importFrom(ctx context.Context, h *host.Host, r workflow.Reporter, s host.Source, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	size, write, err := s.Archive(ctx, names)
 	if err != nil {
 		return err
 	}
-	for _, name := range todo {
+	if err := importImages(ctx, h, r, size, write); err != nil {
+		return err
+	}
+	for _, name := range names {
 		r.Changed("imported %s", name)
 	}
 	return nil
@@ -186,6 +209,7 @@ func importOwn(ctx context.Context, h *host.Host, r workflow.Reporter, names []s
 		if err := importImages(ctx, h, r, size, func(w io.Writer) error { return bundle.WriteImage(ctx, w, source) }); err != nil {
 			return err
 		}
+		r.Changed("imported %s", name)
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ const everyRegistry = "_default"
 // The files that let a node into the depot. A pull fails if a file that hosts.toml names is not there.
 const (
 	clusterCA = "/etc/kubernetes/pki/ca.crt"
-	// nodeCertificate holds certificate and key; the kubelet renews it.
-	nodeCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	// Certificate holds certificate and key; the kubelet renews it.
+	Certificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 )
 
 // Mirror is a server that containerd asks for images before it asks their registry.
@@ -50,7 +50,7 @@ func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 	var first []Mirror
 	for _, address := range DepotAddresses(h.Config) {
 		if depots {
-			first = append(first, Mirror{URL: "https://" + address, CA: clusterCA, Client: nodeCertificate})
+			first = append(first, Mirror{URL: "https://" + address, CA: clusterCA, Client: Certificate})
 		}
 	}
 	all := map[string][]Mirror{everyRegistry: first}
@@ -162,7 +162,7 @@ func earlyHosts(h *host.Host) (host.FileSet, error) {
 	if len(h.Config.Node.RegistryMirrors) == 0 {
 		return nil, nil
 	}
-	return hostsFiles(h, h.Files.Exists(nodeCertificate))
+	return hostsFiles(h, h.Files.Exists(Certificate))
 }
 
 // hostsMode hides secrets.

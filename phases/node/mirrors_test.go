@@ -118,7 +118,7 @@ func TestEarlyMirrors(t *testing.T) {
 	if d := cmp.Diff(ourHosts+first[len(first)-2*len("\n[host.\"http://127.0.0.1:1\"]\n  capabilities = [\"pull\", \"resolve\"]\n  dial_timeout = \"5s\"\n"):], m.Files.Text(file)); d != "" {
 		t.Errorf("with the depot (-want +got):\n%s", d)
 	}
-	m.put(t, nodeCertificate, "")
+	m.put(t, Certificate, "")
 	m.done(t, Units())
 	m.done(t, Mirrors())
 }

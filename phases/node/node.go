@@ -142,24 +142,32 @@ func target(file string) string {
 }
 
 // CheckBundle returns everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
-// images and programs that it lacks. Without a bundle it returns nothing. It reads no more than the bundle's index.
+// images and programs that it lacks; of the depot, programs alone. Without both it returns nothing. It reads no more than the index.
 func CheckBundle(h *host.Host, images []string) finding.List {
-	if h.Bundle == nil {
+	if h.Source() == nil {
 		return nil
+	}
+	if h.Bundle == nil {
+		return lackingPrograms(h, "give --bundle FILE, or download them from the internet: --depot none")
 	}
 	var out finding.List
 	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
 	out = append(out, finding.Of(h.Bundle.CheckImages(images))...)
-	if missing := missingPrograms(h); len(missing) > 0 {
-		out = append(out, finding.New(CodeIncompleteBundle, fmt.Sprintf("the bundle %s lacks programs that this machine needs", h.Bundle.Name()),
-			strings.Join(missing, ", "), fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name())).With(missing...))
+	return append(out, lackingPrograms(h, fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name()))...)
+}
+
+func lackingPrograms(h *host.Host, remedy string) finding.List {
+	missing := missingPrograms(h)
+	if len(missing) == 0 {
+		return nil
 	}
-	return out
+	what := h.Source().Name() + " lacks programs that this machine needs"
+	return finding.List{finding.New(CodeIncompleteBundle, what, strings.Join(missing, ", "), remedy).With(missing...)}
 }
 
 func missingPrograms(h *host.Host) []string {
 	has := map[string]bool{}
-	for _, f := range h.Bundle.Contents().Files {
+	for _, f := range h.Source().Contents().Files {
 		has[target(f.Path)] = true
 	}
 	var missing []string

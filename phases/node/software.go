@@ -24,7 +24,8 @@ import (
 const SoftwarePhase = "node-files"
 
 // Software installs the programs of a node: containerd, its shim, ctr and runc first, so that images can be imported while the CNI
-// plugins, kubelet and kubectl are installed. They come from the bundle or, without one, from the addresses in artifacts.yaml.
+// plugins, kubelet and kubectl are installed. They come from the bundle, on join from the cluster's depot, or
+// from the addresses in artifacts.yaml.
 func Software() host.Phase {
 	return host.Phase{
 		Name: SoftwarePhase, Short: "Install containerd, runc, CNI plugins, kubelet and kubectl",
@@ -80,14 +81,14 @@ type piece interface {
 
 // outstanding is what has yet to be installed.
 func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
-	if h.Bundle == nil {
+	if h.Source() == nil {
 		return outstandingArtifacts(ctx, h, p.has)
 	}
 	if l := CheckBundle(h, nil); len(l) > 0 {
 		return nil, l
 	}
 	var out []piece
-	for _, f := range h.Bundle.Contents().Files {
+	for _, f := range h.Source().Contents().Files {
 		name := target(f.Path)
 		if name == "" || !p.has(path.Base(name)) || skipFile(h, name) {
 			continue
@@ -120,7 +121,7 @@ func (b bundleFile) plan() string { return "install " + b.target }
 func (b bundleFile) size() int64  { return b.bytes }
 
 func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
-	in, err := h.Bundle.OpenFile(b.source)
+	in, err := h.Source().OpenFile(ctx, b.source)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 			return i.install(ctx, h, r, counts)
 		})
 	}
-	if err := g.Wait(); err != nil || h.Bundle == nil {
+	if err := g.Wait(); err != nil || h.Source() == nil {
 		return err
 	}
 	return p.noteBundled(h)
@@ -180,7 +181,7 @@ func (p part) noteBundled(h *host.Host) error {
 			continue
 		}
 		digests := map[string]string{}
-		for _, f := range h.Bundle.Contents().Files {
+		for _, f := range h.Source().Contents().Files {
 			if t := target(f.Path); slices.Contains(a.targets(), t) {
 				digests[t] = f.Digest
 			}

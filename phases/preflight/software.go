@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
@@ -31,6 +33,9 @@ func softwareChecks() []Check {
 		{Name: "Images", Short: "registries have every image that this machine lacks, without a bundle", Timeout: imagesTimeout,
 			Codes:   []string{CodeUnreachable, CodeNoImage, CodeDenied, CodeBusy, node.CodeCredentials},
 			Applies: asksRegistries, run: checkImages},
+		{Name: "Depot", Short: "the cluster's depot answers when no bundle is given", Timeout: 30 * time.Second,
+			Codes:   []string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob},
+			Applies: func(k Kind, c *config.Config) bool { return k == Join && depotphase.Wanted(c) }, run: checkDepot},
 		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes",
 			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage}, run: checkContainerd},
 	}
@@ -106,6 +111,17 @@ func NodeImages(c *config.Config) ([]string, error) {
 func distinct(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// checkDepot reports why join did not find the depot. What is wrong with the token or the control plane is for another check.
+func checkDepot(ctx context.Context, m *machine) []finding.Finding {
+	if m.h.Depot != nil || m.ours() && m.initialised() {
+		return nil
+	}
+	_, err := depotphase.Connect(ctx, m.h)
+	return slices.DeleteFunc(finding.Of(err), func(f finding.Finding) bool {
+		return !slices.Contains([]string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob}, f.Code)
+	})
 }
 
 // oldestContainerd is the first release that ocadm uses as it finds it: the settings of 2.0 differ from those that it writes.

@@ -103,7 +103,7 @@ func (j *Journey) JoinCommand(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("no join command in %q", out)
 }
 
-// Join joins a machine with the command that machine 1 printed.
+// Join joins a machine with the command that machine 1 printed. What it needs comes from the depot of machine 1.
 func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
 	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
 		argv, err := j.JoinCommand(ctx)
@@ -111,7 +111,7 @@ func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
 			return err
 		}
 		argv[0] = Ocadm
-		argv = append(argv, "--bundle", Bundle, "--node-ip", j.Lab.Node(node).Address.String())
+		argv = append(argv, "--node-ip", j.Lab.Node(node).Address.String())
 		argv = append(argv, machineFlags...)
 		_, err = j.On(ctx, node, append(argv, args...)...)
 		return err

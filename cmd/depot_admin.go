@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func openDepot(directory string) (*depot.Store, error) {
+	if _, err := os.Stat(directory); err != nil {
+		return nil, finding.Errorf("OCA-2317", "This machine has no depot", "run the command as root on a control-plane node that ocadm init made", "%w", err)
+	}
+	return depot.Open(directory, depotphase.Reserve)
+}
+
+func newDepotStatus(a *app) *cobra.Command {
+	var directory string
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "status", Short: "Show what the depot of this node holds",
+		Long: "Shows the roots of the depot, their sizes, and how much space the disk has left. A root is what one bundle, one ocadm or this node\n" +
+			"has brought; roots share what they have in common. A root that is not complete is repaired by ocadm init phase depot.",
+		Example: "  ocadm depot status\n  ocadm depot status -o json | jq .free",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := openDepot(directory)
+			if err != nil {
+				return err
+			}
+			st, err := s.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), st, func(w io.Writer) error { return depotTable(w, st) })
+		},
+	}
+	c.Flags().StringVar(&directory, "directory", depot.DefaultDir, "directory of the depot")
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+func depotTable(w io.Writer, st depot.Status) error {
+	var rows [][]string
+	for _, r := range st.Roots {
+		rows = append(rows, []string{r.Name, r.Since.Local().Format(time.DateTime), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
+			map[bool]string{true: "yes", false: "no"}[r.Complete]})
+	}
+	if err := ui.Table(w, []string{"ROOT", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s uses %s; the disk has %s left, of which %s are not used\n", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
+	return err
+}
+
+// fillGrace protects what a fill that is under way has stored without its root.
+const fillGrace = 2 * time.Hour
+
+// pruned is what "depot prune -o json" prints. Freed is in bytes.
+type pruned struct {
+	Removed []string `json:"removed"`
+	Kept    []string `json:"kept"`
+	Freed   int64    `json:"freed"`
+}
+
+func newDepotPrune(a *app) *cobra.Command {
+	var directory, kubeconfig string
+	var dryRun bool
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "prune", Short: "Remove what no workload of the cluster uses",
+		Long: "Removes the roots of which no workload of the cluster uses an image, and what no other root needs. The latest bundle and the latest\n" +
+			"ocadm always stay. The depots of other control-plane nodes follow.",
+		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := openDepot(directory)
+			if err != nil {
+				return err
+			}
+			cfg := config.Default()
+			cfg.Run.Kubeconfig = kubeconfig
+			h, err := newHost(c.Context(), &cfg, "")
+			if err != nil {
+				return err
+			}
+			k, err := h.Kube(c.Context())
+			if err != nil {
+				return noCluster(err)
+			}
+			used, err := imagesInUse(c.Context(), k)
+			if err != nil {
+				return noCluster(err)
+			}
+			var p pruned
+			if p.Removed, p.Kept, err = s.Unused(func(image string) bool { return used[image] }); err != nil {
+				return err
+			}
+			if !dryRun {
+				if p.Freed, err = s.Collect(c.Context(), p.Kept, fillGrace); err != nil {
+					return err
+				}
+			}
+			return ui.Print(a.Out, output.String(), p, func(w io.Writer) error {
+				verb := map[bool]string{true: "would remove", false: "removed"}[dryRun]
+				for _, r := range p.Removed {
+					fmt.Fprintf(w, "%s %s\n", verb, r)
+				}
+				_, err := fmt.Fprintf(w, "kept %s; freed %s\n", strings.Join(p.Kept, ", "), ui.Bytes(p.Freed))
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&directory, "directory", depot.DefaultDir, "directory of the depot")
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kubernetes.AdminKubeconfig+")")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing")
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// imagesInUse are the full names of the images of all workloads, and of those that a rollback would bring back.
+func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) {
+	used := map[string]bool{}
+	for _, kind := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "PodList"}, {Group: "apps", Version: "v1", Kind: "DeploymentList"}, {Group: "apps", Version: "v1", Kind: "ReplicaSetList"},
+		{Group: "apps", Version: "v1", Kind: "DaemonSetList"}, {Group: "apps", Version: "v1", Kind: "StatefulSetList"},
+		{Group: "apps", Version: "v1", Kind: "ControllerRevisionList"},
+		{Group: "batch", Version: "v1", Kind: "JobList"}, {Group: "batch", Version: "v1", Kind: "CronJobList"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := k.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("listing the cluster's workloads: %w", err)
+		}
+		for _, o := range list.Items {
+			for _, image := range imagesIn(o.Object) {
+				if tag, err := name.NewTag(image); err == nil {
+					used[ownimage.FullName(tag)] = true
+				}
+			}
+		}
+	}
+	return used, nil
+}
+
+// apiTimeout bounds a request to an API server that may be down.
+const apiTimeout = 10 * time.Second
+
+// otherDepots finds the depots of other control-plane nodes by the addresses of their API servers, with the rights of this node.
+func otherDepots(k client.Client, connect func(address string) *depot.Client, port string) func(context.Context) ([]*depot.Client, error) {
+	endpoints := &unstructured.Unstructured{}
+	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
+	return func(ctx context.Context) ([]*depot.Client, error) {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, endpoints); err != nil {
+			return nil, fmt.Errorf("listing the control-plane nodes: %w", err)
+		}
+		own, err := net.InterfaceAddrs()
+		if err != nil {
+			return nil, fmt.Errorf("listing the addresses of this node: %w", err)
+		}
+		subsets, _, err := unstructured.NestedSlice(endpoints.Object, "subsets")
+		if err != nil {
+			return nil, errors.New("listing the control-plane nodes: the Endpoints have another form")
+		}
+		var out []*depot.Client
+		for _, ip := range addressesIn(subsets) {
+			if !slices.ContainsFunc(own, func(a net.Addr) bool { return strings.HasPrefix(a.String(), ip+"/") }) {
+				out = append(out, connect(net.JoinHostPort(ip, port)))
+			}
+		}
+		return out, nil
+	}
+}
+
+func addressesIn(subsets []any) (out []string) {
+	for _, s := range subsets {
+		subset, _ := s.(map[string]any)
+		list, _ := subset["addresses"].([]any)
+		for _, a := range list {
+			if m, ok := a.(map[string]any); ok {
+				if ip, ok := m["ip"].(string); ok {
+					out = append(out, ip)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle"
+)
+
+// Remote is what a depot has for one architecture, to install a node from.
+type Remote struct {
+	client    *Client
+	contents  bundle.Contents
+	files     map[string]File
+	manifests map[string]v1.Descriptor
+}
+
+// Remote asks what the depot has for an architecture (a GOARCH).
+func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
+	root, err := c.Contents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Remote{client: c, files: map[string]File{}, manifests: map[string]v1.Descriptor{}}
+	r.contents.Info = bundle.Info{OS: "linux", Arch: arch}
+	for name, f := range root.Files {
+		if path, ok := strings.CutPrefix(name, "linux/"+arch+"/"); ok {
+			r.files["/"+path] = f
+			r.contents.Files = append(r.contents.Files, bundle.FileInfo{Path: "/" + path, Mode: f.Mode, Digest: f.Digest.String(), Size: f.Size})
+		}
+	}
+	for name, d := range root.Images {
+		if d, err = c.forArch(ctx, d, arch); err != nil {
+			return nil, err
+		}
+		if d.Size > 0 {
+			r.manifests[name] = d
+			r.contents.Images = append(r.contents.Images, bundle.ImageInfo{Name: name, Digest: d.Digest.String()})
+		}
+	}
+	slices.SortFunc(r.contents.Files, func(a, b bundle.FileInfo) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(r.contents.Images, func(a, b bundle.ImageInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return r, nil
+}
+
+// forArch is the manifest of an architecture; nothing where an image is for others.
+func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.Descriptor, error) {
+	if !d.MediaType.IsIndex() {
+		if d.Platform != nil && d.Platform.Architecture != arch {
+			return v1.Descriptor{}, nil
+		}
+		return d, nil
+	}
+	var index v1.IndexManifest
+	if err := c.document(ctx, d, &index); err != nil {
+		return v1.Descriptor{}, err
+	}
+	for _, m := range index.Manifests {
+		if m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == arch {
+			return m, nil
+		}
+	}
+	return v1.Descriptor{}, nil
+}
+
+// Name describes the depot in a sentence.
+func (r *Remote) Name() string { return "the depot at " + r.client.address }
+
+// Contents are the files and images. The sizes of images are not known.
+func (r *Remote) Contents() bundle.Contents { return r.contents }
+
+// OpenFile downloads a file while it is read. Its end is an error if the content was another.
+func (r *Remote) OpenFile(ctx context.Context, path string) (io.ReadCloser, error) {
+	f, ok := r.files[path]
+	if !ok {
+		return nil, fmt.Errorf("opening %s of %s: %w", path, r.Name(), fs.ErrNotExist)
+	}
+	return r.client.Open(ctx, f.Digest), nil
+}
+
+// Archive returns how to write an OCI image layout with the named images, as "ctr images import" takes it, and about how many bytes it has.
+func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write func(io.Writer) error, err error) {
+	var index, blobs []v1.Descriptor
+	seen := map[v1.Hash]bool{}
+	for _, name := range names {
+		d, ok := r.manifests[name]
+		if !ok {
+			return 0, nil, fmt.Errorf("downloading the image %s from %s: %w", name, r.Name(), ErrAbsent)
+		}
+		var m v1.Manifest
+		if err := r.client.document(ctx, d, &m); err != nil {
+			return 0, nil, err
+		}
+		index = append(index, bundle.Named(name, d))
+		for _, b := range slices.Concat([]v1.Descriptor{d, m.Config}, m.Layers) {
+			if !seen[b.Digest] {
+				seen[b.Digest] = true
+				blobs = append(blobs, b)
+				size += b.Size
+			}
+		}
+	}
+	return size, func(w io.Writer) error {
+		return bundle.WriteLayout(w, index, blobs, func(w io.Writer, h v1.Hash) error {
+			err := r.client.Blob(ctx, h, w, func(int64) {})
+			if errors.Is(err, io.ErrClosedPipe) { // the reader has enough
+				return io.ErrClosedPipe
+			}
+			return err
+		})
+	}, nil
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"time"
+)
+
+// Status is what a depot holds. Sizes are in bytes.
+type Status struct {
+	Directory string       `json:"directory"`
+	Roots     []RootStatus `json:"roots"`
+	// Used is what the blobs take on the disk, Free what the disk has left, and Reserve how much of it the depot does not use.
+	Used    int64 `json:"used"`
+	Free    int64 `json:"free"`
+	Reserve int64 `json:"reserve"`
+}
+
+// RootStatus is one root. Roots share blobs, so their sizes add up to more than is used.
+type RootStatus struct {
+	Name     string    `json:"name"`
+	Since    time.Time `json:"since"`
+	Images   int       `json:"images"`
+	Files    int       `json:"files"`
+	Size     int64     `json:"size"`
+	Complete bool      `json:"complete"`
+}
+
+// Status looks at the depot. It reads manifests, but no layers.
+func (s *Store) Status(ctx context.Context) (Status, error) {
+	out := Status{Directory: s.dir, Reserve: s.reserve, Roots: []RootStatus{}}
+	roots, err := s.Roots()
+	if err != nil {
+		return out, err
+	}
+	for _, r := range roots {
+		_, lacks := s.lacks(ctx, r)
+		one := RootStatus{Name: r.Name, Since: r.Since, Images: len(r.Images), Files: len(r.Files), Complete: !lacks}
+		for size := range maps.Values(s.reach(ctx, r)) {
+			one.Size += size
+		}
+		out.Roots = append(out.Roots, one)
+	}
+	entries, err := os.ReadDir(s.blobDir())
+	if err != nil {
+		return out, fmt.Errorf("looking at the blobs of the depot: %w", err)
+	}
+	for _, e := range entries {
+		if st, err := e.Info(); err == nil { // else it has gone in the meantime
+			out.Used += st.Size()
+		}
+	}
+	out.Free, err = s.Free()
+	return out, err
+}
+
+// Unused are the names of the roots of which no image is used, but for the latest of each kind: the part of a name before "-".
+func (s *Store) Unused(used func(image string) bool) (unused, kept []string, err error) {
+	roots, err := s.Roots()
+	if err != nil {
+		return nil, nil, err
+	}
+	latest := map[string]bool{}
+	for _, r := range roots {
+		kind := r.kind()
+		if !latest[kind] || r.uses(used) {
+			kept = append(kept, r.Name)
+		} else {
+			unused = append(unused, r.Name)
+		}
+		latest[kind] = true
+	}
+	return unused, kept, nil
+}
+
+func (r Root) kind() string {
+	kind, _, _ := strings.Cut(r.Name, "-")
+	return kind
+}
+
+func (r Root) uses(used func(image string) bool) bool {
+	for image := range r.Images {
+		if used(image) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+func (s *site) client() *Client {
+	return NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond, Stall: time.Second})
+}
+
+// Two depots on two addresses: what one gets or removes, the other follows, in both directions.
+func TestSync(t *testing.T) {
+	a, b := filled(t), newStore(t)
+	atA, atB := listen(t, a, nil), listen(t, b, nil)
+	sync := func(s *Store, from *site, want ...string) {
+		t.Helper()
+		changed, err := s.Sync(t.Context(), from.client())
+		slices.Sort(changed)
+		if err != nil || !slices.Equal(changed, want) {
+			t.Fatalf("took over %q, %v; want %q", changed, err, want)
+		}
+	}
+	same := func() {
+		t.Helper()
+		ca, aerr := a.Contents()
+		cb, berr := b.Contents()
+		if d := cmp.Diff(ca, cb); d != "" || aerr != nil || berr != nil {
+			t.Errorf("%v, %v (-a +b):\n%s", aerr, berr, d)
+		}
+	}
+	names := func(s *Store) (out []string) {
+		roots, err := s.Roots()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range roots {
+			out = append(out, r.Name)
+		}
+		return out
+	}
+	first := names(a)
+	sync(b, atA, first...)
+	sync(b, atA)
+	sync(a, atB)
+	same()
+	// The other way round.
+	if err := b.SetRoot(t.Context(), Root{Name: "later", Files: map[string]File{"f": {Digest: b.put(t, "later"), Size: 5}}}); err != nil {
+		t.Fatal(err)
+	}
+	sync(a, atB, "later")
+	same()
+	if _, err := a.text(t, hashOf(t, "later")); err != nil {
+		t.Error(err)
+	}
+	// What is removed here stays removed.
+	if _, err := a.Collect(t.Context(), []string{"later"}, -time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	sync(a, atB)
+	sync(b, atA, first...)
+	same()
+	if got := names(b); !slices.Equal(got, []string{"later"}) {
+		t.Errorf("roots %q", got)
+	}
+	// A depot that has never had it does not learn of it.
+	sync(newStore(t), atA, "later")
+}
+
+// A copy that breaks off stores no root, and goes on with what is missing.
+func TestSyncThatBreaksOff(t *testing.T) {
+	a, b := filled(t), newStore(t)
+	var blobs atomic.Int32
+	var broken atomic.Bool
+	broken.Store(true)
+	site := listen(t, a, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n := blobs.Load(); strings.HasPrefix(r.URL.Path, blobPrefix) {
+				if blobs.Add(1); broken.Load() && n >= 2 {
+					http.NotFound(w, r)
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	if _, err := b.Sync(t.Context(), site.client()); err == nil {
+		t.Fatal("it did not break off")
+	}
+	if roots, err := b.Roots(); err != nil || len(roots) > 0 {
+		t.Fatalf("roots %v, %v", roots, err)
+	}
+	before, _ := b.left(t)
+	all, _ := a.left(t)
+	broken.Store(false)
+	blobs.Store(0)
+	if _, err := b.Sync(t.Context(), site.client()); err != nil {
+		t.Fatal(err)
+	}
+	if want := int32(len(all) - len(before)); blobs.Load() != want {
+		t.Errorf("%d blobs were asked for, want %d", blobs.Load(), want)
+	}
+	full := &Store{dir: b.dir, reserve: 1 << 62, sound: b.sound, roots: b.roots}
+	if err := a.SetRoot(t.Context(), Root{Name: "more", Files: map[string]File{"f": {Digest: a.put(t, "more"), Size: 4}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := full.Sync(t.Context(), site.client()); len(finding.Of(err)) == 0 || finding.Of(err)[0].Code != CodeNoSpace {
+		t.Errorf("without space: %v", err)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	a, b := filled(t), newStore(t)
+	site := listen(t, a, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	rounds := 0
+	b.Follow(ctx, time.Millisecond, func(context.Context) ([]*Client, error) {
+		if rounds++; rounds == 1 {
+			return nil, os.ErrNotExist
+		}
+		if rounds == 3 {
+			stop()
+		}
+		return []*Client{site.client()}, nil
+	})
+	ca, _ := a.Contents()
+	if cb, err := b.Contents(); err != nil || !cmp.Equal(ca, cb) {
+		t.Errorf("not followed: %v", err)
+	}
+}
+
+// What a joining node sees: the files and images of its architecture, and an archive that containerd takes.
+func TestRemote(t *testing.T) {
+	store := filled(t)
+	site := listen(t, store, nil)
+	r, err := site.client().Remote(t.Context(), "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images []string
+	for _, i := range r.Contents().Images {
+		images = append(images, i.Name)
+	}
+	if len(images) != 2 || len(r.Contents().Files) == 0 {
+		t.Fatalf("contents %+v", r.Contents())
+	}
+	f, err := r.OpenFile(t.Context(), "/usr/local/bin/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(f); err != nil || string(raw) != kubeletText || f.Close() != nil {
+		t.Errorf("kubelet has %d bytes, %v", len(raw), err)
+	}
+	if f, err = r.OpenFile(t.Context(), "/usr/local/bin/kubelet"); err != nil || f.Close() != nil { // without reading
+		t.Error(err)
+	}
+	size, write, err := r.Archive(t.Context(), images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := io.Pipe()
+	go func() { out.CloseWithError(write(out)) }()
+	copied := newStore(t)
+	got, err := copied.AddArchive(t.Context(), in)
+	if err != nil || len(got) != 2 || size == 0 {
+		t.Fatalf("archive %v of %d bytes, %v", got, size, err)
+	}
+	if err := copied.SetRoot(t.Context(), Root{Name: "x", Images: got}); err != nil {
+		t.Error(err)
+	}
+	if other, err := site.client().Remote(t.Context(), "arm64"); err != nil || len(other.Contents().Files) > 0 {
+		t.Errorf("for arm64: %+v, %v", other.Contents(), err)
+	}
+	if _, err := r.OpenFile(t.Context(), "/absent"); err == nil {
+		t.Error("an absent file was opened")
+	}
+	if _, _, err := r.Archive(t.Context(), []string{"absent"}); err == nil {
+		t.Error("an absent image was archived")
+	}
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
+)
+
+// reporter forgets what it is given.
+type reporter struct{}
+
+func (reporter) Info(string, ...any)           {}
+func (reporter) Output(string)                 {}
+func (reporter) Waiting(string, string)        {}
+func (reporter) Progress(int64, int64, string) {}
+func (reporter) Alive()                        {}
+func (reporter) Changed(string, ...any)        {}
+
+func image(t *testing.T) v1.Image {
+	t.Helper()
+	img, err := random.Image(2000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture = "linux", runtime.GOARCH
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func machine(t *testing.T) (*host.Host, *host.Recorder) {
+	t.Helper()
+	c := config.Default()
+	config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.7"})
+	rec := &host.Recorder{}
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Facts.Arch = runtime.GOARCH
+	put(t, h, h.Self, "the program")
+	img := image(t)
+	h.Own = func() (v1.Image, error) { return img, nil }
+	return h, rec
+}
+
+func put(t *testing.T, h *host.Host, name, data string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.Files.Path(name), []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const busybox = "docker.io/library/busybox:1.37"
+
+func useBundle(t *testing.T, h *host.Host) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bundle")
+	err := bundle.Create(t.Context(), file, bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: "v1.36.3"},
+		[]bundle.FileSource{{Path: "/usr/local/bin/kubelet", Mode: 0o755, Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("kubelet")), nil
+		}}},
+		[]bundle.ImageSource{{Name: busybox, Image: image(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Bundle = b
+	t.Cleanup(func() { _ = b.Close() })
+}
+
+// run runs the phase that fills the depot until nothing is left to do, and returns what the depot has.
+func run(t *testing.T, h *host.Host, want ...string) depot.Root {
+	t.Helper()
+	p := fillPhase(nil)
+	plan, err := p.Plan(t.Context(), h)
+	if err != nil || len(plan) != len(want) {
+		t.Errorf("plan %q, %v; want %q", plan, err, want)
+	}
+	for i, w := range want {
+		if !strings.HasPrefix(plan[i], "store "+w) {
+			t.Errorf("plan %q, want %q", plan[i], w)
+		}
+	}
+	if err := p.Run(t.Context(), h, reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := p.Check(t.Context(), h); !done || err != nil {
+		t.Errorf("not done after it ran: %v", err)
+	}
+	s, err := Open(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestFillFromBundle(t *testing.T) {
+	h, _ := machine(t)
+	useBundle(t, h)
+	c := run(t, h, "ocadm-", "bundle-")
+	if c.Images[busybox].Size == 0 || c.Images[h.Config.OperatorImage()].Size == 0 {
+		t.Errorf("images %v", c.Images)
+	}
+	for _, f := range []string{"/usr/local/bin/kubelet", ProgramPath} {
+		if _, ok := c.Files["linux/"+runtime.GOARCH+f]; !ok {
+			t.Errorf("no %s", f)
+		}
+	}
+	// Another build of this program takes the place of the earlier one, and keeps its names.
+	put(t, h, h.Self, "a newer program")
+	h.Config.Cluster.ImageRepository = "registry.example.org/cloud"
+	c = run(t, h, "ocadm-")
+	if len(c.Images) != 3 || c.Files["linux/"+runtime.GOARCH+ProgramPath].Size != int64(len("a newer program")) {
+		t.Errorf("contents %v", c)
+	}
+	// A blob that is damaged is noticed when it is read, and stored again.
+	if err := os.Remove(h.Files.Path(depot.DefaultDir + "/blobs/sha256/" + c.Images[busybox].Digest.Hex)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "bundle-")
+}
+
+// Without a bundle the depot has what the node has installed and pulled, but nothing that others brought.
+func TestFillFromNode(t *testing.T) {
+	h, rec := machine(t)
+	const kubelet = "/usr/local/bin/kubelet"
+	if err := h.Files.WriteFile(kubelet, []byte("kubelet"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, h, "/usr/local/bin/kubectl", "of others")
+	if err := h.Ledger.Record(host.Entry{Kind: host.KindImage, Name: busybox, Op: host.Created}); err != nil {
+		t.Fatal(err)
+	}
+	rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if slices.Contains(c.Args, "export") {
+			if !slices.Contains(c.Args, busybox) || slices.Contains(c.Args, "registry.example.org/theirs:v1") {
+				t.Errorf("ctr %q", c.Args)
+			}
+			return exec.Result{}, bundle.WriteImage(t.Context(), c.Stdout, bundle.ImageSource{Name: busybox, Image: image(t)})
+		}
+		return exec.Result{Stdout: busybox + " type sha256:1 1 KiB linux/amd64 -\nregistry.example.org/theirs:v1 type sha256:2 1 KiB linux/amd64 -\n"}, nil
+	}
+	c := run(t, h, "ocadm-", "node")
+	if len(c.Files) != 2 || c.Files["linux/"+runtime.GOARCH+kubelet].Size != 7 || c.Images[busybox].Size == 0 || len(c.Images) != 2 {
+		t.Errorf("contents %v", c)
+	}
+	// A program that another release installed is stored, too.
+	if err := h.Files.WriteFile(kubelet, []byte("newer kubelet"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "node")
+	rec.Answer = func(c exec.Command) (exec.Result, error) { // an archive that breaks off
+		return exec.Result{}, tar.NewWriter(c.Stdout).WriteHeader(&tar.Header{Name: "blobs/sha256/x", Typeflag: tar.TypeReg, Size: 5})
+	}
+	if err := node.Export(t.Context(), h, []string{busybox}, func(in io.Reader) error {
+		s, err := Open(h)
+		if err == nil {
+			_, err = s.AddArchive(t.Context(), in)
+		}
+		return err
+	}); err == nil {
+		t.Error("a broken archive was stored")
+	}
+}
+
+// The pod is complete, has no right that it does not need, and mounts files only.
+func TestManifest(t *testing.T) {
+	h, _ := machine(t)
+	p := startPhase()
+	if err := p.Run(t.Context(), h, reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := p.Check(t.Context(), h); !done || err != nil {
+		t.Errorf("not done: %v", err)
+	}
+	raw, err := h.Files.ReadFile(manifestFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got corev1.Pod
+	if err := yaml.UnmarshalStrict(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	c := got.Spec.Containers[0]
+	if c.Image != h.Config.OperatorImage() || !got.Spec.HostNetwork || *c.SecurityContext.AllowPrivilegeEscalation || len(c.SecurityContext.Capabilities.Add) > 0 {
+		t.Errorf("the pod is %s", raw)
+	}
+	for _, m := range c.VolumeMounts {
+		if m.ReadOnly != (m.MountPath != depot.DefaultDir) {
+			t.Errorf("%s: read-only %v", m.MountPath, m.ReadOnly)
+		}
+	}
+}
+
+// A node that has joined shows its certificate. Without a depot at the address the finding comes at once.
+func TestConnect(t *testing.T) {
+	h, _ := machine(t)
+	useBundle(t, h)
+	run(t, h, "ocadm-", "bundle-")
+	h.Bundle = nil
+	store, err := Open(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(r pki.Request) pki.Pair {
+		r.NotBefore, r.Small = time.Now(), true
+		p, err := pki.Issue(ca, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	server := issue(pki.Request{CommonName: "apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	client := issue(pki.Request{CommonName: "system:node:node", Usage: pki.Client})
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Cert)
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	shown := &tls.Certificate{Certificate: [][]byte{server.Cert.Raw}, PrivateKey: server.Key}
+	go func() {
+		ended <- depot.Listen(ctx, l, depot.ServerTLS(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown, nil }, pool), depot.Handler(store, &depot.Access{}))
+	}()
+	der, err := x509.MarshalPKCS8PrivateKey(client.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: client.Cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
+	put(t, h, node.Certificate, string(both))
+	put(t, h, authority, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Cert.Raw})))
+	h.Config.Join.Endpoint, h.Config.Node.Depot = "127.0.0.1:6443", l.Addr().String()
+	if !Wanted(h.Config) {
+		t.Fatal("the depot is not wanted")
+	}
+	if h.Depot, err = Connect(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if c := h.Source().Contents(); len(c.Files) != 2 || len(c.Images) != 2 {
+		t.Errorf("contents %+v", c)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := Connect(t.Context(), h); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != depot.CodeUnreachable {
+		t.Errorf("without a depot: %v", err)
+	}
+	for name, change := range map[string]func(*config.Config){
+		"a bundle":         func(c *config.Config) { c.Node.Bundle = "x" },
+		"--depot none":     func(c *config.Config) { c.Node.Depot = config.None },
+		"a discovery file": func(c *config.Config) { c.Join.DiscoveryFile = "x" },
+	} {
+		c := *h.Config
+		if change(&c); Wanted(&c) {
+			t.Errorf("with %s the depot is wanted", name)
+		}
+	}
+}
