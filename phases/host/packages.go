@@ -4,6 +4,7 @@ package host
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -31,16 +32,18 @@ func distributions() map[string]string {
 // packageManager is how a family installs and removes packages.
 type packageManager struct {
 	family, program, install, remove string
+	// owner prints the package of a file.
+	owner string
 }
 
 // packageManagers in the order of preference: dnf before yum, of which it is the successor.
 func packageManagers() []packageManager {
 	return []packageManager{
-		{debian, "apt-get", "apt-get install -y", "apt-get remove -y"},
-		{redhat, "dnf", "dnf install -y", "dnf remove -y"},
-		{redhat, "yum", "yum install -y", "yum remove -y"},
-		{suse, "zypper", "zypper install -y", "zypper remove -y"},
-		{arch, "pacman", "pacman -S --noconfirm", "pacman -R --noconfirm"},
+		{debian, "apt-get", "apt-get install -y", "apt-get remove -y", "dpkg-query --search %s | cut -d: -f1"},
+		{redhat, "dnf", "dnf install -y", "dnf remove -y", "rpm -qf %s"},
+		{redhat, "yum", "yum install -y", "yum remove -y", "rpm -qf %s"},
+		{suse, "zypper", "zypper install -y", "zypper remove -y", "rpm -qf %s"},
+		{arch, "pacman", "pacman -S --noconfirm", "pacman -R --noconfirm", "pacman -Qqo %s"},
 	}
 }
 
@@ -52,7 +55,6 @@ func packageNames() map[string]map[string]string {
 		"chattr":              {debian: "e2fsprogs", redhat: "e2fsprogs", suse: "e2fsprogs", arch: "e2fsprogs"},
 		"chronyd":             {debian: "chrony", redhat: "chrony", suse: "chrony", arch: "chrony"},
 		"conntrack":           {redhat: "conntrack-tools", suse: "conntrack-tools", arch: "conntrack-tools"},
-		"containerd":          {debian: "containerd containerd.io", redhat: "containerd containerd.io"},
 		"df":                  {debian: "coreutils", redhat: "coreutils", suse: "coreutils", arch: "coreutils"},
 		"findmnt":             {debian: "util-linux", redhat: "util-linux", suse: "util-linux util-linux-systemd", arch: "util-linux"},
 		"ionice":              {debian: "util-linux", redhat: "util-linux", suse: "util-linux", arch: "util-linux"},
@@ -143,13 +145,14 @@ func (o OS) Install(programs ...string) string {
 	return m.install + " " + strings.Join(o.Packages(programs...), " ")
 }
 
-// Uninstall is the command that removes the packages of these programs.
-func (o OS) Uninstall(programs ...string) string {
+// Uninstall is the command that removes a program: the package that it is of, or the file if it cannot be of one. The name of the package is
+// asked for, because a program is in several, such as containerd and containerd.io, and apt-get refuses names that it does not know.
+func (o OS) Uninstall(file string) string {
 	m, ok := o.manager()
-	if !ok {
-		return "remove the packages that provide: " + strings.Join(programs, ", ")
+	if !ok || strings.HasPrefix(file, "/usr/local/") {
+		return "rm " + file
 	}
-	return m.remove + " " + strings.Join(o.Packages(programs...), " ")
+	return m.remove + " $(" + fmt.Sprintf(m.owner, file) + ")"
 }
 
 // InstallKernelModules is the command that installs the modules of the running kernel. release is what "uname -r" prints.

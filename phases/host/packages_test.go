@@ -59,8 +59,19 @@ func TestPackagesPerDistribution(t *testing.T) {
 }
 
 func TestUninstall(t *testing.T) {
-	if got, want := (OS{ID: "rocky"}).Uninstall("containerd"), "dnf remove -y containerd containerd.io"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for want, os := range map[string]OS{
+		"apt-get remove -y $(dpkg-query --search /usr/bin/containerd | cut -d: -f1)": {ID: "debian"},
+		"dnf remove -y $(rpm -qf /usr/bin/containerd)":                               {ID: "rocky"},
+		"zypper remove -y $(rpm -qf /usr/bin/containerd)":                            {ID: "sles"},
+		"pacman -R --noconfirm $(pacman -Qqo /usr/bin/containerd)":                   {ID: "arch"},
+		"rm /usr/bin/containerd":                                                     {ID: "nixos"},
+	} {
+		if got := os.Uninstall("/usr/bin/containerd"); got != want {
+			t.Errorf("%s: %q, want %q", os.ID, got, want)
+		}
+	}
+	if got, want := (OS{ID: "debian"}).Uninstall("/usr/local/bin/containerd"), "rm /usr/local/bin/containerd"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -348,7 +348,7 @@ func TestFindings(t *testing.T) {
 			}
 		}, []string{"OCA-2303"}, "copy or download"},
 		"old containerd": {func(_ *testing.T, m *machine) {
-			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v1.6.20"}}
+			m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v1.6.20"}}
 		}, []string{"OCA-3001"}, "v1.6.20"},
 		"containerd 2.0": {func(_ *testing.T, m *machine) {
 			m.h.Facts.Programs = map[string]host.Program{"containerd": {Version: "v2.0.5"}}

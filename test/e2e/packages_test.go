@@ -108,7 +108,7 @@ func debPackage(t *testing.T, first, second string) {
 			t.Fatal(err)
 		}
 	}
-	manager{
+	m := manager{
 		run: func(argv ...string) string {
 			t.Helper()
 			out, errout, err := n.Exec(t.Context(), append([]string{"env", "DEBIAN_FRONTEND=noninteractive"}, argv...)...)
@@ -121,7 +121,40 @@ func debPackage(t *testing.T, first, second string) {
 		upgrade: []string{"apt-get", "install", "--yes", "/root/2.deb"},
 		remove:  []string{"apt-get", "remove", "--yes", "ocadm"},
 		list:    []string{"dpkg", "--listfiles", "ocadm"},
-	}.test(t)
+	}
+	m.test(t)
+	distributionsContainerd(t, n, m)
+}
+
+// distributionsContainerd installs Debian's containerd, which is too old. Preflight refuses it, and its remedy removes it.
+func distributionsContainerd(t *testing.T, n *machine.Node, m manager) {
+	m.run(m.install...)
+	dir, err := debian.Unpack(t.Context(), logf(t), "containerd", "runc", "libseccomp2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	archives, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil || len(archives) != 3 {
+		t.Fatalf("the packages are %v (error %v)", archives, err)
+	}
+	for i, file := range archives {
+		if err := n.CopyIn(t.Context(), file, fmt.Sprintf("/root/containerd-%d.deb", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.run("sh", "-c", "dpkg --install /root/containerd-*.deb")
+	found := func() string {
+		return m.run("sh", "-c", "ocadm preflight init --allow-cgroup-v1 --ingress none -o json || true")
+	}
+	got := found()
+	remedy := regexp.MustCompile(`apt-get remove -y \$\([^)]*\)`).FindString(got)
+	if !strings.Contains(got, "OCA-3001") || remedy == "" {
+		t.Fatalf("preflight beside Debian's containerd:\n%s", got)
+	}
+	m.run("sh", "-c", remedy)
+	if got := found(); strings.Contains(got, "OCA-3001") {
+		t.Errorf("preflight without Debian's containerd:\n%s", got)
+	}
 }
 
 // rpmPackage uses Debian's rpm, in a file system of its own that has nothing but rpm.
