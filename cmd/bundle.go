@@ -146,7 +146,7 @@ func newBundleVerify(a *app) *cobra.Command {
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
-				if err := checkSignature(b, key); err != nil {
+				if err := checkSignature(b, "--key", key); err != nil {
 					return err
 				}
 				if err := a.verifyBundle(c.Context(), b); err != nil {
@@ -171,7 +171,7 @@ func newBundleVerify(a *app) *cobra.Command {
 }
 
 // checkSignature checks the signature with the key in a file, if there is one.
-func checkSignature(b *bundle.Bundle, file string) error {
+func checkSignature(b *bundle.Bundle, flag, file string) error {
 	if file == "" {
 		return nil
 	}
@@ -182,7 +182,7 @@ func checkSignature(b *bundle.Bundle, file string) error {
 			return b.CheckSignature(key)
 		}
 	}
-	return badKey("--key", "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
+	return badKey(flag, "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
 }
 
 func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {

@@ -55,7 +55,7 @@ func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer)
 	if s.directory == "" {
 		s.directory = b.Name() + ".depot"
 	}
-	if err := checkSignature(b, s.key); err != nil {
+	if err := checkSignature(b, "--key", s.key); err != nil {
 		return err
 	}
 	store, err := depot.Open(s.directory, 0)

@@ -197,6 +197,17 @@ func TestBundle(t *testing.T) {
 		t.Errorf("a private key to verify with: %v", err)
 	}
 
+	for _, c := range []struct{ file, key, code string }{{newer, public, bundle.CodeSignature}, {older, private, "OCA-2327"}, {older, public, ""}} {
+		root := t.TempDir() // nothing there can be a node, so a good bundle is followed by other refusals
+		_, err := ocadm(t, "preflight", "init", "--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1", "--bundle", c.file,
+			"--bundle-key", c.key)
+		l := finding.Of(err)
+		found := slices.ContainsFunc(l, func(f finding.Finding) bool { return f.Code == bundle.CodeSignature || f.Code == "OCA-2327" })
+		if found != (c.code != "") || found && l[0].Code != c.code {
+			t.Errorf("%s with %s: %v, want %q", c.file, c.key, err, c.code)
+		}
+	}
+
 	out = must(t, "bundle", "diff", older, newer)
 	if !regexp.MustCompile(`added +image +\S+/region:v4.0.3`).MatchString(out) || strings.Contains(out, "kubelet") || !strings.Contains(out, "a bundle made since") {
 		t.Error(out)

@@ -207,6 +207,9 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 		if h.Bundle, err = bundle.Open(ctx, cfg.Node.Bundle); err != nil {
 			return nil, err
 		}
+		if err := checkSignature(h.Bundle, "--bundle-key", cfg.Node.BundleKey); err != nil {
+			return nil, errors.Join(err, h.Bundle.Close())
+		}
 	}
 	return h, nil
 }

@@ -65,6 +65,7 @@ type Node struct {
 	AsController     bool     `json:"asController"`     // --as-onecloud-controller; init: always → onecloud.yunion.io/controller=enable
 	Baremetal        bool     `json:"baremetal"`        // --baremetal-node
 	Bundle           string   `json:"bundle"`           // --bundle FILE
+	BundleKey        string   `json:"bundleKey"`        // --bundle-key FILE: who must have signed the bundle
 	// The settings of a compute node's host.conf. Empty ones leave the agent's default.
 	HostNetworks       []string `json:"hostNetworks"`       // --host-networks NIC/BRIDGE/ADDRESS
 	ListenInterface    string   `json:"listenInterface"`    // --listen-interface

@@ -141,6 +141,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"proxy":            {func(c *config.Config) { c.Node.HTTPSProxy = "u:canary@p:3128" }, "--https-proxy (node.httpsProxy): it is not http://"},
 		"proxy's scheme":   {func(c *config.Config) { c.Node.HTTPProxy = "ftp://u:canary@p" }, "--http-proxy (node.httpProxy): it is not http://"},
 		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
+		"key alone":        {func(c *config.Config) { c.Node.BundleKey = "key.pem" }, "--bundle-key (node.bundleKey): there is no --bundle"},
 		"patch":            {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.36" }, "this ocadm installs v1.36 and v1.35"},
 		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
 		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is none of flannel, none`},

@@ -144,6 +144,9 @@ func (v *validation) node() {
 	}
 	v.port("node.bindPort", n.BindPort)
 	v.check("node.mirror", mirror(n.Mirror))
+	if n.BundleKey != "" && n.Bundle == "" {
+		v.add("node.bundleKey", "there is no --bundle that could be signed")
+	}
 	v.check("node.depot", depot(n, v.command))
 	for _, m := range n.RegistryMirrors {
 		_, _, err := RegistryMirror(m)

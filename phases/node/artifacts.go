@@ -45,7 +45,8 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	for _, a := range list {
 		if has(a.Name) && !a.present(ctx, h) {
 			if a.SHA256 == "" {
-				return nil, table.Unpinned(a.Artifact, h.Facts.Arch, "choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
+				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
+					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
 			out = append(out, download{a})
 		}
