@@ -95,10 +95,24 @@ spec: {version: v1, hostagent: {tag: v0.9, image: x}, autoupdate: {disable: true
 			}},
 		}, 3},
 	} {
-		got, lines := c.update.patch(live)
+		got, lines := c.update.patch(live, false)
 		if d := cmp.Diff(c.want, got); d != "" || len(lines) != c.lines {
 			t.Errorf("%s: %q\n%s", name, lines, d)
 		}
+	}
+}
+
+// An update without a version brings the cloud to the operator, once.
+func TestUpdateToTheOperator(t *testing.T) {
+	const status = `
+spec: {version: v1}
+status: {release: {revision: 3}, conditions: [{type: UpdateAvailable, status: "True"}]}`
+	_, lines := Update{}.patch(resource(t, head+"}"+status), false)
+	if len(lines) != 1 {
+		t.Errorf("%q", lines)
+	}
+	if _, lines := (Update{}).patch(resource(t, head+`, annotations: {onecloud.yunion.io/update-from-release: "3"}}`+status), true); len(lines) > 0 {
+		t.Errorf("again: %q", lines)
 	}
 }
 

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,6 +30,10 @@ type Status struct {
 	Components []v1alpha1.ComponentStatus `json:"components"`
 	// NodesNotReady are the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
 	NodesNotReady string `json:"nodesNotReady,omitempty"`
+	// Release in force.
+	Release v1alpha1.ReleaseStatus `json:"release,omitzero"`
+	// UpdateAvailable says what another build of the operator would change, "" if nothing.
+	UpdateAvailable string `json:"updateAvailable,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 }
@@ -51,7 +56,10 @@ func statusOf(object map[string]any) (Status, error) {
 	s := Status{
 		Name: cr.Name, Namespace: cr.Namespace, Version: cr.Spec.Version, Running: cr.Status.Version,
 		Phase: string(cr.Status.Phase), Components: cr.Status.Components,
-		Certificates: cr.Status.Certificates,
+		Certificates: cr.Status.Certificates, Release: cr.Status.Release,
+	}
+	if update := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable); update != nil && update.Status == "True" {
+		s.UpdateAvailable = update.Message
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}
@@ -70,6 +78,8 @@ func statusOf(object map[string]any) (Status, error) {
 		s.Message = "the operator has not reconciled it yet"
 	case cr.Status.ObservedGeneration < cr.Generation:
 		s.Message = "the operator has not seen the latest change yet"
+	case s.UpdateAvailable != "" && cr.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(s.Release.Revision):
+		s.Message = "the operator has not seen the update yet"
 	case ready.Status == "True":
 		s.Ready = true
 	default:

@@ -8,8 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,9 +57,9 @@ type Updated struct {
 func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) {
 	var done Updated
 	var live *unstructured.Unstructured
-	if u.ofCloud() { // first, so that the operator is not updated for a cloud that does not exist
+	if !u.OperatorOnly { // first, so that the operator is not updated for a cloud that does not exist
 		var err error
-		if live, err = get(ctx, c, u.Key); err != nil {
+		if live, err = get(ctx, c, u.Key); err != nil && (u.needsCloud() || !apierrors.IsNotFound(err)) {
 			return done, err
 		}
 	}
@@ -64,7 +68,7 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	if err != nil || live == nil {
 		return done, err
 	}
-	patch, lines := u.patch(live)
+	patch, lines := u.patch(live, len(changed) > 0)
 	if len(lines) == 0 {
 		return done, nil
 	}
@@ -75,9 +79,9 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	return done, nil
 }
 
-// ofCloud reports whether the update changes more than the operator.
-func (u Update) ofCloud() bool {
-	return !u.OperatorOnly && (u.Version != "" || u.ImageRepository != "" || u.Edition != "" || u.DisableResourceManagement != nil)
+// needsCloud reports whether the update is of more than the operator, where there is a cloud.
+func (u Update) needsCloud() bool {
+	return u.Version != "" || u.ImageRepository != "" || u.Edition != "" || u.DisableResourceManagement != nil || u.OperatorVersion == "" && u.OperatorImage == ""
 }
 
 func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, error) {
@@ -155,8 +159,9 @@ func OperatorImage(image, repository, tag string) string {
 // autoupdateAnnotation is what the autoupdate service leaves behind.
 const autoupdateAnnotation = "autoupdate.onecloud.yunion.io/current-version"
 
-// patch is the merge patch for a cloud, and what it changes, one line each. It is pure.
-func (u Update) patch(live *unstructured.Unstructured) (map[string]any, []string) {
+// patch is the merge patch for a cloud, and what it changes, one line each. newOperator is true if the operator was just replaced: it may
+// not have reported yet whether it has changes. It is pure.
+func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[string]any, []string) {
 	spec, annotations := map[string]any{}, map[string]any{}
 	var lines []string
 	set := func(field, want string) {
@@ -179,15 +184,32 @@ func (u Update) patch(live *unstructured.Unstructured) (map[string]any, []string
 			lines = append(lines, fmt.Sprintf("spec.disableResourceManagement: %t → %t", got, *u.DisableResourceManagement))
 		}
 	}
+	if len(lines) > 0 {
+		lines = append(lines, unpin(live, spec, annotations)...)
+	}
+	if revision, _, _ := unstructured.NestedInt64(live.Object, "status", "release", "revision"); revision > 0 && (newOperator || updateAvailable(live)) {
+		if r := strconv.FormatInt(revision, 10); live.GetAnnotations()[v1alpha1.AnnotationUpdateFrom] != r {
+			annotations[v1alpha1.AnnotationUpdateFrom] = r
+			lines = append(lines, "release "+r+" → what the operator renders now")
+		}
+	}
 	if len(lines) == 0 {
 		return nil, nil
 	}
-	lines = append(lines, unpin(live, spec, annotations)...)
 	out := map[string]any{"spec": spec}
 	if len(annotations) > 0 {
 		out["metadata"] = map[string]any{"annotations": annotations}
 	}
 	return out, lines
+}
+
+// updateAvailable reports whether the operator has changes that wait for an update.
+func updateAvailable(live *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == v1alpha1.ConditionUpdateAvailable && m["status"] == string(metav1.ConditionTrue)
+	})
 }
 
 // unpin removes the tags that the autoupdate service leaves. They would keep the host agents at an older version.

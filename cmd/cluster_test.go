@@ -27,7 +27,7 @@ func TestClusterUsage(t *testing.T) {
 		"cluster create extra":                                    {4, "unknown command"},
 		"cluster create --edition xx":                             {4, "must be one of ce, ce/support, ee"},
 		"cluster create --vesion v1":                              {4, "did you mean --version?"},
-		"cluster update":                                          {4, "there is nothing to update"},
+		"cluster update --kubeconfig " + nowhere:                  {42, nowhere},
 		"cluster update --operator-only":                          {4, "needs a change of the operator"},
 		"cluster update --operator-only --version v1":             {4, "needs a change of the operator"},
 		"cluster update --version v1 --timeout 0s":                {4, "--timeout"},

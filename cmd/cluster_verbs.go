@@ -133,12 +133,13 @@ func newClusterUpdate(a *app) *cobra.Command {
 	var u cluster.Update
 	var noLimits bool
 	c := &cobra.Command{
-		Use:   "update [--version VERSION]",
+		Use:   "update",
 		Short: "Move the cloud and the operator to another version or registry",
 		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
-			"the cloud. If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
+			"the cloud. A new operator alone changes nothing in a running cloud; this command applies what it does otherwise, also without\n" +
+			"--version. To see it before: ocadm cluster diff. If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
-		Example: "  ocadm cluster update --version v4.0.3 --wait\n" +
+		Example: "  ocadm cluster update --version v4.0.3 --wait\n  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio",
 		Args: arguments(cobra.NoArgs),
@@ -172,15 +173,8 @@ func newClusterUpdate(a *app) *cobra.Command {
 }
 
 func somethingToUpdate(u cluster.Update) error {
-	if u.OperatorOnly {
-		if u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
-			return misused("--operator-only needs a change of the operator", "give --operator-version, --operator-image or --image-repository")
-		}
-		return nil
-	}
-	if u.Version == "" && u.OperatorVersion == "" && u.OperatorImage == "" && u.ImageRepository == "" && u.Edition == "" &&
-		u.DisableResourceManagement == nil {
-		return misused("there is nothing to update", "give --version, --image-repository, --operator-version or --edition")
+	if u.OperatorOnly && u.OperatorVersion == "" && u.ImageRepository == "" && u.OperatorImage == "" {
+		return misused("--operator-only needs a change of the operator", "give --operator-version, --operator-image or --image-repository")
 	}
 	return nil
 }

@@ -29,6 +29,12 @@ const AnnotationSupplied = "onecloud.yunion.io/supplied"
 // AnnotationRevision on the definition of OnecloudCluster counts its changes, in decimal: an operator replaces only an earlier revision.
 const AnnotationRevision = "onecloud.yunion.io/definition-revision"
 
+// AnnotationUpdateFrom on a cloud holds the revision of its release. It lets the operator bring that release to what its own build renders.
+const AnnotationUpdateFrom = "onecloud.yunion.io/update-from-release"
+
+// LabelRelease of a Secret holds the revision of the release in it.
+const LabelRelease = "onecloud.yunion.io/release"
+
 // Annotations of what the operator makes.
 const (
 	// AnnotationConfigHash on a pod template rolls the pods when their configuration changes.

@@ -28,6 +28,8 @@ const (
 	ConditionNodesReady = "NodesReady"
 	// ConditionIgnored is there only where fields of the spec have no effect.
 	ConditionIgnored = "FieldsIgnored"
+	// ConditionUpdateAvailable tells whether an update changes the cloud, because its release is another operator's.
+	ConditionUpdateAvailable = "UpdateAvailable"
 )
 
 // State is a component in one word.
@@ -132,6 +134,14 @@ type CertificatesStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// ReleaseStatus is which of its releases a cloud runs.
+type ReleaseStatus struct {
+	// Revision of the release in force.
+	Revision int `json:"revision,omitempty"`
+	// Revision of the last release that every component served.
+	Good int `json:"good,omitempty"`
+}
+
 // OnecloudClusterStatus is the observed state of a cloud.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
@@ -154,6 +164,9 @@ type OnecloudClusterStatus struct {
 	// What was done outside Kubernetes: the hash of each effect, by its key.
 	// +mapType=atomic
 	Effects map[string]string `json:"effects,omitempty"`
+
+	// Release in force.
+	Release ReleaseStatus `json:"release,omitzero"`
 
 	// Values of the fields that cannot change, as last applied.
 	Fixed map[string]string `json:"fixed,omitempty"`

@@ -37,8 +37,6 @@ type Inputs struct {
 	AdminPasswordTaken bool
 	// CertHash and EtcdHash change when the mounted certificates do; they roll the pods.
 	CertHash, EtcdHash string
-	// Absent is how many pods of its DaemonSet hold up the rollout because their node is lost, see status.Absent.
-	Absent int32
 }
 
 // Cluster is what is common to all components of one cloud.

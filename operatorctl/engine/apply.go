@@ -325,8 +325,21 @@ func (a *Applier) typed(key Key, u *unstructured.Unstructured) (client.Object, e
 	return o, nil
 }
 
+// ApplyAs gives an object the hash under which it is applied: that of the operator that rendered it.
+func ApplyAs(o client.Object, hash string) {
+	annotations := maps.Clone(o.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[HashAnnotation] = hash
+	o.SetAnnotations(annotations)
+}
+
 // HashOf is the hash under which a rendered object is applied. It covers everything but its kind and the version it was rendered from.
 func HashOf(o client.Object) (string, error) {
+	if hash := o.GetAnnotations()[HashAnnotation]; hash != "" {
+		return hash, nil
+	}
 	version := o.GetResourceVersion()
 	o.SetResourceVersion("")
 	defer o.SetResourceVersion(version)

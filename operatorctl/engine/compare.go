@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -143,6 +144,16 @@ func holdsKeyed(path string, keys []string, desired, live []any) (bool, string) 
 		}
 	}
 	return true, ""
+}
+
+// ListKey is what an item of a list is merged by; ok is false if the list is one value.
+func ListKey(field string, item any) (key string, ok bool) {
+	m, isMap := item.(map[string]any)
+	if !isMap {
+		return "", false
+	}
+	keys := listKeys(field, m)
+	return strings.TrimSuffix(itemKey(keys, m), "/"), keys != nil
 }
 
 func itemKey(keys []string, item any) string {

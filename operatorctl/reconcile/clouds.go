@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
@@ -37,7 +38,10 @@ type cloud struct {
 	desired     memo[string, *Desired]
 	judged      memo[int64, *judgement]
 	// valid is true if nothing was wrong with the spec when it was judged last.
-	valid  bool
+	valid bool
+	// index of the release that a Secret holds, by UID and version of the Secret. own is the revision that is just what this build renders.
+	index  memo[string, *release.Release]
+	own    int
 	issued memo[string, secrets.Certificates]
 	admin  memo[string, string]
 	// provided is a Secret of certificates that a user provides.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/operatorctl/secrets"
@@ -31,8 +33,9 @@ type Desired struct {
 	Cluster      component.Cluster
 	Credentials  component.Credentials
 	Certificates secrets.Certificates
-	// Defaults are to be written into the spec, nil if they are there.
-	Defaults *unstructured.Unstructured
+	// Defaults are those in the spec; defaultsDue is true if they have to be written.
+	Defaults    *unstructured.Unstructured
+	defaultsDue bool
 	// Notices are fields of the spec that have no effect.
 	Notices []resolve.Notice
 	// Components in dependency order, enabled or not.
@@ -40,6 +43,12 @@ type Desired struct {
 	Effects    []effects.Effect
 
 	catalog catalogue
+	// held keeps the cloud at its release, nil if it may be what this build renders. Pending are the components that an update changes.
+	held    *holding
+	Pending []string
+	// calm are the hashes of the effects while nothing is amiss; recorded is the revision of the release that all this is.
+	calm     map[string]string
+	recorded int
 	// passwordTaken is true if the identity service had the administrator's password when this was resolved.
 	passwordTaken bool
 	// options are what users put into the ConfigMaps; nil until something is rendered.
@@ -51,20 +60,38 @@ type target struct {
 	component.Resolved
 	// wants are the objects that it is to have, objects are they if they were rendered in this reconcile.
 	wants   []want
-	objects *component.Objects
+	objects []piece
 	// err is why it cannot be rendered.
 	err error
 	// invalid says which options of its ConfigMap its service would not accept.
 	invalid string
 	// paused is true if a user keeps the operator from all of it.
 	paused bool
+	// foreign is true if this build does not know it, and its release has it.
+	foreign bool
 }
 
-// want is an object that a component is to have, with the hash under which it is applied.
+// piece is a rendered object.
+type piece struct {
+	client.Object
+	role role
+}
+
+// want is an object that a component is to have, with its hash in the release.
 type want struct {
 	key  engine.Key
 	hash string
 	role role
+	// absent is how many pods of a DaemonSet hold up its rollout because their node is lost. It is no part of the release.
+	absent int32
+}
+
+// applied is the hash under which the object is applied.
+func (w want) applied() string {
+	if w.absent == 0 {
+		return w.hash
+	}
+	return fmt.Sprintf("%s+%d", w.hash, w.absent)
 }
 
 // role says when an object is applied.
@@ -91,17 +118,17 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
 		passwords[component.ClickHouseAdminPassword] = pw // only to be kept out of messages
 	}
-	d, err := m.desired.get(desiredFrom(s, r.acts.catalog, passwords, names), func() (*Desired, error) {
-		d, err := r.resolveCloud(ctx, m, s, names)
+	d, err := m.desired.get(desiredFrom(s, passwords, names), func() (*Desired, error) {
+		d, err := r.draft(ctx, m, s, passwords, names)
+		if err == nil && s.Release != nil && !s.free {
+			err = r.hold(ctx, m, s, d)
+		}
 		if err != nil {
 			return nil, err
 		}
-		d.Credentials, d.Certificates, d.catalog, d.passwordTaken = passwords, s.Secrets.current, r.acts.catalog, s.passwordTaken()
-		for _, name := range d.catalog.order {
-			d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
-		}
-		renderAll(s, d)
-		return d, nil
+		hold, err := engine.AppliedBy(s.Cloud, v1alpha1.ManagerDefaults, d.Defaults)
+		d.defaultsDue = !hold
+		return d, err
 	})
 	if err != nil {
 		return nil, err
@@ -113,18 +140,46 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	return d, nil
 }
 
+// draft is what this build makes of a State.
+func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords component.Credentials, names map[string]string) (*Desired, error) {
+	d, err := r.resolveCloud(ctx, m, s, names)
+	if err != nil {
+		return nil, err
+	}
+	d.Credentials, d.Certificates, d.catalog, d.passwordTaken = passwords, s.Secrets.current, s.Catalog, s.passwordTaken()
+	for _, name := range d.catalog.order {
+		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
+	}
+	renderAll(s, d)
+	if s.past == nil {
+		s.past = &release.From{}
+	}
+	d.calm = map[string]string{}
+	for _, e := range planEffects(s, d) {
+		d.calm[e.Key] = e.Hash
+	}
+	return d, nil
+}
+
 // release drops the rendered objects: they would double the memory. They are rendered again when one has to be written or compared.
 func (d *Desired) release() {
 	d.options = nil
 	for _, c := range d.Components {
 		c.objects = nil
 	}
+	if d.held != nil {
+		d.held.released = nil
+		d.held.base.release()
+	}
 }
 
 // desiredFrom is a hash of everything that what a cloud is to be depends on: the spec and who owns which of its fields, what was chosen before,
 // secrets, certificates, what users put into the ConfigMaps, what the pods have.
-func desiredFrom(s State, all catalogue, passwords component.Credentials, names map[string]string) string {
+func desiredFrom(s State, passwords component.Credentials, names map[string]string) string {
 	h := sha256.New()
+	if s.Release != nil && !s.free {
+		fmt.Fprintln(h, "held", s.Release.Revision)
+	}
 	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
 		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.passwordTaken())
 	for _, key := range slices.Sorted(maps.Keys(s.Cloud.Annotations)) {
@@ -143,7 +198,7 @@ func desiredFrom(s State, all catalogue, passwords component.Credentials, names 
 	}
 	recorded := s.Cloud.Status.Effects
 	d := &Desired{Cluster: component.Cluster{Namespace: s.Cloud.Namespace, Name: s.Cloud.Name}}
-	for _, one := range all.components {
+	for _, one := range s.Catalog.components {
 		c := &target{Resolved: component.Resolved{Component: one}}
 		fmt.Fprint(h, one.Name, " ")
 		for _, o := range []client.Object{d.configMap(s, one.Name), d.composedSecret(s, c)} {
@@ -162,17 +217,20 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 		return nil, fmt.Errorf("reading who owns the fields of the spec: %w", err)
 	}
 	facts := resolve.Facts{
-		Components: r.acts.catalog.components, Owned: owned, LastImages: resolve.LastImages(&s.Cloud.Status), Images: r.acts.catalog.images,
+		Components: s.Catalog.components, Owned: owned, LastImages: resolve.LastImages(&s.Cloud.Status), Images: s.Catalog.images,
 		Names: names, Instance: s.Live.instance, Address: s.address(),
 	}
-	judged, err := m.judged.get(s.Cloud.Generation, func() (*judgement, error) {
-		checked := r.options.SpecsChecked && (m.valid || s.Cloud.CreationTimestamp.After(r.started))
-		return judge(ctx, s.Cloud, facts, checked)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("judging the spec: %w", err)
+	judged := &judgement{}
+	if s.past == nil {
+		judged, err = m.judged.get(s.Cloud.Generation, func() (*judgement, error) {
+			checked := r.options.SpecsChecked && (m.valid || s.Cloud.CreationTimestamp.After(r.started))
+			return judge(ctx, s.Cloud, facts, checked)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("judging the spec: %w", err)
+		}
+		m.valid = judged.whole == nil && len(judged.blocks) == 0
 	}
-	m.valid = judged.whole == nil && len(judged.blocks) == 0
 	if judged.whole != nil {
 		return nil, &invalidSpec{judged.whole}
 	}
@@ -185,11 +243,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	if d.Defaults, err = resolve.Defaults(s.Cloud, d.Cluster, owned); err != nil {
 		return nil, fmt.Errorf("working out the defaults: %w", err)
 	}
-	hold, err := engine.AppliedBy(s.Cloud, v1alpha1.ManagerDefaults, d.Defaults)
-	if hold {
-		d.Defaults = nil
-	}
-	return d, err
+	return d, nil
 }
 
 // judgement is the verdict on a spec.
@@ -266,9 +320,9 @@ func renderAll(s State, d *Desired) {
 			c.err = errors.New(c.Problem)
 		}
 		if c.Enabled && c.err == nil {
-			var objects component.Objects
-			if objects, c.err = d.render(s, c); c.err == nil {
-				c.wants, c.err = wantsOf(objects)
+			var pieces []piece
+			if pieces, c.err = d.render(s, c); c.err == nil {
+				c.wants, c.err = wantsOf(pieces, absent(s, d, c))
 			}
 		}
 		c.invalid = d.options.invalid[c.Name]
@@ -276,11 +330,25 @@ func renderAll(s State, d *Desired) {
 	d.Effects = planEffects(s, d)
 }
 
-// render returns the objects of a component, with owners: the hash under which an object is applied covers them.
-func (d *Desired) render(s State, c *target) (component.Objects, error) {
+// render returns the objects that a component is to have.
+func (d *Desired) render(s State, c *target) ([]piece, error) {
 	if c.objects != nil {
-		return *c.objects, nil
+		return c.objects, nil
 	}
+	var err error
+	if !c.foreign && (c.Enabled || d.held == nil) {
+		if c.objects, err = d.draw(s, c); err != nil {
+			return nil, err
+		}
+	}
+	if d.held != nil {
+		c.objects, err = d.held.merge(s, c, c.objects)
+	}
+	return c.objects, err
+}
+
+// draw returns the objects that this build renders, with owners: the hash under which an object is applied covers them.
+func (d *Desired) draw(s State, c *target) ([]piece, error) {
 	if d.options == nil {
 		d.options = readOptions(s, d)
 	}
@@ -288,36 +356,40 @@ func (d *Desired) render(s State, c *target) (component.Objects, error) {
 	in.Chosen, in.Values = d.options.chosen, d.options.values
 	objects, err := render.Component(c.Resolved, in)
 	if err != nil {
-		return objects, fmt.Errorf("rendering: %w", err)
+		return nil, fmt.Errorf("rendering: %w", err)
 	}
+	var out []piece
 	for _, o := range render.List(objects) {
-		own(s.Cloud, o)
+		p := piece{Object: own(s.Cloud, o)}
+		switch {
+		case o == objects.Workload:
+			p.role = roleWorkload
+		case slices.Contains(objects.Copies, o):
+			p.role = roleCopy
+		}
+		out = append(out, p)
 	}
-	c.objects = &objects
-	return objects, nil
+	return out, nil
 }
 
 // inputs of a component's render, without options.
 func inputs(s State, d *Desired, c *target) component.Inputs {
 	return component.Inputs{
 		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
-		Absent: absent(s, d, c), AdminPasswordTaken: d.passwordTaken,
+		AdminPasswordTaken: d.passwordTaken,
 	}
 }
 
 // wantsOf lists what was rendered.
-func wantsOf(o component.Objects) ([]want, error) {
+func wantsOf(pieces []piece, absent int32) ([]want, error) {
 	var out []want
-	for _, obj := range render.List(o) {
-		w := want{key: engine.KeyOf(obj)}
-		switch {
-		case obj == o.Workload:
-			w.role = roleWorkload
-		case slices.Contains(o.Copies, obj):
-			w.role = roleCopy
+	for _, p := range pieces {
+		w := want{key: engine.KeyOf(p), role: p.role}
+		if ds, ok := p.Object.(*appsv1.DaemonSet); ok && p.role == roleWorkload && ds.Spec.UpdateStrategy.RollingUpdate != nil {
+			w.absent = absent
 		}
 		var err error
-		if w.hash, err = engine.HashOf(obj); err != nil {
+		if w.hash, err = engine.HashOf(p.Object); err != nil {
 			return nil, err
 		}
 		out = append(out, w)
@@ -325,12 +397,20 @@ func wantsOf(o component.Objects) ([]want, error) {
 	return out, nil
 }
 
-// object finds what was rendered for a want.
-func object(o component.Objects, w want) client.Object {
-	for _, obj := range render.List(o) {
-		if engine.KeyOf(obj) == w.key {
-			return obj
+// object finds what was rendered for a want, as it is applied.
+func object(pieces []piece, w want) client.Object {
+	for _, p := range pieces {
+		if engine.KeyOf(p) != w.key {
+			continue
 		}
+		ds, ok := p.Object.(*appsv1.DaemonSet)
+		if !ok || w.absent == 0 {
+			return p.Object
+		}
+		ds = ds.DeepCopy()
+		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntVal += w.absent
+		engine.ApplyAs(ds, w.applied())
+		return ds
 	}
 	return nil
 }

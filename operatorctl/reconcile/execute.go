@@ -116,13 +116,13 @@ func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item
 		}
 		live := s.Live.objects[i.want.key]
 		if live != nil {
-			if c, ok := a.applier.Known(i.want.key, live.GetResourceVersion(), i.want.hash); ok {
+			if c, ok := a.applier.Known(i.want.key, live.GetResourceVersion(), i.want.applied()); ok {
 				a.note(s, i.target, c)
 				continue
 			}
 		}
-		objects, err := d.render(*s, i.target)
-		o := object(objects, i.want)
+		pieces, err := d.render(*s, i.target)
+		o := object(pieces, i.want)
 		if err == nil && o == nil {
 			err = fmt.Errorf("rendering: %s %q is not what it was", i.want.key.GVK.Kind, i.want.key.Name)
 		}

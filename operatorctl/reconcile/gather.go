@@ -46,12 +46,19 @@ type reader struct {
 // gather reads everything a reconcile decides on, and writes nothing. State.Cloud is nil if the cloud is gone. At rest everything comes
 // from the cache.
 func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) (State, error) {
-	s := State{Now: r.now(), Last: m.last, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
-	var err error
-	if s.Cloud, err = r.read(ctx, m, key); err != nil || s.Cloud == nil {
-		return s, err
+	cr, err := r.read(ctx, m, key)
+	if err != nil || cr == nil {
+		return State{}, err
 	}
+	return r.gatherOf(ctx, m, cr)
+}
+
+// gatherOf is gather of a cloud that was read.
+func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudCluster) (State, error) {
+	s := State{Cloud: cr, Now: r.now(), Last: m.last, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	var err error
 	s.Audit = r.audits && !s.Now.Before(m.last.nextAudit)
+	s.Catalog = r.catalog
 	s.Paused = pausedBy(s.Cloud.Annotations[v1alpha1.AnnotationPaused], r.catalog.components)
 	if s.Live, err = r.list(ctx, s.Cloud); err != nil {
 		return s, err
@@ -60,6 +67,9 @@ func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) 
 		return s, nil
 	}
 	if err := r.ownDatabase(ctx, s.Cloud); err != nil {
+		return s, err
+	}
+	if err := gatherRelease(m, &s); err != nil {
 		return s, err
 	}
 	return s, r.gatherSecrets(ctx, m, &s)
@@ -162,6 +172,7 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 	l.pods = pods.Items
 	var err error
 	l.nodes, err = r.nodes(ctx)
+	l.address = status.PublicAddress(l.nodes)
 	return l, err
 }
 
@@ -241,7 +252,7 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
 	name := s.Cloud.Name
 	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(name))
-	if missing := wantedCredentials(*s, r.catalog).Missing(s.Secrets.credentials); len(missing) > 1 || len(missing) == 1 && missing[0] != component.CloudID {
+	if missing := wantedCredentials(*s).Missing(s.Secrets.credentials); len(missing) > 1 || len(missing) == 1 && missing[0] != component.CloudID {
 		cm := &corev1.ConfigMap{}
 		err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name + "-" + adopt.ClusterConfig}, cm)
 		if client.IgnoreNotFound(err) != nil {

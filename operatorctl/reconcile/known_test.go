@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -117,6 +118,9 @@ func TestRememberingChangesNothing(t *testing.T) {
 		}
 		if wrote := b.cold(); len(wrote) > 0 {
 			t.Errorf("%s: an operator that remembers nothing wrote %q", c.name, wrote)
+		}
+		if u := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateAvailable); u == nil || u.Status != "False" {
+			t.Errorf("%s: the same operator has an update: %+v", c.name, u)
 		}
 	}
 	s := &corev1.Secret{}

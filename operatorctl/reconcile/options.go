@@ -111,11 +111,9 @@ func planEffects(s State, d *Desired) []effects.Effect {
 	}
 	for _, c := range d.Components {
 		values := map[string]any{}
-		if c.objects != nil && render.Configurable(c.Component) {
-			for _, o := range c.objects.ConfigMaps {
-				if cm, ok := o.(*corev1.ConfigMap); ok {
-					addValues(values, cm.Data)
-				}
+		for _, p := range c.objects {
+			if cm, ok := p.Object.(*corev1.ConfigMap); ok && render.Configurable(c.Component) {
+				addValues(values, cm.Data)
 			}
 		}
 		maps.Copy(values, d.options.values[c.Name])

@@ -4,6 +4,7 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -60,7 +62,7 @@ func planRound(s State, d *Desired, round int) Plan {
 	p := Plan{Available: map[string]bool{}, Serving: map[string]bool{}, Audit: s.Audit && round == 0}
 	if round == 0 {
 		p.Secrets = certificateObjects(s)
-		if d.Defaults != nil {
+		if d.defaultsDue {
 			p.Defaults = d.Defaults.DeepCopy()
 			// Only over what was read: a choice that a user makes at this moment must not be overwritten by a default.
 			p.Defaults.SetUID(s.Cloud.UID)
@@ -175,7 +177,7 @@ func observeOne(s State, c *target) (o observation) {
 		o.serving = o.workload.Serving() // as the user who paused it wants it
 		return o
 	}
-	o.current = live.GetAnnotations()[engine.HashAnnotation] == w.hash
+	o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied()
 	// While a cloud is made, nothing of it serves anybody yet: what comes after does not wait for others to last.
 	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())
 	return o
@@ -238,7 +240,7 @@ func dueTime(s State, d *Desired) (next time.Time) {
 
 // replicaDown is true if a component is to have read-only replicas and none of them answers, so that no client is to be sent there.
 func replicaDown(s State, d *Desired, c *target) bool {
-	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 {
+	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.past != nil {
 		return false
 	}
 	return !replicasAnswer(s, d, c.Name)
@@ -251,7 +253,7 @@ func replicasAnswer(s State, d *Desired, name string) bool {
 
 // absent counts the pods of a component that keep its rollout from going on, although they are no part of it.
 func absent(s State, d *Desired, c *target) int32 {
-	if c.Workload.Kind != component.DaemonSet {
+	if c.Workload.Kind != component.DaemonSet || s.past != nil {
 		return 0
 	}
 	o := s.Live.objects[d.key("DaemonSet", c.Name, "")]
@@ -321,6 +323,14 @@ func planCleanup(s State, d *Desired) cleanup {
 		}
 	}
 	planLeftovers(s, d, seen, &out)
+	revisions := slices.Sorted(maps.Keys(s.Releases))
+	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
+		if revision != s.Cloud.Status.Release.Good {
+			secret := s.Releases[revision].DeepCopy()
+			render.Kind(secret)
+			out.deletes = append(out.deletes, secret)
+		}
+	}
 	return out
 }
 

@@ -126,17 +126,17 @@ func TestPreparation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{Cloud: newCloud(), Now: b0}
-	if p := planPreparation(s, table); !p.finalizer || !p.generate || p.certificates == nil || !p.certificates.Due() || p.err != nil {
+	s := State{Cloud: newCloud(), Now: b0, Catalog: table}
+	if p := planPreparation(s); !p.finalizer || !p.generate || p.certificates == nil || !p.certificates.Due() || p.err != nil {
 		t.Errorf("%+v", p)
 	}
 	s.Cloud.Finalizers = []string{v1alpha1.Finalizer}
 	s.Secrets.credentials = &corev1.Secret{Data: map[string][]byte{component.CloudID: []byte("id")}}
-	for _, k := range wantedCredentials(s, table).Keys {
+	for _, k := range wantedCredentials(s).Keys {
 		s.Secrets.credentials.Data[k] = []byte("password")
 	}
 	s.Secrets.issued = true
-	if p := planPreparation(s, table); p.due() {
+	if p := planPreparation(s); p.due() {
 		t.Errorf("%+v", p)
 	}
 }

@@ -40,7 +40,7 @@ func (p preparation) due() bool {
 }
 
 // planPreparation is pure.
-func planPreparation(s State, c catalogue) preparation {
+func planPreparation(s State) preparation {
 	p := preparation{finalizer: !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer)}
 	entries, changed, err := engine.Transfer(s.Cloud.ManagedFields, []string{v1alpha1.ManagerEarlier}, v1alpha1.ManagerDefaults,
 		v1alpha1.GroupVersion.String(), adopt.Derived(&s.Cloud.Spec))
@@ -48,11 +48,11 @@ func planPreparation(s State, c catalogue) preparation {
 		p.owners = entries
 	}
 	p.err = err
-	p.credentials = wantedCredentials(s, c)
+	p.credentials = wantedCredentials(s)
 	if missing := p.credentials.Missing(s.Secrets.credentials); len(missing) > 0 {
 		p.generate = true
 		if s.Secrets.record != nil || len(missing) > 1 || missing[0] != component.CloudID {
-			if p.credentials.Earlier, err = earlierCredentials(s, c, missing); err != nil {
+			if p.credentials.Earlier, err = earlierCredentials(s, s.Catalog, missing); err != nil {
 				p.err = err
 			}
 		}
@@ -60,7 +60,7 @@ func planPreparation(s State, c catalogue) preparation {
 	if !s.Secrets.issued {
 		wanted := secrets.Wanted{
 			Cluster: s.Cloud.Name, Namespace: s.Cloud.Namespace, Address: s.address(), Now: s.Now, Served: s.Last.served,
-			Names: secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, c.components, append([]string{s.address()}, s.Cloud.Spec.CertSANs...)...),
+			Names: certificateNames(s),
 		}
 		plan, err := wanted.Plan(s.Secrets.certificates)
 		if p.certificates = &plan; err != nil {
@@ -71,15 +71,36 @@ func planPreparation(s State, c catalogue) preparation {
 }
 
 // wantedCredentials are the passwords of a cloud.
-func wantedCredentials(s State, c catalogue) secrets.Values {
+func wantedCredentials(s State) secrets.Values {
 	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
-	for _, one := range c.components {
+	for _, one := range s.Catalog.components {
 		v.Keys = append(v.Keys, component.CredentialKeys(one)...)
 		if one.ChosenCredentials != nil {
 			maps.Copy(v.Chosen, one.ChosenCredentials(s.Cloud.Spec))
 		}
 	}
+	v.Keys = slices.DeleteFunc(v.Keys, s.comesWithUpdate)
 	return v
+}
+
+// certificateNames are those of the certificate of the services.
+func certificateNames(s State) []string {
+	names := func(address string, spec v1alpha1.OnecloudClusterSpec) []string {
+		return secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, s.Catalog.components, append([]string{address}, spec.CertSANs...)...)
+	}
+	now := names(s.address(), s.Cloud.Spec)
+	if s.Release == nil || s.free {
+		return now
+	}
+	// A name that only another build asks for comes with the update: every pod mounts the certificate.
+	base := names(s.Release.From.Address, s.Release.From.Cloud.Spec)
+	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Release.Names, n) })
+	for _, n := range s.Release.Names {
+		if !slices.Contains(now, n) && !slices.Contains(base, n) {
+			now = append(now, n)
+		}
+	}
+	return now
 }
 
 // prepare carries out a preparation. It returns the State with what was made.

@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case state.Paused.all:
 		return r.rest(ctx, m, state)
 	}
-	if prepare := planPreparation(state, r.acts.catalog); prepare.due() {
+	if prepare := planPreparation(state); prepare.due() {
 		if state, err = r.acts.prepare(ctx, m, state, prepare); err != nil {
 			return r.stop(ctx, m, state, err)
 		}
@@ -129,6 +129,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.stop(ctx, m, state, err)
 	}
 	defer desired.release()
+	if state, err = r.acts.record(ctx, m, state, desired); err != nil {
+		return r.stop(ctx, m, state, err)
+	}
 	progress := false
 	for round := 0; ; round++ {
 		plan := planRound(state, desired, round)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -64,6 +65,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	events = append(events, ignored(s, d, &out)...)
+	events = append(events, updateAvailable(s, d, &out)...)
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
 	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
 	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
@@ -75,6 +77,21 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	}
 	next.served = servedBy(s, d, seen)
 	return out, append(append(events, transitions(before, out)...), nodes...), next
+}
+
+// updateAvailable reports which components another build of the operator would change, and which release is in force.
+func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
+	before := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable)
+	out.Conditions = status.UpdateAvailable(out.Conditions, d.Pending, version.Version, s.Cloud.Generation, s.Now)
+	if s.Release != nil {
+		if out.Release.Revision = s.Release.Revision; meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
+			out.Release.Good = s.Release.Revision
+		}
+	}
+	if now := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable); now != "" && now != before {
+		return []pendingEvent{normal(wholeCloud, v1alpha1.ConditionUpdateAvailable, "%s", now)}
+	}
+	return nil
 }
 
 // servedBy is, by Secret, the hash of the CA certificates that all pods run with.

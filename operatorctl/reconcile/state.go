@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -26,6 +27,15 @@ type State struct {
 	Paused  pause
 	Secrets stored
 	Last    last
+	// Release is the index of the one in force, nil if there is none yet; Releases are all that are kept, by revision.
+	Release  *release.Release
+	Releases map[int]*corev1.Secret
+	// Catalog are the components that the cloud may have: those of its release, unless it is to be brought to this build.
+	Catalog catalogue
+	// free is true if what this build renders is to be applied, whatever the release has; asked, if an update of that release was asked for.
+	free, asked bool
+	// past is set if this is what the release was rendered from: nothing is amiss there.
+	past *release.From
 	// Audit is true if everything outside Kubernetes is to be verified again.
 	Audit bool
 	// Parts say how far this reconcile is with each component, by name.
@@ -71,8 +81,8 @@ type Live struct {
 	pods      []corev1.Pod
 	// nodes of the Kubernetes cluster, nil where they may not be read.
 	nodes []status.Node
-	// instance is the label by which its objects are known, see instanceOf.
-	instance string
+	// instance is the label by which its objects are known, see instanceOf. address is one by which nodes are reached, "" if none is known.
+	instance, address string
 }
 
 // secret returns a Secret of the cloud, nil if there is none.
@@ -101,7 +111,7 @@ func (s State) part(name string) *part {
 func (s State) address() string {
 	address := strings.Trim(s.Cloud.Spec.LoadBalancerEndpoint, "[]")
 	if address == "" && effects.MayChooseAddress(s.Cloud.Status.Effects) {
-		return status.PublicAddress(s.Live.nodes)
+		return s.Live.address
 	}
 	return address
 }
@@ -127,6 +137,9 @@ func (s State) recorded() map[string]string {
 
 // passwordTaken is true if the identity service has had the administrator's password.
 func (s State) passwordTaken() bool {
+	if s.past != nil {
+		return s.past.PasswordTaken
+	}
 	passwords, _ := secrets.Split(s.Secrets.credentials)
 	return effects.AdminPasswordTaken(string(s.Cloud.UID), passwords, s.recorded())
 }

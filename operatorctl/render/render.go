@@ -212,7 +212,7 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	}
 	return appsv1.DaemonSetUpdateStrategy{
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
-		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n + int(in.Absent)))},
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n))},
 	}
 }
 

@@ -169,6 +169,15 @@ func Ignored(previous []metav1.Condition, reason string, fields []string, genera
 	return out
 }
 
+// UpdateAvailable are the conditions of a cloud whose release another operator rendered: an update changes the components.
+func UpdateAvailable(previous []metav1.Condition, components []string, operator string, generation int64, now time.Time) []metav1.Condition {
+	if len(components) == 0 {
+		return with(previous, generation, now, v1alpha1.ConditionUpdateAvailable, false, "UpToDate", "")
+	}
+	return with(previous, generation, now, v1alpha1.ConditionUpdateAvailable, true, "AnotherOperator", fmt.Sprintf(
+		"operator %s has changes for %s; to see them: ocadm cluster diff; to apply them: ocadm cluster update", operator, strings.Join(components, ", ")))
+}
+
 // Message of a condition, "" if there is no such one.
 func Message(conditions []metav1.Condition, kind string) string {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// Release is one that the history of a cloud shows.
+type Release struct {
+	release.Summary
+	// InForce is true of the release that the cloud is kept at, Good of the last that every component served.
+	InForce bool `json:"inForce"`
+	Good    bool `json:"good"`
+}
+
+// History lists the releases of a cloud, the latest first.
+func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Release, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	status, err := statusOf(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.SecretList
+	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+		return nil, fmt.Errorf("listing the releases of cloud %s: %w", key, err)
+	}
+	out := []Release{}
+	for i := range list.Items {
+		n := release.Revision(&list.Items[i])
+		if list.Items[i].Name != release.SecretName(key.Name, n) {
+			continue
+		}
+		summary, err := release.DecodeSummary(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Release{Summary: summary, InForce: n == status.Release.Revision, Good: n == status.Release.Good})
+	}
+	slices.SortFunc(out, func(a, b Release) int { return b.Revision - a.Revision })
+	return out, nil
+}
+
+// Proposal is a change of a cloud that is looked at before it is made.
+type Proposal struct {
+	Update Update
+	// File is a manifest of the cloud, nil for none; the Update does not count then.
+	File []byte
+}
+
+// Diff compares releases: none with what would follow the one in force, one with the one in force, two with each other.
+func Diff(ctx context.Context, c client.Client, key client.ObjectKey, p Proposal, revisions ...int) (release.Diff, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return release.Diff{}, err
+	}
+	if len(revisions) == 0 {
+		return p.diff(ctx, c, u)
+	}
+	status, err := statusOf(u.Object)
+	if err != nil {
+		return release.Diff{}, err
+	}
+	var both []*release.Release
+	for _, n := range append(revisions, status.Release.Revision)[:2] {
+		r, err := readRelease(ctx, c, key, n)
+		if err != nil {
+			return release.Diff{}, err
+		}
+		both = append(both, r)
+	}
+	return release.Compare(both[0], both[1], func(text string) string { return text }), nil
+}
+
+func readRelease(ctx context.Context, c client.Client, key client.ObjectKey, revision int) (*release.Release, error) {
+	s := &corev1.Secret{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: release.SecretName(key.Name, revision)}, s)
+	if client.IgnoreNotFound(err) == nil && err != nil {
+		return nil, finding.New("OCA-7020", fmt.Sprintf("Cloud %s has no release %d", key, revision), "it never had it, or has it no more", "ocadm cluster history")
+	} else if err != nil {
+		return nil, fmt.Errorf("reading release %d: %w", revision, err)
+	}
+	return release.Decode(s)
+}
+
+// diff makes the change on trial, and asks the reconciler of this program what would follow.
+func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.Unstructured) (release.Diff, error) {
+	var patch []byte
+	var err error
+	owner := kube.FieldManager
+	if p.File != nil {
+		owner = "kubectl-client-side-apply"
+		patch, err = applied(p.File, live)
+	} else {
+		change, _ := p.Update.patch(live, true)
+		patch, err = json.Marshal(change)
+	}
+	if err != nil {
+		return release.Diff{}, err
+	}
+	trial := live.DeepCopy()
+	if err := c.Patch(ctx, trial, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(owner), client.DryRunAll); err != nil {
+		return release.Diff{}, fmt.Errorf("changing cloud %s on trial: %w", client.ObjectKeyFromObject(live), err)
+	}
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, cr); err != nil {
+		return release.Diff{}, fmt.Errorf("reading cloud %s: %w", live.GetName(), err)
+	}
+	view, err := reconcile.PreviewOf(ctx, c, cr)
+	if err != nil {
+		return release.Diff{}, err
+	}
+	return release.Compare(view.Now, view.Next, view.Redact), nil
+}
+
+// applied is what "kubectl apply -f" would change.
+func applied(file []byte, live *unstructured.Unstructured) ([]byte, error) {
+	docs, err := kube.Decode(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range docs {
+		if doc.GetKind() != v1alpha1.Kind || doc.GetName() != live.GetName() {
+			continue
+		}
+		unstructured.RemoveNestedField(doc.Object, "status")
+		for _, field := range []string{"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields"} {
+			unstructured.RemoveNestedField(doc.Object, "metadata", field)
+		}
+		want, err := json.Marshal(doc.Object)
+		if err != nil {
+			return nil, err
+		}
+		is, err := json.Marshal(live.Object)
+		if err != nil {
+			return nil, err
+		}
+		return jsonmergepatch.CreateThreeWayJSONMergePatch([]byte(live.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]), want, is)
+	}
+	return nil, finding.New("OCA-7021", "The file holds no cloud named "+live.GetName(), "it has "+strconv.Itoa(len(docs))+" other objects", "ocadm cluster diff -f FILE --name NAME")
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0022-kept-releases.md.
+type holding struct {
+	// base is what this build makes of what the release was rendered from, and from is that.
+	base *Desired
+	from State
+	// secret holds the release, released are its objects by component; nil until they are needed.
+	secret   *corev1.Secret
+	released map[string][]release.Object
+	scheme   *runtime.Scheme
+}
+
+// hold replaces what this build renders by what the release has, and brings to that what the changes since then change.
+func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) error {
+	from, passwords, names := s.then(d.Credentials)
+	base, err := r.draft(ctx, m, from, passwords, names)
+	if err != nil {
+		return fmt.Errorf("rendering release %d: %w", s.Release.Revision, err)
+	}
+	h := &holding{base: base, from: from, secret: s.Releases[s.Release.Revision], scheme: r.reads.scheme}
+	d.held = h
+	if err := h.adoptUnknown(d); err != nil {
+		return err
+	}
+	pending := map[string]bool{}
+	for _, name := range r.acts.catalog.names {
+		pending[name] = !slices.Contains(s.Release.Catalog, name)
+	}
+	for _, c := range d.Components {
+		different, err := h.holdComponent(s, d, c)
+		if err != nil {
+			return err
+		}
+		pending[c.Name] = different
+	}
+	d.Effects = h.holdEffects(s, d, pending)
+	if err := h.holdDefaults(d, pending); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(pending)) {
+		if pending[name] {
+			d.Pending = append(d.Pending, name)
+		}
+	}
+	if len(d.Pending) == 0 {
+		d.held, m.own = nil, s.Release.Revision
+	}
+	return nil
+}
+
+// then is the State that the release was rendered from, with the passwords of that time: a password that was changed since is another one.
+func (s State) then(now component.Credentials) (past State, passwords component.Credentials, names map[string]string) {
+	from := s.Release.From
+	past = State{
+		Cloud: from.Cloud.DeepCopy(), Now: s.Now, Catalog: s.Catalog, Secrets: s.Secrets, past: &from,
+		Parts: map[string]*part{}, Effects: map[string]effects.Outcome{},
+		Live: Live{namespace: s.Live.namespace, instance: from.Instance, address: from.Address, objects: map[engine.Key]client.Object{}},
+	}
+	past.Cloud.Status.Effects = s.Cloud.Status.Effects
+	for _, cm := range from.Options {
+		past.Live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: s.Live.namespace, Name: cm.Name}] = cm
+	}
+	for key, o := range s.Live.objects { // the files that the pods have
+		if key.GVK.Kind == "Secret" {
+			past.Live.objects[key] = o
+		}
+	}
+	past.Secrets.current.CertHash, past.Secrets.current.EtcdHash = from.CertHash, from.EtcdHash
+	if from.EtcdHash != s.Secrets.current.EtcdHash {
+		past.Secrets.current.EtcdClient = identity.Certificate{}
+	}
+	passwords = component.Credentials{}
+	for key, hash := range from.Credentials {
+		if passwords[key] = now[key]; hashOf(s, now[key]) != hash {
+			passwords[key] = "(changed since)"
+		}
+	}
+	return past, passwords, from.CredentialNames
+}
+
+// comesWithUpdate is true if only this build needs a password.
+func (s State) comesWithUpdate(credential string) bool {
+	if s.Release == nil || s.free {
+		return false
+	}
+	_, had := s.Release.From.Credentials[credential]
+	return !had
+}
+
+// adoptUnknown adds the components that only the release has.
+func (h *holding) adoptUnknown(d *Desired) error {
+	if err := h.read(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.released)) {
+		if name != "" && d.component(name) == nil {
+			c := component.Component{Name: name}
+			d.Components = append(d.Components, &target{Resolved: component.Resolved{Component: c, Enabled: true}, foreign: true})
+		}
+	}
+	return nil
+}
+
+// read reads the objects of the release.
+func (h *holding) read() error {
+	if h.released != nil {
+		return nil
+	}
+	full, err := release.Decode(h.secret)
+	if err != nil {
+		return err
+	}
+	h.released = map[string][]release.Object{}
+	for _, o := range full.Objects {
+		h.released[o.Component] = append(h.released[o.Component], o)
+	}
+	return nil
+}
+
+// holdComponent makes a component what its release has. different is true if an update changes it.
+func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool, err error) {
+	bare := c.wants // as this build renders it
+	had := h.released[c.Name]
+	if !c.Enabled {
+		was := h.base.component(c.Name)
+		if len(had) == 0 || was != nil && was.Enabled {
+			return false, nil
+		}
+		c.Enabled, c.foreign = true, true
+	}
+	if c.err != nil {
+		return false, nil
+	}
+	c.objects = slices.Clip(c.objects)
+	if c.objects, err = h.merge(s, c, c.objects); err != nil {
+		return false, err
+	}
+	if c.wants, err = wantsOf(c.objects, absent(s, d, c)); err != nil {
+		return false, err
+	}
+	for _, p := range c.objects {
+		if image := mainImage(p.Object); p.role == roleWorkload && image != "" {
+			c.FullImage = image
+		}
+	}
+	if len(c.wants) == 0 && len(bare) > 0 {
+		c.Enabled, c.DisabledReason = false, "comes with the update of the cloud"
+	}
+	return !sameWants(bare, c.wants), nil
+}
+
+func mainImage(o client.Object) string {
+	var containers []corev1.Container
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		containers = w.Spec.Template.Spec.Containers
+	case *appsv1.StatefulSet:
+		containers = w.Spec.Template.Spec.Containers
+	case *appsv1.DaemonSet:
+		containers = w.Spec.Template.Spec.Containers
+	}
+	if len(containers) == 0 {
+		return ""
+	}
+	return containers[0].Image
+}
+
+func sameWants(a, b []want) bool {
+	hashes := map[engine.Key]string{}
+	for _, w := range a {
+		hashes[w.key] = w.hash
+	}
+	return len(a) == len(b) && !slices.ContainsFunc(b, func(w want) bool { return hashes[w.key] != w.hash })
+}
+
+// merge decides object by object: what no input has changed is as in the release.
+func (h *holding) merge(s State, c *target, now []piece) ([]piece, error) {
+	if err := h.read(); err != nil {
+		return nil, err
+	}
+	var base []piece
+	if was := h.base.component(c.Name); was != nil && was.Enabled {
+		err := was.err
+		if err == nil {
+			base, err = h.base.render(h.from, was)
+		}
+		if err != nil { // what changed cannot be known
+			base = now
+		}
+	}
+	had, order := map[engine.Key]release.Object{}, []engine.Key(nil)
+	for _, o := range h.released[c.Name] {
+		key := o.Key(s.Cloud.Namespace)
+		had[key], order = o, append(order, key)
+	}
+	for _, p := range now {
+		if key := engine.KeyOf(p); !slices.Contains(order, key) {
+			order = append(order, key)
+		}
+	}
+	var out []piece
+	for _, key := range order {
+		old, there := had[key]
+		p, err := h.mergeOne(old, there, find(base, key), find(now, key))
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			out = append(out, *p)
+		}
+	}
+	return out, nil
+}
+
+func find(list []piece, key engine.Key) *piece {
+	for i := range list {
+		if engine.KeyOf(list[i]) == key {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// mergeOne returns what there is to be of an object, nil if nothing.
+func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*piece, error) {
+	switch {
+	case now == nil && base != nil: // an input took it away
+		return nil, nil //nolint:nilnil // documented
+	case !there && base != nil: // this build adds it
+		return nil, nil //nolint:nilnil // documented
+	case !there || now != nil && base == nil: // an input adds it
+		return now, nil
+	}
+	same := true
+	if now != nil {
+		b, err := engine.HashOf(base.Object)
+		if err != nil {
+			return nil, err
+		}
+		n, err := engine.HashOf(now.Object)
+		if err != nil {
+			return nil, err
+		}
+		if same = b == n; !same && b == old.Hash {
+			return now, nil
+		}
+	}
+	if !same {
+		b, err := release.ObjectOf(old.Component, old.Role, "", base.Object)
+		if err != nil {
+			return nil, err
+		}
+		n, err := release.ObjectOf(old.Component, old.Role, "", now.Object)
+		if err != nil {
+			return nil, err
+		}
+		old.Content, old.Hash = release.Merge(old.Content, b.Content, n.Content), ""
+	}
+	return h.piece(old)
+}
+
+// piece is an object of the release.
+func (h *holding) piece(o release.Object) (*piece, error) {
+	key := o.Key("")
+	typed, err := h.scheme.New(key.GVK)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %q of a release: %w", o.Kind, o.Name, err)
+	}
+	obj, ok := typed.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("reading %s %q of a release: it is no object", o.Kind, o.Name)
+	}
+	if err := o.Into(obj); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(key.GVK)
+	return &piece{Object: obj, role: role(o.Role)}, nil
+}
+
+// holdEffects keeps effects as the release has them: what only this build does otherwise comes with the update. What the release has not
+// finished is done by this build.
+func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []effects.Effect {
+	base := map[string]string{}
+	for _, e := range h.base.Effects {
+		base[e.Key] = e.Hash
+	}
+	had := func(key string) string { return cmp.Or(s.Release.Effects[key], s.Cloud.Status.Effects[key]) }
+	for key, hash := range d.calm {
+		if before, there := h.base.calm[key]; there && before == hash {
+			d.calm[key] = had(key)
+		}
+	}
+	maps.DeleteFunc(d.calm, func(_, hash string) bool { return hash == "" })
+	var out []effects.Effect
+	dropped := map[string]bool{}
+	for _, e := range d.Effects {
+		if before, there := base[e.Key]; there && before == e.Hash {
+			hash := had(e.Key)
+			if hash == "" {
+				dropped[e.Key], pending[e.Component] = true, true
+				continue
+			}
+			if hash != e.Hash { // an audit would do what this build does
+				e.Hash, e.Once, pending[e.Component] = hash, true, true
+			}
+		}
+		out = append(out, e)
+	}
+	for i := range out {
+		out[i].Follows = slices.DeleteFunc(slices.Clone(out[i].Follows), func(key string) bool { return dropped[key] })
+	}
+	return out
+}
+
+// holdDefaults keeps the defaults in the spec.
+func (h *holding) holdDefaults(d *Desired, pending map[string]bool) error {
+	for _, o := range h.released[""] {
+		merged := release.Merge(o.Content, h.base.Defaults.Object, d.Defaults.Object)
+		before, err := engine.Hash(d.Defaults.Object)
+		if err != nil {
+			return err
+		}
+		after, err := engine.Hash(merged)
+		if err != nil {
+			return err
+		}
+		pending["defaults"] = before != after
+		d.Defaults = d.Defaults.DeepCopy()
+		d.Defaults.Object = merged
+	}
+	return nil
+}
+
+// hashOf a secret says nothing about it.
+func hashOf(s State, secret string) string {
+	return secrets.Salted(string(s.Cloud.UID), secret)
+}

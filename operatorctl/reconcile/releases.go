@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
+func gatherRelease(m *cloud, s *State) error {
+	s.Releases = map[int]*corev1.Secret{}
+	current := 0
+	for _, o := range s.Live.objects {
+		secret, ok := o.(*corev1.Secret)
+		if n := release.Revision(o); ok && n > 0 && metav1.IsControlledBy(o, s.Cloud) {
+			s.Releases[n], current = secret, max(current, n)
+		}
+	}
+	if s.free = current == 0; s.free {
+		return nil
+	}
+	secret := s.Releases[current]
+	var err error
+	s.Release, err = m.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
+		full, err := release.Decode(secret)
+		if err != nil {
+			return nil, err
+		}
+		return full.Index(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; to go on without it: kubectl -n %s delete secret %s", err, s.Cloud.Namespace, secret.Name)
+	}
+	s.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
+	s.free = m.own == current || s.asked ||
+		cmp.Or(s.Cloud.Spec.Version, s.Release.Version) != s.Release.Version
+	if !s.free {
+		s.Catalog = s.Catalog.only(s.Release.Catalog)
+	}
+	return nil
+}
+
+// only are the named components of a catalogue.
+func (c catalogue) only(names []string) catalogue {
+	in := func(name string) bool { return slices.Contains(names, name) }
+	out := catalogue{images: c.images}
+	for _, one := range c.components {
+		if in(one.Name) {
+			out.components, out.names = append(out.components, one), append(out.names, one.Name)
+		}
+	}
+	for _, name := range c.order {
+		if in(name) {
+			out.order = append(out.order, name)
+		}
+	}
+	return out
+}
+
+// record keeps what is to be applied as the next release, before it is applied. It does nothing if that is the release in force.
+func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State, error) {
+	if s.Release != nil && d.recorded == s.Release.Revision && !s.asked {
+		return s, nil
+	}
+	next, err := nextRelease(s, d)
+	if err != nil {
+		return s, err
+	}
+	if next == nil {
+		d.recorded = s.Release.Revision
+		return s, nil
+	}
+	secret, err := next.Secret(metav1.ObjectMeta{Name: s.Cloud.Name, Namespace: s.Cloud.Namespace, Labels: labels(s)})
+	if err != nil {
+		return s, err
+	}
+	changes, err := a.applier.Apply(ctx, []client.Object{own(s.Cloud, secret)})
+	if err != nil {
+		return s, fmt.Errorf("keeping release %d: %w", next.Revision, err)
+	}
+	kept, ok := changes[0].Object.(*corev1.Secret)
+	if !ok {
+		return s, fmt.Errorf("keeping release %d: Secret %q exists", next.Revision, secret.Name)
+	}
+	s.Live.objects[engine.KeyOf(secret)] = kept
+	s.Releases[next.Revision], s.Release, s.asked = kept, next.Index(), false
+	m.index.keep(string(kept.UID)+"/"+kept.ResourceVersion, s.Release)
+	if d.recorded = next.Revision; d.held == nil {
+		m.own, s.free = next.Revision, true
+	} else {
+		d.held.secret = kept
+		m.desired.drop()
+	}
+	a.log(s).Info("release", "revision", next.Revision, "why", strings.Join(next.Why, "; "))
+	return s, nil
+}
+
+// nextRelease is what is to be applied, if that is another release than the one in force; else nil. It is pure.
+func nextRelease(s State, d *Desired) (*release.Release, error) {
+	n := &release.Release{
+		Summary:  release.Summary{Revision: 1, Time: metav1.NewTime(s.Now), Version: d.Cluster.Version, Operator: version.Version},
+		Contents: release.Contents{Catalog: s.Catalog.names, Names: certificateNames(s), From: rendered(s, d), Effects: d.calm},
+	}
+	if s.Release != nil && !s.free {
+		n.Catalog, n.Operator = s.Release.Catalog, s.Release.Operator
+	}
+	if err := keepObjects(s, d, n); err != nil {
+		return nil, err
+	}
+	// An update always makes a release: the next build must be asked for anew.
+	if s.Release != nil && !s.asked && !changed(s.Release, n) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	for _, o := range s.Live.objects { // also those of a cloud of this name that was deleted
+		n.Revision = max(n.Revision, release.Revision(o)+1)
+	}
+	n.By, n.Why = reasons(s, d, n)
+	return n, nil
+}
+
+// changed is true if objects or effects of a release differ.
+func changed(a, b *release.Release) bool {
+	hashes := map[string]string{}
+	for _, o := range a.Objects {
+		hashes[o.Kind+"/"+o.Name] = o.Hash
+	}
+	for _, o := range b.Objects {
+		if hashes[o.Kind+"/"+o.Name] != o.Hash {
+			return true
+		}
+	}
+	for key, hash := range b.Effects {
+		if was, there := a.Effects[key]; there && was != hash {
+			return true
+		}
+	}
+	return len(a.Objects) != len(b.Objects)
+}
+
+// keepObjects puts the objects into a release. A component that cannot be rendered keeps those it has.
+func keepObjects(s State, d *Desired, n *release.Release) error {
+	hash, err := engine.Hash(d.Defaults.Object)
+	if err != nil {
+		return err
+	}
+	n.Objects = append(n.Objects, release.Object{
+		Hash: hash, APIVersion: d.Defaults.GetAPIVersion(), Kind: d.Defaults.GetKind(), Name: d.Defaults.GetName(), Content: d.Defaults.Object,
+	})
+	var full *release.Release
+	for _, c := range d.Components {
+		switch {
+		case c.err != nil && s.Release != nil:
+			if full == nil {
+				if full, err = release.Decode(s.Releases[s.Release.Revision]); err != nil {
+					return err
+				}
+			}
+			for _, o := range full.Objects {
+				if o.Component == c.Name {
+					n.Objects = append(n.Objects, o)
+				}
+			}
+			continue
+		case !c.Enabled || c.err != nil:
+			continue
+		}
+		pieces, err := d.render(s, c)
+		if err != nil {
+			return err
+		}
+		for i, w := range c.wants {
+			o, err := release.ObjectOf(c.Name, int(w.role), w.hash, pieces[i].Object)
+			if err != nil {
+				return err
+			}
+			n.Objects = append(n.Objects, o)
+		}
+	}
+	return nil
+}
+
+// rendered is what a release is rendered from.
+func rendered(s State, d *Desired) release.From {
+	f := release.From{
+		Cloud:       &v1alpha1.OnecloudCluster{TypeMeta: s.Cloud.TypeMeta, ObjectMeta: *s.Cloud.ObjectMeta.DeepCopy(), Spec: *s.Cloud.Spec.DeepCopy()},
+		Credentials: map[string]string{}, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
+		Address: s.Live.address, Instance: s.Live.instance, PasswordTaken: d.passwordTaken,
+	}
+	for _, c := range s.Cloud.Status.Components {
+		f.Cloud.Status.Components = append(f.Cloud.Status.Components, v1alpha1.ComponentStatus{Name: c.Name, Image: c.Image, Pinned: c.Pinned})
+	}
+	_, f.CredentialNames = secrets.Split(s.Secrets.credentials)
+	for key, password := range d.Credentials {
+		f.Credentials[key] = hashOf(s, password)
+	}
+	for _, c := range d.Components {
+		if cm := d.configMap(s, c.Name); optionsOf(cm) != nil {
+			f.Options = append(f.Options, cm)
+		}
+	}
+	return f
+}
+
+// reasons are who changed the spec and what changed since the last release.
+func reasons(s State, d *Desired, n *release.Release) (by string, why []string) {
+	if s.Release == nil {
+		return "", []string{"first release"}
+	}
+	then := s.Release.From
+	for _, f := range release.Fields(chosen(then.Cloud), chosen(s.Cloud)) {
+		why = append(why, "spec."+f.String())
+	}
+	if len(why) > 0 {
+		by = lastEditor(s.Cloud)
+	}
+	annotations := func(c *v1alpha1.OnecloudCluster) map[string]any {
+		out := map[string]any{}
+		for k, v := range c.Annotations {
+			if strings.HasPrefix(k, v1alpha1.GroupVersion.Group+"/") && k != v1alpha1.AnnotationUpdateFrom && k != v1alpha1.AnnotationDefaultImages {
+				out[k] = v
+			}
+		}
+		return out
+	}
+	for _, f := range release.Fields(annotations(then.Cloud), annotations(s.Cloud)) {
+		why = append(why, "annotation "+f.String())
+	}
+	options := func(list []*corev1.ConfigMap) map[string]any {
+		out := map[string]any{}
+		for _, cm := range list {
+			of := map[string]any{}
+			for k, v := range optionsOf(cm) {
+				of[k] = v
+			}
+			out[cm.Name] = of
+		}
+		return out
+	}
+	for _, f := range release.Fields(options(then.Options), options(n.From.Options)) {
+		why = append(why, "ConfigMap "+f.String())
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.From.Credentials)) {
+		if was, there := then.Credentials[key]; there && was != n.From.Credentials[key] {
+			why = append(why, "password "+key)
+		}
+	}
+	for _, one := range []struct {
+		is   bool
+		text string
+	}{
+		{then.CertHash != n.From.CertHash || then.EtcdHash != n.From.EtcdHash, "certificates"},
+		{then.PasswordTaken != n.From.PasswordTaken, "the administrator's password is set"},
+		{s.Release.Operator != n.Operator, fmt.Sprintf("operator %s → %s", s.Release.Operator, n.Operator)},
+	} {
+		if one.is {
+			why = append(why, one.text)
+		}
+	}
+	if len(why) == 0 {
+		why = []string{"update to operator " + n.Operator}
+	}
+	return by, why
+}
+
+// chosen are the fields of the spec that are not defaults.
+func chosen(cloud *v1alpha1.OnecloudCluster) map[string]any {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&cloud.Spec)
+	owned, unknown := resolve.NewOwned(cloud)
+	if err != nil || unknown != nil {
+		return nil // it was resolved, so this cannot be
+	}
+	return pick(spec, nil, owned)
+}
+
+func pick(m map[string]any, path []string, owned *resolve.Owned) map[string]any {
+	out := map[string]any{}
+	for k, v := range m {
+		at := append(slices.Clone(path), k)
+		if child, isMap := v.(map[string]any); isMap {
+			if child = pick(child, at, owned); len(child) > 0 {
+				out[k] = child
+			}
+		} else if owned.Has(at...) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// lastEditor is the field manager that changed the spec last.
+func lastEditor(cloud *v1alpha1.OnecloudCluster) (name string) {
+	var last metav1.Time
+	for _, m := range cloud.ManagedFields {
+		if m.Manager != v1alpha1.ManagerDefaults && m.Subresource == "" && m.Time != nil && !m.Time.Before(&last) {
+			name, last = m.Manager, *m.Time
+		}
+	}
+	return name
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// settle makes the cloud run: every effect is done, and every workload serves.
+func (b *bench) settle() {
+	b.t.Helper()
+	if !b.settleAll() {
+		for _, c := range b.cloud().Status.Components {
+			if !c.State.Settled() {
+				b.t.Errorf("%s is %s: %s", c.Name, c.State, c.Message)
+			}
+		}
+		b.t.FailNow()
+	}
+}
+
+// settleAll is settle of a cloud with components that may be Degraded, and reports whether it is Ready.
+func (b *bench) settleAll() bool {
+	b.t.Helper()
+	rest := ""
+	for range 12 {
+		b.reconcile()
+		cr := b.cloud()
+		m := b.r.reads.clouds.of[cloudKey]
+		d := m.desired.value
+		if d == nil { // a release was made: it is worked out anew
+			continue
+		}
+		m.effects = effects.NewMemory() // nothing can be reached: what was tried has failed
+		if cr.Status.Effects == nil {
+			cr.Status.Effects = map[string]string{}
+		}
+		for _, e := range d.Effects {
+			cr.Status.Effects[e.Key] = e.Hash
+		}
+		if err := b.api.Status().Update(b.t.Context(), cr); err != nil {
+			b.t.Fatal(err)
+		}
+		b.serve()
+		now := fmt.Sprint(b.cloud().Status)
+		if now == rest {
+			break
+		}
+		rest = now
+	}
+	return meta.IsStatusConditionTrue(b.cloud().Status.Conditions, v1alpha1.ConditionReady)
+}
+
+// serve makes every workload serve what it has.
+func (b *bench) serve() {
+	b.t.Helper()
+	var deployments appsv1.DeploymentList
+	var sets appsv1.StatefulSetList
+	for _, list := range []client.ObjectList{&deployments, &sets} {
+		if err := b.api.List(b.t.Context(), list); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	update := func(o client.Object) {
+		if err := b.api.Status().Update(b.t.Context(), o); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for i := range deployments.Items {
+		o := &deployments.Items[i]
+		n := *o.Spec.Replicas
+		if o.Status.AvailableReplicas != n {
+			o.Status = appsv1.DeploymentStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+			update(o)
+		}
+	}
+	for i := range sets.Items {
+		o := &sets.Items[i]
+		n := *o.Spec.Replicas
+		if o.Status.AvailableReplicas != n {
+			o.Status = appsv1.StatefulSetStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+			update(o)
+		}
+	}
+}
+
+// build replaces the operator by one with another catalogue. wrote receives its writes.
+func (b *bench) build(wrote *[]string, change func(*catalogue)) {
+	b.t.Helper()
+	r, err := New(interceptor.NewClient(b.api, writes(wrote)), b.api, events.NewFakeRecorder(1000), Options{
+		Log: slog.New(slog.DiscardHandler), Connections: b.r.options.Connections,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	table := b.r.reads.catalog
+	table.components, table.names, table.order = slices.Clone(table.components), slices.Clone(table.names), slices.Clone(table.order)
+	change(&table)
+	r.reads.catalog, r.acts.catalog = table, table
+	r.setClock(b.r.reads.now)
+	b.r = r
+}
+
+func (c *catalogue) edit(name string, change func(*component.Component)) {
+	change(&c.components[slices.IndexFunc(c.components, func(c component.Component) bool { return c.Name == name })])
+}
+
+func (c *catalogue) add(one component.Component) {
+	c.components, c.names, c.order = append(c.components, one), append(c.names, one.Name), append(c.order, one.Name)
+}
+
+// newer is another build of the operator: another pod template, an option, a port, a database more, a component more and one less.
+func newer(c *catalogue) {
+	c.edit("glance", func(c *component.Component) {
+		c.Workload.Command = append(slices.Clone(c.Workload.Command), "--newer")
+	})
+	c.edit("logger", func(c *component.Component) {
+		c.Config = new(*c.Config)
+		was := c.Config.Options
+		c.Config.Options = func(in component.Inputs) map[string]any {
+			out := map[string]any{}
+			if was != nil {
+				out = was(in)
+			}
+			out["newer_option"] = 1
+			return out
+		}
+	})
+	c.edit("webconsole", func(c *component.Component) {
+		c.Service = new(*c.Service)
+		c.Service.Ports = append(slices.Clone(c.Service.Ports), component.Port{Name: "newer", Port: 30777})
+	})
+	c.edit("ansibleserver", func(c *component.Component) {
+		c.Credentials = append(slices.Clone(c.Credentials), "ansibleserver.newer")
+	})
+	c.edit("etcd", func(c *component.Component) { c.Image.Name = "newer-etcd" })
+	c.add(component.Component{Name: "newcomer", Image: component.Image{Name: "newcomer"}, Workload: component.Workload{Command: []string{"/newcomer"}},
+		Service: &component.Service{Ports: []component.Port{{Name: "api", Port: 30778}}}, Database: &component.Database{Name: "newcomer"}, After: []string{"keystone"}})
+	gone := func(name string) bool { return name == "devtool" }
+	c.components = slices.DeleteFunc(c.components, func(c component.Component) bool { return gone(c.Name) })
+	c.names, c.order = slices.DeleteFunc(c.names, gone), slices.DeleteFunc(c.order, gone)
+}
+
+func (b *bench) pending() string {
+	b.t.Helper()
+	c := meta.FindStatusCondition(b.cloud().Status.Conditions, v1alpha1.ConditionUpdateAvailable)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	return c.Message
+}
+
+func (b *bench) release() *release.Release {
+	b.t.Helper()
+	s := &corev1.Secret{}
+	b.get(s, release.SecretName("default", b.cloud().Status.Release.Revision))
+	r, err := release.Decode(s)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// Another build of the operator writes nothing to a running cloud, whatever it renders otherwise, and says what an update would change.
+func TestAnotherBuildWritesNothing(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	before := b.cloud()
+	var wrote []string
+	b.build(&wrote, newer)
+	for range 3 {
+		b.reconcile()
+	}
+	if len(wrote) > 0 {
+		t.Errorf("wrote %q", wrote)
+	}
+	after := b.cloud()
+	for _, name := range []string{"glance", "logger", "webconsole", "newcomer", "devtool", "etcd"} {
+		if !strings.Contains(b.pending(), name) {
+			t.Errorf("%s is not named: %s", name, b.pending())
+		}
+	}
+	if strings.Contains(b.pending(), "keystone") {
+		t.Errorf("keystone is named: %s", b.pending())
+	}
+	if !meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("%+v", after.Status.Conditions)
+	}
+	if was, is := previous(before.Status, "etcd").Image, previous(after.Status, "etcd").Image; was != is {
+		t.Errorf("etcd is said to run %s, it runs %s", is, was)
+	}
+	if len(after.Status.Effects) != len(before.Status.Effects) {
+		t.Errorf("%d effects, before %d", len(after.Status.Effects), len(before.Status.Effects))
+	}
+}
+
+// What is damaged or lost is repaired to the release, not to what another build renders.
+func TestRepairIsToTheRelease(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	file, was := b.config("logger"), &appsv1.Deployment{}
+	b.get(was, "default-glance")
+	b.build(&[]string{}, newer)
+	for _, o := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "default-logger-config"}}, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-devtool"}}, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "default-webconsole"}},
+	} {
+		o.SetNamespace(cloudKey.Namespace)
+		if err := b.api.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		b.reconcile()
+	}
+	if now := b.config("logger"); now != file {
+		t.Errorf("the file is %s", now)
+	}
+	is, service := &appsv1.Deployment{}, &corev1.Service{}
+	b.get(is, "default-glance")
+	if hash := is.Annotations[engine.HashAnnotation]; hash != was.Annotations[engine.HashAnnotation] || slices.Contains(is.Spec.Template.Spec.Containers[0].Command, "--newer") {
+		t.Errorf("hash %s", hash)
+	}
+	b.get(service, "default-devtool")
+	b.get(service, "default-webconsole")
+	if slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "newer" }) {
+		t.Error("the Service has the port of the other build")
+	}
+}
+
+// A change under another build changes what it asks for, and brings nothing of what the build does otherwise.
+func TestChangeUnderAnotherBuild(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	b.build(&[]string{}, newer)
+	b.reconcile()
+	b.edit(`{"metadata":{"generation":7},"spec":{"glance":{"replicas":3}}}`)
+	b.editConfig("logger", `{"data":{"action_log_exceed_count":"10"}}`)
+	for range 3 {
+		b.reconcile()
+	}
+	d := &appsv1.Deployment{}
+	b.get(d, "default-glance")
+	if c := d.Spec.Template.Spec.Containers[0].Command; *d.Spec.Replicas != 3 || slices.Contains(c, "--newer") {
+		t.Errorf("%d replicas, %q", *d.Spec.Replicas, c)
+	}
+	if file := b.config("logger"); !strings.Contains(file, "action_log_exceed_count: 10\n") || strings.Contains(file, "newer_option") {
+		t.Error(file)
+	}
+	if why := strings.Join(b.release().Why, "; "); !strings.Contains(why, "ConfigMap default-logger.action_log_exceed_count: (none) → 10") {
+		t.Error(why)
+	}
+	if !strings.Contains(b.pending(), "glance") {
+		t.Error(b.pending())
+	}
+}
+
+// An update brings the cloud to the build; so does another version of the cloud.
+func TestUpdateToAnotherBuild(t *testing.T) {
+	for what, patch := range map[string]func(*v1alpha1.OnecloudCluster) string{
+		"annotation": func(c *v1alpha1.OnecloudCluster) string {
+			return `{"metadata":{"annotations":{"` + v1alpha1.AnnotationUpdateFrom + `":"` + strconv.Itoa(c.Status.Release.Revision) + `"}}}`
+		},
+		"version": func(*v1alpha1.OnecloudCluster) string {
+			return `{"metadata":{"generation":7},"spec":{"version":"v4.0.5"}}`
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t, interceptor.Funcs{}, newCloud())
+			b.settle()
+			b.build(&[]string{}, newer)
+			b.reconcile()
+			b.edit(patch(b.cloud()))
+			b.settle()
+			d, s := &appsv1.Deployment{}, &corev1.Service{}
+			b.get(d, "default-newcomer")
+			b.get(d, "default-glance")
+			b.get(s, "default-webconsole")
+			if !slices.Contains(d.Spec.Template.Spec.Containers[0].Command, "--newer") || !strings.Contains(b.config("logger"), "newer_option") {
+				t.Error("glance or logger was not updated")
+			}
+			if err := b.api.Get(t.Context(), client.ObjectKey{Namespace: cloudKey.Namespace, Name: "default-devtool"}, s); err == nil {
+				t.Error("devtool is still there")
+			}
+			if p := b.pending(); p != "" {
+				t.Error(p)
+			}
+			if wrote := b.coldAs(newer); len(wrote) > 0 || b.pending() != "" {
+				t.Errorf("an operator that remembers nothing wrote %q; %s", wrote, b.pending())
+			}
+		})
+	}
+}
+
+// coldAs is cold for another build.
+func (b *bench) coldAs(change func(*catalogue)) []string {
+	b.t.Helper()
+	var wrote []string
+	table, err := newCatalogue()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.r.reads.catalog = table
+	b.build(&wrote, change)
+	for range 2 {
+		b.reconcile()
+	}
+	return wrote
+}
+
+// The last ten releases are kept, and the last one that served in full.
+func TestReleasesAreKept(t *testing.T) {
+	b := newBench(t, interceptor.Funcs{}, newCloud())
+	b.settle()
+	good := b.cloud().Status.Release.Good
+	if good == 0 || good != b.cloud().Status.Release.Revision {
+		t.Fatalf("%+v", b.cloud().Status.Release)
+	}
+	for i := range 14 {
+		b.editConfig("logger", `{"data":{"action_log_exceed_count":"`+strconv.Itoa(i+1)+`"}}`)
+		b.reconcile()
+	}
+	var list corev1.SecretList
+	if err := b.api.List(t.Context(), &list, client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != release.Keep+1 {
+		t.Errorf("%d are kept", len(list.Items))
+	}
+	b.get(&corev1.Secret{}, release.SecretName("default", good))
+	for _, s := range list.Items {
+		if size := len(s.Data["contents"]); size > 128<<10 {
+			t.Errorf("%s has %d bytes", s.Name, size)
+		} else {
+			t.Logf("%s has %d bytes", s.Name, size)
+		}
+	}
+	if r := b.cloud().Status.Release; r.Good != good || r.Revision != good+14 {
+		t.Errorf("%+v", r)
+	}
+}

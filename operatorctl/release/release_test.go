@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release_test
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+func object(t *testing.T, text string) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The difference of base and now goes into old, and nothing else of them.
+func TestMerge(t *testing.T) {
+	file := func(text string) string {
+		return "{kind: Secret, data: {x.conf: " + base64.StdEncoding.EncodeToString([]byte(text)) + "}}"
+	}
+	for name, c := range map[string]struct{ old, base, now, want string }{
+		"nothing":             {"{a: 1}", "{a: 2, b: 3}", "{a: 2, b: 3}", "{a: 1}"},
+		"a value":             {"{a: 1, r: 1}", "{a: 2, r: 1}", "{a: 2, r: 5}", "{a: 1, r: 5}"},
+		"a value of both":     {"{a: 1}", "{a: 2}", "{a: 3}", "{a: 3}"},
+		"one more":            {"{a: {x: 1}}", "{a: {x: 2}}", "{a: {x: 2, y: 1}}", "{a: {x: 1, y: 1}}"},
+		"one less":            {"{a: 1, b: 1}", "{a: 2, b: 1}", "{a: 2}", "{a: 1}"},
+		"only the build's":    {"{a: 1}", "{a: 1, b: 1}", "{a: 1, b: 2}", "{a: 1}"},
+		"in a list with keys": {"{env: [{name: a, value: 1}, {name: c}]}", "{env: [{name: a, value: 2}, {name: b, value: 1}]}", "{env: [{name: a, value: 2}, {name: b, value: 1}, {name: d}]}", "{env: [{name: a, value: 1}, {name: c}, {name: d}]}"},
+		"out of such a list":  {"{env: [{name: a}, {name: b}]}", "{env: [{name: a, value: 1}, {name: b}]}", "{env: [{name: a, value: 1}]}", "{env: [{name: a}]}"},
+		"a list as one value": {"{args: [x]}", "{args: [x, y]}", "{args: [x, y, z]}", "{args: [x, y, z]}"},
+		"a file":              {file("a: 1\n"), file("a: 1\nb: 2\n"), file("a: 1\nb: 2\nc: 3\n"), file("a: 1\nc: 3\n")},
+	} {
+		if d := cmp.Diff(object(t, c.want), release.Merge(object(t, c.old), object(t, c.base), object(t, c.now))); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// A diff shows which secrets differ, never what they are.
+func TestDiffHidesSecrets(t *testing.T) {
+	of := func(password string) *release.Release {
+		return &release.Release{Contents: release.Contents{Objects: []release.Object{
+			{Kind: "Secret", Name: "s", Content: object(t, "{kind: Secret, data: {x.conf: "+base64.StdEncoding.EncodeToString([]byte("port: 1\npw: "+password+"\n"))+"}}")},
+			{Kind: "ConfigMap", Name: "c", Content: object(t, "{kind: ConfigMap, data: {smtp_password: "+password+", url: 'http://"+password+"@x'}}")},
+		}}}
+	}
+	d := release.Compare(of("first-secret"), of("second-secret"), func(s string) string {
+		return strings.NewReplacer("first-secret", "***", "second-secret", "***").Replace(s)
+	})
+	raw, err := yaml.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"first-secret", "second-secret", base64.StdEncoding.EncodeToString([]byte("second-secret"))[:12]} {
+		if strings.Contains(string(raw), secret) {
+			t.Errorf("it shows %s:\n%s", secret, raw)
+		}
+	}
+	if !strings.Contains(string(raw), "data.x.conf.pw") || strings.Contains(string(raw), "data.x.conf.port") {
+		t.Errorf("%s", raw)
+	}
+}
+
+// What a Secret cannot hold is refused before anything is applied.
+func TestSizeIsBounded(t *testing.T) {
+	noise := make([]byte, release.MaxSize)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	r := release.Release{Contents: release.Contents{From: release.From{Options: []*corev1.ConfigMap{{BinaryData: map[string][]byte{"x": noise}}}}}}
+	if _, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}}); err == nil || !strings.Contains(err.Error(), "shorten the options") {
+		t.Error(err)
+	}
+}
