@@ -170,7 +170,7 @@ func serve(t *testing.T, files map[string]any) string {
 	return s.URL
 }
 
-// unprivileged takes root, which may write everywhere, from a command, and with it the directories of the test.
+// unprivileged runs a command without root, which may write everywhere. The directories of the test are then out of reach.
 func unprivileged(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -228,7 +228,7 @@ func features() []feature {
 // oldestKernel is that of Red Hat 8, the oldest of a distribution that is still maintained. kubeadm's own check, which ocadm does not run, wants 5.4.
 const oldestKernel = "4.18"
 
-// ancientKernel is the finding of a kernel that nobody tries Kubernetes on any more. One of an unknown form gets the benefit of the doubt.
+// ancientKernel refuses a kernel that is older than oldestKernel. A release of an unknown form is assumed to be new enough.
 func (m *machine) ancientKernel() []finding.Finding {
 	v, err := version.ParseGeneric(m.h.Facts.Kernel)
 	if err != nil || v.AtLeast(version.MustParseGeneric(oldestKernel)) {
