@@ -130,7 +130,9 @@ type verified struct {
 	File   string `json:"file"`
 	Files  int    `json:"files"`
 	Images int    `json:"images"`
-	Whole  bool   `json:"whole"`
+	// Platforms are all of them, and Files and Images counts over all.
+	Platforms []string `json:"platforms"`
+	Whole     bool     `json:"whole"`
 	// Trusted is whether a signature was verified.
 	Trusted bool `json:"trusted"`
 }
@@ -152,14 +154,17 @@ func newBundleVerify(a *app) *cobra.Command {
 				if err := a.verifyBundle(c.Context(), b); err != nil {
 					return err
 				}
-				contents := b.Contents()
-				v := verified{File: args[0], Files: len(contents.Files), Images: len(contents.Images), Whole: true, Trusted: key != ""}
+				v := verified{File: args[0], Platforms: b.Platforms(), Whole: true, Trusted: key != ""}
+				for _, view := range b.Views() {
+					contents := view.Contents()
+					v.Files, v.Images = v.Files+len(contents.Files), v.Images+len(contents.Images)
+				}
 				return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
 					signed := ""
 					if v.Trusted {
 						signed = ", and the signature is right"
 					}
-					_, err := fmt.Fprintf(w, "%s is complete: %d files, %d images%s\n", v.File, v.Files, v.Images, signed)
+					_, err := fmt.Fprintf(w, "%s is complete: %s, %d files, %d images%s\n", v.File, strings.Join(v.Platforms, " and "), v.Files, v.Images, signed)
 					return err
 				})
 			})
