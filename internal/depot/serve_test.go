@@ -44,7 +44,7 @@ type site struct {
 	ca pki.Pair
 }
 
-func authority(t *testing.T) pki.Pair {
+func authority(t testing.TB) pki.Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,7 +57,7 @@ func authority(t *testing.T) pki.Pair {
 	return ca
 }
 
-func issue(t *testing.T, ca pki.Pair, r pki.Request) *tls.Certificate {
+func issue(t testing.TB, ca pki.Pair, r pki.Request) *tls.Certificate {
 	t.Helper()
 	r.Small = true
 	p, err := pki.Issue(ca, r)
@@ -81,7 +81,7 @@ func tokens(ctx context.Context, token string) error {
 }
 
 // listen serves a store as a control-plane node does; wrap, which may be nil, stands before it.
-func listen(t *testing.T, s *Store, wrap func(http.Handler) http.Handler) *site {
+func listen(t testing.TB, s *Store, wrap func(http.Handler) http.Handler) *site {
 	t.Helper()
 	ca := authority(t)
 	cert := issue(t, ca, pki.Request{CommonName: "depot", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now()})

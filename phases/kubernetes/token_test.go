@@ -4,7 +4,9 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -87,6 +89,16 @@ func TestJoinCommand(t *testing.T) {
 	want := fmt.Sprintf("ocadm join cloud.example.org:6443 --token %s --discovery-token-ca-cert-hash %s", tokens[0], pubkeypin.Hash(ca.cert))
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	// For a machine without ocadm: the pin is the key of the server, and the token is no argument.
+	server := issue(t, nil, time.Now().Add(time.Hour))
+	write(t, h, pkiDir+"/apiserver.crt", server.pem)
+	pin := sha256.Sum256(server.cert.RawSubjectPublicKeyInfo)
+	line, err := DownloadCommand(t.Context(), h, "abcdef.0123456789abcdef", "ocadm join x")
+	if before, curl, ok := strings.Cut(line, " | curl "); err != nil || !ok || !strings.HasPrefix(before, "printf 'Authorization: Bearer abcdef.0123456789abcdef'") ||
+		strings.Contains(curl, "abcdef.") || !strings.Contains(curl, "'sha256//"+base64.StdEncoding.EncodeToString(pin[:])+"'") ||
+		!strings.Contains(curl, `"https://cloud.example.org:6444/v1/files/linux/$(`) || !strings.HasSuffix(curl, " && /usr/local/bin/ocadm join x") {
+		t.Errorf("download %s, %v", line, err)
 	}
 	// The same token again, with what the node is to do.
 	if again, _ := JoinCommand(t.Context(), h, JoinRoles{Host: true, Controller: true}); again != got+" --enable-host-agent --as-onecloud-controller" {

@@ -194,7 +194,7 @@ func (s *suite) badJoins(t *testing.T) {
 				out[i+1] = value
 			}
 		}
-		return append(out, "--bundle", scenario.Bundle, "--allow-cgroup-v1", "--ignore-preflight-errors", "ComputeModules")
+		return append(out, "--allow-cgroup-v1", "--ignore-preflight-errors", "ComputeModules")
 	}
 	if _, err := s.On(t.Context(), 2, scenario.Ocadm, "reset", "--yes"); err != nil {
 		t.Fatal(err)
@@ -223,6 +223,10 @@ func (s *suite) badJoins(t *testing.T) {
 		bad := with("", "")
 		bad[2] = s.Lab.Node(1).Address.String() + ":1"
 		s.refuse(t, 2, refused{argv: bad, want: []string{"OCA-", bad[2]}})
+	})
+	t.Run("unreachable depot", func(t *testing.T) {
+		depot := s.Lab.Node(1).Address.String() + ":1"
+		s.refuse(t, 2, refused{argv: append(with("", ""), "--depot", depot), want: []string{"OCA-2313", depot, "--bundle FILE"}})
 	})
 	t.Run("joins again after reset", func(t *testing.T) {
 		if err := s.Join(t.Context(), 2); err != nil {

@@ -103,6 +103,11 @@ func (j *Journey) JoinCommand(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("no join command in %q", out)
 }
 
+// JoinFlags are what a machine of the lab needs beside the printed command.
+func (j *Journey) JoinFlags(node int) []string {
+	return append([]string{"--node-ip", j.Lab.Node(node).Address.String()}, machineFlags...)
+}
+
 // Join joins a machine with the command that machine 1 printed. What it needs comes from the depot of machine 1.
 func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
 	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
@@ -111,8 +116,7 @@ func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
 			return err
 		}
 		argv[0] = Ocadm
-		argv = append(argv, "--node-ip", j.Lab.Node(node).Address.String())
-		argv = append(argv, machineFlags...)
+		argv = append(argv, j.JoinFlags(node)...)
 		_, err = j.On(ctx, node, append(argv, args...)...)
 		return err
 	})

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"io"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"golang.org/x/sync/errgroup"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// nodes is how many machines join at the same time.
+const nodes = 20
+
+// joinAll lets each node download every image, over a connection of its own, and returns the bytes that each got.
+func joinAll(tb testing.TB, s *site, names []string) (perNode int64) {
+	tb.Helper()
+	got := make([]int64, nodes)
+	var g errgroup.Group
+	for i := range nodes {
+		g.Go(func() error {
+			r, err := s.client().Remote(tb.Context(), "amd64")
+			if err != nil {
+				return err
+			}
+			_, write, err := r.Archive(tb.Context(), names)
+			if err != nil {
+				return err
+			}
+			return write(writerFunc(func(p []byte) (int, error) {
+				got[i] += int64(len(p))
+				return io.Discard.Write(p)
+			}))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		tb.Fatal(err)
+	}
+	for _, n := range got {
+		if n != got[0] {
+			tb.Fatalf("the nodes got %v bytes", got)
+		}
+	}
+	return got[0]
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// stocked is a depot with images of so many bytes in all.
+func stocked(tb testing.TB, images int, size int64) (*Store, []string) {
+	tb.Helper()
+	s, err := Open(tb.TempDir(), 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := Root{Name: "bundle", Images: map[string]v1.Descriptor{}}
+	var names []string
+	for i := range images {
+		img, err := random.Image(size/int64(images), 1)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		name := "registry.example/image:v" + string(rune('a'+i))
+		if r.Images[name], err = s.AddImage(tb.Context(), img); err != nil {
+			tb.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	if err := s.SetRoot(tb.Context(), r); err != nil {
+		tb.Fatal(err)
+	}
+	return s, names
+}
+
+// Twenty nodes at once: none fails, and each gets everything.
+func TestManyNodes(t *testing.T) {
+	const size = 1 << 20
+	s, names := stocked(t, 4, size)
+	if got := joinAll(t, listen(t, s, nil), names); got < size {
+		t.Errorf("a node got %d bytes", got)
+	}
+}
+
+// What twenty nodes get that join from one depot, on one machine with both ends of TLS.
+func BenchmarkJoins(b *testing.B) {
+	const size = 64 << 20
+	s, names := stocked(b, 8, size)
+	site := listen(b, s, nil)
+	var got int64
+	for b.Loop() {
+		got = joinAll(b, site, names)
+	}
+	b.SetBytes(nodes * got)
+	b.ReportMetric(float64(got), "B/node")
+}
