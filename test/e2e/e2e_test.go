@@ -303,6 +303,9 @@ func (s *suite) web(t *testing.T) {
 	if !strings.Contains(strings.ToLower(page), "<html") {
 		t.Errorf("the console answers %.80q", page)
 	}
+	if to, err := s.Ingress(t.Context()); err != nil || !strings.HasPrefix(to, "https://") {
+		t.Errorf("port 80 sends browsers to %q, %v", to, err)
+	}
 	token, err := s.Login(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -51,6 +51,9 @@ type Step struct {
 var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--conntrack-max-per-core", "0",
 	"--ignore-preflight-errors", "ComputeModules"}
 
+// MachineFlags are the flags that init and join need on a lab machine.
+func MachineFlags() []string { return slices.Clone(machineFlags) }
+
 // Timed runs a step and keeps its time.
 func (j *Journey) Timed(name string, step func() error) error {
 	start := time.Now()

@@ -89,6 +89,21 @@ func (j *Journey) Web(ctx context.Context) (string, error) {
 	return string(page), err
 }
 
+// Ingress asks port 80 of machine 1 and returns where it sends browsers to. Only the ingress controller listens there.
+func (j *Journey) Ingress(ctx context.Context) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+j.Lab.Node(1).Address.String()+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	// No proxy: the machines are on a bridge of this host.
+	via := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := via.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("asking the ingress: %w", err)
+	}
+	return response.Header.Get("Location"), response.Body.Close()
+}
+
 var export = regexp.MustCompile(`(?m)^export (\w+)='?([^'\n]*)'?$`)
 
 // RCAdmin returns the variables that "ocadm cluster rcadmin" prints.

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/lab/mirror"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// TestOnline installs without a bundle, with a user's defaults, on a machine that reaches nothing but a proxy. Behind it is a mirror of every
+// address, whose images need a login. Everything that ocadm and containerd fetch goes that way, and nothing of the cluster does.
+func TestOnline(t *testing.T) {
+	if err := scenario.Root(); err != nil {
+		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	const canary = "Canary-91c3$\"x"
+	ctx := t.Context()
+	j, server := online(t, mirror.Account{User: "proxy", Password: "pw-of-proxy"}, mirror.Account{User: "puller", Password: canary})
+	const credentials = "/run/docker.json"
+	config := fmt.Sprintf(`{"auths":{%q:{"username":"puller","password":%q}}}`, mirror.Host, canary)
+	if err := j.Lab.Node(1).Write(ctx, credentials, 0o600, strings.NewReader(config)); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{"env", "HTTP_PROXY=" + server.Proxy, "HTTPS_PROXY=" + server.Proxy, scenario.Ocadm}
+	flags := []string{"--mirror", "http://" + mirror.Host + "/files", "--onecloud-version", version, "--node-ip", j.Lab.Node(1).Address.String()}
+	for _, registry := range []string{"registry.k8s.io", "ghcr.io", "docker.io", "registry.cn-beijing.aliyuncs.com"} {
+		flags = append(flags, "--registry-mirror", registry+"=http://"+mirror.Host+"/"+registry)
+	}
+	flags = append(flags, scenario.MachineFlags()...)
+	// Before anything changes: the login is missing.
+	out, err := j.On(ctx, 1, append(append(argv, "preflight", "init"), flags...)...)
+	if err == nil || !strings.Contains(err.Error()+out, "OCA-2103") || !strings.Contains(err.Error()+out, "docker.io/library/traefik:") {
+		t.Fatalf("preflight without a login: %v\n%s", err, out)
+	}
+	before := len(server.Refused()) // the registries behind the mirrors
+	flags = append(flags, "--registry-config", credentials)
+	if err := j.Timed("init without a bundle", func() error {
+		_, err := j.On(ctx, 1, append(append(argv, "init"), flags...)...)
+		return err
+	}); err != nil {
+		s := &suite{Journey: j}
+		s.explain(t)
+		t.Fatal(err)
+	}
+	if err := j.AllAvailable(ctx); err != nil {
+		t.Error(err)
+	}
+	if page, err := j.Web(ctx); err != nil || !strings.Contains(strings.ToLower(page), "<html") {
+		t.Errorf("the console: %.80q, %v", page, err)
+	}
+	if to, err := j.Ingress(ctx); err != nil || !strings.HasPrefix(to, "https://") {
+		t.Errorf("port 80 sends browsers to %q, %v", to, err)
+	}
+	if refused := server.Refused()[before:]; len(refused) > 0 {
+		t.Errorf("the proxy was asked for %v", refused)
+	}
+	for command, want := range map[string]string{
+		"cat /etc/kubernetes/manifests/*.yaml | grep -ci _proxy":                                                                  "0",
+		"stat -c %a /etc/containerd/certs.d/docker.io/hosts.toml /var/lib/kubelet/config.json /etc/containerd/proxy.env":          "600\n600\n600",
+		"grep -rlF 'Canary-91c3' /var/log/ocadm /var/lib/ocadm/*.jsonl /etc/systemd; journalctl --no-pager | grep -c Canary":      "0",
+		"kubectl --kubeconfig /etc/kubernetes/admin.conf get ds -n traefik traefik -o jsonpath={..imagePullSecrets[0].name}":      "ocadm-registry",
+		"kubectl --kubeconfig /etc/kubernetes/admin.conf get oc -n onecloud default -o jsonpath={.spec.imagePullSecrets[0].name}": "ocadm-registry",
+	} {
+		out, err := j.On(ctx, 1, "sh", "-c", command+"; true")
+		if got := strings.TrimSpace(out); err != nil || got != want {
+			t.Errorf("%s prints %q, want %q (%v)", command, got, want, err)
+		}
+	}
+	t.Logf("containerd pulled %d MiB, ocadm downloaded %d MiB", server.Served("containerd")>>20, server.Served("Go-http-client")>>20)
+	var times strings.Builder
+	j.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// online makes one fresh machine with nothing but ocadm, and the proxy on its bridge.
+func online(t *testing.T, proxy, registry mirror.Account) (*scenario.Journey, *mirror.Server) {
+	t.Helper()
+	ctx, log := t.Context(), logf(t)
+	lab := labName(t) + "-online"
+	lock(t, lab, log)
+	ocadm, _, err := scenario.Build(ctx, repository, version, "", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	downloads, err := assemble.Release(ctx, dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := filepath.Join(dir, "bin", "ocadm")
+	if err := errors.Join(os.Mkdir(filepath.Dir(pinned), 0o755), downloads.Pin(ocadm, pinned)); err != nil { //nolint:gosec // no secret
+		t.Fatal(err)
+	}
+	list, err := assemble.Images(ctx, &assemble.Options{CloudVersion: version, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := machine.Down(ctx, lab, log); err != nil && !errors.Is(err, machine.ErrNoLab) {
+		t.Fatal(err)
+	}
+	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: 1, Ocadm: pinned, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	server, err := mirror.Start(l.Host(), mirror.Options{Images: list, Files: downloads.Files, Proxy: proxy, Registry: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return &scenario.Journey{Lab: l, Story: testWriter{t}}, server
+}
