@@ -55,7 +55,8 @@ func newOperatorManifests(a *app) *cobra.Command {
 	}
 	fs := c.Flags()
 	for key, field := range map[string]*string{
-		"cloud.operatorImage": &cfg.Cloud.OperatorImage, "cloud.operatorVersion": &cfg.Cloud.OperatorVersion, "cluster.imageRepository": &cfg.Cluster.ImageRepository,
+		"cloud.operatorImage": &cfg.Cloud.OperatorImage, "cloud.operatorVersion": &cfg.Cloud.OperatorVersion,
+		"cluster.imageRepository": &cfg.Cluster.ImageRepository,
 	} {
 		s := config.Find(key)
 		fs.StringVar(field, s.Flag, *field, s.Usage)

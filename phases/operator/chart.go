@@ -73,8 +73,8 @@ func Kustomization(image string, namespaces ...string) (Files, error) {
 		return nil, err
 	}
 	r := images.Split(image)
-	file := fmt.Sprintf("# Written by ocadm operator manifests.\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n- operator.yaml\n"+
-		"images:\n- name: %q\n  newName: %q\n", r.Repository, r.Repository)
+	file := fmt.Sprintf("# Written by ocadm operator manifests.\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"+
+		"resources:\n- operator.yaml\nimages:\n- name: %q\n  newName: %q\n", r.Repository, r.Repository)
 	if r.Digest != "" {
 		file += fmt.Sprintf("  digest: %q\n", r.Digest)
 	} else {
@@ -165,7 +165,8 @@ func chartHead() string {
 		v = parsed.String()
 	}
 	return fmt.Sprintf("# Written by ocadm operator manifests.\napiVersion: v2\nname: ocadm-operator\n"+
-		"description: The operator that runs OneCloud (Cloudpods) private clouds on Kubernetes\ntype: application\nversion: %s\nappVersion: %q\nkubeVersion: \">=1.30.0-0\"\n",
+		"description: The operator that runs OneCloud (Cloudpods) private clouds on Kubernetes\ntype: application\n"+
+		"version: %s\nappVersion: %q\nkubeVersion: \">=1.30.0-0\"\n",
 		v, version.Version)
 }
 

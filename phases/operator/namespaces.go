@@ -151,7 +151,8 @@ func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look 
 	}
 	var set kube.ChangeSet
 	for _, name := range all([]string{h.Config.Cloud.Namespace}) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{cluster.AnnotationInstalled: "true"}}}
+		marks := map[string]string{cluster.AnnotationInstalled: "true"}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: marks}}
 		switch err := c.Create(ctx, ns, client.FieldOwner(kube.FieldManager)); {
 		case err == nil:
 			set = append(set, kube.Change{Action: kube.Created, Kind: "Namespace", Name: name})

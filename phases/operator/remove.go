@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -299,7 +300,8 @@ func (r Removal) Apply(ctx context.Context, c client.WithWatch, report func(what
 		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`,
 			v1alpha1.NodeRolePrefix+cluster.RoleController, cluster.AnnotationInstalled)
 		node := object("v1", "Node", "", n)
-		if err := c.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
+		err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner(kube.FieldManager))
+		if client.IgnoreNotFound(err) != nil {
 			return set, fmt.Errorf("taking the role of node %q back: %w", n, err)
 		}
 		set = append(set, kube.Change{Action: kube.Configured, Kind: "Node", Name: n})

@@ -115,7 +115,8 @@ func class(code, kind, flag, picked, none string, classes []host.Class) *finding
 	case picked != "" && slices.Contains(all, picked):
 		return nil
 	case picked != "":
-		f = finding.New(code, fmt.Sprintf("The cluster has no %s %s", kind, picked), "it has: "+cmp.Or(strings.Join(all, ", "), "none"), "kubectl get "+strings.ReplaceAll(kind, " ", "")+"es")
+		f = finding.New(code, fmt.Sprintf("The cluster has no %s %s", kind, picked), "it has: "+cmp.Or(strings.Join(all, ", "), "none"),
+			"kubectl get "+strings.ReplaceAll(kind, " ", "")+"es")
 		if near, ok := nearest.To(picked, all); ok {
 			f.Remedy = "did you mean " + flag + " " + near + "?"
 		}
@@ -154,8 +155,8 @@ func clusterVersion(_ *config.Config, k *host.Cluster) []finding.Finding {
 	if err == nil && v.AtLeast(version.MustParseGeneric(OldestKubernetes)) {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-4210", "The cluster's Kubernetes is too old", "the API server is "+k.Version+", and the operator needs 1.30 or later",
-		"update the cluster with the tool that built it")}
+	return []finding.Finding{finding.New("OCA-4210", "The cluster's Kubernetes is too old",
+		"the API server is "+k.Version+", and the operator needs 1.30 or later", "update the cluster with the tool that built it")}
 }
 
 // otherOperators: two operators would undo each other's work, and of two installers each would take fields from the other.
@@ -290,7 +291,8 @@ func checkNodes(c *config.Config, k *host.Cluster) []finding.Finding {
 	case len(wanted) > 0:
 		return nil
 	case len(fit) == 0:
-		return orWarning(c, finding.New(code, "No node of the cluster can run the cloud's services", strings.Join(reasons, "; "), "kubectl describe nodes").With(reasons...))
+		return orWarning(c, finding.New(code, "No node of the cluster can run the cloud's services", strings.Join(reasons, "; "),
+			"kubectl describe nodes").With(reasons...))
 	}
 	return orWarning(c, finding.New(code, "It is not clear which nodes should run the cloud's services",
 		"none has the label "+v1alpha1.NodeRolePrefix+cluster.RoleController+"="+v1alpha1.Enable+", and these could have it: "+strings.Join(fit, ", "),

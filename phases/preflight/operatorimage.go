@@ -127,8 +127,9 @@ func wrongArchitecture(image string, has []string, nodes []corev1.Node) []findin
 	if len(wrong) == 0 {
 		return nil
 	}
-	f := finding.New("OCA-7034", "The operator's image "+image+" is not for every node", "it is for "+strings.Join(has, ", ")+"; other nodes: "+strings.Join(wrong, ", "),
-		"push an image for each architecture under one name, or choose the operator's node with a label or a taint").With(wrong...)
+	f := finding.New("OCA-7034", "The operator's image "+image+" is not for every node",
+		"it is for "+strings.Join(has, ", ")+"; other nodes: "+strings.Join(wrong, ", "),
+		"push an image that holds each architecture, or keep the operator off the other nodes with a taint").With(wrong...)
 	if len(wrong) < len(nodes) {
 		f.Severity = finding.Warning
 	}

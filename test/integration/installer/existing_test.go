@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -363,82 +362,5 @@ func withCloud(e *existing) {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"storageClassName":"hdd"}}`))
 	if err := e.c.Patch(e.Context(), cr, patch); err == nil || !strings.Contains(err.Error(), "storageClassName cannot change") {
 		e.Errorf("the class was changed: %v", err)
-	}
-}
-
-func uninstall(e *existing) {
-	before := e.seen()
-	status, _, story := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes")
-	e.want(70, status, story, "OCA-7035", "ocadm cluster delete --namespace onecloud --name default")
-	e.unchanged(before)
-	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
-	if err := e.c.Delete(e.Context(), cr); err != nil {
-		e.Fatal(err)
-	}
-	delete(before, "OnecloudCluster onecloud/default")
-	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--dry-run")
-	e.want(0, status, out, "delete Deployment onecloud/onecloud-operator", "kept Secret onecloud/ocadm-mysql", "kept Namespace onecloud")
-	status, _, story = e.ocadm(e.api.Kubeconfig, "uninstall")
-	e.want(4, status, story, "OCA-0404", "--yes")
-	e.unchanged(before)
-	status, out, _ = e.ocadm(e.api.Kubeconfig, "uninstall", "--yes")
-	e.want(0, status, out, "deleted CustomResourceDefinition onecloudclusters.onecloud.yunion.io", "configured Node node2", "kept PersistentVolumeClaim onecloud/data-ocadm-mysql-0")
-	want := []string{
-		"ConfigMap onecloud/ocadm-cloud", "Namespace /onecloud", "PersistentVolumeClaim onecloud/data-ocadm-mysql-0", "Secret onecloud/ocadm-mysql",
-	}
-	if got := e.left(); !slices.Equal(got, want) {
-		e.Errorf("left:\n%s", strings.Join(got, "\n"))
-	}
-	// The data is used again.
-	secret, again := &corev1.Secret{}, &corev1.Secret{}
-	e.get("onecloud", "ocadm-mysql", secret)
-	status, _, _ = e.install("--onecloud-version", "v4.0.4", "--wait=false", "--controller-nodes", "node2")
-	e.want(0, status, "")
-	e.get("onecloud", "ocadm-mysql", again)
-	if !bytes.Equal(secret.Data["password"], again.Data["password"]) {
-		e.Error("the password of the kept database was made anew")
-	}
-	e.get("onecloud", "default", cr)
-	if err := e.c.Delete(e.Context(), cr); err != nil {
-		e.Fatal(err)
-	}
-}
-
-// left are the objects of installations that are still there.
-func (e *existing) left() []string {
-	seen := e.seen()
-	maps.DeleteFunc(seen, func(name, state string) bool { return strings.HasPrefix(name, "Node ") && state == "" })
-	return slices.Sorted(maps.Keys(seen))
-}
-
-func uninstallData(e *existing) {
-	status, _, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes", "--delete-data")
-	e.want(0, status, "")
-	if left := e.left(); len(left) > 0 {
-		e.Errorf("left:\n%s", strings.Join(left, "\n"))
-	}
-	before := e.seen()
-	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes")
-	e.want(0, status, out, "The operator is not installed")
-	e.unchanged(before)
-}
-
-// foreignNamespace: a namespace that was there, and a role that a person gave, are not the installation's.
-func foreignNamespace(e *existing) {
-	e.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "onecloud"}})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"onecloud.yunion.io/controller":"enable"}}}`))
-	if err := e.c.Patch(e.Context(), n, label); err != nil {
-		e.Fatal(err)
-	}
-	status, _, _ := e.install()
-	e.want(0, status, "")
-	status, out, _ := e.ocadm(e.api.Kubeconfig, "uninstall", "--yes", "--delete-data")
-	e.want(0, status, out, "kept Namespace onecloud (ocadm did not create it)")
-	if got := e.left(); !slices.Equal(got, []string{"Namespace /onecloud", "Node /node1"}) {
-		e.Errorf("left:\n%s", strings.Join(got, "\n"))
-	}
-	if e.get("", "node1", n); n.Labels["onecloud.yunion.io/controller"] != "enable" {
-		e.Error("the role that a person gave is gone")
 	}
 }
