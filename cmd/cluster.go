@@ -37,7 +37,8 @@ func newCluster(a *app) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterHistory(a), newClusterDiff(a), newClusterOptions(a), newClusterRCAdmin(a), newClusterDelete(a))
+	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterHistory(a), newClusterDiff(a),
+		newClusterOptions(a), newClusterRCAdmin(a), newClusterDelete(a))
 	return c
 }
 

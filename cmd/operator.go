@@ -15,7 +15,8 @@ func newOperatorCommand(a *app) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a), newOperatorWatch(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
+	c.AddCommand(newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a),
+		newOperatorWatch(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
 		newOperatorPoliciesCommand(), newOperatorCRDCommand())
 	return c
 }

@@ -33,7 +33,9 @@ func newOperatorManifests(a *app) *cobra.Command {
 			if err := config.Validate(&cfg, config.ForInstall); err != nil {
 				return err
 			}
-			files, dir, err := operatorphase.Files(nil), chart, error(nil)
+			var files operatorphase.Files
+			var err error
+			dir := chart
 			switch {
 			case chart != "":
 				files, err = operatorphase.Chart(cfg.OperatorImage(), namespaces...)

@@ -152,7 +152,7 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 		c.Enabled, c.foreign = true, true
 	}
 	if c.err != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the component reports it
 	}
 	c.objects = slices.Clip(c.objects)
 	if c.objects, err = h.merge(s, c, c.objects); err != nil {

@@ -50,7 +50,8 @@ const maxSkew = 30 * time.Second
 
 func settingsChecks() []Check {
 	return []Check{{
-		Name: "CloudSettings", Short: "a repeated init or operator install means the database, region and storage class that the cluster's cloud has", Codes: []string{cloud.CodeOtherSettings, "OCA-7014"},
+		Name: "CloudSettings", Short: "a repeated init or operator install means the database, region and storage class that the cluster's cloud has",
+		Codes:   []string{cloud.CodeOtherSettings, "OCA-7014"},
 		Applies: func(k Kind, c *config.Config) bool { return k == Init || k == Install && c.AsksForCloud() },
 		run:     checkSettings,
 	}}
