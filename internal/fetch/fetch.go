@@ -33,6 +33,8 @@ type Fetcher struct {
 	Pause time.Duration
 	// Stall is how long a connection may bring nothing before it is given up; default 30 s.
 	Stall time.Duration
+	// Again, which may be nil, gets the reason before something is tried again. Several downloads may call it at once.
+	Again func(error)
 }
 
 // maxPause bounds what a server may ask for.
@@ -143,6 +145,9 @@ func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error
 		}
 		if fruitless++; err == nil || ctx.Err() != nil || fruitless == f.Attempts || !temporary(err) {
 			return err
+		}
+		if f.Again != nil {
+			f.Again(err)
 		}
 		select {
 		case <-ctx.Done():

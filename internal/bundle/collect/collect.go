@@ -130,9 +130,11 @@ func (o Options) lookUp(ctx context.Context) (plan, error) {
 		}
 		p.programs[arch] = list
 	}
+	fetcher := o.Fetcher
+	fetcher.Again = s.again
 	r := &registries{
-		fetcher: o.Fetcher, transport: transport.NewUserAgent(o.Transport, "ocadm"), keychain: o.Keychain, mirrors: o.Mirrors, insecure: o.Insecure,
-		sessions: map[place]*session{},
+		fetcher: fetcher, transport: transport.NewUserAgent(o.Transport, "ocadm"), keychain: o.Keychain, mirrors: o.Mirrors, insecure: o.Insecure,
+		sessions: map[place]*session{}, down: map[string]error{},
 	}
 	s.more(int64(len(o.Images)))
 	var err error

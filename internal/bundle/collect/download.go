@@ -42,7 +42,7 @@ func (o Options) items(w *work, p plan) ([]item, error) {
 		for _, l := range f.manifest.Layers {
 			if o.Since == nil || !o.Since.Has(l.Digest) {
 				all[l.Digest] = item{
-					what: "a layer of " + f.name, address: f.from.address("blobs", l.Digest.String()), host: f.from.repo.RegistryStr(),
+					what: "a layer of " + f.name, address: f.from.address("blobs", l.Digest.String()), host: f.from.host(),
 					fetcher: f.from.fetcher, digest: l.Digest, size: l.Size,
 				}
 			}
@@ -86,6 +86,7 @@ func (o Options) download(ctx context.Context, w *work, p plan) (int64, error) {
 			if i.size > 0 {
 				progress.More = func(int64) {}
 			}
+			i.fetcher.Again = s.again
 			err := i.fetcher.Fetch(ctx, i.address, w.part(i.digest), i.digest.Hex, progress)
 			if err == nil {
 				err = os.Rename(w.part(i.digest), w.blob(i.digest))
@@ -161,6 +162,13 @@ func (s *step) add(done, total int64) {
 	defer s.mu.Unlock()
 	s.sofar, s.total = s.sofar+done, s.total+total
 	s.send(workflow.Event{Type: workflow.PhaseProgress, Done: min(s.sofar, s.total), Total: s.total, Unit: s.unit})
+}
+
+// again reports why something is tried again.
+func (s *step) again(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.send(workflow.Event{Type: workflow.PhaseWaiting, Message: "a server", Why: err.Error()})
 }
 
 // end ends the phase and returns the error.

@@ -29,6 +29,10 @@ const (
 const again = "; then run the same command again: it goes on where it stopped"
 
 func imageUnavailable(image, registry string, err error) error {
+	var down *downError
+	if errors.As(err, &down) { // the same for all its images
+		return finding.Errorf(CodeImage, fmt.Sprintf("The registry %s cannot be used", down.host), remedy(down.host, err)+again, "%w", err)
+	}
 	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be had from %s", image, registry), remedy(registry, err)+again, "%w", err)
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/registry"
 )
 
 // found is an image for one platform, as a registry describes it.
@@ -55,7 +56,11 @@ func (r *registries) find(ctx context.Context, names, archs []string, done func(
 	}
 	var list finding.List
 	for _, err := range errs {
-		list = append(list, finding.Of(err)...)
+		for _, f := range finding.Of(err) {
+			if !slices.ContainsFunc(list, func(g finding.Finding) bool { return g.Code == f.Code && g.What == f.What }) {
+				list = append(list, f)
+			}
+		}
 	}
 	if len(list) > 0 {
 		return nil, list.Err()
@@ -71,7 +76,7 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 	}
 	places, err := r.places(ref)
 	if err != nil {
-		return nil, imageUnavailable(image, ref.RegistryStr(), err)
+		return nil, imageUnavailable(image, registry.Name(ref), err)
 	}
 	var failed error
 	for _, p := range places {
@@ -83,7 +88,7 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 		if err == nil || ctx.Err() != nil || len(finding.Of(err)) > 0 {
 			return list, err
 		}
-		failed = imageUnavailable(image, p.repo.RegistryStr(), err)
+		failed = imageUnavailable(image, p.host(), err)
 	}
 	return nil, failed
 }

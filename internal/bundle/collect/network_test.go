@@ -5,12 +5,14 @@ package collect
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,6 +184,29 @@ func TestLastingFailures(t *testing.T) {
 				create(t, o)
 			}
 		})
+	}
+}
+
+// A registry that does not answer is not tried again for each of its images, and is named once.
+func TestSilentRegistry(t *testing.T) {
+	s := newSite(t, "amd64")
+	var tries atomic.Int64
+	s.put(func(http.ResponseWriter, *http.Request) bool {
+		tries.Add(1)
+		panic(http.ErrAbortHandler)
+	})
+	var images []string
+	for i := range 5 * lookups {
+		images = append(images, fmt.Sprintf("%s/x/%d:v1", s.host(), i))
+	}
+	o := s.options(t, []string{"amd64"}, images...)
+	o.Fetcher.Attempts = 3
+	if f := refused(t, o, CodeImage); f.What != "The registry "+s.host()+" cannot be used" || !strings.Contains(f.Remedy, "HTTPS_PROXY") {
+		t.Errorf("%+v", f)
+	}
+	// Those that are looked up at once do not know of each other.
+	if n := tries.Load(); n > 3*lookups {
+		t.Errorf("it was asked %d times", n)
 	}
 }
 

@@ -58,6 +58,8 @@ type registries struct {
 
 	mu       sync.Mutex
 	sessions map[place]*session
+	// down are the hosts that did not answer: they are not tried again for every image.
+	down map[string]error
 }
 
 // place is a repository that may have an image.
@@ -66,6 +68,9 @@ type place struct {
 	// of is the registry whose mirror this is, "" for the registry itself. A mirror of several registries goes by it.
 	of string
 }
+
+// host is the registry as people call it.
+func (p place) host() string { return registry.Name(p.repo.Tag(name.DefaultTag)) }
 
 // session is a place whose registry has let us in.
 type session struct {
@@ -116,9 +121,12 @@ func (r *registries) open(ctx context.Context, p place) (*session, error) {
 	}
 	r.mu.Unlock()
 	s.once.Do(func() {
+		if s.err = r.gone(p.host(), nil); s.err != nil {
+			return
+		}
 		var auth authn.Authenticator
 		if auth, s.err = authn.Resolve(ctx, r.keychain, repo); s.err != nil {
-			s.err = fmt.Errorf("reading the credentials for %s: %w", repo.RegistryStr(), s.err)
+			s.err = fmt.Errorf("reading the credentials for %s: %w", p.host(), s.err)
 			return
 		}
 		s.fetcher = r.fetcher
@@ -127,9 +135,32 @@ func (r *registries) open(ctx context.Context, p place) (*session, error) {
 			s.fetcher.Client = &http.Client{Transport: t}
 			return answered(repo, err)
 		})
+		var status *fetch.StatusError
+		if s.err != nil && !errors.As(s.err, &status) && ctx.Err() == nil {
+			s.err = r.gone(p.host(), s.err)
+		}
 	})
 	return s, s.err
 }
+
+// gone notes why a host cannot be reached, and returns the first reason there was.
+func (r *registries) gone(host string, why error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down[host] == nil && why != nil {
+		r.down[host] = &downError{host, why}
+	}
+	return r.down[host]
+}
+
+// downError is a registry that gives no answer.
+type downError struct {
+	host string
+	err  error
+}
+
+func (e *downError) Error() string { return e.err.Error() }
+func (e *downError) Unwrap() error { return e.err }
 
 // answered makes the error of an answer one that the fetcher knows.
 func answered(repo name.Repository, err error) error {
