@@ -114,7 +114,7 @@ func (s Status) Idle() (n int) {
 
 // Why returns in one line why a component is in its state.
 func Why(c v1alpha1.ComponentStatus) string {
-	if len(c.BlockedBy) > 0 {
+	if len(c.BlockedBy) > 0 && !c.Outdated {
 		return "waits for " + strings.Join(c.BlockedBy, ", ")
 	}
 	if c.Message != "" {
@@ -127,7 +127,7 @@ func Why(c v1alpha1.ComponentStatus) string {
 func (s Status) Missing() []string {
 	var out []string
 	for _, c := range s.Components {
-		if c.State.Settled() {
+		if c.Settled() {
 			continue
 		}
 		line := c.Name + ": " + string(c.State)

@@ -75,7 +75,7 @@ func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 		}
 	}
 	for _, c := range s.Components {
-		if !c.State.Settled() && !stuck[c.Name] {
+		if !c.Settled() && !stuck[c.Name] {
 			return nil
 		}
 	}

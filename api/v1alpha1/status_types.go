@@ -56,6 +56,9 @@ const (
 // Settled reports whether the component has reached a final state: it runs as configured, should not run, or has no node to run on.
 func (s State) Settled() bool { return s == Available || s == Disabled || s == Idle }
 
+// Settled reports whether nothing more is to come of a component.
+func (c ComponentStatus) Settled() bool { return c.State.Settled() && !c.Outdated }
+
 // ReasonInvalidOption is the reason of a component that keeps its configuration until an option in its ConfigMap is corrected.
 const ReasonInvalidOption = "InvalidOption"
 
@@ -74,6 +77,8 @@ type ComponentStatus struct {
 	Image string `json:"image,omitempty"`
 	// True if the image was set by a user and updates do not change it.
 	Pinned bool `json:"pinned,omitempty"`
+	// True while it serves what it had, and waits for other components to move first.
+	Outdated bool `json:"outdated,omitempty"`
 	// Reason for the state, in one word.
 	Reason string `json:"reason,omitempty"`
 	// Reason for the state, as a sentence.

@@ -20,14 +20,18 @@ import (
 func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStatus, generation int64, now time.Time) []metav1.Condition {
 	by := map[v1alpha1.State][]string{}
 	total := 0
+	var outdated []string
 	for _, c := range components {
+		if c.Outdated {
+			outdated = append(outdated, c.Name)
+		}
 		by[c.State] = append(by[c.State], c.Name)
 		if c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle {
 			total++
 		}
 	}
 	available, idle := len(by[v1alpha1.Available]), len(by[v1alpha1.Idle])
-	under := slices.Concat(by[v1alpha1.Provisioning], by[v1alpha1.Progressing], by[v1alpha1.Waiting])
+	under := slices.Concat(by[v1alpha1.Provisioning], by[v1alpha1.Progressing], by[v1alpha1.Waiting], outdated)
 	slices.Sort(under)
 	count := fmt.Sprintf("%d of %d components are Available", available, total)
 	if idle > 0 {
@@ -40,7 +44,7 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	}
 	degraded := by[v1alpha1.Degraded]
 	switch {
-	case total > 0 && available == total:
+	case total > 0 && available == total && len(outdated) == 0:
 		set(v1alpha1.ConditionReady, true, "AllAvailable", count)
 	case len(degraded) > 0:
 		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
@@ -84,6 +88,7 @@ func why(components []v1alpha1.ComponentStatus) string {
 func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleting bool) v1alpha1.Phase {
 	moving, degraded := false, false
 	for _, c := range components {
+		moving = moving || c.Outdated
 		switch c.State {
 		case v1alpha1.Degraded:
 			degraded = true
@@ -109,7 +114,7 @@ func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleti
 // Version is the release that every component of the cloud runs; it stays at the previous one until the last has moved.
 func Version(previous, wanted string, components []v1alpha1.ComponentStatus) string {
 	for _, c := range components {
-		if !c.State.Settled() {
+		if !c.Settled() {
 			return previous
 		}
 	}
@@ -124,7 +129,7 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 	out := &v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadUpgrade, ImageStatus: &v1alpha1.ImageStatus{
 		Image: s.Image, Tag: Tag(s.Image), ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
 	}}
-	if s.State.Settled() {
+	if s.Settled() {
 		out.Phase = v1alpha1.WorkloadNormal
 	}
 	name := strings.TrimSuffix(strings.TrimSuffix(s.Image, out.ImageStatus.Tag), ":")

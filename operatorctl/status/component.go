@@ -96,12 +96,19 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)
 	s.BlockedBy = blockedBy(o, s)
+	// Waiting is what does not run. What still serves as it was is well; only its update waits.
+	if s.State == v1alpha1.Waiting && !o.Current && o.Workload != nil && o.Workload.Answering > 0 {
+		s.State, s.Outdated = v1alpha1.Available, true
+		if len(s.BlockedBy) > 0 {
+			s.Message = "waiting for " + strings.Join(s.BlockedBy, ", ") + " to update"
+		}
+	}
 	if w := o.Workload; w != nil && o.Resolved.Enabled {
 		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
 	}
 	s.Version = Tag(s.Image)
 	// Until the new version serves, the old one is what it runs.
-	if p := o.Previous; p != nil && !s.State.Settled() && p.Version != "" && o.Workload != nil {
+	if p := o.Previous; p != nil && !s.Settled() && p.Version != "" && o.Workload != nil {
 		s.Version = p.Version
 	}
 	if o.Workload == nil && o.Resolved.Workload.Kind != component.NoWorkload {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -82,13 +83,37 @@ func TestOwnHealthOutranksDependencies(t *testing.T) {
 	}{
 		{"it runs", 1, nil, true, v1alpha1.Available},
 		{"its pods crash", 0, []corev1.Pod{pod(crash)}, true, v1alpha1.Degraded},
-		{"a change waits", 1, nil, false, v1alpha1.Waiting},
+		{"a change waits, and it serves as it was", 1, nil, false, v1alpha1.Available},
+		{"a change waits, and nothing serves", 0, nil, false, v1alpha1.Waiting},
 	} {
 		w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, c.available), status.Seen{Pods: c.pods, Now: t0})
 		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: w, Current: c.current, BlockedBy: []string{"keystone"}, Now: t0})
 		if got.State != c.state {
 			t.Errorf("%s: %s (%s)", c.name, got.State, got.Message)
 		}
+	}
+}
+
+// The health of a component is one thing, the progress of its update another: the cloud is not Ready, nor at the new version, while one waits.
+func TestOutdatedComponent(t *testing.T) {
+	w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, 1), status.Seen{Now: t0})
+	before := v1alpha1.ComponentStatus{Name: "glance", State: v1alpha1.Available, Version: "v0"}
+	got := status.Component(status.Observed{
+		Name: "glance", Resolved: service(), Workload: w, BlockedBy: []string{"keystone"}, Previous: &before, Now: t0,
+	})
+	if got.State != v1alpha1.Available || !got.Outdated || got.Message != "waiting for keystone to update" || got.Version != "v0" || got.Settled() {
+		t.Errorf("%+v", got)
+	}
+	all := []v1alpha1.ComponentStatus{got}
+	conditions := status.Conditions(nil, all, 1, t0)
+	if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionProgressing) {
+		t.Errorf("%+v", conditions)
+	}
+	if v := status.Version("v0", "v1", all); v != "v0" {
+		t.Errorf("the cloud is said to run %s", v)
+	}
+	if p := status.Phase(all, "v0", "v1", false); p != v1alpha1.PhaseUpgrading {
+		t.Errorf("the cloud is %s", p)
 	}
 }
 

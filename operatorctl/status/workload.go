@@ -72,11 +72,11 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	case *appsv1.StatefulSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
-		w.Begun = t.Status.ReadyReplicas
+		w.Begun, w.Answering = t.Status.ReadyReplicas, t.Status.AvailableReplicas
 	case *appsv1.DaemonSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable
-		w.Begun = t.Status.NumberReady
+		w.Begun, w.Answering = t.Status.NumberReady, t.Status.NumberAvailable
 		if t.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 			w.Updated = w.Wanted // people replace these pods when they like
 		}

@@ -247,7 +247,7 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 		}
 		for _, c := range s.Components {
 			text := string(c.State)
-			if !c.State.Settled() {
+			if !c.Settled() {
 				if why := cluster.Why(c); why != "" {
 					text += ": " + why
 				}
@@ -256,7 +256,7 @@ func Report(r workflow.Reporter) func(cluster.Status) {
 				continue
 			}
 			reported[c.Name] = text
-			if c.State.Settled() {
+			if c.Settled() {
 				r.Waiting(c.Name, "")
 			}
 			switch c.State {

@@ -70,7 +70,7 @@ func TestSwitchOfNodeRunsUntilItsNextImageIsThere(t *testing.T) {
 	e.Kubelet.Hold("DaemonSet", namespace, puller)
 	e.Edit(`{"spec":{"hostagent":{"OvnController":{"tag":"next"}}}}`)
 	e.UntilComponent("host-ovsdb-server", func(c v1alpha1.ComponentStatus) bool {
-		return c.State == v1alpha1.Waiting && slices.Equal(c.BlockedBy, []string{"host-ovs-image"})
+		return c.State == v1alpha1.Available && c.Outdated && slices.Equal(c.BlockedBy, []string{"host-ovs-image"})
 	})
 	if pulled := image("host-ovs-image"); !strings.HasSuffix(pulled, ":next") || image("host-ovsdb-server") != was || image("host-ovs-vswitchd") != was {
 		e.Errorf("while %s is pulled, the switch runs %s and %s", pulled, image("host-ovsdb-server"), image("host-ovs-vswitchd"))
