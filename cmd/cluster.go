@@ -175,6 +175,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	if s.NodesNotReady != "" {
 		nodes = s.NodesNotReady + "\n"
 	}
+	if s.UpdateAvailable != "" {
+		nodes += "update available: " + s.UpdateAvailable + "\n"
+	}
 	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available%s\n%s%s\n",
 		s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
 		return err
@@ -186,7 +189,7 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 			since = now.Sub(c.Since.Time).Round(time.Second).String()
 		}
 		why := cluster.Why(c)
-		if c.State == "Available" {
+		if c.State == v1alpha1.Available && !c.Outdated {
 			why = ""
 		}
 		rows = append(rows, []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why})

@@ -65,21 +65,25 @@ func TestStatusTable(t *testing.T) {
 		Components: []v1alpha1.ComponentStatus{
 			{Name: "keystone", State: v1alpha1.Available, Version: "v4.0.4", Message: "not shown", Since: metav1.NewTime(now.Add(-90 * time.Second))},
 			{Name: "region", State: v1alpha1.Waiting, BlockedBy: []string{"keystone"}},
+			{Name: "glance", State: v1alpha1.Available, Outdated: true, BlockedBy: []string{"keystone"}, Message: "waiting for keystone to update"},
 			{Name: "lbagent", State: v1alpha1.Idle, Message: "no node has label onecloud.yunion.io/lbagent=enable"},
 		},
-		NodesNotReady: "1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)",
+		NodesNotReady:   "1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)",
+		UpdateAvailable: "operator v2 has changes",
 		Certificates: v1alpha1.CertificatesStatus{
 			NotAfter: metav1.NewTime(now.Add(48 * time.Hour)), CANotAfter: metav1.NewTime(now.Add(96 * time.Hour)), RenewAt: metav1.NewTime(now.Add(24 * time.Hour)),
 		},
 	}, now)
 	const want = `cloud onecloud/default, version v4.0.4: not ready: region waits
-1 of 2 components are available, 1 idle
+2 of 3 components are available, 1 idle
 1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)
+update available: operator v2 has changes
 certificates expire 2001-09-11, their CA 2001-09-13; renewal 2001-09-10
 
 COMPONENT   STATE       VERSION   SINCE   WHY
 keystone    Available   v4.0.4    1m30s   
 region      Waiting     -         -       waits for keystone
+glance      Available   -         -       waiting for keystone to update
 lbagent     Idle        -         -       no node has label onecloud.yunion.io/lbagent=enable
 `
 	if err != nil || out.String() != want {
