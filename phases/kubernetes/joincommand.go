@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -81,7 +83,7 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), registries(ctx, h)), nil
+	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), registries(ctx, h)+offline(h)), nil
 }
 
 // DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl accepts only the
@@ -108,6 +110,15 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 	return fmt.Sprintf("printf 'Authorization: Bearer %s' | curl -fk --retry 3 --pinnedpubkey 'sha256//%s' -H @- -o /usr/local/bin/ocadm "+
 		"\"https://%s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')/usr/local/bin/ocadm\" && chmod 0755 /usr/local/bin/ocadm && "+
 		"/usr/local/bin/%s", token, base64.StdEncoding.EncodeToString(pin[:]), net.JoinHostPort(address, strconv.Itoa(config.DepotPort)), join), nil
+}
+
+// offline is the flag of a worker of a cluster whose first node was installed with it: its containerd asks the depot in place of registries.
+func offline(h *host.Host) string {
+	const hosts = registry.HostsDir + "/_default/hosts.toml"
+	if h.Config.Run.Kubeconfig == "" && h.Ledger.Has(host.KindFile, hosts) && strings.Contains("\n"+h.Files.Text(hosts), "\nserver = ") {
+		return " --offline"
+	}
+	return ""
 }
 
 // registries are the flags that make a worker take its images from where the cluster's come from: "" where they come from upstream, and

@@ -124,6 +124,15 @@ func TestJoinCommand(t *testing.T) {
 		}
 	}
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
+	// Where no registry is asked, a worker asks none either.
+	for text, want := range map[string]bool{"server = \"https://10.0.0.1:6444\"\n": true, "[host.\"https://10.0.0.1:6444\"]\n": false} {
+		if err := h.Files.WriteFile("/etc/containerd/certs.d/_default/hosts.toml", []byte("# ours\n"+text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := JoinCommandFor(t.Context(), h, "abcdef.0123456789abcdef", JoinRoles{}); err != nil || strings.HasSuffix(got, " --offline") != want {
+			t.Errorf("with %s: %s, %v", text, got, err)
+		}
+	}
 	// Another cluster's kubeconfig: its authority counts, not that of this machine.
 	other := issue(t, nil, time.Now().Add(time.Hour))
 	h.Config.Run.Kubeconfig = "other.conf"
