@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0022-kept-releases.md.
+// holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0024-kept-releases.md.
 type holding struct {
 	// base is what this build makes of what the release was rendered from, and from is that.
 	base *Desired
