@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package charts renders the operator's Helm chart with Helm's own engine and its kustomization with Kustomize's, and compares both with what
+// "ocadm operator manifests" prints. It reads the golden files of phases/operator, which that package's tests keep equal to what it writes.
+// It is a module of its own, so that Helm does not become a dependency of ocadm.
+package charts
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+const (
+	goldens    = "../../phases/operator/testdata"
+	definition = "../../templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
+	namespace  = "onecloud"
+)
+
+// chart is a complete chart in a directory of the test: the golden files and the definition, which is a file as it is.
+func chart(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter wants the chart's name
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "chart"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "crds"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "crds", "onecloudclusters.yaml"), read(t, definition), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// render renders the chart as "helm install --namespace" does and returns its objects, those of crds/ included.
+func render(t *testing.T, namespace string, values map[string]any) (map[string]any, error) {
+	t.Helper()
+	c, err := loader.Load(chart(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "ocadm", Namespace: namespace, IsInstall: true}, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if filepath.Ext(name) == ".yaml" {
+			text.WriteString("---\n" + files[name] + "\n")
+		}
+	}
+	for _, crd := range c.CRDObjects() {
+		text.WriteString("---\n")
+		text.Write(crd.File.Data)
+	}
+	return objects(t, text.Bytes()), nil
+}
+
+// objects are documents by kind, namespace and name. One that is there twice fails the test.
+func objects(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		var o struct {
+			Kind     string
+			Metadata struct{ Namespace, Name string }
+		}
+		var content map[string]any
+		err := d.Decode(&content)
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(content) == 0 {
+			continue
+		}
+		o.Kind, _ = content["kind"].(string)
+		meta, _ := content["metadata"].(map[string]any)
+		o.Metadata.Namespace, _ = meta["namespace"].(string)
+		o.Metadata.Name, _ = meta["name"].(string)
+		key := strings.Join([]string{o.Kind, o.Metadata.Namespace, o.Metadata.Name}, " ")
+		if _, twice := out[key]; twice {
+			t.Errorf("%s is there twice", key)
+		}
+		out[key] = content
+	}
+}
+
+// manifests are what "ocadm operator manifests" prints: the golden file leaves out the definition, which is a file as it is.
+func manifests(t *testing.T) map[string]any {
+	t.Helper()
+	return objects(t, slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), read(t, definition)))
+}
+
+func TestChartIsWhatManifestsPrints(t *testing.T) {
+	got, err := render(t, namespace, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := manifests(t)
+	own := "Namespace  " + namespace
+	if want[own] == nil {
+		t.Fatalf("the manifests have no %s", own)
+	}
+	delete(want, own) // Helm makes the namespace of its release: --create-namespace
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestValues(t *testing.T) {
+	before, err := render(t, namespace, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range map[string]map[string]any{
+		"image":                 {"image": "r/ocadm:dev", "imagePullPolicy": "Always"},
+		"no further namespaces": {"namespaces": []any{}},
+		"the operator's own":    {"namespaces": []any{"onecloud", "b", "a", "b"}},
+	} {
+		got, err := render(t, namespace, values)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		container := got["Deployment onecloud onecloud-operator"].(map[string]any)["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+		last := container["args"].([]any)[3]
+		switch name {
+		case "image":
+			if container["image"] != "r/ocadm:dev" || container["imagePullPolicy"] != "Always" || len(got) != len(before) {
+				t.Errorf("%v", container)
+			}
+		case "no further namespaces":
+			if last != "--namespaces=onecloud" || got["Namespace  other"] != nil || got["Role other onecloud-operator"] != nil {
+				t.Errorf("%v", last)
+			}
+		default:
+			if last != "--namespaces=onecloud,a,b" || got["Namespace  b"] == nil || got["Role a onecloud-operator"] == nil {
+				t.Errorf("%v", last)
+			}
+		}
+	}
+}
+
+func TestChartRefusesAnotherNamespace(t *testing.T) {
+	_, err := render(t, "default", nil)
+	if err == nil || !strings.Contains(err.Error(), "--namespace onecloud --create-namespace") {
+		t.Error(err)
+	}
+}
+
+func TestChartIsLinted(t *testing.T) {
+	dir := chart(t)
+	result := lint.RunAll(dir, nil, namespace)
+	for _, m := range result.Messages {
+		if m.Severity >= support.WarningSev {
+			t.Error(m)
+		}
+	}
+	// The linter finds what is wrong.
+	if err := os.Remove(filepath.Join(dir, "templates", "_helpers.tpl")); err != nil {
+		t.Fatal(err)
+	}
+	if lint.RunAll(dir, nil, namespace).HighestSeverity < support.ErrorSev {
+		t.Error("a chart without its helpers passes")
+	}
+}
+
+func TestKustomizationIsWhatManifestsPrints(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "kustomization"))); err != nil {
+		t.Fatal(err)
+	}
+	text := slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), read(t, definition))
+	if err := os.WriteFile(filepath.Join(dir, "operator.yaml"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := func() map[string]any {
+		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := built.AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects(t, text)
+	}
+	if d := cmp.Diff(manifests(t), build()); d != "" {
+		t.Error(d)
+	}
+	// The image is replaced where the file says so.
+	file := filepath.Join(dir, "kustomization.yaml")
+	moved := bytes.ReplaceAll(read(t, file), []byte(`newTag: "v1"`), []byte(`newTag: "v2"`))
+	if err := os.WriteFile(file, moved, fs.ModePerm&0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := cmp.Diff(manifests(t), build())
+	if !strings.Contains(d, `"10.0.0.1:5000/mirror/ocadm:v2"`) {
+		t.Errorf("the image has not moved:\n%s", d)
+	}
+}
