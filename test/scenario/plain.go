@@ -44,6 +44,7 @@ networking: {podSubnet: 10.40.0.0/16}
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
