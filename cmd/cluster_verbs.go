@@ -191,11 +191,7 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	}
 	if u.OperatorVersion == version.Version { // this program has the matching CRD and rights
 		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
-			watched, err := operatorphase.Watched(ctx, k)
-			if err != nil {
-				return nil, err
-			}
-			return operatorphase.Objects(image, watched...)
+			return operatorphase.ObjectsFor(ctx, k, image)
 		}
 	}
 	done, err := u.Apply(ctx, k)

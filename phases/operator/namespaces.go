@@ -163,13 +163,33 @@ func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look 
 	return set, nil
 }
 
-// toApply are the operator's objects for what is asked for and what is watched already.
-func toApply(ctx context.Context, c client.Client, image string, namespaces []string) ([]*unstructured.Unstructured, error) {
-	live, err := Watched(ctx, c)
+// ObjectsFor renders the operator for a cluster that may have one: it watches the given namespaces besides those it watches already, and keeps
+// its registry credentials.
+func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
+	d, err := installed(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return Objects(image, slices.Concat(live, namespaces)...)
+	if d == nil {
+		return Objects(image, namespaces...)
+	}
+	objs, err := Objects(image, slices.Concat(cluster.WatchedBy(d), namespaces)...)
+	if err != nil {
+		return nil, err
+	}
+	var secrets []any
+	for _, s := range d.Spec.Template.Spec.ImagePullSecrets {
+		secrets = append(secrets, map[string]any{"name": s.Name})
+	}
+	for _, o := range objs {
+		if o.GetKind() != "Deployment" || len(secrets) == 0 {
+			continue
+		}
+		if err := unstructured.SetNestedSlice(o.Object, secrets, "spec", "template", "spec", "imagePullSecrets"); err != nil {
+			return nil, fmt.Errorf("giving the operator its registry credentials: %w", err)
+		}
+	}
+	return objs, nil
 }
 
 // all are the namespaces, the operator's own first, each once, in order.

@@ -89,22 +89,13 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 		if c == nil {
 			return Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 		}
-		return toApply(ctx, c, h.Config.OperatorImage(), []string{h.Config.Cloud.Namespace})
+		return ObjectsFor(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 	}}
 	return m.Phase(host.Phase{
 		Name: "operator", Short: "Install the operator",
 		Long: "Applies the definition of OnecloudCluster, the operator's rights, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
 			"by default this ocadm's own). The phase operator-ready waits for it.",
 	})
-}
-
-// Apply brings the operator to the cluster. It watches the given namespaces besides those it watches already.
-func Apply(ctx context.Context, c client.WithWatch, image string, namespaces ...string) (kube.ChangeSet, error) {
-	objs, err := toApply(ctx, c, image, namespaces)
-	if err != nil {
-		return nil, err
-	}
-	return kube.Apply(ctx, c, kube.FieldManager, objs...)
 }
 
 // Ready waits until the operator of the wanted version runs.

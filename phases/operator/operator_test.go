@@ -11,10 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 )
@@ -161,5 +166,27 @@ func TestRightsOfRegion(t *testing.T) {
 	}
 	if d := cmp.Diff(wantBound, bound); d != "" {
 		t.Error(d)
+	}
+}
+
+// An update keeps what the installed operator has: its namespaces and its registry credentials.
+func TestObjectsFor(t *testing.T) {
+	live := deployment()
+	live.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: cluster.PullSecret}}
+	live.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name, Args: []string{cluster.NamespacesFlag + Namespace + ",other"}}}
+	objs, err := ObjectsFor(t.Context(), fake.NewClientBuilder().WithObjects(live).Build(), "registry.example.org/ocadm:v2", "third")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })
+	var d appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objs[i].Object, &d); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Spec.Template.Spec.ImagePullSecrets; !slices.Equal(got, live.Spec.Template.Spec.ImagePullSecrets) {
+		t.Errorf("credentials %v", got)
+	}
+	if got := cluster.WatchedBy(&d); !slices.Equal(got, []string{Namespace, "other", "third"}) {
+		t.Errorf("namespaces %v", got)
 	}
 }
