@@ -61,6 +61,25 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 	return out, nil
 }
 
+// Released are the objects of all releases that are kept of all clouds: a rollback brings them back.
+func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
+	var list corev1.SecretList
+	if err := c.List(ctx, &list, client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+		return nil, fmt.Errorf("listing the releases of clouds: %w", err)
+	}
+	var out []map[string]any
+	for i := range list.Items {
+		r, err := release.Decode(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range r.Objects {
+			out = append(out, o.Content)
+		}
+	}
+	return out, nil
+}
+
 // Proposal is a change of a cloud that is looked at before it is made.
 type Proposal struct {
 	Update Update

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
@@ -92,8 +93,8 @@ func newDepotPrune(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
-		Long: "Removes the roots of which no workload of the cluster uses an image, and what no other root needs. The latest bundle and the latest\n" +
-			"ocadm always stay. The depots of other control-plane nodes follow.",
+		Long: "Removes the roots of which neither a workload of the cluster nor a kept release of a cloud uses an image, and what no other root\n" +
+			"needs. The latest bundle and the latest ocadm always stay. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -143,7 +144,10 @@ func newDepotPrune(a *app) *cobra.Command {
 
 // imagesInUse are the full names of the images of all workloads, and of those that a rollback would bring back.
 func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) {
-	used := map[string]bool{}
+	objs, err := cluster.Released(ctx, k)
+	if err != nil {
+		return nil, err
+	}
 	for _, kind := range []schema.GroupVersionKind{
 		{Version: "v1", Kind: "PodList"}, {Group: "apps", Version: "v1", Kind: "DeploymentList"}, {Group: "apps", Version: "v1", Kind: "ReplicaSetList"},
 		{Group: "apps", Version: "v1", Kind: "DaemonSetList"}, {Group: "apps", Version: "v1", Kind: "StatefulSetList"},
@@ -156,10 +160,14 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 			return nil, fmt.Errorf("listing the cluster's workloads: %w", err)
 		}
 		for _, o := range list.Items {
-			for _, image := range imagesIn(o.Object) {
-				if tag, err := name.NewTag(image); err == nil {
-					used[ownimage.FullName(tag)] = true
-				}
+			objs = append(objs, o.Object)
+		}
+	}
+	used := map[string]bool{}
+	for _, o := range objs {
+		for _, image := range imagesIn(o) {
+			if tag, err := name.NewTag(image); err == nil {
+				used[ownimage.FullName(tag)] = true
 			}
 		}
 	}
