@@ -83,7 +83,7 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), registries(ctx, h)+offline(h)), nil
+	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), ofCluster(ctx, h)+offline(h)), nil
 }
 
 // DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl accepts only the
@@ -121,9 +121,9 @@ func offline(h *host.Host) string {
 	return ""
 }
 
-// registries are the flags that make a worker take its images from where the cluster's come from: "" where they come from upstream, and
-// where the cluster does not answer.
-func registries(ctx context.Context, h *host.Host) string {
+// ofCluster are the flags that make a worker take its images from where the cluster's come from, and the cluster's version of Kubernetes: ""
+// where these are what join uses by itself, and where the cluster does not answer.
+func ofCluster(ctx context.Context, h *host.Host) string {
 	c, err := h.Kube(ctx)
 	if err != nil {
 		return ""
@@ -135,10 +135,16 @@ func registries(ctx context.Context, h *host.Host) string {
 		flags = " --image-repository " + all
 	}
 	k, err := liveClusterConfiguration(ctx, c)
-	if err != nil || k.ImageRepository == "" || k.ImageRepository == all || all == "" && k.ImageRepository == defaultRegistry {
+	if err != nil {
 		return flags
 	}
-	return flags + " --kubernetes-image-repository " + k.ImageRepository
+	if k.ImageRepository != "" && k.ImageRepository != all && (all != "" || k.ImageRepository != defaultRegistry) {
+		flags += " --kubernetes-image-repository " + k.ImageRepository
+	}
+	if k.KubernetesVersion != "" && k.KubernetesVersion != config.Default().Cluster.KubernetesVersion {
+		flags += " --kubernetes-version " + k.KubernetesVersion
+	}
+	return flags
 }
 
 // CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the

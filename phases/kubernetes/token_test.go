@@ -104,12 +104,14 @@ func TestJoinCommand(t *testing.T) {
 	if again, _ := JoinCommand(t.Context(), h, JoinRoles{Host: true, Controller: true}); again != got+" --enable-host-agent --as-onecloud-controller" {
 		t.Errorf("with roles: %s", again)
 	}
-	// A worker takes its images from where the cluster's come from.
+	// A worker takes its images from where the cluster's come from, and the cluster's version.
 	for _, tt := range []struct{ kubernetes, all, want string }{
 		{"registry.k8s.io", "", ""},
 		{"10.0.0.9:5000/k8s", "", " --kubernetes-image-repository 10.0.0.9:5000/k8s"},
 		{"10.0.0.9:5000/m", "10.0.0.9:5000/m", " --image-repository 10.0.0.9:5000/m"},
 		{"registry.k8s.io", "10.0.0.9:5000/m", " --image-repository 10.0.0.9:5000/m --kubernetes-image-repository registry.k8s.io"},
+		{"registry.k8s.io\nkubernetesVersion: v1.35.8", "", " --kubernetes-version v1.35.8"},
+		{"registry.k8s.io\nkubernetesVersion: " + config.Default().Cluster.KubernetesVersion, "", ""},
 	} {
 		cm := cm.DeepCopy()
 		cm.ResourceVersion = ""
