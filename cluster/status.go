@@ -36,6 +36,10 @@ type Status struct {
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
+	// Unreachable is why the API server does not answer; the rest is what it answered last. Only Wait and Watch report it.
+	Unreachable string `json:"unreachable,omitempty"`
+	// counted is true if Message counts the components.
+	counted bool
 }
 
 // Get reads the status of a cloud.
@@ -83,7 +87,7 @@ func statusOf(object map[string]any) (Status, error) {
 	case ready.Status == "True":
 		s.Ready = true
 	default:
-		s.Message = ready.Message
+		s.Message, s.counted = ready.Message, strings.HasPrefix(ready.Reason, "Components")
 	}
 	return s, nil
 }

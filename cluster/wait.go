@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,36 +22,61 @@ import (
 // the status after each change.
 func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
 	var last Status
-	gone := false
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	people := &uncorrected{end: stop}
 	defer people.stop()
-	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
-		u, ok := o.(*unstructured.Unstructured)
-		if !ok || u == nil {
-			gone = true
-			stop(errGone)
-			return false, ""
-		}
-		s, err := statusOf(u.Object)
-		if err != nil {
-			return false, err.Error()
-		}
+	err := follow(watching, c, key, report, func(u *unstructured.Unstructured, s Status) bool {
 		last = s
-		report(s)
 		people.look(u, s)
-		return s.Ready, s.Message
-	}, func(string) {})
+		return s.Ready
+	})
 	switch {
-	case err == nil:
-		return nil
-	case gone:
-		return finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s was deleted", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
+	case err == nil || errors.Is(err, errGone):
+		return err
 	case errors.Is(context.Cause(watching), errUncorrected):
 		return toCorrect(key, last)
 	case errors.Is(err, context.DeadlineExceeded):
 		return notReady(ctx, c, key, last, err)
+	}
+	return err
+}
+
+// Watch calls report from one goroutine with the status of a cloud after each change. It ends with ctx, or when the cloud is deleted.
+func Watch(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
+	return follow(ctx, c, key, report, func(*unstructured.Unstructured, Status) bool { return false })
+}
+
+// follow calls report, and then done, with each state of a cloud until done returns true. A cloud that is deleted is a finding.
+func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status), done func(*unstructured.Unstructured, Status) bool) error {
+	var last Status
+	why := ""
+	watching, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err := kube.WaitFor(watching, c, empty(key), func(o client.Object) (bool, string) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok || u == nil {
+			why = errGone.Error()
+			stop(errGone)
+			return false, why
+		}
+		s, err := statusOf(u.Object)
+		if err != nil {
+			why = err.Error()
+			return false, why
+		}
+		last, why = s, cmp.Or(s.Message, "it is ready")
+		report(s)
+		return done(u, s), why
+	}, func(now string) {
+		if now != why && last.Name != "" { // it does not come from the cloud
+			unknown := last
+			unknown.Unreachable = now
+			report(unknown)
+		}
+	})
+	if err != nil && errors.Is(context.Cause(watching), errGone) {
+		return finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s was deleted", key), "create it: ocadm cluster create --version VERSION", "%w", errGone)
 	}
 	return err
 }

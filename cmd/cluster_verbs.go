@@ -107,14 +107,31 @@ func overlay(o *cluster.Options, given cluster.Options) {
 
 func newClusterStatus(a *app) *cobra.Command {
 	var f cloudFlags
+	var watch bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state and version of every component",
-		Long:  "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.",
-		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n" +
+		Long: "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.\n\n" +
+			"--watch keeps the status up to date until Ctrl-C, or as long as --timeout if you give it; with --wait it ends when every component is\n" +
+			"available. A terminal gets a tree of the components that are not available, what each waits for, and why that is not available.\n" +
+			"Otherwise each change is a line, with -o json a JSON document on a line. When Ctrl-C or --timeout ends --watch without --wait, the\n" +
+			"exit status is 0 if the cloud is ready, and 70 if not.",
+		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +
 			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if watch {
+				if f.output.String() == "yaml" {
+					return misused("--watch has no output format yaml", "ocadm cluster status --watch -o json")
+				}
+				timeout := f.timeout
+				if !f.wait && !c.Flags().Changed("timeout") {
+					timeout = unbounded
+				}
+				return withKube(c.Context(), f.kubeconfig, timeout, func(ctx context.Context, k client.WithWatch) error {
+					return a.watchCloud(ctx, k, &f)
+				})
+			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				if f.wait {
 					return a.waitForCloud(ctx, k, &f)
@@ -125,6 +142,7 @@ func newClusterStatus(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until every component is available")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each change")
 	return c
 }
 

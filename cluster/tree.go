@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// node is a line of a tree, with the lines below it.
+type node struct {
+	text  string
+	below []node
+}
+
+// Tree draws the cloud: what concerns it as a whole, each component that has not reached its state with what it waits for, and the names of
+// the others. Components that are Degraded come first. Those in the same state for the same reason share a line. now gives the ages.
+func (s Status) Tree(now time.Time) []string {
+	root := node{text: s.headline()}
+	for _, fact := range s.facts() {
+		root.below = append(root.below, node{text: fact})
+	}
+	by := map[string]v1alpha1.ComponentStatus{}
+	for _, c := range s.Components {
+		by[c.Name] = c
+	}
+	for _, alike := range s.unsettled() {
+		first := alike[0]
+		n := node{text: some(alike) + ": " + condition(alike, now)}
+		for _, name := range first.BlockedBy {
+			blocker, known := by[name]
+			if !known {
+				n.below = append(n.below, node{text: name})
+				continue
+			}
+			text := name + ": " + condition([]v1alpha1.ComponentStatus{blocker}, now)
+			if len(blocker.BlockedBy) > 0 && evidence(blocker) == "" {
+				text += ": " + Why(blocker)
+			}
+			n.below = append(n.below, node{text: text})
+		}
+		root.below = append(root.below, n)
+	}
+	for _, state := range []v1alpha1.State{v1alpha1.Available, v1alpha1.Idle} {
+		var names []string
+		for _, c := range s.Components {
+			if c.State == state && c.Settled() {
+				names = append(names, c.Name)
+			}
+		}
+		if len(names) > 0 {
+			root.below = append(root.below, node{text: string(state) + ": " + strings.Join(names, ", ")})
+		}
+	}
+	return append([]string{root.text}, branches(root.below, "")...)
+}
+
+func branches(list []node, indent string) (lines []string) {
+	for i, n := range list {
+		branch, below := "├─ ", "│  "
+		if i == len(list)-1 {
+			branch, below = "└─ ", "   "
+		}
+		lines = append(lines, indent+branch+n.text)
+		lines = append(lines, branches(n.below, indent+below)...)
+	}
+	return lines
+}
+
+// Changes are the lines that a log gets when a cloud has changed: each component that is in another state or there for another reason. If
+// before is empty, they are the cloud and what it lacks.
+func (s Status) Changes(before Status) []string {
+	if before.Name == "" {
+		return s.lines(false)
+	}
+	known := before.lines(true)
+	return slices.DeleteFunc(s.lines(true), func(line string) bool { return slices.Contains(known, line) })
+}
+
+// lines has no ages, so that a line stays the same until the state changes.
+func (s Status) lines(settled bool) []string {
+	lines := append([]string{s.headline()}, s.facts()...)
+	for _, c := range s.Components {
+		if c.Settled() && !settled {
+			continue
+		}
+		line := c.Name + ": " + health(c)
+		if why := Why(c); why != "" && !c.Settled() {
+			line += ": " + why
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// headline is the cloud in one line: is it well, and how far is it?
+func (s Status) headline() string {
+	available, all := s.Counts()
+	state := "not ready"
+	if s.Ready {
+		state = "ready"
+	}
+	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %d of %d components are available", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all)
+	if n := s.Idle(); n > 0 {
+		text += fmt.Sprintf(", %d idle", n)
+	}
+	if s.Message != "" && !s.counted {
+		text += ": " + s.Message
+	}
+	return text
+}
+
+// facts concern the cloud as a whole.
+func (s Status) facts() (list []string) {
+	add := func(label, text string) {
+		if text != "" {
+			list = append(list, label+": "+text)
+		}
+	}
+	add("not up to date", s.Unreachable)
+	_, all := s.Counts()
+	outdated := 0
+	for _, c := range s.Components {
+		if c.Outdated {
+			outdated++
+		}
+	}
+	progress := ""
+	switch moves := s.Running != "" && s.Running != s.Version; {
+	case moves && outdated > 0:
+		progress = fmt.Sprintf("from %s to %s, %d of %d components are outdated", s.Running, s.Version, outdated, all)
+	case moves:
+		progress = fmt.Sprintf("from %s to %s", s.Running, s.Version)
+	case outdated > 0:
+		progress = fmt.Sprintf("%d of %d components are outdated", outdated, all)
+	}
+	add("update", progress)
+	add("nodes", s.NodesNotReady)
+	add("certificates", s.Certificates.Message)
+	add("update available", s.UpdateAvailable)
+	return list
+}
+
+// urgency orders the states of components that are not settled.
+var urgency = []v1alpha1.State{v1alpha1.Degraded, v1alpha1.Provisioning, v1alpha1.Progressing, v1alpha1.Waiting, v1alpha1.Available}
+
+// unsettled are the components that are not settled, together where state and reason are the same.
+func (s Status) unsettled() (groups [][]v1alpha1.ComponentStatus) {
+	at := map[string]int{}
+	for _, c := range s.Components {
+		if c.Settled() {
+			continue
+		}
+		key := fmt.Sprintf("%q %q %q", health(c), evidence(c), c.BlockedBy)
+		i, there := at[key]
+		if !there {
+			i = len(groups)
+			at[key], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], c)
+	}
+	slices.SortStableFunc(groups, func(a, b []v1alpha1.ComponentStatus) int {
+		return slices.Index(urgency, a[0].State) - slices.Index(urgency, b[0].State)
+	})
+	return groups
+}
+
+// namesShown is how many components a line names, so that their state is on the screen.
+const namesShown = 4
+
+func some(list []v1alpha1.ComponentStatus) string {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	if more := len(names) - namesShown; more > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// condition is the state of components that are in the same one, for how long the first of them has been in it, and the evidence.
+func condition(alike []v1alpha1.ComponentStatus, now time.Time) string {
+	c := alike[0]
+	text := health(c)
+	var since time.Time
+	for _, c := range alike {
+		if since.IsZero() || c.Since.Time.Before(since) {
+			since = c.Since.Time
+		}
+	}
+	if !since.IsZero() && !c.Outdated { // it has been Available since then, not outdated
+		text += " for " + max(0, now.Sub(since)).Round(time.Second).String()
+	}
+	if why := evidence(c); why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+// health is the state; a component that serves what it had is well, and outdated.
+func health(c v1alpha1.ComponentStatus) string {
+	if c.Outdated {
+		return string(c.State) + ", outdated"
+	}
+	return string(c.State)
+}
+
+// evidence is why a component is not settled, "" if it only waits for the components in BlockedBy.
+func evidence(c v1alpha1.ComponentStatus) string {
+	if c.Settled() && c.State != v1alpha1.Disabled || len(c.BlockedBy) > 0 && strings.HasPrefix(c.Message, "waiting for "+strings.Join(c.BlockedBy, ", ")) {
+		return ""
+	}
+	return cmp.Or(c.Message, c.Reason)
+}

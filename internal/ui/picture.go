@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+)
+
+const (
+	pictureInterval = time.Second
+	defaultHeight   = 24
+	wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
+)
+
+// Picture keeps a few lines on a terminal up to date, in place.
+type Picture struct {
+	w      io.Writer
+	height func() int
+
+	mu    sync.Mutex
+	lines func(now time.Time) []string
+	drawn int // how many lines are on the screen
+
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// NewPicture draws on the terminal w until Close, every second so that times are right.
+func NewPicture(w io.Writer) *Picture {
+	p := &Picture{w: w, height: func() int { return height(w) }, stop: make(chan struct{})}
+	p.stopped.Go(func() {
+		tick := time.NewTicker(pictureInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.stop:
+				return
+			case now := <-tick.C:
+				p.mu.Lock()
+				p.draw(now, true)
+				p.mu.Unlock()
+			}
+		}
+	})
+	return p
+}
+
+func height(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, n, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return defaultHeight
+}
+
+// Show draws other lines from now on.
+func (p *Picture) Show(lines func(now time.Time) []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = lines
+	p.draw(time.Now(), true)
+}
+
+// Close leaves the last picture, in full.
+func (p *Picture) Close() {
+	close(p.stop)
+	p.stopped.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw(time.Now(), false)
+}
+
+// draw replaces what is on the screen. What the screen has no room for is cut off: it could not be replaced once it has scrolled away.
+func (p *Picture) draw(now time.Time, cut bool) {
+	if p.lines == nil {
+		return
+	}
+	var b strings.Builder
+	if b.WriteString("\r"); p.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", p.drawn)
+	}
+	b.WriteString("\x1b[J")
+	lines := p.lines(now)
+	if room := max(2, p.height()-1); cut {
+		b.WriteString(wrapOff)
+		if more := len(lines) - room + 1; more > 1 {
+			lines = append(lines[:room-1:room-1], fmt.Sprintf("… and %d more lines", more))
+		}
+	}
+	for _, line := range lines {
+		b.WriteString(strings.Map(printable, line) + "\n")
+	}
+	if cut {
+		b.WriteString(wrapOn)
+	}
+	p.drawn = len(lines)
+	_, _ = io.WriteString(p.w, b.String()) // only the display failed
+}
+
+// printable keeps what a line quotes from moving the cursor.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
+}
