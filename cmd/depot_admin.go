@@ -93,8 +93,8 @@ func newDepotPrune(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
-		Long: "Removes the roots of which neither a workload of the cluster nor a kept release of a cloud uses an image, and what no other root\n" +
-			"needs. The latest bundle and the latest ocadm always stay. The depots of other control-plane nodes follow.",
+		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and what no other root\n" +
+			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -117,7 +117,7 @@ func newDepotPrune(a *app) *cobra.Command {
 				return noCluster(err)
 			}
 			var p pruned
-			if p.Removed, p.Kept, err = s.Unused(func(image string) bool { return used[image] }); err != nil {
+			if p.Removed, p.Kept, err = s.Unused(c.Context(), func(image string) bool { return used[image] }); err != nil {
 				return err
 			}
 			if !dryRun {
@@ -142,7 +142,7 @@ func newDepotPrune(a *app) *cobra.Command {
 	return c
 }
 
-// imagesInUse are the full names of the images of all workloads, and of those that a rollback would bring back.
+// imagesInUse are the images of all workloads by their full names, or by their digests where these are given, and of those that a rollback would bring back.
 func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) {
 	objs, err := cluster.Released(ctx, k)
 	if err != nil {
@@ -168,6 +168,8 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 		for _, image := range imagesIn(o) {
 			if tag, err := name.NewTag(image); err == nil {
 				used[ownimage.FullName(tag)] = true
+			} else if digest, err := name.NewDigest(image); err == nil { // a tag beside it does not count
+				used[digest.DigestStr()] = true
 			}
 		}
 	}

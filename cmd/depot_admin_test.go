@@ -5,6 +5,7 @@ package cmd
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,10 +36,11 @@ func TestImagesInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pinned := "sha256:" + strings.Repeat("a", 64)
 	replicas := &appsv1.ReplicaSet{ObjectMeta: meta}
 	replicas.Spec.Template.Spec = pods("registry.example.org/region:v4.0.3")
 	revision := &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{
-		Raw: []byte(`{"spec":{"template":{"spec":{"containers":[{"image":"flannel:v1"}]}}}}`)}}
+		Raw: []byte(`{"spec":{"template":{"spec":{"containers":[{"image":"flannel:v1"},{"image":"flannel:v0@` + pinned + `"}]}}}}`)}}
 	s, err := kube.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +50,7 @@ func TestImagesInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"docker.io/library/flannel:v1", "registry.example.org/region:v4.0.2", "registry.example.org/region:v4.0.3", "registry.example.org/region:v4.0.4"}
+	want := []string{"docker.io/library/flannel:v1", "registry.example.org/region:v4.0.2", "registry.example.org/region:v4.0.3", "registry.example.org/region:v4.0.4", pinned}
 	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

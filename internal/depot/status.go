@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // Status is what a depot holds. Sizes are in bytes.
@@ -59,21 +61,26 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return out, err
 }
 
-// Unused are the names of the roots of which no image is used, but for the latest of each kind: the part of a name before "-".
-func (s *Store) Unused(used func(image string) bool) (unused, kept []string, err error) {
+// Unused are the names of the roots that the cluster does not need. It needs the latest root of each kind, the part of a name before "-", and
+// of each image in use the latest root that has it, because older ones do not serve it. used gets full names and digests of images.
+func (s *Store) Unused(ctx context.Context, used func(image string) bool) (unused, kept []string, err error) {
 	roots, err := s.Roots()
 	if err != nil {
 		return nil, nil, err
 	}
-	latest := map[string]bool{}
+	latest, provided := map[string]bool{}, map[string]bool{}
 	for _, r := range roots {
-		kind := r.kind()
-		if !latest[kind] || r.uses(used) {
+		needed := !latest[r.kind()]
+		latest[r.kind()] = true
+		for image := range s.references(ctx, r) {
+			needed = needed || used(image) && !provided[image]
+			provided[image] = true
+		}
+		if needed {
 			kept = append(kept, r.Name)
 		} else {
 			unused = append(unused, r.Name)
 		}
-		latest[kind] = true
 	}
 	return unused, kept, nil
 }
@@ -83,11 +90,16 @@ func (r Root) kind() string {
 	return kind
 }
 
-func (r Root) uses(used func(image string) bool) bool {
-	for image := range r.Images {
-		if used(image) {
-			return true
+// references are what a workload may name an image of the root by: its full name, and the digests of its index and manifests.
+func (s *Store) references(ctx context.Context, r Root) map[string]bool {
+	out := map[string]bool{}
+	for image, d := range r.Images {
+		out[image] = true
+		below := map[v1.Hash]int64{}
+		s.below(ctx, d, below)
+		for h := range below { // also layers, which no workload names
+			out[h.String()] = true
 		}
 	}
-	return false
+	return out
 }

@@ -47,21 +47,29 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Of each kind, the latest root stays, and of the others those with an image in use.
+// Of each kind, the latest root stays, and of each image in use the latest root that has it.
 func TestUnused(t *testing.T) {
 	s := newStore(t)
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
-	for i, r := range []struct{ name, image string }{
-		{"bundle-1", "old"}, {"bundle-2", "used"}, {"bundle-3", "new"}, {"ocadm-v1", "ocadm:v1"}, {"ocadm-v2", "ocadm:v2"}, {"node", "alone"},
+	pinned := v1.Descriptor{Digest: s.put(t, "pinned"), Size: 6}
+	for i, r := range []struct {
+		name   string
+		images map[string]v1.Descriptor
+	}{
+		{"bundle-1", map[string]v1.Descriptor{"old": d, "pause": d}}, {"bundle-2", map[string]v1.Descriptor{"used": d, "pause": d}},
+		{"bundle-3", map[string]v1.Descriptor{"by digest": pinned}}, {"bundle-4", map[string]v1.Descriptor{"new": d, "pause": d}},
+		{"ocadm-v1", map[string]v1.Descriptor{"ocadm:v1": d}}, {"ocadm-v2", map[string]v1.Descriptor{"ocadm:v2": d}},
+		{"node", map[string]v1.Descriptor{"alone": d}},
 	} {
-		if err := s.SetRoot(t.Context(), Root{Name: r.name, Since: time.Unix(int64(i), 0), Images: map[string]v1.Descriptor{r.image: d}}); err != nil {
+		if err := s.SetRoot(t.Context(), Root{Name: r.name, Since: time.Unix(int64(i), 0), Images: r.images}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unused, kept, err := s.Unused(func(i string) bool { return i == "used" })
+	unused, kept, err := s.Unused(t.Context(), func(i string) bool { return i == "used" || i == "pause" || i == pinned.Digest.String() })
 	slices.Sort(kept)
 	slices.Sort(unused)
-	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1"}) || !slices.Equal(kept, []string{"bundle-2", "bundle-3", "node", "ocadm-v2"}) {
+	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1"}) ||
+		!slices.Equal(kept, []string{"bundle-2", "bundle-3", "bundle-4", "node", "ocadm-v2"}) {
 		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
 	}
 }
