@@ -170,6 +170,18 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 			return err
 		}
 	}
+	forbidden, err := Forbidden(h, elsewhere)
+	if err != nil {
+		return err
+	}
+	if len(forbidden) > 0 && !g.Optional {
+		return finding.New(CodePull, "--offline does not allow images to be pulled that this machine lacks", "neither the bundle nor the depot has "+
+			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or leave out --offline").With(forbidden...)
+	}
+	for _, i := range forbidden {
+		r.Info("%s is not on this machine: --offline does not allow it to be pulled", i)
+	}
+	elsewhere = slices.DeleteFunc(elsewhere, func(i string) bool { return slices.Contains(forbidden, i) })
 	if len(elsewhere) == 0 {
 		return nil
 	}

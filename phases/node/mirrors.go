@@ -48,10 +48,8 @@ type Mirror struct {
 // those of --registry-mirror.
 func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 	var first []Mirror
-	for _, address := range DepotAddresses(h.Config) {
-		if depots {
-			first = append(first, Mirror{URL: "https://" + address, CA: clusterCA, Client: Certificate})
-		}
+	if depots {
+		first = depotMirrors(h.Config)
 	}
 	all := map[string][]Mirror{everyRegistry: first}
 	if len(h.Config.Node.RegistryMirrors) == 0 {
@@ -75,6 +73,13 @@ func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 		all[of] = append(all[of], Mirror{URL: address, Authorization: credentials.Basic(address)})
 	}
 	return all, nil
+}
+
+func depotMirrors(c *config.Config) (list []Mirror) {
+	for _, address := range DepotAddresses(c) {
+		list = append(list, Mirror{URL: "https://" + address, CA: clusterCA, Client: Certificate})
+	}
+	return list
 }
 
 // inRegistry is the address in containerd's form: a path must be that of the registry's API.
@@ -143,23 +148,46 @@ func hostsFile(list []Mirror, offline bool) []byte {
 // hostsFiles are those to be written. A registry that somebody else has configured keeps its settings.
 func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 	all, err := mirrors(h, depots)
+	if err == nil && h.Config.Node.Offline && len(all[everyRegistry]) == 0 {
+		// Without the certificate that the file names each pull fails at once. Without the file it would go to the registry.
+		all[everyRegistry] = depotMirrors(h.Config)
+	}
 	if err != nil {
 		return nil, err
 	}
 	for _, registry := range slices.Sorted(maps.Keys(all)) {
-		name := path.Join(registriesDir, registry, "hosts.toml")
-		theirs := h.Files.Exists(name) && !h.Ledger.Has(host.KindFile, name)
-		if len(all[registry]) > 0 && !theirs {
+		name := hostsName(registry)
+		if len(all[registry]) > 0 && !othersHosts(h, registry) {
 			files = append(files, host.File{Name: name, Data: hostsFile(all[registry], h.Config.Node.Offline), Mode: hostsMode(all[registry])})
 		}
 	}
 	return files, nil
 }
 
+func hostsName(registry string) string { return path.Join(registriesDir, registry, "hosts.toml") }
+
+// othersHosts reports whether another program or a person has configured a registry.
+func othersHosts(h *host.Host, registry string) bool {
+	return h.Files.Exists(hostsName(registry)) && !h.Ledger.Has(host.KindFile, hostsName(registry))
+}
+
+// Forbidden are the images that cannot be pulled because of --offline: there is no mirror of their registry, and this machine cannot ask a
+// depot yet. Images are full names.
+func Forbidden(h *host.Host, images []string) ([]string, error) {
+	if !h.Config.Node.Offline {
+		return nil, nil
+	}
+	all, err := mirrors(h, h.Files.Exists(Certificate))
+	return slices.DeleteFunc(slices.Clone(images), func(image string) bool {
+		registry, _, _ := strings.Cut(image, "/")
+		return slices.ContainsFunc([]string{registry, everyRegistry}, func(r string) bool { return len(all[r]) > 0 || othersHosts(h, r) })
+	}), err
+}
+
 // earlyHosts are for the pulls that precede the node's certificate, and later the same as those of Mirrors: the mirrors of the
-// configuration.
+// configuration. With --offline they also keep containerd from the registries.
 func earlyHosts(h *host.Host) (host.FileSet, error) {
-	if len(h.Config.Node.RegistryMirrors) == 0 {
+	if len(h.Config.Node.RegistryMirrors) == 0 && !h.Config.Node.Offline {
 		return nil, nil
 	}
 	return hostsFiles(h, h.Files.Exists(Certificate))

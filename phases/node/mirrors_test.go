@@ -4,6 +4,7 @@ package node
 
 import (
 	"path"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +122,33 @@ func TestEarlyMirrors(t *testing.T) {
 	m.put(t, Certificate, "")
 	m.done(t, Units())
 	m.done(t, Mirrors())
+}
+
+// With --offline nothing is ever asked of a registry, also before the node may ask the depot.
+func TestOfflineFromTheStart(t *testing.T) {
+	m := newMachine(t)
+	m.Config.Join.Endpoint, m.Config.Node.Offline = "10.0.0.1:6443", true
+	m.must(t, Units())
+	if d := cmp.Diff(offlineHosts, m.Files.Text(hostsName(everyRegistry))); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	r := m.serve(t, func(string, int) error { return nil })
+	group := ImageGroup{Name: "all", Short: "x", Need: need(imageOne, imageTwo)}
+	if _, err := m.do(t, group.phase()); code(err) != CodePull || !strings.Contains(err.Error(), imageTwo) {
+		t.Errorf("images that the depot lacks: %v", err)
+	}
+	group.Optional = true
+	if _, err := m.do(t, group.phase()); err != nil || len(r.pulled) > 0 {
+		t.Errorf("images that may come later: %v, pulled %q", err, r.pulled)
+	}
+	registry, _, _ := strings.Cut(imageOne, "/")
+	m.Config.Node.RegistryMirrors = []string{registry + "=http://127.0.0.1:1"}
+	if left, err := Forbidden(m.Host, []string{imageOne, "other.example.org/x:1"}); err != nil || len(left) != 1 || left[0] != "other.example.org/x:1" {
+		t.Errorf("with a mirror: %q, %v", left, err)
+	}
+	m.Config.Node.RegistryMirrors = nil
+	m.put(t, Certificate, "")
+	m.must(t, ImageGroup{Name: "all", Short: "x", Need: need(imageOne)}.phase())
 }
 
 func TestPathOfAMirror(t *testing.T) {

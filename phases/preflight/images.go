@@ -35,25 +35,54 @@ const (
 
 // asksRegistries reports whether images are pulled from registries: a bundle has them, and a node that joins gets them from the depot.
 func asksRegistries(k Kind, c *config.Config) bool {
-	return c.Node.Bundle == "" && !c.Node.Offline && (k == Init || c.Node.Depot == config.None)
+	return c.Node.Bundle == "" && (k == Init || c.Node.Depot == config.None)
 }
 
 // checkImages asks registries, through mirrors and proxies, for the images that would be pulled.
 func checkImages(ctx context.Context, m *machine) []finding.Finding {
+	if m.h.Config.Node.Offline {
+		return m.checkOffline(ctx)
+	}
 	if m.h.Files.Root != "" && !m.h.Files.Exists(registry.HostsDir) {
 		return nil // a directory that stands for the machine reaches no registry but those that it names
 	}
-	need, err := Images(m.h.Config, m.kind)
-	if err != nil {
-		return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
+	need, found := m.lackedImages(ctx)
+	if found != nil {
+		return found
 	}
-	have := node.PresentImages(ctx, m.h)
-	need = slices.DeleteFunc(need, func(i string) bool { return have[i] != "" })
 	client, err := node.Registries(m.h)
 	if err != nil {
 		return finding.Of(err)
 	}
 	return imageFindings(need, ask(ctx, client, need))
+}
+
+// lackedImages are those that the run needs and containerd does not have.
+func (m *machine) lackedImages(ctx context.Context) ([]string, []finding.Finding) {
+	need, err := Images(m.h.Config, m.kind)
+	if err != nil {
+		return nil, []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
+	}
+	have := node.PresentImages(ctx, m.h)
+	return slices.DeleteFunc(need, func(i string) bool { return have[i] != "" }), nil
+}
+
+// checkOffline reports the images that --offline does not allow to be pulled.
+func (m *machine) checkOffline(ctx context.Context) []finding.Finding {
+	need, found := m.lackedImages(ctx)
+	if found != nil {
+		return found
+	}
+	missing, err := node.Forbidden(m.h, need)
+	if err != nil {
+		return finding.Of(err)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle", fmt.Sprintf("this machine lacks %d images, and --offline does not allow "+
+		"them to be pulled", len(missing)),
+		fmt.Sprintf("where there is internet: ocadm bundle create -o FILE; here: ocadm %s --offline --bundle FILE, or leave out --offline", m.kind)).With(missing...)}
 }
 
 // ask returns why each image cannot be had, nil for those that can.

@@ -308,6 +308,18 @@ func TestFindings(t *testing.T) {
 		"no registry": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://127.0.0.1:1'\n")
 		}, []string{"OCA-2101"}, "--registry-mirror registry.k8s.io=URL"},
+		"offline without a bundle": {func(t *testing.T, m *machine) {
+			if err := m.h.Files.RemoveAll("/etc/containerd/certs.d"); err != nil {
+				t.Fatal(err)
+			}
+			m.h.Config.Node.Offline = true
+		}, []string{"OCA-2102"}, "ocadm init --offline --bundle FILE"},
+		"offline with mirrors": {func(t *testing.T, m *machine) {
+			if err := m.h.Files.RemoveAll("/etc/containerd/certs.d"); err != nil {
+				t.Fatal(err)
+			}
+			m.h.Config.Node.Offline, m.h.Config.Node.RegistryMirrors = true, []string{"*=http://127.0.0.1:1"}
+		}, nil, ""},
 		"a registry without the images": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "server = 'http://"+registryOf(t, http.NotFound)+"'\n")
 		}, []string{"OCA-2102"}, "does not have 7 images"},
