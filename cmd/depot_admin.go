@@ -33,9 +33,13 @@ import (
 
 func openDepot(directory string) (*depot.Store, error) {
 	if _, err := os.Stat(directory); err != nil {
-		return nil, finding.Errorf("OCA-2317", "This machine has no depot", "run the command as root on a control-plane node that ocadm init made", "%w", err)
+		return nil, noDepot(err)
 	}
 	return depot.Open(directory, depotphase.Reserve)
+}
+
+func noDepot(err error) error {
+	return finding.Errorf("OCA-2317", "This machine has no depot", "run the command as root on a control-plane node that ocadm init made", "%w", err)
 }
 
 func newDepotStatus(a *app) *cobra.Command {

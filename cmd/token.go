@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -99,6 +101,9 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 			h, client, err := open.cluster(c)
 			if err != nil {
 				return err
+			}
+			if download && !depotphase.Has(h) {
+				return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been made with --depot none"))
 			}
 			if dryRun {
 				_, err := fmt.Fprintln(a.Out, "would create a token")

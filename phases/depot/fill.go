@@ -95,9 +95,12 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 	return nil
 }
 
+// Has reports whether this machine has a depot.
+func Has(h *host.Host) bool { return h.Files.Exists(manifestFile) }
+
 // StoreProgram stores this program under the name of an image, where this machine has a depot.
 func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) error {
-	if !h.Files.Exists(manifestFile) {
+	if !Has(h) {
 		return nil
 	}
 	s, err := Open(h)

@@ -87,8 +87,8 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 }
 
 // DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl accepts only the
-// server that has the key of this node's API server, so it needs no certificate authority. The token goes through standard input, because
-// arguments are visible to every user.
+// server that has the key of this node's API server, so it needs no certificate authority. curl reads the token from standard input; in the
+// join command it is an argument, as in every join command. A name of its own keeps an interrupted download from being run.
 func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (string, error) {
 	raw, err := h.Files.ReadFile(pkiDir + "/apiserver.crt")
 	if err != nil {
@@ -107,9 +107,11 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 		return "", err
 	}
 	pin := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	return fmt.Sprintf("printf 'Authorization: Bearer %s' | curl -fk --retry 3 --pinnedpubkey 'sha256//%s' -H @- -o /usr/local/bin/ocadm "+
-		"\"https://%s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')/usr/local/bin/ocadm\" && chmod 0755 /usr/local/bin/ocadm && "+
-		"/usr/local/bin/%s", token, base64.StdEncoding.EncodeToString(pin[:]), net.JoinHostPort(address, strconv.Itoa(config.DepotPort)), join), nil
+	const program = "/usr/local/bin/ocadm"
+	const part = program + ".new" // a program that runs cannot be written to, but replaced
+	return fmt.Sprintf("printf 'Authorization: Bearer %s' | curl -fk --noproxy '*' --retry 3 --pinnedpubkey 'sha256//%s' -H @- -o "+part+
+		" \"https://%s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')"+program+"\" && chmod 0755 "+part+" && mv -f "+part+" "+program+
+		" && /usr/local/bin/%s", token, base64.StdEncoding.EncodeToString(pin[:]), net.JoinHostPort(address, strconv.Itoa(config.DepotPort)), join), nil
 }
 
 // offline is the flag of a worker of a cluster whose first node was installed with it: its containerd asks the depot in place of registries.

@@ -97,7 +97,8 @@ func TestJoinCommand(t *testing.T) {
 	line, err := DownloadCommand(t.Context(), h, "abcdef.0123456789abcdef", "ocadm join x")
 	if before, curl, ok := strings.Cut(line, " | curl "); err != nil || !ok || !strings.HasPrefix(before, "printf 'Authorization: Bearer abcdef.0123456789abcdef'") ||
 		strings.Contains(curl, "abcdef.") || !strings.Contains(curl, "'sha256//"+base64.StdEncoding.EncodeToString(pin[:])+"'") ||
-		!strings.Contains(curl, `"https://cloud.example.org:6444/v1/files/linux/$(`) || !strings.HasSuffix(curl, " && /usr/local/bin/ocadm join x") {
+		!strings.Contains(curl, `"https://cloud.example.org:6444/v1/files/linux/$(`) || !strings.Contains(curl, " --noproxy '*' ") || !strings.Contains(curl, " -o /usr/local/bin/ocadm.new ") ||
+		!strings.HasSuffix(curl, " && mv -f /usr/local/bin/ocadm.new /usr/local/bin/ocadm && /usr/local/bin/ocadm join x") {
 		t.Errorf("download %s, %v", line, err)
 	}
 	// The same token again, with what the node is to do.

@@ -5,8 +5,11 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -66,14 +69,14 @@ func (s *suite) download(t *testing.T) {
 		t.Fatal(err)
 	}
 	const program = "/root/downloaded"
-	for _, part := range []string{"-o ", "chmod 0755 ", "&& "} {
-		if !strings.Contains(line, part+scenario.Ocadm) {
-			t.Fatalf("the line is %s", line)
-		}
-		line = strings.Replace(line, part+scenario.Ocadm, part+program, 1)
+	if n := strings.Count(line, " "+scenario.Ocadm); n != 5 {
+		t.Fatalf("the line is %s", line)
 	}
+	line = strings.ReplaceAll(line, " "+scenario.Ocadm, " "+program)
 	// The wrong server gets neither token nor trust.
-	wrong := strings.Replace(line, "--pinnedpubkey 'sha256//", "--pinnedpubkey 'sha256//A", 1)
+	pin := regexp.MustCompile(`sha256//[^']+`)
+	other := sha256.Sum256([]byte("another key"))
+	wrong := pin.ReplaceAllLiteralString(line, "sha256//"+base64.StdEncoding.EncodeToString(other[:]))
 	if _, err := s.On(ctx, 2, "sh", "-c", strings.TrimSpace(wrong)); err == nil {
 		t.Error("a server with another key was accepted")
 	}
