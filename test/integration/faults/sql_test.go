@@ -55,7 +55,7 @@ func (c *sqlConn) Write(b []byte) (int, error) {
 		c.o.sql++
 		c.o.mu.Unlock()
 		if slices.Contains(changes, verb) {
-			die, err := c.o.begin("SQL " + text)
+			die, err := c.o.begin("SQL " + ids.ReplaceAllString(text, "*"))
 			if err != nil {
 				return 0, err
 			}

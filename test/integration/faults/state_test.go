@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/keystone"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
@@ -35,7 +36,7 @@ func (w *faulty) secrets(t testing.TB) map[string]string {
 	}
 	out := map[string]string{}
 	for _, s := range list.Items {
-		if s.Labels[v1alpha1.LabelComponent] != "" {
+		if s.Labels[v1alpha1.LabelComponent] != "" || s.Labels[v1alpha1.LabelRelease] != "" {
 			continue
 		}
 		for k, v := range s.Data {
@@ -67,6 +68,7 @@ func (w *faulty) state(t testing.TB) map[string]string {
 	for _, a := range accounts {
 		out["accounts"] += a.String() + "\n"
 	}
+	w.release(t, out)
 	w.logins(t, secrets, out)
 	w.records(t, databases, out)
 	return out
@@ -88,6 +90,9 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 		if gvk.Kind != v1alpha1.Kind && o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ValueManagedBy || gone && len(o.GetOwnerReferences()) > 0 {
 			continue // not the operator's, or the garbage collector's, which is not here
 		}
+		if o.GetLabels()[v1alpha1.LabelRelease] != "" {
+			continue // a cut-off pass may have made one more: release looks at them
+		}
 		text, err := yaml.Marshal(masked(o.Object, gvk.Kind == "Secret"))
 		if err != nil {
 			t.Fatal(err)
@@ -96,10 +101,27 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 	}
 }
 
+// release mentions whether the release in force, which was written before anything of it was applied, can be read.
+func (w *faulty) release(t testing.TB, out map[string]string) {
+	t.Helper()
+	cr := w.cr(t)
+	if cr == nil {
+		return
+	}
+	s := &corev1.Secret{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release.SecretName(cr.Name, cr.Status.Release.Revision)}, s); err != nil {
+		out["release"] = err.Error()
+		return
+	}
+	_, err := release.Decode(s)
+	out["release"] = fmt.Sprint(err)
+}
+
 // masked takes out of an object what is another in each installation, and shows what Secrets hold.
 func masked(o map[string]any, secret bool) map[string]any {
 	for _, at := range [][]string{
 		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+		{"status", "release"},
 	} {
 		unstructured.RemoveNestedField(o, at...)
 	}
