@@ -89,7 +89,7 @@ func (c *tally) progress() fetch.Progress {
 }
 
 func quick() fetch.Fetcher {
-	return fetch.Fetcher{Pause: time.Millisecond, Stall: 100 * time.Millisecond}
+	return fetch.Fetcher{Pause: time.Millisecond, Stall: 2 * time.Second}
 }
 
 // A server that cuts the connection, stops sending or is out of service for a moment costs nothing that was there already.
@@ -232,7 +232,7 @@ func TestFetchWaitsAsAsked(t *testing.T) {
 	}))
 	defer s.Close()
 	// Without the server's wish, all tries would be over within this time.
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	err := quick().Fetch(ctx, s.URL, filepath.Join(t.TempDir(), "f"), sum(nil), (&tally{}).progress())
 	if !errors.Is(err, context.DeadlineExceeded) || tries != 1 {

@@ -55,7 +55,7 @@ func TestCopy(t *testing.T) {
 			defer server.Close()
 			var got bytes.Buffer
 			var counted int64
-			f := fetch.Fetcher{Pause: time.Millisecond, Stall: 200 * time.Millisecond}
+			f := fetch.Fetcher{Pause: time.Millisecond, Stall: 2 * time.Second}
 			err := f.Copy(t.Context(), server.URL, &got, want, func(n int64) { counted += n })
 			var other *fetch.DigestError
 			if errors.As(err, &other) != tc.fails || err != nil && !tc.fails {

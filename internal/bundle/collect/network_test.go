@@ -79,7 +79,7 @@ func (s *site) slowly(w http.ResponseWriter, r *http.Request) {
 	for chunk := range slices.Chunk(data, len(data)/8+1) {
 		_, _ = w.Write(chunk)
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestBadNetwork(t *testing.T) {
 			o := s.options(t, []string{"amd64"}, want)
 			o.Keychain = keychain{Username: "alice", Password: "secret"}
 			if name == "stalled" || name == "slow" {
-				o.Fetcher.Stall = 300 * time.Millisecond
+				o.Fetcher.Stall = 2 * time.Second
 			}
 			if c := create(t, o).Contents(); len(c.Images) != 1 || len(c.Files) != 10 {
 				t.Errorf("%+v", c)
