@@ -36,7 +36,7 @@ func addPhases(parent *cobra.Command, a *app, p plan, path string, phases []host
 		c := &cobra.Command{
 			Use: ph.Name, Short: ph.Short, Long: ph.Long, Example: ph.Example, Args: args,
 			RunE: func(c *cobra.Command, _ []string) error {
-				f.only = []string{name}
+				f.only, f.anyRelease = []string{name}, ph.AnyRelease
 				return a.runPlan(c, p, f)
 			},
 		}

@@ -57,6 +57,8 @@ type runFlags struct {
 	quiet          bool
 	run            config.Run
 	only           []string
+	// anyRelease is that of the only phase.
+	anyRelease bool
 }
 
 func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
@@ -103,7 +105,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	defer unlock()
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
-	if p.command != config.ForReset && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
+	if p.command != config.ForReset && !f.anyRelease && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
 		if err := kubernetes.OtherRelease(h); err != nil {
 			return err
 		}

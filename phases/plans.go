@@ -43,7 +43,7 @@ func Init() []host.Phase {
 			after(operator.Install(), apiServer, "images/operator", "images/cloud"),
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
-			depot.Phase(apiServer, "images"),
+			depot.Phase(apiServer, imageOfTheOperator(), "images"),
 			node.Mirrors("kubelet-finalize", depot.PhaseName),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),

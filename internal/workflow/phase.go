@@ -98,6 +98,8 @@ type Phase[S any] struct {
 	Always bool
 	// ReadOnly says that Run only looks: a run that ends before any other phase began has changed nothing and is not journaled.
 	ReadOnly bool
+	// AnyRelease says that the phase alone may run on what another release of this program installed, because it replaces nothing of that.
+	AnyRelease bool
 	// Phases are the children; a phase has either children or Run.
 	Phases []Phase[S]
 }

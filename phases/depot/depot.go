@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 // PhaseName is the name of Phase.
@@ -33,14 +34,14 @@ const CodeNotServing = "OCA-2315"
 // Reserve is how many bytes the depot leaves free on its disk.
 const Reserve = 2 << 30
 
-// Phase fills the depot and starts it. images names the phases after which the images are on the node, api the one after which the API
+// Phase fills the depot and starts it. own is the image of its pod, which another release has not brought. images names the phases after which the images are on the node, api the one after which the API
 // server answers.
-func Phase(api string, images ...string) host.Phase {
+func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Keep images and programs for other nodes, and serve them",
 		Long: "Stores the content of the bundle and this program in " + depot.DefaultDir + ", and starts a static pod that serves it to other nodes\n" +
 			"on port " + strconv.Itoa(config.DepotPort) + ". They join without a bundle, and pull images there first.",
-		After: []string{api},
+		After: []string{api}, AnyRelease: true,
 		Skip: func(h *host.Host) string {
 			if h.Config.Node.Depot == config.None {
 				return "--depot none"
@@ -48,7 +49,7 @@ func Phase(api string, images ...string) host.Phase {
 			return ""
 		},
 		Phases: []host.Phase{
-			startPhase(),
+			startPhase(own),
 			fillPhase(images),
 			{
 				Name: "serve", Short: "Wait for the depot to answer", After: []string{PhaseName + "/start"}, Patience: 2 * time.Minute,
@@ -60,10 +61,13 @@ func Phase(api string, images ...string) host.Phase {
 	}
 }
 
-func startPhase() host.Phase {
+func startPhase(own node.ImageGroup) host.Phase {
 	return host.Phase{
 		Name: "start", Short: "Write the static pod of the depot", After: []string{"images/operator"},
-		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is replaced
+				return err
+			}
 			files, err := manifest(h)
 			if err == nil {
 				_, err = files.Write(h, r)
@@ -78,7 +82,7 @@ func startPhase() host.Phase {
 
 func fillPhase(after []string) host.Phase {
 	return host.Phase{
-		Name: "fill", Short: "Store the content of the bundle and this program", After: after, Timeout: time.Hour,
+		Name: "fill", Short: "Store the content of the bundle and this program", After: after, Timeout: time.Hour, AnyRelease: true,
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := Open(h)
 			if err != nil {

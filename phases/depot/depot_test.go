@@ -213,10 +213,19 @@ func TestFillFromNode(t *testing.T) {
 
 // The pod is complete, has no right that it does not need, and mounts files only.
 func TestManifest(t *testing.T) {
-	h, _ := machine(t)
-	p := startPhase()
-	if err := p.Run(t.Context(), h, reporter{}); err != nil {
-		t.Fatal(err)
+	h, rec := machine(t)
+	put(t, h, "/usr/local/bin/ctr", "x")
+	own := node.ImageGroup{Own: true, Need: func(*host.Host) ([]string, error) { return []string{h.Config.OperatorImage()}, nil }}
+	p := startPhase(own)
+	imported := false
+	rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if slices.Contains(c.Args, "import") {
+			imported = !h.Files.Exists(manifestFile)
+		}
+		return exec.Result{}, nil
+	}
+	if err := p.Run(t.Context(), h, reporter{}); err != nil || !imported {
+		t.Fatalf("image imported before the pod: %v, %v", imported, err)
 	}
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
 		t.Errorf("not done: %v", err)

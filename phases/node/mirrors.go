@@ -208,7 +208,7 @@ func Mirrors(after ...string) host.Phase {
 		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
 		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, then the mirrors of\n" +
 			"--registry-mirror and then its registry, with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
-		After: after, Skip: otherRuntime,
+		After: after, Skip: otherRuntime, AnyRelease: true,
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			files, err := hostsFiles(h, true)
 			if err == nil {
