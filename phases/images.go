@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -75,7 +76,13 @@ func imagesOfTheCloud() node.ImageGroup {
 
 func imagesOfWorker() node.ImageGroup {
 	return node.ImageGroup{Name: "worker", Short: "Import or pull the images that every node runs",
-		Need: func(h *host.Host) ([]string, error) { return preflight.NodeImages(h.Config) }}
+		Need: func(h *host.Host) ([]string, error) {
+			var from []bundle.ImageInfo
+			if s := h.Source(); s != nil {
+				from = s.Contents().Images
+			}
+			return preflight.NodeImages(h.Config, from...)
+		}}
 }
 
 // otherImages are the other images of the bundle, or of the cloud, that this node may come to run. Which cloud will be created later is

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/node"
 )
 
@@ -33,22 +34,47 @@ const (
 	imagesAtOnce = 16
 )
 
-// asksRegistries reports whether images are pulled from registries: a bundle has them, and a node that joins gets them from the depot.
-func asksRegistries(k Kind, c *config.Config) bool {
-	return c.Node.Bundle == "" && (k == Init || c.Node.Depot == config.None)
+// checkImages looks for the images that would be pulled. A node that joins gets its images from the depot: only those that it lacks are
+// looked for.
+func checkImages(ctx context.Context, m *machine) []finding.Finding {
+	var need []string
+	var err error
+	switch c := m.h.Config; {
+	case m.kind == Init || c.Node.Depot == config.None:
+		need, err = Images(c, m.kind)
+	case m.ours() && m.initialised(), m.h.Depot == nil && (depotphase.Wanted(c) || !c.Node.Offline):
+		return nil
+	case m.h.Depot == nil:
+		need, err = NodeImages(c)
+	default:
+		have := m.h.Depot.Contents().Images
+		need, err = NodeImages(c, have...)
+		need = without(need, imageNames(have))
+	}
+	if err != nil {
+		return noList(err)
+	}
+	return m.findImages(ctx, need)
 }
 
-// checkImages asks registries, through mirrors and proxies, for the images that would be pulled.
-func checkImages(ctx context.Context, m *machine) []finding.Finding {
+func noList(err error) []finding.Finding {
+	return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
+}
+
+// findImages asks registries, through mirrors and proxies, for those of the images that containerd does not have. With --offline it
+// reports those that cannot be pulled, and asks nobody.
+func (m *machine) findImages(ctx context.Context, need []string) []finding.Finding {
+	have := node.PresentImages(ctx, m.h)
+	need = slices.DeleteFunc(need, func(i string) bool { return have[i] != "" })
 	if m.h.Config.Node.Offline {
-		return m.checkOffline(ctx)
+		missing, err := node.Forbidden(m.h, need)
+		if err != nil {
+			return finding.Of(err)
+		}
+		return m.offlineFindings(missing)
 	}
 	if m.h.Files.Root != "" && !m.h.Files.Exists(registry.HostsDir) {
 		return nil // a directory that stands for the machine reaches no registry but those that it names
-	}
-	need, found := m.lackedImages(ctx)
-	if found != nil {
-		return found
 	}
 	client, err := node.Registries(m.h)
 	if err != nil {
@@ -57,32 +83,18 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 	return imageFindings(need, ask(ctx, client, need))
 }
 
-// lackedImages are those that the run needs and containerd does not have.
-func (m *machine) lackedImages(ctx context.Context) ([]string, []finding.Finding) {
-	need, err := Images(m.h.Config, m.kind)
-	if err != nil {
-		return nil, []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
-	}
-	have := node.PresentImages(ctx, m.h)
-	return slices.DeleteFunc(need, func(i string) bool { return have[i] != "" }), nil
-}
-
-// checkOffline reports the images that --offline does not allow to be pulled.
-func (m *machine) checkOffline(ctx context.Context) []finding.Finding {
-	need, found := m.lackedImages(ctx)
-	if found != nil {
-		return found
-	}
-	missing, err := node.Forbidden(m.h, need)
-	if err != nil {
-		return finding.Of(err)
-	}
+func (m *machine) offlineFindings(missing []string) []finding.Finding {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle", fmt.Sprintf("this machine lacks %d images, and --offline does not allow "+
-		"them to be pulled", len(missing)),
-		fmt.Sprintf("where there is internet: ocadm bundle create -o FILE; here: ocadm %s --offline --bundle FILE, or leave out --offline", m.kind)).With(missing...)}
+	where := "this machine lacks"
+	if m.h.Depot != nil {
+		where = "this machine and the depot lack"
+	}
+	return []finding.Finding{finding.New(CodeNoImage, "--offline needs a bundle",
+		fmt.Sprintf("%s %d images, and --offline does not allow them to be pulled", where, len(missing)),
+		fmt.Sprintf("where there is internet: ocadm bundle create -o FILE; here: ocadm %s --offline --bundle FILE, or leave out --offline", m.kind)).
+		With(missing...)}
 }
 
 // ask returns why each image cannot be had, nil for those that can.

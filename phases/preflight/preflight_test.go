@@ -4,6 +4,7 @@ package preflight
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -17,11 +18,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -519,6 +525,54 @@ func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
 	}
 	if err := report(found, []string{"all"}, story{}); err != nil {
 		t.Errorf("after ignoring all: %v", err)
+	}
+}
+
+// A node that joins gets from the depot what every node runs. Flannel is asked for only if the cluster has it.
+func TestImagesOfTheDepot(t *testing.T) {
+	const proxy, flannel = "registry.k8s.io/kube-proxy:v1.36.3", "ghcr.io/flannel-io/flannel:v0.28.4"
+	all, err := NodeImages(goodMachine(t).h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(i string) bool { return strings.Contains(i, "flannel") })
+	if len(others) == len(all) || !slices.Contains(others, proxy) {
+		t.Fatalf("a node needs %q", all)
+	}
+	for name, tc := range map[string]struct {
+		has     []string
+		offline bool
+		want    string // "" or a part of the evidence
+	}{
+		"all":                       {all, true, ""},
+		"another pod network":       {others, true, ""},
+		"a part of flannel":         {append(slices.Clone(others), flannel), true, "flannel-cni-plugin"},
+		"no kube-proxy":             {without(all, []string{proxy}), true, proxy},
+		"nothing but another image": {[]string{"registry.example.org/x:1"}, true, proxy},
+		"pulled":                    {without(all, []string{proxy}), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := goodMachine(t)
+			root := depot.Root{Images: map[string]v1.Descriptor{}}
+			for _, i := range tc.has {
+				root.Images[i] = v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
+			}
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(root) }))
+			t.Cleanup(s.Close)
+			if m.h.Depot, err = depot.NewClient(s.URL, "", fetch.Fetcher{Client: s.Client()}).Remote(t.Context(), "amd64"); err != nil {
+				t.Fatal(err)
+			}
+			if m.h.Config.Node.Offline = tc.offline; tc.offline {
+				if err := m.h.Files.RemoveAll(registry.HostsDir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.kind = Join
+			found := checkImages(t.Context(), m)
+			if tc.want == "" && len(found) > 0 || tc.want != "" && (len(found) != 1 || !strings.Contains(strings.Join(found[0].Evidence, " "), tc.want)) {
+				t.Errorf("got %+v, want %q", found, tc.want)
+			}
+		})
 	}
 }
 

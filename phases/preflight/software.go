@@ -30,9 +30,9 @@ func softwareChecks() []Check {
 			Codes: []string{bundle.CodeUnreadable, bundle.CodeNotABundle, bundle.CodeTruncated, bundle.CodeCorrupt,
 				bundle.CodeWrongPlatform, bundle.CodeWrongVersion, bundle.CodeMissingImages, bundle.CodeMissingFile},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
-		{Name: "Images", Short: "registries have every image that this machine lacks, without a bundle", Timeout: imagesTimeout,
+		{Name: "Images", Short: "without a bundle, registries have every image that this machine and the depot lack", Timeout: imagesTimeout,
 			Codes:   []string{CodeUnreachable, CodeNoImage, CodeDenied, CodeBusy, node.CodeCredentials},
-			Applies: asksRegistries, run: checkImages},
+			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkImages},
 		{Name: "Depot", Short: "the cluster's depot answers when no bundle is given", Timeout: 30 * time.Second,
 			Codes:   []string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob},
 			Applies: func(k Kind, c *config.Config) bool { return k == Join && depotphase.Wanted(c) }, run: checkDepot},
@@ -55,7 +55,7 @@ func checkBundle(ctx context.Context, m *machine) []finding.Finding {
 	if len(out) > 0 {
 		return out // what is for another machine need not be read further
 	}
-	need, err := Images(m.h.Config, m.kind)
+	need, err := Images(m.h.Config, m.kind, b.Contents().Images...)
 	if err != nil {
 		return bundleFindings(err)
 	}
@@ -77,9 +77,10 @@ func bundleFindings(err error) []finding.Finding {
 }
 
 // Images are all that a run will need on the machine: those of Kubernetes, of the addons, of the operator and the chosen cloud. Sorted.
-func Images(c *config.Config, kind Kind) ([]string, error) {
+// from are the images that join has at hand.
+func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, error) {
 	if kind == Join {
-		list, err := NodeImages(c)
+		list, err := NodeImages(c, from...)
 		return distinct(append(list, c.Cloud.Images...)), err
 	}
 	list, err := kubernetes.Images(c)
@@ -98,14 +99,29 @@ func OperatorImages(c *config.Config) []string {
 	return []string{c.OperatorImage()}
 }
 
-// NodeImages are the images that every node runs, whatever its roles.
-func NodeImages(c *config.Config) ([]string, error) {
+// NodeImages are the images that every node runs, whatever its roles. A node that joins does not know the cluster's pod network: where the
+// depot or bundle has other images, from, and none of flannel's, the cluster has another network.
+func NodeImages(c *config.Config, from ...bundle.ImageInfo) ([]string, error) {
 	list, err := kubernetes.WorkerImages(c)
 	if err != nil {
 		return nil, err
 	}
-	more, err := addons.Images(c, addons.Network())
-	return append(list, more...), err
+	network, err := addons.Images(c, addons.Network())
+	if len(from) > 0 && len(without(network, imageNames(from))) == len(network) {
+		return list, err
+	}
+	return append(list, network...), err
+}
+
+func imageNames(list []bundle.ImageInfo) (out []string) {
+	for _, i := range list {
+		out = append(out, i.Name)
+	}
+	return out
+}
+
+func without(list, have []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(i string) bool { return slices.Contains(have, i) })
 }
 
 func distinct(list []string) []string {
