@@ -91,6 +91,7 @@ sweep: ## Kill the operator at every side effect, and the long faults (half an h
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...
+	OCADM_TEST_REQUIRE=1 go test -count=1 -run TestSameAsTheLab ./internal/bundle/collect
 
 .PHONY: distributions
 distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and IPv6 (some minutes for each)
