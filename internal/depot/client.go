@@ -23,6 +23,7 @@ const (
 	CodeRefused     = "OCA-2312"
 	CodeUnreachable = "OCA-2313"
 	CodeWrongBlob   = "OCA-2314"
+	CodeNoBlob      = "OCA-2318"
 )
 
 // Client downloads from a depot.
@@ -62,7 +63,13 @@ func (c *Client) Roots(ctx context.Context) ([]Root, error) {
 
 // Blob downloads a blob to a writer, and goes on where a connection breaks. count gets the bytes as they come.
 func (c *Client) Blob(ctx context.Context, h v1.Hash, w io.Writer, count func(int64)) error {
-	return c.explain(ctx, h.String(), c.fetcher.Copy(ctx, c.address+blobPrefix+h.String(), w, h.Hex, count))
+	err := c.fetcher.Copy(ctx, c.address+blobPrefix+h.String(), w, h.Hex, count)
+	var status *fetch.StatusError
+	if ctx.Err() == nil && errors.As(err, &status) && status.Code == http.StatusNotFound {
+		return finding.Errorf(CodeNoBlob, fmt.Sprintf("The depot at %s no longer has %s", c.address, h),
+			"on the control plane, run: ocadm init phase depot --bundle FILE; then run the command again", "%w", err)
+	}
+	return c.explain(ctx, h.String(), err)
 }
 
 // Open downloads a blob while it is read. Its end is an error if the content was another.
@@ -109,9 +116,12 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 	case errors.As(err, &other):
 		return finding.Errorf(CodeWrongBlob, fmt.Sprintf("The depot at %s sent something else than %s", c.address, what),
 			"run the command again; if it repeats, give --bundle FILE", "%w", err)
-	case errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusTooManyRequests):
+	case errors.As(err, &status) && status.Code == http.StatusUnauthorized:
 		return finding.Errorf(CodeRefused, "The depot at "+c.address+" refuses the token",
 			"on a control-plane node, run: ocadm token create --print-join-command", "%w", err)
+	case errors.As(err, &status) && status.Code == http.StatusTooManyRequests:
+		return finding.Errorf(CodeUnreachable, "The depot at "+c.address+" lets this machine wait, after wrong tokens from its address",
+			"wait a minute; then run the command again", "%w", err)
 	}
 	return finding.Errorf(CodeUnreachable, fmt.Sprintf("%s cannot be downloaded from the depot at %s", what, c.address), reach, "%w", err)
 }

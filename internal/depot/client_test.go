@@ -48,7 +48,10 @@ func TestClient(t *testing.T) {
 		{"other content", goodToken, CodeWrongBlob, once(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") })},
 		{"wrong token", wrongToken, CodeRefused, nil},
 		{"no token", "", CodeRefused, nil},
-		{"gone", goodToken, CodeUnreachable, func(http.Handler) http.Handler { return http.NotFoundHandler() }},
+		{"always busy", goodToken, CodeUnreachable, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+		}},
+		{"gone", goodToken, CodeNoBlob, func(http.Handler) http.Handler { return http.NotFoundHandler() }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := listen(t, store, tc.wrap)

@@ -166,7 +166,11 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 			has[i.Name] = true
 		}
 		elsewhere = slices.DeleteFunc(slices.Clone(todo), func(i string) bool { return has[i] })
-		if err := importFrom(ctx, h, r, s, slices.DeleteFunc(todo, func(i string) bool { return !has[i] })); err != nil {
+		err := importFrom(ctx, h, r, s, slices.DeleteFunc(todo, func(i string) bool { return !has[i] }))
+		switch {
+		case err != nil && g.Optional && h.Bundle == nil && !canceled(ctx):
+			r.Info("the other images are pulled when they are needed: %v", err)
+		case err != nil:
 			return err
 		}
 	}
