@@ -37,6 +37,7 @@ const (
 	CodeFirewall         = "OCA-2411"
 	CodePull             = "OCA-2412"
 	CodePauseImage       = "OCA-2413"
+	CodeNoMirrors        = "OCA-2414"
 )
 
 // Where node software goes.

@@ -182,3 +182,29 @@ func PauseImage(ctx context.Context, h *host.Host) error {
 		fmt.Sprintf("its configuration names %s, and kubeadm %s; without the internet no pod starts if the first is not on the machine", m[1], want),
 		fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig))
 }
+
+// registrySection is the part of containerd's configuration that says where the files of registries are.
+var registrySection = regexp.MustCompile(`(?m)^\s*\[plugins\.['"](io\.containerd\.(?:cri\.v1\.images|grpc\.v1\.cri))['"]\.registry\]\n((?:[^\[\n]*\n)*)`)
+
+// Hosts is a finding when a containerd that ocadm did not configure does not read the files that send it to the depot and to mirrors. With
+// --offline it is an error.
+func Hosts(ctx context.Context, h *host.Host) error {
+	if configOf(h) == configOurs || !containerdRuns(h) || len(DepotAddresses(h.Config))+len(h.Config.Node.RegistryMirrors) == 0 {
+		return nil
+	}
+	dump, err := runtimeConfig(ctx, h)
+	if err != nil {
+		return err
+	}
+	m := registrySection.FindStringSubmatch(dump)
+	if m == nil || strings.Contains(m[2], registriesDir) {
+		return nil
+	}
+	f := finding.Warn(CodeNoMirrors, "The containerd that was on this machine would not ask the depot or mirrors for images",
+		"its registry.config_path does not name "+registriesDir, fmt.Sprintf("add these lines to %s, or change config_path there, and: systemctl restart containerd\n"+
+			"[plugins.'%s'.registry]\n  config_path = '%s'", containerdConfig, m[1], registriesDir))
+	if h.Config.Node.Offline {
+		f.Severity = finding.Error
+	}
+	return f
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -453,6 +454,36 @@ func TestPauseImageOfAForeignContainerd(t *testing.T) {
 			found := checkContainerd(t.Context(), m)
 			if got := len(found) == 1 && found[0].Code == node.CodePauseImage && strings.Contains(found[0].Cause, "pause:3.8"); got != tt.want {
 				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
+func TestHostsOfAForeignContainerd(t *testing.T) {
+	const section = "  [plugins.'io.containerd.cri.v1.images'.registry]\n    config_path = '%s'\n\n[plugins.'x']\n  config_path = '%s'"
+	for name, tt := range map[string]struct {
+		dump, depot string
+		offline     bool
+		want        string
+	}{
+		"ours":      {fmt.Sprintf(section, registry.HostsDir+":/etc/docker/certs.d", ""), "", true, ""},
+		"none":      {fmt.Sprintf(section, "", registry.HostsDir), "", false, "warning"},
+		"offline":   {fmt.Sprintf(section, "/etc/docker/certs.d", registry.HostsDir), "", true, "error"},
+		"no depot":  {fmt.Sprintf(section, "", ""), config.None, false, ""},
+		"of 1.7":    {"[plugins.\"io.containerd.grpc.v1.cri\".registry]\n  config_path = \"\"", "", false, "warning"},
+		"not known": {"version = 3", "", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := goodMachine(t)
+			m.h.Config.Cluster.ControlPlaneEndpoint, m.h.Config.Node.Depot, m.h.Config.Node.Offline = "192.0.2.11:6443", tt.depot, tt.offline
+			foreignContainerd(t, m, tt.dump)
+			found := checkContainerd(t.Context(), m)
+			if tt.want == "" && len(found) == 0 {
+				return
+			}
+			if len(found) != 1 || found[0].Code != node.CodeNoMirrors || string(found[0].Severity) != tt.want ||
+				!strings.Contains(found[0].Remedy, "config_path = '"+registry.HostsDir+"'") {
+				t.Errorf("found %v, want %q", found, tt.want)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func softwareChecks() []Check {
 			Codes:   []string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob},
 			Applies: func(k Kind, c *config.Config) bool { return k == Join && depotphase.Wanted(c) }, run: checkDepot},
 		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes",
-			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage}, run: checkContainerd},
+			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage, node.CodeNoMirrors}, run: checkContainerd},
 	}
 }
 
@@ -151,7 +151,7 @@ func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 	have, err := version.ParseGeneric(p.Version)
 	if err != nil || have.AtLeast(version.MustParseGeneric(oldestContainerd)) {
 		// A version of an unknown form gets the benefit of the doubt. node-units looks again at a configuration that cannot be read.
-		return append(finding.Of(node.RuntimeConfig(ctx, m.h)), finding.Of(node.PauseImage(ctx, m.h))...)
+		return slices.Concat(finding.Of(node.RuntimeConfig(ctx, m.h)), finding.Of(node.PauseImage(ctx, m.h)), finding.Of(node.Hosts(ctx, m.h)))
 	}
 	return []finding.Finding{finding.New("OCA-3001", "The installed containerd is too old",
 		fmt.Sprintf("%s is %s, and ocadm uses %s or later", p.Path, p.Version, oldestContainerd),
