@@ -181,7 +181,8 @@ func (a *app) withProgress(name string, do func(report func(done, total int64)) 
 	})
 }
 
-// bringOperator imports this program as the image of the operator on the node that it runs on. Elsewhere the nodes have to pull the image.
+// bringOperator imports this program as the image of the operator on the node that it runs on, and stores it in the depot of that node. It
+// warns where nodes have to pull the image from a registry.
 func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 	if os.Geteuid() == 0 {
 		unlock, err := workflow.Lock(lockFile)
@@ -195,7 +196,11 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 			return err
 		}
 		asRegistered(&cfg, kubernetes.RegisteredAs(h))
-		if brought, err := phases.BringOperator(ctx, h, s, image); brought || err != nil {
+		imported, stored, err := phases.BringOperator(ctx, h, s, image)
+		if imported && !stored && err == nil {
+			a.warn("%s is only on this node, which has no depot; other nodes pull it from a registry: ocadm image push %s", image, image)
+		}
+		if imported || err != nil {
 			return err
 		}
 	}

@@ -42,18 +42,18 @@ func imageOfTheOperator() node.ImageGroup {
 }
 
 // BringOperator imports this program under the name of an image on a machine that is a node with containerd, and reports whether it is one. A
-// control-plane node also puts it into its depot, from which the other nodes pull it.
-func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
+// control-plane node also stores it in its depot, from which the other nodes pull it, if it has one.
+func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (imported, stored bool, err error) {
 	g := imageOfTheOperator()
 	g.Need = func(*host.Host) ([]string, error) { return ownName(image) }
 	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
-		return false, nil
+		return false, false, nil
 	}
-	brought, err := g.Bring(ctx, h, r)
-	if err != nil || !brought {
-		return brought, err
+	if imported, err = g.Bring(ctx, h, r); err != nil || !imported {
+		return imported, false, err
 	}
-	return true, depot.StoreProgram(ctx, h, r, image)
+	stored, err = depot.StoreProgram(ctx, h, r, image)
+	return imported, stored, err
 }
 
 func ownName(image string) ([]string, error) {

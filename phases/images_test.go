@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -99,8 +102,39 @@ func TestBringOperator(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if brought, err := BringOperator(t.Context(), h, nil, "registry.example.org/ocadm:v1"); brought || err != nil {
-			t.Errorf("with %q: brought %v, %v", file, brought, err)
+		if imported, stored, err := BringOperator(t.Context(), h, nil, "registry.example.org/ocadm:v1"); imported || stored || err != nil {
+			t.Errorf("with %q: imported %v, stored %v, %v", file, imported, stored, err)
+		}
+	}
+}
+
+// silent is for what is reported while an image is imported and stored.
+type silent struct{ workflow.Reporter }
+
+func (silent) Output(string)                 {}
+func (silent) Progress(int64, int64, string) {}
+func (silent) Changed(string, ...any)        {}
+
+// Only a node with a depot stores the operator's image for the others.
+func TestBringOperatorToTheDepot(t *testing.T) {
+	c := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Own = func() (v1.Image, error) { return random.Image(1000, 1) }
+	for _, file := range []string{kubernetes.KubeletKubeconfig, "/usr/local/bin/ctr", h.Self} {
+		if err := h.Files.WriteFile(file, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []bool{false, true} {
+		imported, stored, err := BringOperator(t.Context(), h, silent{}, "registry.example.org/ocadm:v1")
+		if !imported || stored != want || err != nil {
+			t.Errorf("depot %v: imported %v, stored %v, %v", want, imported, stored, err)
+		}
+		if err := h.Files.WriteFile("/etc/kubernetes/manifests/ocadm-depot.yaml", nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -98,24 +98,24 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 // Has reports whether this machine has a depot.
 func Has(h *host.Host) bool { return h.Files.Exists(manifestFile) }
 
-// StoreProgram stores this program under the name of an image, where this machine has a depot.
-func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) error {
+// StoreProgram stores this program under the name of an image, and reports whether this machine has a depot that it is in.
+func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
 	if !Has(h) {
-		return nil
+		return false, nil
 	}
 	s, err := Open(h)
 	if err != nil {
-		return err
+		return false, err
 	}
 	root := programRoot(h, programName(), []string{image})
 	if done, err := root.done(ctx, s); done || err != nil {
-		return err
+		return done, err
 	}
 	if err := root.fill(ctx, s, func(done, total int64) {}); err != nil {
-		return err
+		return false, err
 	}
 	r.Changed("stored %s in %s", image, depot.DefaultDir)
-	return nil
+	return true, nil
 }
 
 // programName is the root of this program.
