@@ -5,15 +5,18 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -162,6 +165,14 @@ func checkDisk(_ context.Context, m *machine) []finding.Finding {
 	demands := []demand{{"/var/lib/containerd", m.limits.DiskImages}, {"/var/lib/kubelet", m.limits.DiskKubelet}}
 	if m.kind == Init {
 		demands = append(demands, demand{"/var/lib/etcd", m.limits.DiskEtcd})
+	}
+	if m.kind == Init && m.h.Config.Node.Depot != config.None {
+		// The depot stores what the bundle holds, and stops where less than its reserve would be left.
+		need := uint64(depotphase.Reserve)
+		if info, err := os.Stat(m.h.Config.Node.Bundle); err == nil {
+			need += uint64(info.Size())
+		}
+		demands = append(demands, demand{depot.DefaultDir, need})
 	}
 	if m.ours() && m.initialised() {
 		return nil // what was free has become images and data; the kubelet watches the rest

@@ -214,6 +214,10 @@ func TestFindings(t *testing.T) {
 		}, []string{"OCA-1016"}, "100 MiB are free there, and 2.0 GiB are needed"},
 		"disk shared by all": {func(_ *testing.T, m *machine) {
 			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
+		}, []string{"OCA-1016"}, "14.0 GiB are needed"},
+		"disk without a depot": {func(_ *testing.T, m *machine) {
+			m.h.Config.Node.Depot = config.None
+			m.disk = func(string) (uint64, uint64, error) { return 1, 9 * gib, nil }
 		}, []string{"OCA-1016"}, "12.0 GiB are needed"},
 		"clock":                  {func(_ *testing.T, m *machine) { answer(m, "timedatectl", "no\n") }, []string{"w OCA-1018"}, "timedatectl set-ntp"},
 		"underscore in the name": {func(_ *testing.T, m *machine) { m.h.Config.Node.Name = "Cloud_POC" }, []string{"OCA-1019"}, "hostnamectl set-hostname cloud-poc"},
@@ -436,6 +440,23 @@ func foreignContainerd(t *testing.T, m *machine, dump string) {
 	}
 	put(t, m.h, "/etc/containerd/config.toml", dump)
 	answer(m, "/usr/bin/containerd config dump", dump+"\n")
+}
+
+func TestDiskOfTheDepot(t *testing.T) {
+	m := goodMachine(t)
+	m.h.Config.Node.Bundle = filepath.Join(t.TempDir(), "sparse")
+	if err := errors.Join(os.WriteFile(m.h.Config.Node.Bundle, nil, 0o600), os.Truncate(m.h.Config.Node.Bundle, 3*gib)); err != nil {
+		t.Fatal(err)
+	}
+	m.disk = func(p string) (uint64, uint64, error) {
+		if p == depot.DefaultDir {
+			return 2, 4 * gib, nil
+		}
+		return 1, 100 * gib, nil
+	}
+	if found := checkDisk(t.Context(), m); len(found) != 1 || !strings.Contains(found[0].Cause, "5.0 GiB are needed") {
+		t.Errorf("found %v", found)
+	}
 }
 
 func TestPauseImageOfAForeignContainerd(t *testing.T) {
