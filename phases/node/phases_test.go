@@ -305,6 +305,11 @@ func TestResetTakesBackEverything(t *testing.T) {
 	if err := m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// A download that was cut off by the end of init.
+	if err := m.Files.Mkdir(downloadDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, downloadDir+"/0123456789abcdef-kubelet", "a part")
 	m.boot(t, false)
 	phases := ResetPhases()
 	for _, p := range phases {
@@ -320,6 +325,9 @@ func TestResetTakesBackEverything(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
+	}
+	if m.Files.Exists(downloadDir) {
+		t.Errorf("%s is left", downloadDir)
 	}
 	for i, c := range m.rec.Calls() {
 		if strings.HasPrefix(c, "iptables-nft-restore") {

@@ -230,6 +230,12 @@ func othersContainerd(h *host.Host) bool {
 
 // undoEverything takes back whatever is still in the ledger, whoever of ocadm wrote it.
 func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error {
+	if h.Files.Exists(downloadDir) { // what a run that was killed did not install
+		if err := h.Files.RemoveAll(downloadDir); err != nil {
+			return err
+		}
+		r.Changed("removed %s", downloadDir)
+	}
 	for _, e := range h.Ledger.Created(host.KindFile, host.KindDir) {
 		if err := h.Files.Undo(e); err != nil {
 			return err
