@@ -190,3 +190,16 @@ func TestObjectsFor(t *testing.T) {
 		t.Errorf("namespaces %v", got)
 	}
 }
+
+// A namespace that is gone, or was never made, does not hide the others.
+func TestNamespacesToRemove(t *testing.T) {
+	ours := &corev1.Namespace{}
+	ours.Name, ours.Annotations = "ours", map[string]string{cluster.AnnotationInstalled: "v1"}
+	var r Removal
+	if err := r.namespaces(t.Context(), fake.NewClientBuilder().WithObjects(ours).Build(), []string{"gone", "ours"}, true); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Delete) != 1 || r.Delete[0].GetName() != "ours" {
+		t.Errorf("to delete: %v", r.Delete)
+	}
+}

@@ -199,8 +199,11 @@ func markedNodes(ctx context.Context, c client.Client) ([]string, error) {
 func (r *Removal) namespaces(ctx context.Context, c client.Client, names []string, data bool) error {
 	for _, name := range names {
 		found, err := present(ctx, c, []*unstructured.Unstructured{object("v1", "Namespace", "", name)})
-		if err != nil || len(found) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(found) == 0 {
+			continue
 		}
 		if found[0].GetAnnotations()[cluster.AnnotationInstalled] == "" {
 			r.Keep = append(r.Keep, "Namespace "+name+" (ocadm did not create it)")
