@@ -129,6 +129,7 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"loopback":         {func(c *config.Config) { c.Node.IP = "127.0.0.1" }, "not an address that other nodes can reach"},
 		"pod cidr":         {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "10.40.0.1/16" }, "the range is 10.40.0.0/16"},
 		"overlap":          {func(c *config.Config) { c.Cluster.ServiceCIDR = "10.40.8.0/24" }, "overlaps the pods' 10.40.0.0/16"},
+		"port of depot":    {func(c *config.Config) { c.Node.BindPort = config.DepotPort }, "6444 is the port of the depot"},
 		"node in pods":     {func(c *config.Config) { c.Cluster.PodNetworkCIDR = "192.168.0.0/16" }, "contains this node's address"},
 		"mirror":           {func(c *config.Config) { c.Node.Mirror = "mirror.example.org/x" }, "--mirror (node.mirror): it is not https://"},
 		"mirror's scheme":  {func(c *config.Config) { c.Node.Mirror = "ftp://mirror.example.org" }, "nor the same with http"},
@@ -205,5 +206,20 @@ func TestInputsHoldNoSecret(t *testing.T) {
 	out, err := config.Print(&c)
 	if err != nil || strings.Contains(string(out), "canary") {
 		t.Errorf("%v, %s", err, out)
+	}
+}
+
+func TestDepotPort(t *testing.T) {
+	for depot, want := range map[string]bool{"": true, config.None: false} {
+		c := config.Default()
+		config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.7"})
+		c.Node.Depot = depot
+		if got := slices.ContainsFunc(config.Ports(&c, true), func(p config.PortUse) bool { return p.First == config.DepotPort }); got != want {
+			t.Errorf("--depot %q uses the port: %v", depot, got)
+		}
+		c.Node.BindPort = config.DepotPort
+		if err := config.Validate(&c, config.ForInit); (err != nil) != want {
+			t.Errorf("--depot %q with --apiserver-bind-port %d: %v", depot, config.DepotPort, err)
+		}
 	}
 }

@@ -46,8 +46,11 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 	}
 	if controlPlane {
 		api := cmp.Or(c.Node.BindPort, DefaultPort)
-		list = append(list, PortUse{api, api, "tcp", "the API server", true, true},
-			PortUse{DepotPort, DepotPort, "tcp", "the depot", true, true},
+		list = append(list, PortUse{api, api, "tcp", "the API server", true, true})
+		if c.Node.Depot != None {
+			list = append(list, PortUse{DepotPort, DepotPort, "tcp", "the depot", true, true})
+		}
+		list = append(list,
 			local(2379, "etcd"), local(2380, "etcd's peers"), local(2381, "etcd's health check"),
 			local(10257, "the controller manager"), local(10259, "the scheduler"))
 	}

@@ -143,6 +143,9 @@ func (v *validation) node() {
 		v.check("node.advertiseAddress", address(n.AdvertiseAddress))
 	}
 	v.port("node.bindPort", n.BindPort)
+	if v.command&ForInit != 0 && n.BindPort == DepotPort && n.Depot != None {
+		v.add("node.bindPort", fmt.Sprintf("%d is the port of the depot; choose another, or give --depot none", DepotPort))
+	}
 	v.check("node.mirror", mirror(n.Mirror))
 	if n.BundleKey != "" && n.Bundle == "" {
 		v.add("node.bundleKey", "there is no --bundle that could be signed")
