@@ -4,7 +4,10 @@ package depot
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +17,31 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
+
+// What a killed process has left is removed when the depot is opened again; what another one writes is not.
+func TestLeftovers(t *testing.T) {
+	s := newStore(t)
+	left := filepath.Join(s.tempDir(), "blob-1")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	stored := make(chan error)
+	go func() { stored <- s.Put(t.Context(), hashOf(t, "whole"), 5, r) }()
+	if _, err := io.WriteString(w, "wh"); err != nil { // from here on its temporary file is there
+		t.Fatal(err)
+	}
+	reopen(t, s.dir)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the leftover is there: %v", err)
+	}
+	if _, err := io.WriteString(w, "ole"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), <-stored); err != nil {
+		t.Error(err)
+	}
+}
 
 // Of a bundle for two platforms, the depot has the files of both, and each image as an index of both.
 func TestFillForSeveralPlatforms(t *testing.T) {

@@ -69,7 +69,7 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	if err != nil {
 		return fmt.Errorf("storing the root %s: %w", r.Name, err)
 	}
-	temp, err := os.CreateTemp(s.tempDir(), "root-*")
+	temp, err := s.temp("root-*")
 	if err != nil {
 		return fmt.Errorf("storing the root %s: %w", r.Name, err)
 	}
@@ -77,11 +77,14 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	if err == nil {
 		err = temp.Sync()
 	}
-	if err = errors.Join(err, temp.Close()); err == nil {
+	if err == nil {
 		err = os.Rename(temp.Name(), s.rootFile(r.Name))
 	}
 	if err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, errors.Join(err, os.Remove(temp.Name())))
+		return fmt.Errorf("storing the root %s: %w", r.Name, errors.Join(err, os.Remove(temp.Name()), temp.Close()))
+	}
+	if err := temp.Close(); err != nil {
+		return fmt.Errorf("storing the root %s: %w", r.Name, err)
 	}
 	return syncDir(s.rootDir())
 }

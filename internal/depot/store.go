@@ -55,7 +55,7 @@ type stamp struct {
 	modified time.Time
 }
 
-// Open uses a directory, which it creates. reserve is how many bytes of its disk are left free.
+// Open uses a directory, which it creates, and removes what killed processes have left in it. reserve is how many bytes of its disk are left free.
 func Open(dir string, reserve int64) (*Store, error) {
 	s := &Store{dir: dir, reserve: reserve, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}}
 	for _, d := range []string{s.blobDir(), s.rootDir(), s.tempDir()} {
@@ -63,7 +63,47 @@ func Open(dir string, reserve int64) (*Store, error) {
 			return nil, fmt.Errorf("opening the depot: %w", err)
 		}
 	}
-	return s, nil
+	return s, s.sweep()
+}
+
+// temp makes a temporary file. Its lock, which ends with the process, keeps sweep from it until the file is closed.
+func (s *Store) temp(pattern string) (*os.File, error) {
+	for {
+		f, err := os.CreateTemp(s.tempDir(), pattern)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err == nil {
+			if _, err = os.Lstat(f.Name()); err == nil {
+				return f, nil
+			}
+		}
+		if err = errors.Join(err, f.Close()); !errors.Is(err, fs.ErrNotExist) { // else it was swept before it was locked
+			return nil, err
+		}
+	}
+}
+
+// sweep removes the temporary files that no process has locked.
+func (s *Store) sweep() error {
+	entries, err := os.ReadDir(s.tempDir())
+	for _, e := range entries {
+		f, oerr := os.Open(filepath.Join(s.tempDir(), e.Name()))
+		if oerr != nil { // gone in the meantime
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if rerr := os.Remove(f.Name()); !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("opening the depot: %w", err)
+	}
+	return nil
 }
 
 func (s *Store) blobDir() string { return filepath.Join(s.dir, "blobs", "sha256") }
@@ -91,7 +131,7 @@ func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) er
 	if err := s.room(size); err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(s.tempDir(), "blob-*")
+	temp, err := s.temp("blob-*")
 	if err != nil {
 		return s.stored(h, err)
 	}
@@ -103,12 +143,13 @@ func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) er
 	if err == nil {
 		err = temp.Sync()
 	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		if err = os.Rename(temp.Name(), file); err == nil {
-			return s.stored(h, syncDir(s.blobDir()))
-		}
+	if err == nil {
+		err = os.Rename(temp.Name(), file)
 	}
-	return s.stored(h, errors.Join(err, os.Remove(temp.Name())))
+	if err == nil {
+		return s.stored(h, errors.Join(temp.Close(), syncDir(s.blobDir())))
+	}
+	return s.stored(h, errors.Join(err, os.Remove(temp.Name()), temp.Close()))
 }
 
 // renew makes a blob new, and keeps what is known of it.
