@@ -5,6 +5,7 @@
 # From the environment:
 #   OCADM_VERSION      the release, such as v0.1.0
 #   OCADM_URL          where releases are: OCADM_URL/VERSION/FILE
+#   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS: the checksums come from the same place, so whoever is in between can replace both
 #   OCADM_INSTALL_DIR  where the program goes (default /usr/local/bin)
 set -eu
 version=${OCADM_VERSION:-}
@@ -18,6 +19,10 @@ fail() {
 
 [ -n "$version" ] || fail "which release? Set OCADM_VERSION, such as v0.1.0"
 [ -n "$url" ] || fail "where are the releases? Set OCADM_URL"
+case $url in
+http://127.0.0.1[:/]* | http://localhost[:/]*) ;;
+http://*) [ "${OCADM_ALLOW_HTTP:-}" = 1 ] || fail "OCADM_URL has no TLS, so the program could be replaced on its way: give an https address, or set OCADM_ALLOW_HTTP=1" ;;
+esac
 case $(uname -s) in
 Linux) ;;
 *) fail "ocadm is for Linux, and this is $(uname -s)" ;;

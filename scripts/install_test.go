@@ -109,6 +109,8 @@ func TestInstall(t *testing.T) {
 		"no sha256sum":         {files: good, programs: map[string]string{"sha256sum": "", "uname": x86["uname"]}, want: "sha256sum is missing"},
 		"no version":           {files: good, programs: x86, env: []string{"OCADM_VERSION="}, want: "Set OCADM_VERSION"},
 		"no address":           {files: good, programs: x86, env: []string{"OCADM_URL="}, want: "Set OCADM_URL"},
+		"no TLS":               {files: good, programs: x86, env: []string{"OCADM_URL=http://127.0.0.1.example.org"}, want: "set OCADM_ALLOW_HTTP=1"},
+		"no TLS, accepted":     {files: good, programs: x86, env: []string{"OCADM_URL=http://127.1:1", "OCADM_ALLOW_HTTP=1"}, want: "SHA256SUMS cannot be downloaded"},
 		"no permission":        {dir: "/usr/local/bin", want: "/usr/local/bin cannot be written: run this as root"},
 		"no such directory":    {dir: "/proc/none", want: "/proc/none cannot be made"},
 	} {
