@@ -95,13 +95,18 @@ func (m Mirror) inRegistry() (address string, overridden bool) {
 	return u.String(), prefix != ""
 }
 
-// DepotAddresses are the depots of the cluster, HOST:PORT: those that --depot names, else the one where the control plane answers.
+// DepotAddresses are the depots of the cluster, HOST:PORT: the one that --depot names, else the one where the control plane answers.
+// A control-plane node has its own, also behind a load balancer.
 func DepotAddresses(c *config.Config) []string {
 	switch {
 	case c.Node.Depot == config.None:
 		return nil
 	case c.Node.Depot != "":
 		return []string{c.Node.Depot}
+	}
+	own := cmp.Or(c.Node.AdvertiseAddress, c.Node.IP)
+	if c.Join.Endpoint+c.Join.DiscoveryFile == "" && own != "" {
+		return []string{net.JoinHostPort(own, strconv.Itoa(config.DepotPort))}
 	}
 	endpoint, _, err := config.SplitEndpoint(cmp.Or(c.Join.Endpoint, c.Cluster.ControlPlaneEndpoint), config.DefaultPort)
 	if err != nil || endpoint == "" {

@@ -45,11 +45,15 @@ func TestMirrors(t *testing.T) {
 		theirs string
 		want   string
 	}{
-		"join":     {func(c *config.Config) { c.Join.Endpoint = "10.0.0.1:6443" }, "", ourHosts},
-		"init":     {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "10.0.0.1:6443" }, "", ourHosts},
-		"a depot":  {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.9:6443", "10.0.0.1:6444" }, "", ourHosts},
-		"offline":  {func(c *config.Config) { c.Join.Endpoint, c.Node.Offline = "10.0.0.1:6443", true }, "", offlineHosts},
-		"no depot": {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.1:6443", config.None }, "", ""},
+		"join": {func(c *config.Config) { c.Join.Endpoint = "10.0.0.1:6443" }, "", ourHosts},
+		"init": {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "10.0.0.1:6443" }, "", ourHosts},
+		"init behind a load balancer": {func(c *config.Config) {
+			c.Cluster.ControlPlaneEndpoint, c.Node.IP, c.Node.AdvertiseAddress = "lb.example.org:6443", "10.0.0.9", "10.0.0.1"
+		}, "", ourHosts},
+		"join by a file": {func(c *config.Config) { c.Join.DiscoveryFile, c.Node.IP = "cluster.conf", "10.0.0.9" }, "", ""},
+		"a depot":        {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.9:6443", "10.0.0.1:6444" }, "", ourHosts},
+		"offline":        {func(c *config.Config) { c.Join.Endpoint, c.Node.Offline = "10.0.0.1:6443", true }, "", offlineHosts},
+		"no depot":       {func(c *config.Config) { c.Join.Endpoint, c.Node.Depot = "10.0.0.1:6443", config.None }, "", ""},
 		"mirrors": {func(c *config.Config) {
 			c.Join.Endpoint, c.Node.RegistryMirrors = "10.0.0.1:6443", []string{"*=https://mirror.example.org:5000/hub"}
 			c.Node.RegistryAuth = `{"auths":{"mirror.example.org:5000":{"auth":"YWxpY2U6cHc="}}}`
