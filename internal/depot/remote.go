@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // Remote is what a depot has for one architecture, to install a node from.
@@ -56,8 +57,9 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 // forArch is the manifest of an architecture; nothing where an image is for others.
 func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.Descriptor, error) {
 	if !d.MediaType.IsIndex() {
-		if d.Platform != nil && d.Platform.Architecture != arch {
-			return v1.Descriptor{}, nil
+		has, err := c.archOf(ctx, d)
+		if err != nil || has != arch && has != "" {
+			return v1.Descriptor{}, err
 		}
 		return d, nil
 	}
@@ -71,6 +73,26 @@ func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.
 		}
 	}
 	return v1.Descriptor{}, nil
+}
+
+// archOf is the architecture that the descriptor of an image names, or else its config; "" where neither does, and where the depot has lost
+// them: that matters only to who needs the image.
+func (c *Client) archOf(ctx context.Context, d v1.Descriptor) (string, error) {
+	if d.Platform != nil {
+		return d.Platform.Architecture, nil
+	}
+	var m v1.Manifest
+	var config struct {
+		Architecture string `json:"architecture"`
+	}
+	err := c.document(ctx, d, &m)
+	if err == nil {
+		err = c.document(ctx, m.Config, &config)
+	}
+	if l := finding.Of(err); len(l) == 1 && l[0].Code == CodeNoBlob {
+		return "", nil
+	}
+	return config.Architecture, err
 }
 
 // Name describes the depot in a sentence.

@@ -34,6 +34,10 @@ type Root struct {
 	Files map[string]File `json:"files,omitempty"`
 }
 
+// NodeRoot is the root of what a control-plane node has installed and pulled without a bundle, for its architecture only. Where another root
+// has the same name, NodeRoot does not count.
+const NodeRoot = "node"
+
 // File is a file of a root.
 type File struct {
 	Digest v1.Hash     `json:"digest"`
@@ -167,10 +171,14 @@ func (s *Store) document(ctx context.Context, h v1.Hash) ([]byte, error) {
 	return raw, err
 }
 
-// Roots are the roots, the latest first, without those that were removed. They must not be changed.
+// Roots are the roots, the latest first and NodeRoot last, without those that were removed. They must not be changed.
 func (s *Store) Roots() ([]Root, error) {
 	all, err := s.allRoots()
-	return slices.DeleteFunc(all, Root.removed), err
+	all = slices.DeleteFunc(all, Root.removed)
+	if i := slices.IndexFunc(all, func(r Root) bool { return r.Name == NodeRoot }); i >= 0 {
+		all = append(slices.Delete(slices.Clone(all), i, i+1), all[i])
+	}
+	return all, err
 }
 
 // allRoots are also those that were removed.
@@ -216,7 +224,7 @@ func (s *Store) allRoots() ([]Root, error) {
 	return out, nil
 }
 
-// Contents are all names of all roots; where roots differ, the latest counts.
+// Contents are all names of all roots; where roots differ, the first of Roots counts.
 func (s *Store) Contents() (Root, error) {
 	roots, err := s.Roots()
 	out := Root{Images: map[string]v1.Descriptor{}, Files: map[string]File{}}

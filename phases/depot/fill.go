@@ -191,7 +191,7 @@ func programRoot(h *host.Host, name string, images []string) root {
 
 // nodeRoot is what this node has installed and pulled, where there is no bundle.
 func nodeRoot(ctx context.Context, h *host.Host) root {
-	const name = "node"
+	const name = depot.NodeRoot
 	want := node.Installed(ctx, h)
 	return root{name,
 		func(ctx context.Context, s *depot.Store) (bool, error) {
@@ -199,18 +199,24 @@ func nodeRoot(ctx context.Context, h *host.Host) root {
 			if err != nil || !complete {
 				return false, err
 			}
-			c, err := s.Contents()
+			all, err := s.Roots()
 			if err != nil {
 				return false, err
 			}
+			var own depot.Root
+			for _, r := range all {
+				if r.Name == name {
+					own = r
+				}
+			}
 			for _, i := range want.Images {
-				if _, ok := c.Images[i]; !ok {
+				if _, ok := own.Images[i]; !ok {
 					return false, nil
 				}
 			}
 			for _, f := range want.Files {
 				digest, err := h.Files.Digest(f)
-				if err != nil || c.Files[path.Join("linux", h.Facts.Arch, f)].Digest.String() != digest {
+				if err != nil || own.Files[path.Join("linux", h.Facts.Arch, f)].Digest.String() != digest {
 					return false, err
 				}
 			}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
+	"yunion.io/x/ocadm/internal/fetch"
+)
+
+// What a node has pulled for its architecture never stands in for what a bundle has for several, however late it was stored.
+func TestNodeRootCountsLast(t *testing.T) {
+	s := newStore(t)
+	ofBundle, ofNode := v1.Descriptor{Digest: s.put(t, "bundle"), Size: 6}, v1.Descriptor{Digest: s.put(t, "node"), Size: 4}
+	for i, r := range []Root{
+		{Name: "bundle-1", Images: map[string]v1.Descriptor{"both": ofBundle}},
+		{Name: NodeRoot, Images: map[string]v1.Descriptor{"both": ofNode, "alone": ofNode}},
+		{Name: "ocadm-v1", Images: map[string]v1.Descriptor{"ocadm": ofBundle}},
+	} {
+		r.Since = time.Unix(int64(i), 0)
+		if err := s.SetRoot(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := s.Contents()
+	if err != nil || len(c.Images) != 3 || c.Images["both"].Digest != ofBundle.Digest || c.Images["alone"].Digest != ofNode.Digest {
+		t.Errorf("%v, %v", c.Images, err)
+	}
+}
+
+// A manifest without platform is for the architecture of its config. A lost one is not left out: who needs the image learns why it fails.
+func TestArchitectureOfTheConfig(t *testing.T) {
+	store := newStore(t)
+	images := map[string]v1.Descriptor{}
+	for _, arch := range []string{"amd64", "arm64", "lost"} {
+		d, err := store.AddImage(t.Context(), imagetest.Image(t, arch, imagetest.Layer(t, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		images[arch] = d
+	}
+	if err := store.SetRoot(t.Context(), Root{Name: NodeRoot, Images: images}); err != nil {
+		t.Fatal(err)
+	}
+	file, err := store.blobFile(images["lost"].Digest)
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := listen(t, store, nil)
+	r, err := NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil)}).Remote(t.Context(), "arm64")
+	if err != nil || len(r.manifests) != 2 || r.manifests["arm64"].Size == 0 || r.manifests["lost"].Size == 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+}
