@@ -98,7 +98,8 @@ func newDepotPrune(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
 		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and what no other root\n" +
-			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay. The depots of other control-plane nodes follow.",
+			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay.\n" +
+			"The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -146,7 +147,8 @@ func newDepotPrune(a *app) *cobra.Command {
 	return c
 }
 
-// imagesInUse are the images of all workloads by their full names, or by their digests where these are given, and of those that a rollback would bring back.
+// imagesInUse are the images of all workloads, and those that a rollback would bring back: their full names, or their digests where these are
+// given.
 func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) {
 	objs, err := cluster.Released(ctx, k)
 	if err != nil {

@@ -34,8 +34,8 @@ const CodeNotServing = "OCA-2315"
 // Reserve is how many bytes the depot leaves free on its disk.
 const Reserve = 2 << 30
 
-// Phase fills the depot and starts it. own is the image of its pod, which another release has not brought. images names the phases after which the images are on the node, api the one after which the API
-// server answers.
+// Phase fills the depot and starts it. own is the image of its pod, which another release has not brought. images names
+// the phases after which the images are on the node, api the one after which the API server answers.
 func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Keep images and programs for other nodes, and serve them",
