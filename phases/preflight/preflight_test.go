@@ -607,7 +607,8 @@ func TestImagesOfTheDepot(t *testing.T) {
 			m := goodMachine(t)
 			root := depot.Root{Images: map[string]v1.Descriptor{}}
 			for _, i := range tc.has {
-				root.Images[i] = v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
+				root.Images[i] = v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)},
+					Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}
 			}
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(root) }))
 			t.Cleanup(s.Close)
