@@ -243,7 +243,7 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
-		path := strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1)
+		path := revisions.ReplaceAllString(strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1), "-release-*")
 		dry := r.URL.Query().Get("dryRun") != ""
 		reports := dry || strings.Contains(path, "/events") || strings.Contains(path, "/leases")
 		if r.Method != http.MethodGet && !reports {
@@ -258,6 +258,9 @@ func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 		return o.do(r, effect, next.RoundTrip)
 	})
 }
+
+// revisions of releases go on counting from one update to the next.
+var revisions = regexp.MustCompile(`-release-\d+`)
 
 var ids = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
