@@ -42,7 +42,8 @@ func Export(ctx context.Context, h *host.Host, images []string, read func(io.Rea
 	if len(images) == 0 {
 		return nil
 	}
-	args := append([]string{"-n", k8sNamespace, "images", "export", "--platform", "linux/" + h.Facts.Arch, "-"}, images...)
+	// Without --local, ctr ends before the last of the archive has been written (containerd 2.4.2: the goroutine that copies it is not awaited).
+	args := append([]string{"-n", k8sNamespace, "images", "export", "--local", "--platform", "linux/" + h.Facts.Arch, "-"}, images...)
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {

@@ -92,7 +92,7 @@ func TestResetKeepsForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Someone else's image in the containerd that ocadm installed, on the worker.
-	const image = `ctr -n k8s.io images export /run/pause.tar registry.k8s.io/pause:3.10.2 && ctr -n mine images import /run/pause.tar && rm /run/pause.tar`
+	const image = `ctr -n k8s.io images export --local --platform linux/amd64 - registry.k8s.io/pause:3.10.2 > /run/pause.tar && ctr -n mine images import /run/pause.tar && rm /run/pause.tar`
 	if _, err := s.On(t.Context(), 2, "sh", "-c", image); err != nil {
 		t.Fatal(err)
 	}
