@@ -111,7 +111,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// Nobody reads any more: the watch ends.
+// The reader of the output has gone: the watch ends.
 func TestWatchThatCannotWrite(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
 		f := &cloudFlags{name: cluster.DefaultName, namespace: cluster.DefaultNamespace, output: ui.NewFormat(format)}

@@ -64,7 +64,7 @@ func newOperatorManifests(a *app) *cobra.Command {
 		fs.StringVar(field, s.Flag, *field, s.Usage)
 		fs.Lookup(s.Flag).DefValue = "" // the text says it better
 	}
-	fs.StringSliceVar(&namespaces, "namespaces", nil, "namespaces of clouds besides the operator's own, "+operatorphase.Namespace)
+	fs.StringSliceVar(&namespaces, "namespaces", nil, "namespaces of clouds, in addition to the operator's own, "+operatorphase.Namespace)
 	fs.StringVar(&chart, "chart", "", "write a Helm chart to this directory")
 	fs.StringVar(&kustomization, "kustomization", "", "write a kustomization to this directory")
 	fs.VarP(output, "output", "o", "YAML documents, or one v1 List in JSON")

@@ -28,7 +28,7 @@ const (
 	ConditionNodesReady = "NodesReady"
 	// ConditionIgnored is there only where fields of the spec have no effect.
 	ConditionIgnored = "FieldsIgnored"
-	// ConditionUpdateAvailable tells whether an update changes the cloud, because its release is another operator's.
+	// ConditionUpdateAvailable reports whether an update would change the cloud, because another build of the operator rendered its release.
 	ConditionUpdateAvailable = "UpdateAvailable"
 )
 

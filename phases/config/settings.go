@@ -137,7 +137,7 @@ func nodeSettings() []Setting {
 		{Key: "node.httpProxy", Flag: "http-proxy", For: nodes, Secret: true, Advanced: true, Usage: "proxy for http of ocadm and containerd (default: $HTTP_PROXY)"},
 		{Key: "node.httpsProxy", Flag: "https-proxy", For: nodes, Secret: true, Advanced: true, Usage: "proxy for https of ocadm and containerd (default: $HTTPS_PROXY)"},
 		{Key: "node.noProxy", Flag: "no-proxy", For: nodes, Advanced: true,
-			Usage: "addresses, networks and domains that are reached without proxy, besides those of the cluster (default: $NO_PROXY)"},
+			Usage: "addresses, networks and domains that need no proxy, in addition to those of the cluster (default: $NO_PROXY)"},
 		{Key: "node.labels", Flag: "node-labels", For: nodes, Usage: "additional labels for this node, key=value"},
 		{Key: "node.enableHostAgent", Flag: "enable-host-agent", For: nodes, Usage: "run virtual machines on this node"},
 		{Key: "node.hostNetworks", Flag: "host-networks", For: nodes,
