@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,10 +31,11 @@ func startServer(t *testing.T, socket string) *exec.Cmd {
 func TestChildrenSurviveTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
+	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
 		server := startServer(t, socket)
 		e := connect(t, socket)
-		direct, daemon := filepath.Join(dir, "direct"+sig.String()), filepath.Join(dir, "daemon"+sig.String())
+		// A name per round: the file of an earlier round would answer for a program that has not started yet.
+		direct, daemon := filepath.Join(dir, fmt.Sprint("direct", i)), filepath.Join(dir, fmt.Sprint("daemon", i))
 		// A program in the foreground, and one that went into the background as qemu does.
 		sn := register(t, e, "sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 1000`, "sh", direct)
 		start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true})
