@@ -12,13 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -54,62 +52,6 @@ type Desired struct {
 	// options are what users put into the ConfigMaps; nil until something is rendered.
 	options *userOptions
 }
-
-// target is what one component is to be.
-type target struct {
-	component.Resolved
-	// wants are the objects that it is to have, objects are they if they were rendered in this reconcile.
-	wants   []want
-	objects []piece
-	// err is why it cannot be rendered.
-	err error
-	// invalid says which options of its ConfigMap its service would not accept.
-	invalid string
-	// paused is true if a user keeps the operator from all of it.
-	paused bool
-	// foreign is true if this build does not know it, and its release has it.
-	foreign bool
-}
-
-// piece is a rendered object.
-type piece struct {
-	client.Object
-	role role
-}
-
-// want is an object that a component is to have, with its hash in the release.
-type want struct {
-	key  engine.Key
-	hash string
-	role role
-	// absent is how many pods of a DaemonSet hold up its rollout because their node is lost. It is no part of the release.
-	absent int32
-}
-
-// applied is the hash under which the object is applied.
-func (w want) applied() string {
-	if w.absent == 0 {
-		return w.hash
-	}
-	return fmt.Sprintf("%s+%d", w.hash, w.absent)
-}
-
-// role says when an object is applied.
-type role int
-
-const (
-	// roleBase are configuration, secrets, claims, Services, Ingresses.
-	roleBase role = iota
-	// roleWorkload is the workload, roleCopy a read-only replica or a copy for a zone.
-	roleWorkload
-	roleCopy
-)
-
-// invalidSpec is a spec that cannot be carried out until a user edits it.
-type invalidSpec struct{ err error }
-
-func (e *invalidSpec) Error() string { return e.err.Error() }
-func (e *invalidSpec) Unwrap() error { return e.err }
 
 // resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
 func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, error) {
@@ -246,72 +188,6 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	return d, nil
 }
 
-// judgement is the verdict on a spec.
-type judgement struct {
-	// whole is what is wrong with the cloud as a whole, blocks with the block of a component.
-	whole  error
-	blocks map[string]string
-	// ignored are fields without effect.
-	ignored []resolve.Notice
-}
-
-// judge checks the spec as the API server should have done, unless it has: the CRD of this cluster may be an older one. What is wrong with
-// the block of a component concerns that component only.
-func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, checked bool) (*judgement, error) {
-	var violations []admission.Violation
-	var err error
-	if !checked {
-		violations, err = admission.Check(ctx, &cr.Spec, admission.Before(cr.Status.Fixed))
-	}
-	if err != nil {
-		return nil, err
-	}
-	j := &judgement{blocks: map[string]string{}}
-	var whole []error
-	for _, v := range violations {
-		switch {
-		case cr.Spec.Component(v.Block) == nil:
-			whole = append(whole, v)
-		case j.blocks[v.Block] == "":
-			j.blocks[v.Block] = v.Error()
-		}
-	}
-	j.whole = errors.Join(whole...)
-	j.ignored, err = resolve.Notices(cr, f)
-	return j, err
-}
-
-// blame gives components what is wrong with their blocks.
-func (j *judgement) blame(components map[string]component.Resolved) {
-	for _, name := range slices.Collect(maps.Keys(components)) {
-		c := components[name]
-		block, _, _ := strings.Cut(c.SpecKey, ".")
-		if block == "" {
-			block = name
-		}
-		if why := j.blocks[block]; why != "" && c.Enabled && c.Problem == "" {
-			c.Problem = why
-			components[name] = c
-		}
-	}
-}
-
-// configMap of a component, an empty one if there is none.
-func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
-	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
-		return cm
-	}
-	return &corev1.ConfigMap{}
-}
-
-// composedSecret holds the file that the pods of a component mount; an empty one if there is none.
-func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
-	if secret := s.Live.secret(d.Cluster.Object(c.Name) + render.ConfigSuffix); secret != nil {
-		return secret
-	}
-	return &corev1.Secret{}
-}
-
 // renderAll renders every enabled component and plans the effects. A component that cannot be rendered is its own failure, not the cloud's.
 func renderAll(s State, d *Desired) {
 	d.options = readOptions(s, d)
@@ -330,99 +206,20 @@ func renderAll(s State, d *Desired) {
 	d.Effects = planEffects(s, d)
 }
 
-// render returns the objects that a component is to have.
-func (d *Desired) render(s State, c *target) ([]piece, error) {
-	if c.objects != nil {
-		return c.objects, nil
+// configMap of a component, an empty one if there is none.
+func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
+	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
+		return cm
 	}
-	var err error
-	if !c.foreign && (c.Enabled || d.held == nil) {
-		if c.objects, err = d.draw(s, c); err != nil {
-			return nil, err
-		}
-	}
-	if d.held != nil {
-		c.objects, err = d.held.merge(s, c, c.objects)
-	}
-	return c.objects, err
+	return &corev1.ConfigMap{}
 }
 
-// draw returns the objects that this build renders, with owners: the hash under which an object is applied covers them.
-func (d *Desired) draw(s State, c *target) ([]piece, error) {
-	if d.options == nil {
-		d.options = readOptions(s, d)
+// composedSecret holds the file that the pods of a component mount; an empty one if there is none.
+func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
+	if secret := s.Live.secret(d.Cluster.Object(c.Name) + render.ConfigSuffix); secret != nil {
+		return secret
 	}
-	in := inputs(s, d, c)
-	in.Chosen, in.Values = d.options.chosen, d.options.values
-	objects, err := render.Component(c.Resolved, in)
-	if err != nil {
-		return nil, fmt.Errorf("rendering: %w", err)
-	}
-	var out []piece
-	for _, o := range render.List(objects) {
-		p := piece{Object: own(s.Cloud, o)}
-		switch {
-		case o == objects.Workload:
-			p.role = roleWorkload
-		case slices.Contains(objects.Copies, o):
-			p.role = roleCopy
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
-// inputs of a component's render, without options.
-func inputs(s State, d *Desired, c *target) component.Inputs {
-	return component.Inputs{
-		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
-		AdminPasswordTaken: d.passwordTaken,
-	}
-}
-
-// wantsOf lists what was rendered.
-func wantsOf(pieces []piece, absent int32) ([]want, error) {
-	var out []want
-	for _, p := range pieces {
-		w := want{key: engine.KeyOf(p), role: p.role}
-		if ds, ok := p.Object.(*appsv1.DaemonSet); ok && p.role == roleWorkload && ds.Spec.UpdateStrategy.RollingUpdate != nil {
-			w.absent = absent
-		}
-		var err error
-		if w.hash, err = engine.HashOf(p.Object); err != nil {
-			return nil, err
-		}
-		out = append(out, w)
-	}
-	return out, nil
-}
-
-// object finds what was rendered for a want, as it is applied.
-func object(pieces []piece, w want) client.Object {
-	for _, p := range pieces {
-		if engine.KeyOf(p) != w.key {
-			continue
-		}
-		ds, ok := p.Object.(*appsv1.DaemonSet)
-		if !ok || w.absent == 0 {
-			return p.Object
-		}
-		ds = ds.DeepCopy()
-		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntVal += w.absent
-		engine.ApplyAs(ds, w.applied())
-		return ds
-	}
-	return nil
-}
-
-// workload is the workload a component is to have; ok is false if it has none.
-func (c *target) workload() (w want, ok bool) {
-	for _, w := range c.wants {
-		if w.role == roleWorkload {
-			return w, true
-		}
-	}
-	return want{}, false
+	return &corev1.Secret{}
 }
 
 // component by name, nil if this build does not know it.
