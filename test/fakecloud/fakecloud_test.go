@@ -65,6 +65,7 @@ func TestCloud(t *testing.T) {
 	t.Run("region", func(t *testing.T) { testRegion(t, c, r) })
 	t.Run("others", func(t *testing.T) { testOthers(t, c, r) })
 	t.Run("nodes", func(t *testing.T) { testNodes(t, c, r) })
+	t.Run("releases", func(t *testing.T) { testReleases(t, c, r) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, c) })
 
 	t.Run("restart and replica", func(t *testing.T) {

@@ -28,9 +28,9 @@ func startAgent(ctx context.Context, m Machine, p servicespec.Spec, options serv
 		return Deployer(ctx, m)
 	case "host-image":
 		_, err := logIn(ctx, m, options)
-		return stayUp(ctx, p, err)
+		return m.stayUp(ctx, p, err)
 	}
-	return stayUp(ctx, p, nil)
+	return m.stayUp(ctx, p, nil)
 }
 
 // hostHealth ends unless region names it a control plane: it would ping that before it stops servers.
@@ -47,7 +47,7 @@ func hostHealth(ctx context.Context, m Machine, p servicespec.Spec, options serv
 		return errors.New("Init host health manager failed failed get k8s master nodes")
 	}
 	log.Printf("k8s master nodes ips %v", answer.IPs)
-	return stayUp(ctx, p, nil)
+	return m.stayUp(ctx, p, nil)
 }
 
 // ofRegion calls region where the catalogue says it is.

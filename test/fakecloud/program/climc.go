@@ -26,6 +26,7 @@ func climc(ctx context.Context, m Machine, args []string) error {
 			return err
 		}
 		log.Print("climc is up")
+		m.isUp(ctx)
 		<-ctx.Done()
 		return nil
 	case "endpoint-list", "zone-list":

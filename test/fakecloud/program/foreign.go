@@ -25,7 +25,7 @@ func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []str
 		return err
 	}
 	if len(ports) == 0 {
-		return stayUp(ctx, p, nil)
+		return m.stayUp(ctx, p, nil)
 	}
 	var pair *tls.Config
 	if file := argument(args, "tlsCertFile"); file != "" {
@@ -40,7 +40,10 @@ func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []str
 	for _, port := range ports {
 		listeners = append(listeners, rest.Listener{Port: port, TLS: pair, Handler: routes})
 	}
-	return rest.Serve(ctx, listeners, func() { log.Printf("%s listens on %v", p.Name, ports) })
+	return rest.Serve(ctx, listeners, func() {
+		log.Printf("%s listens on %v", p.Name, ports)
+		m.isUp(ctx)
+	})
 }
 
 func (m Machine) foreignPorts(p servicespec.Spec, args []string) ([]int, error) {

@@ -21,6 +21,9 @@ type Machine struct {
 	Environment map[string]string
 	// Dial, when set, finds Services by their names.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// fail ends the program with an error.
+	fail func(error)
 }
 
 // path is where a file of the machine lies. No file stays none.

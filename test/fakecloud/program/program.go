@@ -46,8 +46,12 @@ func Run(ctx context.Context, m Machine, argv []string) error {
 		return fmt.Errorf("call me after a service, or with --service NAME; I know %s", strings.Join(servicespec.Names(), ", "))
 	}
 	p := servicespec.Lookup(self)
-	if p.Role == servicespec.CLI {
-		return climc(ctx, m, args)
+	if err := m.starts(args); err != nil {
+		return err
 	}
-	return start(ctx, m, p, args)
+	ctx, ended := m.breakable(ctx)
+	if p.Role == servicespec.CLI {
+		return ended(climc(ctx, m, args))
+	}
+	return ended(start(ctx, m, p, args))
 }

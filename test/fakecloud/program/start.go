@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/test/fakecloud/keystone"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
+	"yunion.io/x/ocadm/test/fakecloud/schema"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
@@ -23,7 +23,7 @@ import (
 func start(ctx context.Context, m Machine, p servicespec.Spec, args []string) error {
 	switch p.Role {
 	case servicespec.Raw:
-		return stayUp(ctx, p, m.checkFiles(args))
+		return m.stayUp(ctx, p, m.checkFiles(args))
 	case servicespec.Once:
 		log.Printf("%s is done", p.Name)
 		return nil
@@ -121,17 +121,11 @@ func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options serv
 	if err != nil {
 		return nil, err
 	}
-	starts := "fakecloud_starts"
-	if p.NeverSyncs {
-		tables = []string{"zones", starts}
-	} else {
-		tables = append(slices.Clone(tables), starts)
-	}
 	slave := options.Flag("is_slave_node", false)
 	if options.Flag("auto_sync_table", false) && !p.NeverSyncs && !slave {
-		err = db.Sync(ctx, tables)
+		err = m.sync(ctx, db, p, tables)
 	} else {
-		err = db.InSync(ctx, tables)
+		err = m.inSync(ctx, db, p, tables)
 	}
 	if err == nil && !slave {
 		hostname, _ := m.hostname()
@@ -141,6 +135,29 @@ func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options serv
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// starts is the table of those who have started.
+const starts = "fakecloud_starts"
+
+// sync brings the tables to what this version of the program wants.
+func (m Machine) sync(ctx context.Context, db *rest.Store, p servicespec.Spec, tables []string) error {
+	if err := db.Sync(ctx, append(slices.Clone(tables), starts)); err != nil {
+		return err
+	}
+	return db.Migrate(ctx, p.Name, m.imageVersion(), m.failure() == InMigration)
+}
+
+// inSync insists that the tables are as this version of the program wants them.
+func (m Machine) inSync(ctx context.Context, db *rest.Store, p servicespec.Spec, tables []string) error {
+	defined := schema.Tables(p.Name, m.imageVersion())
+	if p.NeverSyncs {
+		tables, defined = []string{"zones"}, schema.Expected(m.imageVersion())
+	}
+	if err := db.InSync(ctx, append(slices.Clone(tables), starts)); err != nil {
+		return err
+	}
+	return db.Defined(ctx, defined)
 }
 
 // seed makes what region has by itself.
@@ -242,11 +259,12 @@ func (m Machine) checkFiles(args []string) error {
 	return nil
 }
 
-func stayUp(ctx context.Context, p servicespec.Spec, err error) error {
+func (m Machine) stayUp(ctx context.Context, p servicespec.Spec, err error) error {
 	if err != nil {
 		return err
 	}
 	log.Printf("%s is up", p.Name)
+	m.isUp(ctx)
 	<-ctx.Done()
 	log.Print("Service stopped.")
 	return nil
@@ -254,11 +272,11 @@ func stayUp(ctx context.Context, p servicespec.Spec, err error) error {
 
 func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
 	defaults := rest.Defaults(m.imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
-	handler := append(defaults, routes...)
+	handler := m.bears(append(defaults, routes...))
 	address := options.Text("address", "")
 	listeners := []rest.Listener{{Address: address, Port: options.Number(p.PortKey, p.Port), TLS: serverTLS, Handler: handler}}
 	if p.SecondPortKey != "" {
-		second := http.Handler(handler)
+		second := handler
 		if p.Role != servicespec.Identity {
 			second = defaults
 		}
@@ -268,6 +286,7 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 		for _, l := range listeners {
 			announce(p, l, !options.Flag("is_slave_node", false))
 		}
+		m.isUp(ctx)
 	})
 	if err != nil {
 		return err
@@ -276,9 +295,9 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 	return nil
 }
 
-// imageVersion is what /version answers: an image sets it, as one program serves every version.
+// imageVersion is what /version answers.
 func (m Machine) imageVersion() string {
-	if v := m.getenv("STANDIN_VERSION"); v != "" {
+	if v := m.getenv(servicespec.VersionVariable); v != "" {
 		return v
 	}
 	return "v0.0.0-fakecloud"

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"yunion.io/x/ocadm/test/fakecloud/schema"
 )
 
 // ErrNotInSync is the services' own message for a database without its tables, and for one that cannot be reached.
@@ -104,6 +106,19 @@ func (s *Store) InSync(ctx context.Context, tables []string) error {
 		}
 	}
 	return rows.Err()
+}
+
+// Migrate brings the tables that a service of a version defines to their definition; see package schema.
+func (s *Store) Migrate(ctx context.Context, service, version string, halfway bool) error {
+	return schema.Migrate(ctx, s.db, service, version, halfway)
+}
+
+// Defined returns ErrNotInSync when tables differ from their definition.
+func (s *Store) Defined(ctx context.Context, tables []schema.Table) error {
+	if err := schema.Check(ctx, s.db, tables); err != nil {
+		return fmt.Errorf("%w (%w)", ErrNotInSync, err)
+	}
+	return nil
 }
 
 // Insert adds a record and returns it with its id. uniq, when not empty, must be new in the table.

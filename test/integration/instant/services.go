@@ -254,7 +254,8 @@ func (s *services) ensure(ctx context.Context, component string) (*running, erro
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: prefix + component}, d); err != nil || d.Status.AvailableReplicas == 0 {
 		return nil, Refused(component)
 	}
-	pods := string(d.UID) + d.Spec.Template.Annotations[v1alpha1.AnnotationConfigHash]
+	version := servicespec.Version(d.Spec.Template.Spec.Containers[0].Image)
+	pods := string(d.UID) + d.Spec.Template.Annotations[v1alpha1.AnnotationConfigHash] + version
 	if r := s.running[component]; r != nil {
 		if r.pods == pods {
 			r.seen = time.Now()
@@ -263,7 +264,7 @@ func (s *services) ensure(ctx context.Context, component string) (*running, erro
 		r.close()
 		delete(s.running, component)
 	}
-	r, err := s.start(ctx, component, pods)
+	r, err := s.start(ctx, component, version, pods)
 	if err != nil {
 		return nil, errors.Join(Refused(component), err)
 	}
@@ -279,7 +280,7 @@ func (r *running) close() {
 }
 
 // start plays a program as its process would, from the file in its Secret. It outlives the request that found it down.
-func (s *services) start(ctx context.Context, component, pods string) (*running, error) {
+func (s *services) start(ctx context.Context, component, version, pods string) (*running, error) {
 	p := servicespec.Lookup(component)
 	options, err := s.options(ctx, p)
 	if err != nil {
@@ -288,7 +289,7 @@ func (s *services) start(ctx context.Context, component, pods string) (*running,
 	ctx = context.WithoutCancel(ctx)
 	r := &running{pods: pods, seen: time.Now(), stop: func() {}}
 	if p.Database == servicespec.OwnDatabase {
-		if r.store, err = rest.Open(ctx, options.Text("sql_connection", "")); err != nil {
+		if r.store, err = openStore(ctx, component, version, options); err != nil {
 			return nil, err
 		}
 	}
@@ -302,6 +303,19 @@ func (s *services) start(ctx context.Context, component, pods string) (*running,
 		return nil, err
 	}
 	return r, nil
+}
+
+// openStore connects to the database of a service and brings its tables to the service's version.
+func openStore(ctx context.Context, component, version string, options servicespec.Values) (*rest.Store, error) {
+	store, err := rest.Open(ctx, options.Text("sql_connection", ""))
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Migrate(ctx, component, version, false); err != nil {
+		store.Close()
+		return nil, err
+	}
+	return store, nil
 }
 
 func (s *services) options(ctx context.Context, p servicespec.Spec) (servicespec.Values, error) {

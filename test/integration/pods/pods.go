@@ -11,6 +11,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -63,6 +65,7 @@ type Kubelet struct {
 
 	mu        sync.Mutex
 	workloads map[string]*workload
+	published map[string]string
 	serial    int
 	errs      []error
 }
@@ -83,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a directory: %w", err)
 	}
-	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}}
+	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}, published: map[string]string{}}
 	log.SetOutput(&k.log)
 	ctx, k.cancel = context.WithCancel(ctx)
 	if err := k.start(ctx, reader); err != nil {
@@ -142,6 +145,20 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 		host = "127.0.0.1"
 	}
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, net.JoinHostPort(host, port))
+}
+
+// Publish puts a program of another version into the image of a name and tag: what is pulled from now on is broken, or repaired.
+func (k *Kubelet) Publish(image, version string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.published[image] = version
+}
+
+// version is that of the program in an image: its tag, unless something else was published.
+func (k *Kubelet) version(image string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return cmp.Or(k.published[image], servicespec.Version(image))
 }
 
 // Log is what all programs have printed.

@@ -11,13 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
 // materialise makes the volumes of a pod, and says where each container finds them.
@@ -169,7 +170,7 @@ func project(into, data map[string][]byte, items []corev1.KeyToPath, optional *b
 
 // environment of a container.
 func (p *pod) environment(ctx context.Context, c corev1.Container) (map[string]string, error) {
-	env := map[string]string{"STANDIN_VERSION": c.Image[strings.LastIndex(c.Image, ":")+1:]}
+	env := map[string]string{servicespec.VersionVariable: p.w.k.version(c.Image)}
 	if server, err := url.Parse(p.w.k.options.Config.Host); err == nil {
 		env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"] = server.Hostname(), server.Port()
 	}

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
+	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
 // Repository is where the cloud's own images are named.
@@ -138,7 +139,7 @@ func cloud(cloudVersion, fakecloud string) ([]image, error) {
 	var list []image
 	for _, ref := range refs {
 		name, _, _ := strings.Cut(strings.TrimPrefix(ref, Repository+"/"), ":")
-		i := image{Name: ref}
+		i := image{Name: ref, Env: []string{servicespec.VersionVariable + "=" + servicespec.Version(ref)}}
 		switch name {
 		case "web":
 			i.Base, i.Cmd = []string{"nginx"}, []string{"nginx", "-g", "daemon off;"}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ErrDiffers is why a service refuses a database that it may not change.
+var ErrDiffers = errors.New("tables differ from their definition")
+
+// errKilled is how a migration ends that fails half-way.
+var errKilled = errors.New("killed in the middle of the migration")
+
+// Migrate brings the database of a service to its version. If halfway is true it stops in the middle, as a service that dies there; it
+// does not if there is nothing to change.
+func Migrate(ctx context.Context, db *sql.DB, service, version string, halfway bool) error {
+	want := Tables(service, version)
+	have, err := read(ctx, db, want)
+	if err != nil {
+		return err
+	}
+	plan := Plan(have, want)
+	for i, statement := range append(plan, moves(service, version)...) {
+		if halfway && i == len(plan)/2 && len(plan) > 0 {
+			return fmt.Errorf("%w: %d of %d statements are done", errKilled, i, len(plan))
+		}
+		for _, one := range strings.Split(statement, apart) {
+			if _, err := db.ExecContext(ctx, one); err != nil {
+				return fmt.Errorf("syncing schema: %s: %w", one, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Check returns ErrDiffers when a database has not the tables that are wanted.
+func Check(ctx context.Context, db *sql.DB, want []Table) error {
+	have, err := read(ctx, db, want)
+	if err != nil {
+		return err
+	}
+	if plan := Plan(have, want); len(plan) > 0 {
+		return fmt.Errorf("%w: %s", ErrDiffers, plan[0])
+	}
+	return nil
+}
+
+// width is what MariaDB prints of an integer and MySQL does not.
+var width = regexp.MustCompile(`^(tinyint|int|bigint)\(\d+\)`)
+
+// read returns those of the wanted tables that a database has, as they are there.
+func read(ctx context.Context, db *sql.DB, want []Table) ([]Table, error) {
+	names := make([]any, len(want))
+	for i, t := range want {
+		names[i] = t.Name
+	}
+	marks := strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")
+	rows, err := db.QueryContext(ctx, "SELECT c.table_name, c.column_name, c.column_type, c.is_nullable = 'YES', COALESCE(TRIM(BOTH '''' FROM c.column_default), ''), "+
+		"c.column_key <> '' AND c.column_key <> 'PRI' FROM information_schema.columns c "+
+		"WHERE c.table_schema = DATABASE() AND c.table_name IN ("+marks+") ORDER BY c.table_name, c.ordinal_position", names...)
+	if err != nil {
+		return nil, fmt.Errorf("reading schema: %w", err)
+	}
+	defer rows.Close()
+	var have []Table
+	for rows.Next() {
+		var table string
+		var c Column
+		var indexed bool
+		if err := rows.Scan(&table, &c.Name, &c.Type, &c.Null, &c.Default, &indexed); err != nil {
+			return nil, fmt.Errorf("reading schema: %w", err)
+		}
+		c.Type = width.ReplaceAllString(c.Type, "$1")
+		if c.Null {
+			c.Default = "" // a column that may be NULL is so by default
+		}
+		i := slices.IndexFunc(have, func(t Table) bool { return t.Name == table })
+		if i < 0 {
+			have, i = append(have, Table{Name: table}), len(have)
+		}
+		have[i].Columns = append(have[i].Columns, c)
+		if indexed {
+			have[i].Indexes = append(have[i].Indexes, c.Name)
+		}
+	}
+	return have, rows.Err()
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Plan returns the statements that bring what a database has to what a release wants, in their order; none if there is nothing to do. A
+// statement that makes a table is followed by the one that fills it, after apart.
+func Plan(have, want []Table) []string {
+	var out []string
+	for _, t := range want {
+		i := slices.IndexFunc(have, func(h Table) bool { return h.Name == t.Name })
+		if i < 0 {
+			out = append(out, create(t)...)
+			continue
+		}
+		out = append(out, alter(have[i], t)...)
+	}
+	return out
+}
+
+func create(t Table) []string {
+	var parts []string
+	for _, c := range t.Columns {
+		parts = append(parts, c.String())
+	}
+	parts = append(parts, "PRIMARY KEY (`"+t.Columns[0].Name+"`)")
+	for _, name := range t.Indexes {
+		parts = append(parts, "KEY `"+name+"` (`"+name+"`)")
+	}
+	out := []string{"CREATE TABLE IF NOT EXISTS `" + t.Name + "` (" + strings.Join(parts, ", ") + ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"}
+	if len(t.Rows) == 0 {
+		return out
+	}
+	var names, rows []string
+	for _, c := range t.Columns[:len(t.Rows[0])] {
+		names = append(names, "`"+c.Name+"`")
+	}
+	// What a row does not say is empty, also where the release has no default for it.
+	fill := ""
+	for _, c := range t.Columns[len(names):] {
+		if !c.Null && c.Default == "" {
+			names, fill = append(names, "`"+c.Name+"`"), fill+", ''"
+		}
+	}
+	for _, row := range t.Rows {
+		rows = append(rows, "('"+strings.Join(row, "', '")+"'"+fill+")")
+	}
+	return []string{out[0] + apart + "INSERT IGNORE INTO `" + t.Name + "` (" + strings.Join(names, ", ") + ") VALUES " + strings.Join(rows, ", ")}
+}
+
+// apart is between two statements that are one to who stops a migration in the middle.
+const apart = ";\n"
+
+func alter(have, want Table) []string {
+	var out []string
+	change := func(format string, args ...any) {
+		out = append(out, "ALTER TABLE `"+want.Name+"` "+fmt.Sprintf(format, args...))
+	}
+	for _, c := range want.Columns {
+		old, there := have.column(c.Name)
+		if was, carries := have.column(c.Was); !there && carries {
+			change("CHANGE COLUMN `%s` %s", was.Name, c)
+			// What carried the name is gone; a new column may take it.
+			have.Columns = slices.DeleteFunc(slices.Clone(have.Columns), func(h Column) bool { return h.Name == was.Name })
+			have.Columns = append(have.Columns, c)
+			continue
+		}
+		switch {
+		case !there:
+			change("ADD COLUMN %s", c)
+		case old.String() != c.String():
+			change("MODIFY COLUMN %s", c)
+		}
+	}
+	for _, c := range have.Columns {
+		if _, known := want.column(c.Name); !known && !c.Null && c.Default == "" {
+			c.Null = true
+			change("MODIFY COLUMN %s", c)
+		}
+	}
+	for _, name := range have.Indexes {
+		if !slices.Contains(want.Indexes, name) {
+			change("DROP INDEX `%s`", name)
+		}
+	}
+	for _, name := range want.Indexes {
+		if !slices.Contains(have.Indexes, name) {
+			change("ADD INDEX `%s` (`%s`)", name, name)
+		}
+	}
+	return out
+}
+
+// String is the definition of a column.
+func (c Column) String() string {
+	s := "`" + c.Name + "` " + c.Type
+	switch {
+	case c.Null:
+		return s + " NULL"
+	case c.Default != "":
+		return s + " NOT NULL DEFAULT '" + c.Default + "'"
+	}
+	return s + " NOT NULL"
+}
