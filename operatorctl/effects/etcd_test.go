@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/child"
+	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -152,12 +153,11 @@ func TestEtcdNoSpace(t *testing.T) {
 	}
 	var at [2]string
 	for i := range at {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := freeport.Take("127.0.0.1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		at[i] = l.Addr().String()
-		_ = l.Close() // etcd takes it
+		at[i] = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	peer := "https://" + in.Cluster.PodHost(etcdName, 0) + ":2380"
 	cmd := exec.Command(program, "--name=default-etcd-0", "--data-dir="+filepath.Join(dir, "data"),

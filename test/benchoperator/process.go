@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/freeport"
 )
 
 // process is "ocadm operator run" as a process of its own.
@@ -61,10 +61,9 @@ func (b *bench) startProgram(e *env.Env, program string, args ...string) *proces
 }
 
 func (b *bench) freeAddress() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	b.no(err)
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // stop asks the operator to end and returns how long that took.

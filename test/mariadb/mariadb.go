@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/test/child"
+	"yunion.io/x/ocadm/test/freeport"
 )
 
 // ErrNotInstalled says that this machine has no mariadbd.
@@ -165,10 +166,6 @@ func listenAddr(addr string) (string, int, error) {
 	if err != nil || port != 0 {
 		return host, port, err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", 0, err
-	}
-	defer l.Close()
-	return host, l.Addr().(*net.TCPAddr).Port, nil
+	port, err = freeport.Take(host)
+	return host, port, err
 }

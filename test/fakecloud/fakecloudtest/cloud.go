@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/child"
 	_ "yunion.io/x/ocadm/test/fakecloud/program" // what is built and run below: go test must know that results depend on it
+	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -229,13 +230,12 @@ func (p *Process) Stop() int {
 	return p.Wait()
 }
 
-// FreePort returns a free port of the loopback interface.
+// FreePort returns a port of the loopback interface that is free and stays so until a service listens on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }

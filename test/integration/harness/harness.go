@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/test/child"
+	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -105,9 +105,12 @@ func (c *Cluster) start(ctx context.Context) error {
 	// Programs may have to be built; only what follows has a limit.
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	ports, err := freePorts(3)
-	if err != nil {
-		return err
+	var ports [3]int
+	for i := range ports {
+		var err error
+		if ports[i], err = freeport.Take("127.0.0.1"); err != nil {
+			return err
+		}
 	}
 	c.URL = fmt.Sprintf("https://127.0.0.1:%d", ports[2])
 	if err := c.writeCredentials(); err != nil {
@@ -130,11 +133,11 @@ func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) er
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(1)
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		return err
 	}
-	return c.run(program, append(c.controllerManagerArgs(ports[0]), args...))
+	return c.run(program, append(c.controllerManagerArgs(port), args...))
 }
 
 // Kubectl runs the real kubectl as the administrator and returns what it prints.
@@ -283,18 +286,4 @@ func ready(ctx context.Context, client *http.Client, url string) bool {
 	}
 	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-// freePorts returns free loopback ports. All are held until the last is found, so that they differ.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
