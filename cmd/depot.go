@@ -29,7 +29,7 @@ func newDepot(a *app) *cobra.Command {
 		Example: "  # sizes, and the space that is left\n  ocadm depot status\n\n  # remove what no workload uses\n  ocadm depot prune",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotServe(a))
+	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotServe(a), newDepotRenew(a))
 	return c
 }
 
@@ -41,9 +41,9 @@ type depotServer struct {
 func (d *depotServer) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.directory, "directory", depot.DefaultDir, "directory of the depot")
 	fs.StringVar(&d.listen, "listen", ":6444", "address to listen on")
-	fs.StringVar(&d.cert, "tls-cert-file", "/etc/kubernetes/pki/apiserver.crt", "certificate of the server; a renewed one is used without a restart")
-	fs.StringVar(&d.key, "tls-private-key-file", "/etc/kubernetes/pki/apiserver.key", "key of that certificate")
-	fs.StringVar(&d.clientCA, "client-ca-file", "/etc/kubernetes/pki/ca.crt", "authority of the certificates of nodes")
+	fs.StringVar(&d.cert, "tls-cert-file", depotphase.CertificateFile, "certificate of the server; a renewed one is used without a restart")
+	fs.StringVar(&d.key, "tls-private-key-file", depotphase.CertificateFile, "key of that certificate")
+	fs.StringVar(&d.clientCA, "client-ca-file", "/etc/kubernetes/pki/ca.crt", "authority of the certificates of nodes and of the server")
 	fs.StringVar(&d.kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf", "kubeconfig of this node, to verify join tokens at the API server")
 }
 
@@ -55,7 +55,8 @@ func newDepotServe(_ *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the depot of this node",
 		Long: "Serves the depot over HTTPS until it is stopped. Clients show the certificate of a node or a join token. The API server is asked\n" +
-			"about a token; one that was valid is accepted for another day while the API server does not answer.",
+			"about a token; one that was valid is accepted for another day while the API server does not answer. /ca.crt, the certificate of the\n" +
+			"authority, is served to everybody.",
 		Example: "  # as the static pod of init does\n  ocadm depot serve\n\n  # on another port\n  ocadm depot serve --listen :7444",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },
@@ -70,6 +71,10 @@ func (d *depotServer) serve(ctx context.Context) error {
 		return err
 	}
 	clients, err := depot.Authorities(d.clientCA)
+	if err != nil {
+		return cannotServe(err)
+	}
+	authority, err := depot.AuthorityPEM(d.clientCA)
 	if err != nil {
 		return cannotServe(err)
 	}
@@ -93,8 +98,36 @@ func (d *depotServer) serve(ctx context.Context) error {
 	var followers sync.WaitGroup
 	followers.Go(func() { store.Follow(ctx, followEvery, follow) })
 	defer followers.Wait()
-	access := &depot.Access{Tokens: depot.Reviewed(config), Groups: readers}
+	access := &depot.Access{Tokens: depot.Reviewed(config), Groups: readers, Authority: authority}
 	return depot.Listen(ctx, l, depot.ServerTLS(certificate, clients), depot.Handler(store, access))
+}
+
+// renewEvery is how often the certificate is looked at. It has months left when it is renewed.
+const renewEvery = time.Hour
+
+func newDepotRenew(_ *app) *cobra.Command {
+	i := depot.Issuer{CACert: "/etc/kubernetes/pki/ca.crt", CAKey: "/etc/kubernetes/pki/ca.key", File: depotphase.CertificateFile}
+	c := &cobra.Command{
+		Use: "renew NAME...", Short: "Keep the certificate of the depot valid",
+		Long: "Issues a certificate for the depot, signed by the cluster's certificate authority, for these host names and addresses, and renews it\n" +
+			"when two thirds of its lifetime are over, until it is stopped. ocadm depot serve uses the new one without a restart. It runs in a\n" +
+			"container of its own, so that the program that serves cannot read the key of the authority.",
+		Example: "  # as the static pod of init does\n  ocadm depot renew node1 10.0.0.1 cloud.example.org\n\n" +
+			"  # with an authority elsewhere on the disk\n  ocadm depot renew node1 --ca-file ca.crt --ca-key-file ca.key --file serving.pem",
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, names []string) error {
+			i.Names = names
+			if _, err := i.Renew(time.Now()); err != nil {
+				return cannotServe(err)
+			}
+			i.Keep(c.Context(), renewEvery)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&i.CACert, "ca-file", i.CACert, "certificate of the authority")
+	c.Flags().StringVar(&i.CAKey, "ca-key-file", i.CAKey, "key of the authority")
+	c.Flags().StringVar(&i.File, "file", i.File, "file of the certificate and its key")
+	return c
 }
 
 // followEvery is how often the depots of other control-plane nodes are asked what is new there.

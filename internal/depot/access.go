@@ -31,6 +31,8 @@ type Access struct {
 	Tokens func(ctx context.Context, token string) error
 	// Groups are those that the certificate of a client must name one of; none stands for every certificate.
 	Groups []string
+	// Authority is what everybody may read at AuthorityPath: the authority of the server in PEM. Empty, it is not served.
+	Authority []byte
 
 	mu       sync.Mutex
 	failures map[string]*rate.Limiter // by address

@@ -3,6 +3,7 @@
 package depot
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,8 +29,11 @@ const (
 	blobPrefix   = "/v1/blobs/"
 )
 
-// HealthPath answers everybody, for probes.
-const HealthPath = "/healthz"
+// What everybody may read: HealthPath is for probes, AuthorityPath for those that know a digest of the authority.
+const (
+	HealthPath    = "/healthz"
+	AuthorityPath = "/ca.crt"
+)
 
 // Handler serves a store read-only to those that access lets in. Below /v2/ it is a registry; its name for an image is that of the query
 // "ns", which containerd sends to a mirror, and the path, or else the path alone. It lists neither repositories nor tags.
@@ -39,11 +43,17 @@ const HealthPath = "/healthz"
 //	/v1/files/NAME   a file
 //	/v1/blobs/DIGEST a blob
 //	/healthz         an empty answer, to everybody
+//	/ca.crt          the authority of the server in PEM, to everybody
 func Handler(s *Store, a *Access) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED")
+			return
+		}
+		if r.URL.Path == AuthorityPath && len(a.Authority) > 0 {
+			w.Header().Set("Content-Type", "application/x-pem-file")
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.Authority))
 			return
 		}
 		if r.URL.Path == HealthPath || !a.allow(w, r) {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 const (
@@ -88,13 +90,29 @@ func stamps(files ...string) (out [2]stamp, _ error) {
 
 // Authorities are the certificates of a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
+	certs, err := authorities(file)
+	pool := x509.NewCertPool()
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
+	return pool, err
+}
+
+// AuthorityPEM is what Handler serves of a PEM file: its certificates and nothing else, in one form, so that their digest is the same on all
+// control-plane nodes.
+func AuthorityPEM(file string) ([]byte, error) {
+	certs, err := authorities(file)
+	return pki.EncodeCerts(certs...), err
+}
+
+func authorities(file string) ([]*x509.Certificate, error) {
 	raw, err := os.ReadFile(file)
+	var certs []*x509.Certificate
+	if err == nil {
+		certs, err = pki.ParseCerts(raw)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading certificate authorities: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("reading certificate authorities: %s holds no certificate", file)
-	}
-	return pool, nil
+	return certs, nil
 }

@@ -49,6 +49,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 			return ""
 		},
 		Phases: []host.Phase{
+			certificatePhase(),
 			startPhase(own),
 			fillPhase(images),
 			{
@@ -63,7 +64,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 
 func startPhase(own node.ImageGroup) host.Phase {
 	return host.Phase{
-		Name: "start", Short: "Write the static pod of the depot", After: []string{"images/operator"},
+		Name: "start", Short: "Write the static pod of the depot", After: []string{PhaseName + "/certificate", "images/operator"},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is replaced
 				return err

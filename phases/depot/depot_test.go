@@ -34,6 +34,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
 
@@ -215,6 +216,7 @@ func TestFillFromNode(t *testing.T) {
 func TestManifest(t *testing.T) {
 	h, rec := machine(t)
 	put(t, h, "/usr/local/bin/ctr", "x")
+	cluster(t, h)
 	own := node.ImageGroup{Own: true, Need: func(*host.Host) ([]string, error) { return []string{h.Config.OperatorImage()}, nil }}
 	p := startPhase(own)
 	imported := false
@@ -238,14 +240,103 @@ func TestManifest(t *testing.T) {
 	if err := yaml.UnmarshalStrict(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	c := got.Spec.Containers[0]
-	if c.Image != h.Config.OperatorImage() || !got.Spec.HostNetwork || *c.SecurityContext.AllowPrivilegeEscalation || len(c.SecurityContext.Capabilities.Add) > 0 {
+	if len(got.Spec.Containers) != 2 || !got.Spec.HostNetwork {
 		t.Errorf("the pod is %s", raw)
 	}
-	for _, m := range c.VolumeMounts {
-		if m.ReadOnly != (m.MountPath != depot.DefaultDir) {
-			t.Errorf("%s: read-only %v", m.MountPath, m.ReadOnly)
+	writes := map[string]string{"depot": depot.DefaultDir, "certificate": filepath.Dir(CertificateFile)}
+	for _, c := range got.Spec.Containers {
+		if c.Image != h.Config.OperatorImage() || *c.SecurityContext.AllowPrivilegeEscalation || len(c.SecurityContext.Capabilities.Add) > 0 {
+			t.Errorf("container %s is %s", c.Name, raw)
 		}
+		for _, m := range c.VolumeMounts {
+			if m.ReadOnly != (m.MountPath != writes[c.Name]) {
+				t.Errorf("%s: %s: read-only %v", c.Name, m.MountPath, m.ReadOnly)
+			}
+			if strings.HasPrefix(m.MountPath, pkiDir) && strings.HasSuffix(m.MountPath, ".key") && c.Name != "certificate" {
+				t.Errorf("%s can read %s", c.Name, m.MountPath)
+			}
+		}
+	}
+	// With the authority's key elsewhere, nothing can renew.
+	if err := os.Remove(h.Files.Path(authorityKey)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := manifest(h)
+	if err != nil || strings.Contains(string(files[0].Data), "renew") {
+		t.Errorf("%s, %v", files, err)
+	}
+}
+
+// cluster gives a machine a certificate authority, and an API server with names of its own.
+func cluster(t *testing.T, h *host.Host) pki.Pair {
+	t.Helper()
+	ca := newCA(t)
+	key, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", NotBefore: time.Now(), Small: true,
+		DNSNames: []string{"kubernetes", "kubernetes.default.svc", "cloud.example.org"}, IPs: []net.IP{net.IPv4(10, 3, 0, 1), net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, h, authority, string(ca.CertPEM()))
+	put(t, h, authorityKey, string(key))
+	put(t, h, pkiDir+"/apiserver.crt", string(server.CertPEM()))
+	put(t, h, kubernetes.ConfigFile, "kind: ClusterConfiguration\nnetworking: {serviceSubnet: 10.3.0.0/16}\n")
+	return ca
+}
+
+func newCA(t *testing.T) pki.Pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// The certificate names what nodes reach the depot by, and not the service of the API server. A depot of an earlier release gets one, too.
+func TestCertificate(t *testing.T) {
+	h, _ := machine(t)
+	if plan, err := certificatePhase().Plan(t.Context(), h); err != nil || len(plan) != 1 {
+		t.Errorf("before there is an authority: %q, %v", plan, err)
+	}
+	cluster(t, h)
+	h.Config.Cluster.APIServerCertExtraSANs = []string{"vip.example.org"}
+	p := certificatePhase()
+	for range 2 {
+		if err := p.Run(t.Context(), h, reporter{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done, err := p.Check(t.Context(), h); !done || err != nil {
+		t.Errorf("not done: %v", err)
+	}
+	st, err := h.Files.Stat(CertificateFile)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", st, err)
+	}
+	certs, err := pki.ParseCerts([]byte(h.Files.Text(CertificateFile)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing := pki.Covers(certs[0], []string{"node", "192.0.2.7", "cloud.example.org", "vip.example.org", "127.0.0.1"}); len(missing) > 0 {
+		t.Errorf("lacks %q", missing)
+	}
+	for _, n := range []string{"kubernetes", "kubernetes.default.svc", "10.3.0.1"} {
+		if certs[0].VerifyHostname(n) == nil {
+			t.Errorf("it names %s", n)
+		}
+	}
+	// A later run that is not given the name again keeps it.
+	h.Config.Cluster.APIServerCertExtraSANs = nil
+	if done, err := p.Check(t.Context(), h); !done || err != nil {
+		t.Errorf("issued again: %v", err)
 	}
 }
 
@@ -259,14 +350,7 @@ func TestConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.NewCA(time.Now(), "kubernetes", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t)
 	issue := func(r pki.Request) pki.Pair {
 		r.NotBefore, r.Small = time.Now(), true
 		p, err := pki.Issue(ca, r)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -86,17 +86,18 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), ofCluster(ctx, h)+offline(h)), nil
 }
 
-// DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl accepts only the
-// server that has the key of this node's API server, so it needs no certificate authority. curl reads the token from standard input; in the
-// join command it is an argument, as in every join command. A name of its own keeps an interrupted download from being run.
+// DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. Without knowing the
+// server, curl first downloads the certificate of the cluster's authority, which is public, and the line goes on only if that has the digest in
+// the line. curl reads the token from standard input; in the join command it is an argument, as in every join command. A name of its own keeps
+// an interrupted download from being run. It needs sh, curl, coreutils and sed.
 func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (string, error) {
-	raw, err := h.Files.ReadFile(pkiDir + "/apiserver.crt")
+	raw, err := authority(ctx, h)
 	if err != nil {
-		return "", fmt.Errorf("reading the certificate of the depot: %w", err)
+		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
-	cert, err := parseCertificate(raw)
+	certs, err := pki.ParseCerts(raw)
 	if err != nil {
-		return "", fmt.Errorf("parsing the certificate of the depot: %w", err)
+		return "", fmt.Errorf("reading the cluster's certificate authority: %w", err)
 	}
 	endpoint, err := Endpoint(ctx, h)
 	if err != nil {
@@ -106,12 +107,14 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 	if err != nil {
 		return "", err
 	}
-	pin := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	const program = "/usr/local/bin/ocadm"
 	const part = program + ".new" // a program that runs cannot be written to, but replaced
-	return fmt.Sprintf("printf 'Authorization: Bearer %s' | curl -fk --noproxy '*' --retry 3 --pinnedpubkey 'sha256//%s' -H @- -o "+part+
-		" \"https://%s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')"+program+"\" && chmod 0755 "+part+" && mv -f "+part+" "+program+
-		" && /usr/local/bin/%s", token, base64.StdEncoding.EncodeToString(pin[:]), net.JoinHostPort(address, strconv.Itoa(config.DepotPort)), join), nil
+	const curl = "curl -f --noproxy '*' --retry 3 "
+	depot := "https://" + net.JoinHostPort(address, strconv.Itoa(config.DepotPort))
+	return fmt.Sprintf(`d=$(mktemp -d) && `+curl+`-sSk -o "$d/ca.crt" %[1]s/ca.crt && echo "%[2]x  $d/ca.crt" | sha256sum -c && `+
+		`printf 'Authorization: Bearer %[3]s' | `+curl+`--cacert "$d/ca.crt" -H @- -o `+part+
+		` "%[1]s/v1/files/linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')`+program+`" && rm -r "$d" && `+
+		`chmod 0755 `+part+` && mv -f `+part+` `+program+` && /usr/local/bin/%[4]s`, depot, sha256.Sum256(pki.EncodeCerts(certs...)), token, join), nil
 }
 
 // offline is the flag of a worker of a cluster whose first node was installed with it: its containerd asks the depot in place of registries.

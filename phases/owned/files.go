@@ -48,14 +48,14 @@ func names(isControlPlane bool) []string {
 		in(etcdDir, "member"),
 		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml"),
 		in("/var/lib/ocadm", "depot"),
-		in(pkiDir, append(pairs, "sa.key", "sa.pub")...),
+		in(pkiDir, append(pairs, "sa.key", "sa.pub", "ocadm-depot/serving.pem")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }
 
 // directories hold those names; they go when they are empty and were not there before.
 func directories() []string {
 	return []string{
-		manifestsDir, pkiDir + "/etcd", pkiDir, kubernetesDir + "/tmp", kubernetesDir, kubeletDir + "/pki", kubeletDir, etcdDir,
+		manifestsDir, pkiDir + "/etcd", pkiDir + "/ocadm-depot", pkiDir, kubernetesDir + "/tmp", kubernetesDir, kubeletDir + "/pki", kubeletDir, etcdDir,
 		podLogsDir, containerLogsDir, cniStateDir + "/results", cniStateDir + "/cache/results", cniStateDir + "/cache", cniStateDir + "/networks",
 		cniStateDir + "/flannel", cniStateDir, cniConfigDir, "/etc/cni", "/run/flannel",
 	}

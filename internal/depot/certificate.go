@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// CodeNoIssuer is the finding of a certificate that cannot be issued, because the key of the authority is elsewhere.
+const CodeNoIssuer = "OCA-2319"
+
+// Issuer keeps the certificate that the depot shows. The authority is the cluster's.
+type Issuer struct {
+	// CACert and CAKey are the files of the authority.
+	CACert, CAKey string
+	// File is the certificate and then its key, in PEM. One file is replaced at once, so there is never a certificate with another key.
+	File string
+	// Names are the host names and addresses by which clients reach the depot.
+	Names []string
+}
+
+// Good reports whether the certificate that is there need not be renewed.
+func (i Issuer) Good(now time.Time) (bool, error) {
+	why, _, err := i.problem(now)
+	return why == "", err
+}
+
+// problem says why there should be a new certificate, "" when the one that is there is good, and whether clients still accept that one.
+func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
+	ca, err := i.authority()
+	if err != nil {
+		return "", false, err
+	}
+	raw, err := os.ReadFile(i.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "it does not exist", false, nil
+	} else if err != nil {
+		return "", false, fmt.Errorf("reading the depot's certificate: %w", err)
+	}
+	pair, err := pki.ParsePair(raw, raw)
+	if err != nil {
+		return "it is damaged", false, nil //nolint:nilerr // that is what to report
+	}
+	switch missing := pki.Covers(pair.Cert, i.Names); {
+	case !pki.SignedBy(pair.Cert, ca):
+		return "it is not signed by the cluster's certificate authority", false, nil
+	case len(missing) > 0:
+		return "it lacks " + strings.Join(missing, ", "), false, nil
+	case now.Before(pair.Cert.NotBefore):
+		return "it is only valid from " + pair.Cert.NotBefore.Format(time.RFC3339) + " on", false, nil
+	case pki.NeedsRenewal(pair.Cert, now):
+		return "it is valid until " + pair.Cert.NotAfter.Format(time.RFC3339), now.Before(pair.Cert.NotAfter), nil
+	}
+	return "", true, nil
+}
+
+// Renew issues a certificate if there must be a new one, and says why; "" when nothing was changed. Where the key of the authority is
+// elsewhere, a certificate that clients still accept stays.
+func (i Issuer) Renew(now time.Time) (why string, err error) {
+	why, accepted, err := i.problem(now)
+	if why == "" || err != nil {
+		return "", err
+	}
+	ca, err := i.signer()
+	if errors.Is(err, fs.ErrNotExist) && accepted {
+		return "", nil
+	}
+	if err != nil {
+		return "", finding.Errorf(CodeNoIssuer, "The certificate of the depot cannot be issued",
+			fmt.Sprintf("put the authority's key back, or put a certificate for %s that it has signed, and its key, into %s; or give --depot none",
+				strings.Join(i.Names, ", "), i.File), "%w", err)
+	}
+	dns, ips := pki.SplitNames(i.Names)
+	leaf, err := pki.Issue(ca, pki.Request{CommonName: "ocadm-depot", DNSNames: dns, IPs: ips, Usage: pki.Server, NotBefore: now, Small: true})
+	if err != nil {
+		return "", err
+	}
+	key, err := leaf.KeyPEM()
+	if err == nil {
+		err = replace(i.File, slices.Concat(leaf.CertPEM(), key))
+	}
+	if err != nil {
+		return "", fmt.Errorf("writing the depot's certificate: %w", err)
+	}
+	return why, nil
+}
+
+// Keep renews the certificate in time until ctx ends.
+func (i Issuer) Keep(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		switch why, err := i.Renew(time.Now()); {
+		case err != nil:
+			slog.Error("the depot's certificate cannot be renewed", "err", err)
+		case why != "":
+			slog.Info("the depot has a new certificate", "because", why)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (i Issuer) authority() (*x509.Certificate, error) {
+	raw, err := os.ReadFile(i.CACert)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	certs, err := pki.ParseCerts(raw)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	return certs[0], nil
+}
+
+func (i Issuer) signer() (pki.Pair, error) {
+	cert, err := os.ReadFile(i.CACert)
+	if err != nil {
+		return pki.Pair{}, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	key, err := os.ReadFile(i.CAKey)
+	if err != nil {
+		return pki.Pair{}, fmt.Errorf("reading the key of the cluster's certificate authority: %w", err)
+	}
+	return pki.ParsePair(cert, key)
+}
+
+// replace writes a secret in one step.
+func replace(file string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(file))
+}
