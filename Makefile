@@ -82,7 +82,7 @@ integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
 
 .PHONY: test-mysql
 test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian unstable, instead of MariaDB
-	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql ./internal/identity ./operatorctl/effects ./test/integration
+	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql/... ./internal/identity ./operatorctl/effects ./test/integration
 
 .PHONY: sweep
 sweep: ## Kill the operator at every side effect, and the long faults (half an hour or more)

@@ -5,6 +5,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,6 +56,18 @@ func tooOld(cfg Config, i ServerInfo) *Error {
 
 // Close gives the connections back.
 func (a *Admin) Close() error { return a.db.Close() }
+
+// Conn is a connection of its own, for what depends on the session. Close it afterwards.
+func (a *Admin) Conn(ctx context.Context) (*sql.Conn, error) {
+	c, err := a.db.Conn(ctx)
+	if err != nil {
+		return nil, a.Fail(opConnect, err)
+	}
+	return c, nil
+}
+
+// Fail builds the Error of an operation that went over a Conn.
+func (a *Admin) Fail(op string, err error) error { return a.fail(op, err, NoCreate) }
 
 // ServerInfo is what the server said when it was connected.
 func (a *Admin) ServerInfo() ServerInfo { return a.info }
@@ -218,4 +231,65 @@ func (a *Admin) ours(op, name string) (quoted string, err error) {
 		return "", a.refuse(op, "its name is reserved")
 	}
 	return quoted, nil
+}
+
+// DropDatabase removes a database that is this cloud's, with everything in it. One that does not exist is fine.
+func (a *Admin) DropDatabase(ctx context.Context, name string) error {
+	op := fmt.Sprintf("dropping database %q", name)
+	snap, err := a.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	t := snap.normal(thing{kindDatabase, name})
+	owner, marked := snap.owner(t)
+	if !marked && !snap.has(name) {
+		return nil
+	}
+	if !marked || owner.ID != a.cfg.Owner.ID {
+		return a.foreign(op, snap, obstacle{t, owner})
+	}
+	if _, err := a.dropDatabase(ctx, name); err != nil {
+		return err
+	}
+	return a.unmark(ctx, t)
+}
+
+// Size is the space that databases take, in bytes, as the server estimates it.
+func (a *Admin) Size(ctx context.Context, databases ...string) (int64, error) {
+	var total int64
+	for _, name := range databases {
+		err := query(ctx, a.cfg, a.db, "SELECT CAST(COALESCE(SUM(DATA_LENGTH + INDEX_LENGTH), 0) AS SIGNED) FROM information_schema.TABLES WHERE TABLE_SCHEMA = ?",
+			[]any{name}, func(r *sql.Rows) error {
+				var n int64
+				err := r.Scan(&n)
+				total += n
+				return err
+			})
+		if err != nil {
+			return 0, a.fail(fmt.Sprintf("reading the size of database %q", name), err, NoCreate)
+		}
+	}
+	return total, nil
+}
+
+// Lock is held by one connection to the server at a time, until it is released or the connection ends.
+func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
+	op := fmt.Sprintf("taking lock %q", name)
+	c, err := a.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var got sql.NullInt64
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
+		_ = c.Close()
+		return nil, a.Fail(op, err)
+	}
+	if got.Int64 != 1 {
+		_ = c.Close()
+		return nil, a.refuse(op, "another run holds it: wait for its end")
+	}
+	return func() {
+		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // the lock ends with the connection
+		_ = c.Close()
+	}, nil
 }

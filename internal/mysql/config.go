@@ -21,7 +21,7 @@ const (
 	defaultPort    = 3306
 	defaultTimeout = 10 * time.Second
 	// maxConns: the operator's work on a database is short and rare.
-	maxConns = 2
+	maxConns = 4
 )
 
 // Config says how to reach a server as an administrator.
@@ -37,6 +37,8 @@ type Config struct {
 	CA string
 	// Timeout bounds connecting, and each read and write; 10 s when zero.
 	Timeout time.Duration
+	// Patience bounds each read and write instead, where statements take long: dumps, loads.
+	Patience time.Duration
 
 	// Owner is the cloud that databases and accounts are made for. Without it nothing is made, changed or dropped.
 	Owner Owner
@@ -89,7 +91,8 @@ func (c loginConfig) open() (*sql.DB, error) {
 		return nil, err
 	}
 	d.TLS, d.AllowFallbackToPlaintext = t, fallback
-	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), c.timeout(), c.timeout()
+	answer := max(c.timeout(), c.Patience)
+	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), answer, answer
 	d.InterpolateParams = true
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial

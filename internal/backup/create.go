@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+)
+
+// attempts is how often a dump is begun again because a table was changed meanwhile.
+const attempts = 5
+
+// Source is what is backed up.
+type Source struct {
+	// Header without its databases and server, which are read.
+	Header  Header
+	Objects []Object
+	Images  []string
+	// Admin has the cloud as its owner.
+	Admin *mysql.Admin
+}
+
+// Plan is a backup to make.
+type Plan struct {
+	Source
+	Store Store
+	// Recipients can read the file; without any it is not encrypted. Identity reads it back where the recipient is a passphrase.
+	Recipients []age.Recipient
+	Identity   age.Identity
+	// Keep is how many backups of this cloud stay; 0 for all.
+	Keep int
+	// SkipProof leaves out the restore into scratch databases.
+	SkipProof bool
+	// Report is called with each step.
+	Report func(step string)
+}
+
+// SpaceError says that a backup would not fit.
+type SpaceError struct {
+	Store      string
+	Free, Need int64
+}
+
+func (e *SpaceError) Error() string {
+	return fmt.Sprintf("%s has %d MiB free, and the backup needs about %d MiB", e.Store, e.Free>>20, e.Need>>20)
+}
+
+// FileName of a backup.
+func FileName(h Header) string {
+	return h.Cloud.Name + "-" + h.Time.UTC().Format("20060102T150405Z") + Suffix
+}
+
+// Run makes the backup, stores it, proves it, and removes older ones that are not to be kept. The Info of a backup that was stored and could
+// not be proven comes with an error.
+func (p Plan) Run(ctx context.Context) (Info, error) {
+	if err := p.Store.Clean(ctx); err != nil {
+		return Info{}, err
+	}
+	if err := p.prepare(ctx); err != nil {
+		return Info{}, err
+	}
+	if err := p.room(ctx); err != nil {
+		return Info{}, err
+	}
+	recipients, identity := p.Recipients, p.Identity
+	if len(recipients) > 0 && identity == nil {
+		once, err := age.GenerateX25519Identity() // so that the file can be read back here; it is never stored
+		if err != nil {
+			return Info{}, fmt.Errorf("making a key: %w", err)
+		}
+		recipients, identity = append(slices.Clone(recipients), once.Recipient()), once
+	}
+	info, err := p.store(ctx, recipients)
+	if err != nil {
+		return Info{}, err
+	}
+	if !p.SkipProof {
+		p.Report("proving it: restoring " + info.Name + " into scratch databases")
+		if err := p.prove(ctx, &info, identity); err != nil {
+			info.Problem = err.Error()
+			return info, errors.Join(fmt.Errorf("proving backup %s: %w", info.Name, err), writeInfo(context.WithoutCancel(ctx), p.Store, info))
+		}
+	}
+	if err := writeInfo(ctx, p.Store, info); err != nil {
+		return info, err
+	}
+	_, err = Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep)
+	return info, err
+}
+
+// Stream writes one backup to w. It cannot be proven, and not be begun again.
+func (p Plan) Stream(ctx context.Context, w io.Writer) (Info, error) {
+	if err := p.prepare(ctx); err != nil {
+		return Info{}, err
+	}
+	return p.write(ctx, w, p.Recipients)
+}
+
+// prepare completes the header.
+func (p *Plan) prepare(ctx context.Context) error {
+	var err error
+	if p.Header.Databases, err = Databases(ctx, p.Admin); err != nil {
+		return err
+	}
+	if len(p.Header.Databases) == 0 {
+		return errors.New("no database on the server is marked as this cloud's: there is nothing to back up")
+	}
+	p.Header.Server = p.Admin.ServerInfo().String()
+	return nil
+}
+
+// room makes sure that the file will fit. The next file will be about as large as the last one; the first is smaller than the databases.
+func (p Plan) room(ctx context.Context) error {
+	list, err := List(ctx, p.Store)
+	if err != nil {
+		return err
+	}
+	var need int64
+	if i := slices.IndexFunc(list, func(i Info) bool { return i.Cloud.ID == p.Header.Cloud.ID }); i >= 0 {
+		need = list[i].Size*5/4 + 64<<20
+	} else if need, err = p.Admin.Size(ctx, p.Header.Databases...); err != nil {
+		return err
+	}
+	free, err := p.Store.Free(ctx)
+	if err != nil || free < 0 || free >= need {
+		return err
+	}
+	return &SpaceError{Store: p.Store.String(), Free: free, Need: need}
+}
+
+// store writes the file, and begins again while tables change.
+func (p Plan) store(ctx context.Context, recipients []age.Recipient) (Info, error) {
+	name := FileName(p.Header)
+	for n := 1; ; n++ {
+		p.Report(fmt.Sprintf("writing %s to %s", name, p.Store))
+		info, err := p.attempt(ctx, name, recipients)
+		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
+			return info, err
+		}
+		p.Report(err.Error() + ": beginning again")
+	}
+}
+
+func (p Plan) attempt(ctx context.Context, name string, recipients []age.Recipient) (Info, error) {
+	f, err := p.Store.Create(ctx, name)
+	if err != nil {
+		return Info{}, err
+	}
+	defer f.Abort()
+	info, err := p.write(ctx, f, recipients)
+	if err != nil {
+		return Info{}, err
+	}
+	info.Name = name
+	return info, f.Commit()
+}
+
+// write makes the archive.
+func (p Plan) write(ctx context.Context, to io.Writer, recipients []age.Recipient) (Info, error) {
+	began := time.Now()
+	counted := &counter{w: to, sum: sha256.New()}
+	w, err := NewWriter(counted, p.Header, recipients...)
+	if err != nil {
+		return Info{}, err
+	}
+	for _, o := range p.Objects {
+		if err := w.Object(o); err != nil {
+			return Info{}, err
+		}
+	}
+	data, err := dump.Dump(ctx, p.Admin, p.Header.Databases, w.Piece)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := w.Close(Manifest{Data: data, Images: p.Images}); err != nil {
+		return Info{}, err
+	}
+	info := Info{
+		Header: p.Header, Size: counted.n, SHA256: hex.EncodeToString(counted.sum.Sum(nil)), Encrypted: len(recipients) > 0, Loose: loose(data),
+		Seconds: time.Since(began).Seconds(),
+	}
+	info.Format = Format
+	info.Tables, info.Rows = data.Count()
+	return info, nil
+}
+
+func loose(s dump.Summary) []string {
+	var out []string
+	for _, d := range s.Databases {
+		for _, t := range d.Tables {
+			if t.Loose {
+				out = append(out, d.Name+"."+t.Name)
+			}
+		}
+	}
+	return out
+}
+
+type counter struct {
+	w   io.Writer
+	n   int64
+	sum hash.Hash
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	c.sum.Write(b[:n])
+	return n, err
+}
+
+// prove reads the file back from where it is stored, restores it and compares.
+func (p Plan) prove(ctx context.Context, info *Info, identity age.Identity) error {
+	var ids []age.Identity
+	if identity != nil {
+		ids = append(ids, identity)
+	}
+	if _, err := Prove(ctx, p.Store, *info, p.Admin, ids...); err != nil {
+		return err
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	info.Proven, info.Problem = &now, ""
+	return nil
+}
+
+// Prune removes all but the newest backups of a cloud. The newest proven one stays in any case. It returns the names of those it removed.
+func Prune(ctx context.Context, s Store, cloudID string, keep int) ([]string, error) {
+	if keep <= 0 {
+		return nil, nil
+	}
+	list, err := List(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(i Info) bool { return i.Unknown || i.Cloud.ID != cloudID })
+	proven := slices.IndexFunc(list, func(i Info) bool { return i.Proven != nil })
+	var gone []string
+	for n, i := range list {
+		if n < keep || n == proven {
+			continue
+		}
+		if err := remove(ctx, s, i.Name); err != nil {
+			return gone, err
+		}
+		gone = append(gone, i.Name)
+	}
+	return gone, nil
+}
+
+// Same returns how two sets of databases differ, a line each; into names the database that stands for another one.
+func Same(want, have dump.Summary, into func(string) string) []string {
+	var out []string
+	tables := map[string]dump.TableSummary{}
+	for _, d := range have.Databases {
+		for _, t := range d.Tables {
+			tables[d.Name+"\x00"+t.Name] = t
+		}
+	}
+	for _, d := range want.Databases {
+		for _, t := range d.Tables {
+			got, there := tables[into(d.Name)+"\x00"+t.Name]
+			switch {
+			case !there:
+				out = append(out, fmt.Sprintf("%s.%s is missing", d.Name, t.Name))
+			case got.Rows != t.Rows:
+				out = append(out, fmt.Sprintf("%s.%s has %d rows, not %d", d.Name, t.Name, got.Rows, t.Rows))
+			case got.Checksum != t.Checksum:
+				out = append(out, fmt.Sprintf("%s.%s has other rows, as many as it should", d.Name, t.Name))
+			}
+		}
+	}
+	return out
+}
+
+func differs(lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	more := ""
+	if len(lines) > 5 {
+		more = fmt.Sprintf(", and %d more", len(lines)-5)
+		lines = lines[:5]
+	}
+	return errors.New("what was restored differs from what was saved: " + strings.Join(lines, "; ") + more)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+)
+
+// Contents are what a backup holds, without its rows.
+type Contents struct {
+	Header   Header
+	Manifest Manifest
+	Objects  []Object
+}
+
+// Read reads a backup from beginning to end, checks it, and calls each with the pieces of its databases; each may be nil.
+func Read(ctx context.Context, r io.Reader, ids []age.Identity, each func(dump.Piece) error) (Contents, error) {
+	in, err := Open(r, ids...)
+	if err != nil {
+		return Contents{}, err
+	}
+	defer in.Close()
+	out := Contents{Header: in.Header}
+	for {
+		item, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			out.Manifest = in.Manifest
+			return out, nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return out, err
+		}
+		if item.Object != nil {
+			out.Objects = append(out.Objects, *item.Object)
+		} else if each != nil {
+			if err := each(*item.Piece); err != nil {
+				return out, err
+			}
+		}
+	}
+}
+
+// Verify reads a stored backup to its end and compares its checksum, if one is known.
+func Verify(ctx context.Context, s Store, info Info, ids ...age.Identity) (Contents, error) {
+	return verified(ctx, s, info, ids, nil)
+}
+
+func verified(ctx context.Context, s Store, info Info, ids []age.Identity, each func(dump.Piece) error) (Contents, error) {
+	f, err := s.Open(ctx, info.Name)
+	if err != nil {
+		return Contents{}, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	out, err := Read(ctx, io.TeeReader(f, sum), ids, each)
+	if err != nil {
+		return out, fmt.Errorf("reading backup %s: %w", info.Name, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); info.SHA256 != "" && got != info.SHA256 {
+		return out, fmt.Errorf("reading backup %s: %w: its SHA-256 is %s, not %s", info.Name, ErrDamaged, got, info.SHA256)
+	}
+	return out, nil
+}
+
+// Prove verifies a stored backup, restores its databases into scratch ones on the server, and compares their rows.
+func Prove(ctx context.Context, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (out Contents, err error) {
+	databases := info.Databases
+	if info.Unknown {
+		if out, err = Verify(ctx, s, info, ids...); err != nil {
+			return out, err
+		}
+		databases, info.Cloud = out.Header.Databases, out.Header.Cloud
+	}
+	scratch, err := NewScratch(ctx, a, info.Cloud.ID, databases)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, scratch.Close(ctx)) }()
+	out, err = load(ctx, s, info, a, ids, scratch.Name)
+	return out, err
+}
+
+// load restores the databases of a backup into others, which are empty, and compares.
+func load(ctx context.Context, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string) (Contents, error) {
+	l, err := dump.NewLoader(ctx, a, into)
+	if err != nil {
+		return Contents{}, err
+	}
+	defer l.Close()
+	out, err := verified(ctx, s, info, ids, func(p dump.Piece) error { return l.Load(ctx, p) })
+	if err != nil {
+		return out, err
+	}
+	// Before triggers and events exist: what they change is none of the backup's.
+	names := make([]string, len(out.Header.Databases))
+	for i, d := range out.Header.Databases {
+		names[i] = into(d)
+	}
+	have, err := dump.Examine(ctx, a, names)
+	if err != nil {
+		return out, err
+	}
+	if err := differs(Same(out.Manifest.Data, have, into)); err != nil {
+		return out, err
+	}
+	return out, l.Finish(ctx)
+}
+
+// RestoreDatabases puts the databases of a backup in the place of those that the cloud has now. It changes nothing before the whole file was
+// read and checked. Interrupted, it is repeated. Services must not run meanwhile. The admin's owner is the cloud of the backup.
+func RestoreDatabases(ctx context.Context, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
+	out, err := Verify(ctx, s, info, ids...)
+	if err != nil {
+		return out, err
+	}
+	for _, d := range out.Header.Databases {
+		if err := a.DropDatabase(ctx, d); err != nil {
+			return out, err
+		}
+		if _, err := a.EnsureDatabase(ctx, nil, d); err != nil {
+			return out, err
+		}
+	}
+	return load(ctx, s, info, a, ids, func(d string) string { return d })
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// S3Config is a bucket of an object store that speaks S3.
+type S3Config struct {
+	// Endpoint is host or host:port; Plain talks HTTP instead of HTTPS.
+	Endpoint string `json:"endpoint"`
+	Plain    bool   `json:"plain,omitempty"`
+	Region   string `json:"region,omitempty"`
+	Bucket   string `json:"bucket"`
+	Prefix   string `json:"prefix,omitempty"`
+
+	AccessKey string `json:"accessKey"`
+	SecretKey string `json:"secretKey"`
+
+	// Transport replaces the network in tests.
+	Transport http.RoundTripper `json:"-"`
+}
+
+// s3PartSize is the memory that one upload takes. A file has at most 10,000 parts.
+const s3PartSize = 32 << 20
+
+// S3 is a store in a bucket, which must exist.
+type S3 struct {
+	cfg    S3Config
+	client *minio.Client
+}
+
+// NewS3 looks whether the bucket is there.
+func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
+	c, err := minio.New(cfg.Endpoint, &minio.Options{
+		Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Secure: !cfg.Plain, Region: cfg.Region, Transport: cfg.Transport,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("using object store %q: %w", cfg.Endpoint, err)
+	}
+	s := &S3{cfg: cfg, client: c}
+	there, err := c.BucketExists(ctx, cfg.Bucket)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the bucket of %s: %w", s, err)
+	}
+	if !there {
+		return nil, fmt.Errorf("looking for the bucket of %s: it does not exist: create it first", s)
+	}
+	return s, nil
+}
+
+func (s *S3) String() string {
+	return "s3://" + path.Join(s.cfg.Bucket, s.cfg.Prefix) + " at " + s.cfg.Endpoint
+}
+
+func (s *S3) key(name string) string { return path.Join(s.cfg.Prefix, name) }
+
+// Create implements Store. An upload that is not committed is aborted in the store, too.
+func (s *S3) Create(ctx context.Context, name string) (File, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	f := &s3File{PipeWriter: w, cancel: cancel, done: make(chan error, 1), name: name}
+	go func() {
+		_, err := s.client.PutObject(ctx, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{PartSize: s3PartSize, ContentType: "application/octet-stream"})
+		if err != nil {
+			err = fmt.Errorf("uploading %s to %s: %w", name, s, err)
+		}
+		_ = r.CloseWithError(err)
+		f.done <- err
+	}()
+	return f, nil
+}
+
+type s3File struct {
+	*io.PipeWriter
+	cancel context.CancelFunc
+	done   chan error
+	name   string
+	ended  bool
+}
+
+func (f *s3File) Commit() error {
+	_ = f.Close()
+	f.ended = true
+	defer f.cancel()
+	return <-f.done
+}
+
+func (f *s3File) Abort() {
+	if f.ended {
+		return
+	}
+	f.ended = true
+	_ = f.CloseWithError(errors.New("the backup was not finished"))
+	defer f.cancel()
+	select {
+	case <-f.done: // the store has aborted the upload
+	case <-time.After(time.Minute):
+	}
+}
+
+// Open implements Store.
+func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	o, err := s.client.GetObject(ctx, s.cfg.Bucket, s.key(name), minio.GetObjectOptions{})
+	if err == nil {
+		if _, err = o.Stat(); err == nil {
+			return o, nil
+		}
+		_ = o.Close()
+	}
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+		err = fs.ErrNotExist
+	}
+	return nil, fmt.Errorf("reading %s in %s: %w", name, s, err)
+}
+
+// Names implements Store.
+func (s *S3) Names(ctx context.Context) ([]string, error) {
+	prefix := ""
+	if s.cfg.Prefix != "" {
+		prefix = strings.Trim(s.cfg.Prefix, "/") + "/"
+	}
+	var out []string
+	for o := range s.client.ListObjects(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
+		if o.Err != nil {
+			return nil, fmt.Errorf("listing %s: %w", s, o.Err)
+		}
+		if name := strings.TrimPrefix(o.Key, prefix); !strings.Contains(name, "/") {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Remove implements Store.
+func (s *S3) Remove(ctx context.Context, name string) error {
+	if err := s.client.RemoveObject(ctx, s.cfg.Bucket, s.key(name), minio.RemoveObjectOptions{}); err != nil {
+		return fmt.Errorf("removing %s in %s: %w", name, s, err)
+	}
+	return nil
+}
+
+// Clean implements Store.
+func (s *S3) Clean(ctx context.Context) error {
+	for u := range s.client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.cfg.Prefix, true) {
+		if u.Err != nil {
+			return fmt.Errorf("cleaning up %s: %w", s, u.Err)
+		}
+		if !strings.HasSuffix(u.Key, Suffix) || path.Dir(u.Key) != path.Dir(s.key("x")) {
+			continue
+		}
+		if err := s.client.RemoveIncompleteUpload(ctx, s.cfg.Bucket, u.Key); err != nil {
+			return fmt.Errorf("cleaning up %s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// Free implements Store.
+func (s *S3) Free(context.Context) (int64, error) { return -1, nil }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// scratchPrefix begins the names of databases that hold a copy for a while.
+const scratchPrefix = "ocadm_scratch_"
+
+// Scratch are databases beside those of a cloud, on the same server and marked as the cloud's, for a copy. There is one set for a cloud at a time.
+type Scratch struct {
+	admin   *mysql.Admin
+	owner   string
+	names   []string
+	release func()
+}
+
+// NewScratch makes an empty database for each name. What an interrupted run left is dropped first.
+func NewScratch(ctx context.Context, a *mysql.Admin, cloudID string, databases []string) (*Scratch, error) {
+	s := &Scratch{admin: a, owner: digest([]byte(cloudID))[:8]}
+	var err error
+	if s.release, err = a.Lock(ctx, scratchPrefix+s.owner); err != nil {
+		return nil, err
+	}
+	s.names = databases
+	err = s.drop(ctx)
+	for _, d := range databases {
+		if err == nil {
+			_, err = a.EnsureDatabase(ctx, nil, s.Name(d))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	return s, nil
+}
+
+// Name of the database that stands for another one.
+func (s *Scratch) Name(database string) string {
+	name := scratchPrefix + s.owner + "_" + database
+	if len([]rune(name)) > 64 {
+		name = scratchPrefix + s.owner + "_" + digest([]byte(database))[:32]
+	}
+	return name
+}
+
+// Close drops the databases, even when ctx has ended.
+func (s *Scratch) Close(ctx context.Context) error {
+	defer s.release()
+	return s.drop(context.WithoutCancel(ctx))
+}
+
+func (s *Scratch) drop(ctx context.Context) error {
+	owned, _, err := s.admin.Owned(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range owned {
+		if strings.HasPrefix(name, scratchPrefix+s.owner+"_") {
+			if err := s.admin.DropDatabase(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Databases are those of a cloud that are backed up: all that it owns and that exist, including those of disabled components.
+func Databases(ctx context.Context, a *mysql.Admin) ([]string, error) {
+	owned, _, err := a.Owned(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := a.Databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	exists := map[string]bool{}
+	for _, n := range there {
+		exists[n] = true
+	}
+	out := []string{}
+	for _, n := range owned {
+		if exists[n] && !strings.HasPrefix(n, scratchPrefix) {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Store is where backups lie: a directory or a bucket. Names have no slash.
+type Store interface {
+	// Create begins a file that nobody sees before Commit.
+	Create(ctx context.Context, name string) (File, error)
+	// Open reads a file. A missing one is fs.ErrNotExist.
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+	// Names of the complete files, sorted.
+	Names(ctx context.Context) ([]string, error)
+	Remove(ctx context.Context, name string) error
+	// Clean removes what interrupted runs left unfinished.
+	Clean(ctx context.Context) error
+	// Free is the space that is left in bytes, -1 if the store has no such limit.
+	Free(ctx context.Context) (int64, error)
+	String() string
+}
+
+// File is being written. Either Commit or Abort ends it; Abort after Commit does nothing.
+type File interface {
+	io.Writer
+	Commit() error
+	Abort()
+}
+
+// Info is what is known of a stored backup without its key. It lies beside the file, in NAME.json.
+type Info struct {
+	Name string `json:"name"`
+	Header
+	Size      int64  `json:"size"`
+	SHA256    string `json:"sha256"`
+	Encrypted bool   `json:"encrypted"`
+	Tables    int    `json:"tables"`
+	Rows      int64  `json:"rows"`
+	// Seconds that writing took.
+	Seconds float64 `json:"seconds"`
+	// Loose are tables, DATABASE.TABLE, whose engine keeps no snapshot.
+	Loose []string `json:"loose,omitempty"`
+	// Proven is when the file was read back, restored into scratch databases and compared; Problem is why it could not be.
+	Proven  *time.Time `json:"proven,omitempty"`
+	Problem string     `json:"problem,omitempty"`
+	// Unknown is true of a file without information beside it.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// List are the backups in a store, the latest first.
+func List(ctx context.Context, s Store) ([]Info, error) {
+	names, err := s.Names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []Info{}
+	for _, n := range names {
+		if !strings.HasSuffix(n, Suffix) {
+			continue
+		}
+		info, err := ReadInfo(ctx, s, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, info)
+	}
+	slices.SortStableFunc(out, func(a, b Info) int {
+		if c := b.Time.Compare(a.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(b.Name, a.Name)
+	})
+	return out, nil
+}
+
+// ReadInfo reads what lies beside a file.
+func ReadInfo(ctx context.Context, s Store, name string) (Info, error) {
+	r, err := s.Open(ctx, name+".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return Info{Name: name, Unknown: true}, nil
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	if err != nil {
+		return Info{}, fmt.Errorf("reading %s.json in %s: %w", name, s, err)
+	}
+	info := Info{}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return Info{Name: name, Unknown: true}, nil // a damaged note is as good as none
+	}
+	info.Name = name
+	return info, nil
+}
+
+func writeInfo(ctx context.Context, s Store, info Info) error {
+	text, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := s.Create(ctx, info.Name+".json")
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := io.Copy(f, bytes.NewReader(append(text, '\n'))); err != nil {
+		return fmt.Errorf("writing %s.json: %w", info.Name, err)
+	}
+	return f.Commit()
+}
+
+// remove deletes a backup: its information goes last, so that an interrupted removal is seen.
+func remove(ctx context.Context, s Store, name string) error {
+	if err := s.Remove(ctx, name); err != nil {
+		return err
+	}
+	return s.Remove(ctx, name+".json")
+}
+
+// Dir is a store in a directory, which must exist.
+type Dir string
+
+const partSuffix = ".part"
+
+func (d Dir) String() string { return string(d) }
+
+// Create implements Store.
+func (d Dir) Create(_ context.Context, name string) (File, error) {
+	f, err := os.OpenFile(filepath.Join(string(d), "."+name+partSuffix), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("creating a backup: %w", err)
+	}
+	return &dirFile{File: f, final: filepath.Join(string(d), name)}, nil
+}
+
+type dirFile struct {
+	*os.File
+	final string
+	done  bool
+}
+
+// Commit gives the file its name once its content is on the disk.
+func (f *dirFile) Commit() error {
+	err := errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), f.final)
+	}
+	if err != nil {
+		return fmt.Errorf("storing %s: %w", filepath.Base(f.final), err)
+	}
+	f.done = true
+	dir, err := os.Open(filepath.Dir(f.final))
+	if err != nil {
+		return fmt.Errorf("storing %s: %w", filepath.Base(f.final), err)
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Abort removes the file.
+func (f *dirFile) Abort() {
+	if !f.done {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}
+}
+
+// Open implements Store.
+func (d Dir) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return os.Open(filepath.Join(string(d), name))
+}
+
+// Names implements Store.
+func (d Dir) Names(context.Context) ([]string, error) {
+	all, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, fmt.Errorf("listing backups: %w", err)
+	}
+	var out []string
+	for _, e := range all {
+		if !e.IsDir() && !strings.HasSuffix(e.Name(), partSuffix) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// Remove implements Store.
+func (d Dir) Remove(_ context.Context, name string) error {
+	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a backup: %w", err)
+	}
+	return nil
+}
+
+// Clean implements Store.
+func (d Dir) Clean(context.Context) error {
+	all, err := os.ReadDir(string(d))
+	if err != nil {
+		return fmt.Errorf("cleaning up %s: %w", d, err)
+	}
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), ".") && strings.HasSuffix(e.Name(), partSuffix) {
+			if err := os.Remove(filepath.Join(string(d), e.Name())); err != nil {
+				return fmt.Errorf("cleaning up %s: %w", d, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Free implements Store.
+func (d Dir) Free(context.Context) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(string(d), &s); err != nil {
+		return 0, fmt.Errorf("reading the free space of %s: %w", d, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+
+	"yunion.io/x/ocadm/internal/mysql/dump"
+)
+
+// Writer writes a backup from its header to its manifest.
+type Writer struct {
+	tar     *tar.Writer
+	closers []io.Closer
+	time    time.Time
+	entries []Entry
+	// rows counts the pieces of the current table.
+	table string
+	rows  int
+}
+
+// NewWriter begins a backup. Without recipients it is not encrypted.
+func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, error) {
+	out := &Writer{time: h.Time.Truncate(time.Second)}
+	if len(recipients) > 0 {
+		sealed, err := age.Encrypt(w, recipients...)
+		if err != nil {
+			return nil, fmt.Errorf("encrypting: %w", err)
+		}
+		out.closers = append(out.closers, sealed)
+		w = sealed
+	}
+	packed, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("compressing: %w", err)
+	}
+	out.closers = append(out.closers, packed)
+	out.tar = tar.NewWriter(packed)
+	h.Format = Format
+	text, err := json.MarshalIndent(h, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return out, out.add(headerName, text, "")
+}
+
+// Object adds an object of Kubernetes.
+func (w *Writer) Object(o Object) error { return w.add(objectName(o), o.JSON, "") }
+
+// Piece adds a piece of a dump.
+func (w *Writer) Piece(p dump.Piece) error {
+	if key := p.Database + "\x00" + p.Name; p.Kind == dump.Rows && key == w.table {
+		w.rows++
+	} else {
+		w.table, w.rows = key, 0
+	}
+	if p.Kind == dump.Rows {
+		return w.add(pieceName(p, w.rows), p.SQL, "")
+	}
+	var setup strings.Builder
+	for _, s := range p.Setup {
+		setup.WriteString(s + ";\n")
+	}
+	text := setup.String() + string(p.SQL) + ";\n"
+	return w.add(pieceName(p, 0), []byte(text), strconv.Itoa(setup.Len()))
+}
+
+// Close ends the backup with its manifest.
+func (w *Writer) Close(m Manifest) error {
+	m.Entries = w.entries
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := w.add(manifestName, text, ""); err != nil {
+		return err
+	}
+	err = w.tar.Close()
+	for i := len(w.closers) - 1; i >= 0; i-- {
+		err = errors.Join(err, w.closers[i].Close())
+	}
+	if err != nil {
+		return fmt.Errorf("ending the backup: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) add(name string, content []byte, setup string) error {
+	h := &tar.Header{Name: name, Mode: 0o600, Size: int64(len(content)), ModTime: w.time, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+	if setup != "" {
+		h.PAXRecords = map[string]string{setupRecord: setup}
+	}
+	err := w.tar.WriteHeader(h)
+	if err == nil {
+		_, err = w.tar.Write(content)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	w.entries = append(w.entries, Entry{Name: name, Size: h.Size, SHA256: digest(content)})
+	return nil
+}

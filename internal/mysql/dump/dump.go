@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dump copies databases out of a server and into one: tables, rows, sequences, routines, views, triggers and events, as SQL that other
+// clients understand too. All rows are of one moment. It adds up a checksum of each table's rows on the way, and of those that are there later.
+package dump
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// ErrSchemaChanged is the error of a dump during which a table was made, altered, emptied or dropped. Another attempt may succeed.
+var ErrSchemaChanged = errors.New("a table was changed during the dump")
+
+// Kind is what a Piece makes.
+type Kind string
+
+// The kinds, in the order in which they are loaded.
+const (
+	Database Kind = "database"
+	Table    Kind = "table"
+	Rows     Kind = "rows"
+	Sequence Kind = "sequence"
+	Routine  Kind = "routine"
+	View     Kind = "view"
+	Trigger  Kind = "trigger"
+	Event    Kind = "event"
+)
+
+// Piece is a part of a dump: one statement, or for Rows an INSERT in each line.
+type Piece struct {
+	Database string
+	Kind     Kind
+	// Name of what it makes; a procedure and a function of one name are two pieces.
+	Name string
+	// Setup are statements for the session, such as the sql_mode of a routine.
+	Setup []string
+	SQL   []byte
+}
+
+// Summary is what a dump holds.
+type Summary struct {
+	Databases []DatabaseSummary `json:"databases"`
+}
+
+// DatabaseSummary is what a dump holds of a database.
+type DatabaseSummary struct {
+	Name   string         `json:"name"`
+	Tables []TableSummary `json:"tables"`
+	// Others is the number of sequences, routines, views, triggers and events.
+	Others int `json:"others,omitempty"`
+}
+
+// TableSummary counts a table's rows. Two tables with the same checksum have the same rows, in whatever order.
+type TableSummary struct {
+	Name     string `json:"name"`
+	Rows     int64  `json:"rows"`
+	Checksum string `json:"checksum"`
+	// Loose is true if the engine keeps no snapshot: rows that were written meanwhile may be missing.
+	Loose bool `json:"loose,omitempty"`
+}
+
+// Count is the number of all tables and rows.
+func (s Summary) Count() (tables int, rows int64) {
+	for _, d := range s.Databases {
+		tables += len(d.Tables)
+		for _, t := range d.Tables {
+			rows += t.Rows
+		}
+	}
+	return tables, rows
+}
+
+// Dump reads databases at one moment, and calls emit with each piece; what the piece holds is valid until emit returns.
+func Dump(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
+	return read(ctx, a, databases, emit)
+}
+
+// Examine counts and sums up the tables of databases as they are now.
+func Examine(ctx context.Context, a *mysql.Admin, databases []string) (Summary, error) {
+	return read(ctx, a, databases, nil)
+}
+
+func read(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
+	var sum Summary
+	s, err := newSession(ctx, a, readSession...)
+	if err != nil {
+		return sum, err
+	}
+	defer s.close()
+	databases = slices.Sorted(slices.Values(databases))
+	before, err := s.schemas(ctx, databases)
+	if err != nil {
+		return sum, err
+	}
+	if err := s.exec(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
+		return sum, a.Fail("taking a snapshot of the databases", err)
+	}
+	for _, db := range before {
+		one, err := s.database(ctx, db, emit)
+		if err != nil {
+			return sum, fmt.Errorf("dumping database %q: %w", db.name, err)
+		}
+		sum.Databases = append(sum.Databases, one)
+	}
+	if err := s.exec(ctx, "ROLLBACK"); err != nil { // MySQL's own tables of definitions are in the snapshot, too
+		return sum, a.Fail("ending the snapshot of the databases", err)
+	}
+	after, err := s.schemas(ctx, databases)
+	if err != nil {
+		return sum, err
+	}
+	if i := slices.IndexFunc(before, func(d schema) bool { return !slices.ContainsFunc(after, d.same) }); i >= 0 {
+		return sum, fmt.Errorf("dumping database %q: %w", before[i].name, ErrSchemaChanged)
+	}
+	return sum, nil
+}
+
+// readSession: types come back as they are stored, times in UTC, and statements quoted in one way.
+var readSession = []string{
+	"SET SESSION sql_mode = ''", "SET SESSION time_zone = '+00:00'", "SET SESSION sql_quote_show_create = 1",
+	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+}
+
+// session is a connection that keeps its settings.
+type session struct {
+	admin *mysql.Admin
+	conn  *sql.Conn
+}
+
+func newSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session, error) {
+	c, err := a.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{admin: a, conn: c}
+	for _, q := range setup {
+		if err := s.exec(ctx, q); err != nil {
+			s.close()
+			return nil, a.Fail("preparing the session", err)
+		}
+	}
+	return s, nil
+}
+
+// close ends the connection itself: its settings must not reach the next user of the pool.
+func (s *session) close() {
+	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = s.conn.Close()
+}
+
+func (s *session) exec(ctx context.Context, statement string) error {
+	_, err := s.conn.ExecContext(ctx, statement)
+	return err
+}
+
+// rows runs a query and calls each with the row's columns by position; NULL is nil. The values are valid until each returns.
+func (s *session) rows(ctx context.Context, statement string, args []any, each func([]sql.RawBytes) error) error {
+	rows, err := s.conn.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		if err := each(values); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// record runs a query of one row and returns its columns by name.
+func (s *session) record(ctx context.Context, statement string) (map[string]string, error) {
+	rows, err := s.conn.QueryContext(ctx, statement)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	if !rows.Next() {
+		return nil, cmp.Or(rows.Err(), sql.ErrNoRows)
+	}
+	if err := rows.Scan(into...); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i, c := range columns {
+		out[strings.ToLower(c)] = values[i].String
+	}
+	return out, rows.Err()
+}
+
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }

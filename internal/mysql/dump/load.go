@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dump
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// Loader puts the pieces of a dump into databases that exist and are empty.
+type Loader struct {
+	s *session
+	// into names the database that a dumped one goes into.
+	into    func(database string) string
+	current string
+	later   []Piece
+	limit   int64
+}
+
+// writeSession: nothing is checked while rows and tables come in any order, and values are stored as they are.
+var writeSession = []string{
+	"SET NAMES utf8mb4", "SET SESSION time_zone = '+00:00'", "SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0", loadMode,
+}
+
+const loadMode = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
+
+// NewLoader starts a session. Close it afterwards.
+func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) string) (*Loader, error) {
+	s, err := newSession(ctx, a, writeSession...)
+	if err != nil {
+		return nil, err
+	}
+	return &Loader{s: s, into: into, limit: a.ServerInfo().MaxAllowedPacket}, nil
+}
+
+// Close ends the session.
+func (l *Loader) Close() { l.s.close() }
+
+// Load puts tables and rows in. What depends on them waits for Finish.
+func (l *Loader) Load(ctx context.Context, p Piece) error {
+	switch p.Kind {
+	case Database:
+		return l.database(ctx, p)
+	case Table, Rows:
+	default:
+		p.SQL = bytes.Clone(p.SQL)
+		l.later = append(l.later, p)
+		return nil
+	}
+	op := fmt.Sprintf("loading the %s %q of database %q", p.Kind, p.Name, p.Database)
+	if p.Kind == Rows {
+		op = fmt.Sprintf("loading rows into table %q of database %q", p.Name, p.Database)
+	}
+	if err := l.use(ctx, p.Database); err != nil {
+		return l.s.admin.Fail(op, err)
+	}
+	if p.Kind == Table {
+		return l.run(ctx, op, p.SQL)
+	}
+	for line := range bytes.Lines(p.SQL) {
+		if err := l.run(ctx, op, bytes.TrimSuffix(line, []byte(";\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// charset is what a database gives its tables. Whoever restores has made the database, and marked it as the cloud's.
+var charset = regexp.MustCompile(`DEFAULT (CHARACTER SET [A-Za-z0-9_]+(?: COLLATE [A-Za-z0-9_]+)?)`)
+
+func (l *Loader) database(ctx context.Context, p Piece) error {
+	m := charset.FindSubmatch(p.SQL)
+	if m == nil {
+		return nil
+	}
+	if err := l.s.exec(ctx, "ALTER DATABASE "+quote(l.into(p.Database))+" "+string(m[1])); err != nil {
+		return l.s.admin.Fail(fmt.Sprintf("setting the character set of database %q", l.into(p.Database)), err)
+	}
+	return nil
+}
+
+func (l *Loader) use(ctx context.Context, database string) error {
+	if l.current == database {
+		return nil
+	}
+	l.current = ""
+	if err := l.s.exec(ctx, "USE "+quote(l.into(database))); err != nil {
+		return err
+	}
+	l.current = database
+	return nil
+}
+
+func (l *Loader) run(ctx context.Context, op string, statement []byte) error {
+	if l.limit > 0 && int64(len(statement)) >= l.limit {
+		return fmt.Errorf("%s: a row has %d bytes, and the server accepts %d: SET GLOBAL max_allowed_packet = %d", op, len(statement), l.limit, int64(1)<<30)
+	}
+	if err := l.s.exec(ctx, string(statement)); err != nil {
+		return l.s.admin.Fail(op, err)
+	}
+	return nil
+}
+
+// Finish makes sequences, routines, views, triggers and events. A view that needs another one waits for that.
+func (l *Loader) Finish(ctx context.Context) error {
+	for _, kind := range []Kind{Sequence, Routine, View, Trigger, Event} {
+		var left []Piece
+		for _, p := range l.later {
+			if p.Kind == kind {
+				left = append(left, p)
+			}
+		}
+		for len(left) > 0 {
+			var failed []Piece
+			var first error
+			for _, p := range left {
+				if err := l.make(ctx, p); err != nil {
+					failed = append(failed, p)
+					if first == nil {
+						first = l.s.admin.Fail(fmt.Sprintf("making the %s %q of database %q", p.Kind, p.Name, p.Database), err)
+					}
+				}
+			}
+			if len(failed) == len(left) || first != nil && kind != View {
+				return first
+			}
+			left = failed
+		}
+	}
+	return nil
+}
+
+// definer is the account that a program runs as. Only an administrator may set another one than itself.
+var definer = regexp.MustCompile("^CREATE ((?:OR REPLACE )?(?:ALGORITHM=[A-Z]+ )?)DEFINER=(?:`(?:[^`]|``)*`(?:@`(?:[^`]|``)*`)?|'(?:[^']|'')*'@'(?:[^']|'')*'|[^ ]+) ")
+
+const needsSuper = 1227
+
+func (l *Loader) make(ctx context.Context, p Piece) error {
+	if err := l.use(ctx, p.Database); err != nil {
+		return err
+	}
+	for _, s := range slices.Concat([]string{loadMode}, p.Setup) {
+		if err := l.s.exec(ctx, s); err != nil {
+			return err
+		}
+	}
+	err := l.s.exec(ctx, string(p.SQL))
+	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == needsSuper && definer.Match(p.SQL) {
+		err = l.s.exec(ctx, definer.ReplaceAllString(string(p.SQL), "CREATE $1"))
+	}
+	for _, s := range writeSession {
+		if back := l.s.exec(ctx, s); err == nil {
+			err = back
+		}
+	}
+	return err
+}
