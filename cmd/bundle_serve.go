@@ -7,8 +7,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -32,7 +35,8 @@ func newBundleServe(a *app) *cobra.Command {
 		Use: "serve FILE", Short: "Serve a bundle to other machines",
 		Long: "Serves the content of a bundle over HTTPS as the depot of a cluster does, before there is a cluster: images through the protocol of\n" +
 			"registries, and files by their paths. It needs no root. The content is unpacked into a directory, together with the certificate of the\n" +
-			"authority to trust (ca.crt) and the token that clients show (token). They stay the same when the command is run again.",
+			"authority to trust (ca.crt) and the token that clients show (token). They stay the same when the command is run again. It prints the\n" +
+			"command with which the first node of a cluster installs from here.",
 		Example: `  ocadm bundle serve ocadm.bundle
 
   # only a bundle that was signed with this key, on another port
@@ -77,13 +81,34 @@ func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(a.Out, "serving %s for %s on https://%s\nCA     %s\ntoken  %s\n", b.Name(), strings.Join(b.Platforms(), " and "), l.Addr(),
-		filepath.Join(s.directory, "ca.crt"), filepath.Join(s.directory, "token")); err != nil {
-		return err
+	if err := s.print(a.Out, b, l.Addr(), token); err != nil {
+		return cannotServeBundle(err)
 	}
 	certificate := depot.CertificateFiles(filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key"))
 	access := &depot.Access{Tokens: depot.OneToken(token)}
 	return depot.Listen(ctx, l, depot.ServerTLS(certificate, x509.NewCertPool()), depot.Handler(store, access)) // no certificate of a client counts
+}
+
+// print says where the content is, and how the first node installs from it.
+func (s bundleServer) print(w io.Writer, b *bundle.Bundle, address net.Addr, token string) error {
+	ca := filepath.Join(s.directory, "ca.crt")
+	raw, err := os.ReadFile(ca)
+	if err != nil {
+		return err
+	}
+	certs, err := pki.ParseCerts(raw)
+	if err != nil {
+		return err
+	}
+	if t, ok := address.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
+		if own := host.DefaultAddress(); own.IsValid() {
+			address = net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, t.AddrPort().Port()))
+		}
+	}
+	_, err = fmt.Fprintf(w, "serving %s for %s on https://%s\nCA     %s\ntoken  %s\n\nTo install the first node from it, run there:\n\n"+
+		"  ocadm init --bundle https://%s --bundle-ca-hash %s --bundle-token %s\n", b.Name(), strings.Join(b.Platforms(), " and "), address,
+		ca, filepath.Join(s.directory, "token"), address, kubernetes.Pin(certs[0]), token)
+	return err
 }
 
 // secrets makes certificate and token, unless they are there and fit.
@@ -103,7 +128,7 @@ func (s bundleServer) secrets(address net.Addr) (token string, err error) {
 	}
 	old, err := os.ReadFile(filepath.Join(s.directory, "tls.crt"))
 	if err == nil {
-		if certs, err := pki.ParseCerts(old); err == nil && len(pki.Covers(certs[0], names)) == 0 && !pki.NeedsRenewal(certs[0], time.Now()) {
+		if certs, err := pki.ParseCerts(old); err == nil && len(certs) == 2 && len(pki.Covers(certs[0], names)) == 0 && !pki.NeedsRenewal(certs[0], time.Now()) {
 			return token, nil
 		}
 	}
@@ -128,7 +153,7 @@ func (s bundleServer) newCertificate(names []string) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(s.directory, "ca.crt"), ca.CertPEM(), 0o644), //nolint:gosec // it is no secret
 		os.WriteFile(filepath.Join(s.directory, "tls.key"), key, 0o600),
-		os.WriteFile(filepath.Join(s.directory, "tls.crt"), leaf.CertPEM(), 0o600),
+		os.WriteFile(filepath.Join(s.directory, "tls.crt"), append(leaf.CertPEM(), ca.CertPEM()...), 0o600), // a client that knows the hash of the authority looks for it here
 	)
 }
 

@@ -44,9 +44,12 @@ type connected struct {
 	table []byte
 }
 
-func connect(t *testing.T) connected {
+func connect(t *testing.T) connected { return connectFor(t, version.Kubernetes) }
+
+// connectFor has the programs of a version of Kubernetes.
+func connectFor(t *testing.T, kubernetes string) connected {
 	t.Helper()
-	pages, table := artifactstest.Release(t, version.Kubernetes, runtime.GOARCH)
+	pages, table := artifactstest.Release(t, kubernetes, runtime.GOARCH)
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if page, ok := pages[strings.TrimPrefix(r.URL.Path, "/files")]; ok {
@@ -67,6 +70,7 @@ func (s connected) create(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 	c := newBundleCreate(a, s.table)
+	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs(append([]string{"--image-repository", s.repository(), "--mirror", s.URL + "/files"}, args...))
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -242,6 +246,40 @@ func TestBundleExtract(t *testing.T) {
 	}
 }
 
+// served is a running "bundle serve", and the line that it prints for the first node.
+type served struct {
+	address string
+	line    []string
+	stop    func() error
+}
+
+func serve(t *testing.T, file string) served {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	root := New(Streams{In: strings.NewReader(""), Out: write, Err: io.Discard})
+	root.SetArgs([]string{"bundle", "serve", file, "--listen", "127.0.0.1:0"})
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		ended <- err
+		_ = write.CloseWithError(io.EOF)
+	}()
+	s := served{stop: func() error { cancel(); return <-ended }}
+	for lines := bufio.NewScanner(read); s.line == nil; {
+		if !lines.Scan() {
+			t.Fatal(<-ended)
+		}
+		if _, after, ok := strings.Cut(lines.Text(), " on "); ok {
+			s.address = after
+		}
+		if f := strings.Fields(lines.Text()); len(f) > 1 && f[0] == "ocadm" {
+			s.line = f[1:]
+		}
+	}
+	return s
+}
+
 // A served bundle is a depot: with its token and authority, files and images come from it.
 func TestBundleServe(t *testing.T) {
 	s, dir := connect(t), t.TempDir()
@@ -251,26 +289,7 @@ func TestBundleServe(t *testing.T) {
 	}
 	var tokens []string
 	for range 2 { // the second run serves with the same token and certificate
-		ctx, cancel := context.WithCancel(t.Context())
-		read, write := io.Pipe()
-		root := New(Streams{In: strings.NewReader(""), Out: write, Err: io.Discard})
-		root.SetArgs([]string{"bundle", "serve", file, "--listen", "127.0.0.1:0"})
-		ended := make(chan error, 1)
-		go func() {
-			err := root.ExecuteContext(ctx)
-			ended <- err
-			_ = write.CloseWithError(io.EOF)
-		}()
-		lines := bufio.NewScanner(read)
-		var address string
-		for range 3 {
-			if !lines.Scan() {
-				t.Fatal(<-ended)
-			}
-			if _, after, ok := strings.Cut(lines.Text(), " on "); ok {
-				address = after
-			}
-		}
+		server := serve(t, file)
 		ca, err := os.ReadFile(file + ".depot/ca.crt")
 		if err != nil {
 			t.Fatal(err)
@@ -285,7 +304,7 @@ func TestBundleServe(t *testing.T) {
 		pool.AppendCertsFromPEM(ca)
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
 		get := func(path, token string) (int, string) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+path, nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.address+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -308,8 +327,7 @@ func TestBundleServe(t *testing.T) {
 		if code, _ := get("/v1/contents", "abcdef.0123456789abcdef"); code != http.StatusUnauthorized {
 			t.Errorf("a wrong token: %d", code)
 		}
-		cancel()
-		if err := <-ended; err != nil {
+		if err := server.stop(); err != nil {
 			t.Error(err)
 		}
 	}

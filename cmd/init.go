@@ -30,6 +30,9 @@ func newInit(a *app) *cobra.Command {
 		Example: `  # install everything on one machine
   ocadm init --onecloud-version v4.0.3
 
+  # install from a bundle that another machine serves; there, "ocadm bundle serve FILE" prints this line
+  ocadm init --bundle https://10.0.0.9:6444 --bundle-ca-hash sha256:1234... --bundle-token abcdef.0123456789abcdef
+
   # use an existing database server; the password is in a file
   ocadm init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql --onecloud-version v4.0.3
 

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/owned"
@@ -205,7 +206,13 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if err := useProxies(cfg); err != nil {
 		return nil, err
 	}
-	if command != config.ForReset && cfg.Node.Bundle != "" {
+	switch {
+	case command == config.ForReset || cfg.Node.Bundle == "":
+	case cfg.Node.BundleServed():
+		if h.Depot, err = depotphase.ConnectBundle(ctx, h); err != nil {
+			return nil, err
+		}
+	default:
 		if h.Bundle, err = bundle.Open(ctx, cfg.Node.Bundle); err != nil {
 			return nil, err
 		}

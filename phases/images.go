@@ -67,7 +67,7 @@ func imagesOfTheCloud() node.ImageGroup {
 	return node.ImageGroup{Name: "cloud", Short: "Import or pull the images of the operator and the cloud",
 		Need: func(h *host.Host) ([]string, error) {
 			list := preflight.OperatorImages(h.Config)
-			if h.Bundle != nil {
+			if h.Bundled() {
 				list = append(list, h.Config.Cloud.Images...)
 			}
 			return list, nil

@@ -54,8 +54,8 @@ func wrongPlatform(name string, platforms []string, arch string) error {
 func wrongVersion(name string, info Info, version string) error {
 	return finding.Finding{
 		Code: CodeWrongVersion, Severity: finding.Error,
-		What:   fmt.Sprintf("Bundle %s is for Kubernetes %s and this ocadm installs %s", name, info.KubernetesVersion, version),
-		Remedy: "use the bundle that was made for this ocadm; ocadm version shows which that is",
+		What:   fmt.Sprintf("Bundle %s is for Kubernetes %s, and %s is to be installed", name, info.KubernetesVersion, version),
+		Remedy: fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was made with --kubernetes-version %s", info.KubernetesVersion, version),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 // Remote is what a depot has for one architecture, to install a node from.
 type Remote struct {
 	client    *Client
+	root      Root // for all architectures
 	contents  bundle.Contents
 	files     map[string]File
 	manifests map[string]v1.Descriptor
@@ -32,7 +33,7 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{client: c, files: map[string]File{}, manifests: map[string]v1.Descriptor{}}
+	r := &Remote{client: c, root: root, files: map[string]File{}, manifests: map[string]v1.Descriptor{}}
 	r.contents.Info = bundle.Info{OS: "linux", Arch: arch}
 	for name, f := range root.Files {
 		if path, ok := strings.CutPrefix(name, "linux/"+arch+"/"); ok {
@@ -99,7 +100,11 @@ func (c *Client) archOf(ctx context.Context, d v1.Descriptor) (string, error) {
 func (r *Remote) Name() string { return "the depot at " + r.client.address }
 
 // Contents are the files and images. The sizes of images are not known.
-func (r *Remote) Contents() bundle.Contents { return r.contents }
+func (r *Remote) Contents() bundle.Contents {
+	c := r.contents
+	c.Files, c.Images = slices.Clone(c.Files), slices.Clone(c.Images)
+	return c
+}
 
 // OpenFile downloads a file while it is read. Its end is an error if the content was another.
 func (r *Remote) OpenFile(ctx context.Context, path string) (io.ReadCloser, error) {

@@ -64,7 +64,9 @@ type Node struct {
 	EnableHostAgent  bool     `json:"enableHostAgent"`  // --enable-host-agent → onecloud.yunion.io/host=enable
 	AsController     bool     `json:"asController"`     // --as-onecloud-controller; init: always → onecloud.yunion.io/controller=enable
 	Baremetal        bool     `json:"baremetal"`        // --baremetal-node
-	Bundle           string   `json:"bundle"`           // --bundle FILE
+	Bundle           string   `json:"bundle"`           // --bundle FILE, or https://HOST:PORT of "bundle serve"
+	BundleCAHash     string   `json:"bundleCAHash"`     // --bundle-ca-hash sha256:HASH: the authority of that server
+	BundleToken      string   `json:"bundleToken"`      // --bundle-token TOKEN: what is shown to that server
 	BundleKey        string   `json:"bundleKey"`        // --bundle-key FILE: who must have signed the bundle
 	// The settings of a compute node's host.conf. Empty ones leave the agent's default.
 	HostNetworks       []string `json:"hostNetworks"`       // --host-networks NIC/BRIDGE/ADDRESS

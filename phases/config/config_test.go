@@ -119,6 +119,15 @@ func TestCompleteNoProxy(t *testing.T) {
 	}
 }
 
+// served are the settings for an install from a server of a bundle, changed.
+func served(change func(*config.Node)) func(*config.Config) {
+	return func(c *config.Config) {
+		c.Node.Bundle, c.Node.BundleToken = "https://10.0.0.9:6444", "canary"
+		c.Node.BundleCAHash = "sha256:" + strings.Repeat("0a", 32)
+		change(&c.Node)
+	}
+}
+
 func TestErrorsNameFlagAndKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*config.Config)
@@ -143,6 +152,13 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		"proxy's scheme":   {func(c *config.Config) { c.Node.HTTPProxy = "ftp://u:canary@p" }, "--http-proxy (node.httpProxy): it is not http://"},
 		"mask":             {func(c *config.Config) { c.Cluster.NodeCIDRMaskSize = 12 }, "--node-cidr-mask-size"},
 		"key alone":        {func(c *config.Config) { c.Node.BundleKey = "key.pem" }, "--bundle-key (node.bundleKey): there is no --bundle"},
+		"server's form":    {served(func(n *config.Node) { n.Bundle = "http://10.0.0.9:6444" }), "--bundle (node.bundle): it is neither a file nor https://HOST:PORT"},
+		"server's path":    {served(func(n *config.Node) { n.Bundle = "https://10.0.0.9:6444/ocadm.bundle" }), "neither a file nor https"},
+		"server's login":   {served(func(n *config.Node) { n.Bundle = "https://u:canary@10.0.0.9:6444" }), "neither a file nor https"},
+		"server's hash":    {served(func(n *config.Node) { n.BundleCAHash = "sha256:1234" }), "--bundle-ca-hash (node.bundleCAHash): it is not sha256: and 64 digits"},
+		"server's token":   {served(func(n *config.Node) { n.BundleToken = "" }), "--bundle-token (node.bundleToken): it is missing"},
+		"server and key":   {served(func(n *config.Node) { n.BundleKey = "key.pem" }), "bundle serve FILE --key key.pem"},
+		"token of a file":  {served(func(n *config.Node) { n.Bundle, n.BundleCAHash = "ocadm.bundle", "" }), "--bundle-token (node.bundleToken): --bundle is not https://HOST:PORT"},
 		"patch":            {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.36" }, "this ocadm installs v1.36 and v1.35"},
 		"version":          {func(c *config.Config) { c.Cluster.KubernetesVersion = "v1.30.0" }, "this ocadm installs v1.36"},
 		"cni":              {func(c *config.Config) { c.Addons.CNI = "calico" }, `--cni (addons.cni): "calico" is none of flannel, none`},

@@ -40,9 +40,7 @@ func (v *validation) node() {
 		v.add("node.bindPort", fmt.Sprintf("%d is the port of the depot; choose another, or give --depot none", DepotPort))
 	}
 	v.check("node.mirror", mirror(n.Mirror))
-	if n.BundleKey != "" && n.Bundle == "" {
-		v.add("node.bundleKey", "there is no --bundle that could be signed")
-	}
+	v.bundle()
 	v.check("node.depot", depot(n, v.command))
 	for _, m := range n.RegistryMirrors {
 		_, _, err := RegistryMirror(m)

@@ -37,8 +37,11 @@ type root struct {
 
 func roots(ctx context.Context, h *host.Host) []root {
 	list := []root{programRoot(h, programName(), programImages(h))}
-	if h.Bundle == nil {
+	if !h.Bundled() {
 		return append(list, nodeRoot(ctx, h))
+	}
+	if h.Bundle == nil {
+		return append(list, servedRoot(h.Depot))
 	}
 	name := bundleName(h)
 	return append(list, root{name,

@@ -115,6 +115,13 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	return f
 }
 
+// DefaultAddress is the one from which this machine speaks to others: that of the default route. It is invalid without such a route.
+func DefaultAddress() netip.Addr {
+	list, names := interfaces()
+	_, address, _ := defaultRoute(list, names)
+	return address
+}
+
 func osRelease(s string) OS {
 	m := map[string]string{}
 	for line := range strings.Lines(s) {

@@ -36,7 +36,7 @@ type Host struct {
 	Ledger *Ledger
 	// Bundle is open when --bundle was given, else nil.
 	Bundle *bundle.Bundle
-	// Depot is that of the cluster, when a joining node installs from it, else nil.
+	// Depot is that of the cluster, when a joining node installs from it, or the server that --bundle names, else nil.
 	Depot *depot.Remote
 	// Self is the path of this program, for re-executing it as kubeadm.
 	Self string

@@ -18,6 +18,15 @@ type Source interface {
 	OpenFile(ctx context.Context, path string) (io.ReadCloser, error)
 	// Archive returns how to write an archive of images for "ctr images import", and about how many bytes it has.
 	Archive(ctx context.Context, names []string) (size int64, write func(io.Writer) error, err error)
+	// CheckPlatform returns a finding if it is for another architecture (a GOARCH) or another version of Kubernetes.
+	CheckPlatform(arch, kubernetes string) error
+	// CheckImages returns a finding that names the images that it lacks.
+	CheckImages(images []string) error
+}
+
+// Bundled reports whether the source is a bundle, as a file or served: what a run needs must be in it. A depot of the cluster may lack images.
+func (h *Host) Bundled() bool {
+	return h.Bundle != nil || h.Depot != nil && h.Config.Node.BundleServed()
 }
 
 // Source is the bundle, or else the cluster's depot; nil without both.

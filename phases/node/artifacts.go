@@ -43,8 +43,8 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	}
 	var out []piece
 	for _, a := range list {
-		if has(a.Name) && !a.present(ctx, h) {
-			if a.SHA256 == "" {
+		if (has(a.Name) || a.SHA256 == "") && !a.present(ctx, h) {
+			if a.SHA256 == "" { // also one of another part: nothing is installed then
 				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
 					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
@@ -52,6 +52,12 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 		}
 	}
 	return out, nil
+}
+
+// Downloads returns a finding if a program would have to be downloaded whose checksum is not known.
+func Downloads(ctx context.Context, h *host.Host) error {
+	_, err := outstandingArtifacts(ctx, h, func(string) bool { return true })
+	return err
 }
 
 // targets are the files that an artifact brings for sure.

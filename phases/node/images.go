@@ -50,7 +50,7 @@ func (g ImageGroup) phase() host.Phase {
 		Run:      g.run,
 		Verify: func(ctx context.Context, h *host.Host) error {
 			todo, err := g.missing(ctx, h)
-			if err == nil && len(todo) > 0 && (h.Bundle != nil || !g.Optional) {
+			if err == nil && len(todo) > 0 && (h.Bundled() || !g.Optional) {
 				return finding.New(CodeImport, "images are missing after their import", strings.Join(todo, ", "),
 					"ctr -n k8s.io images ls, then run the same command again").With(todo...)
 			}
@@ -85,14 +85,14 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if g.Own {
 		return outdated(h, have, need)
 	}
-	if h.Bundle == nil { // whatever the depot or a registry has under that name now
+	if !h.Bundled() { // whatever the depot or a registry has under that name now
 		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
 	}
-	if err := h.Bundle.CheckImages(need); err != nil {
+	if err := h.Source().CheckImages(need); err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, i := range bundled(h.Bundle, need) {
+	for _, i := range bundled(h.Source(), need) {
 		if have[i.Name] != i.Digest {
 			out = append(out, i.Name)
 		}
@@ -117,8 +117,8 @@ func outdated(h *host.Host, have map[string]string, names []string) (out []strin
 	return out, nil
 }
 
-func bundled(b *bundle.Bundle, names []string) []bundle.ImageInfo {
-	return slices.DeleteFunc(b.Contents().Images, func(i bundle.ImageInfo) bool { return !slices.Contains(names, i.Name) })
+func bundled(s host.Source, names []string) []bundle.ImageInfo {
+	return slices.DeleteFunc(s.Contents().Images, func(i bundle.ImageInfo) bool { return !slices.Contains(names, i.Name) })
 }
 
 // PresentImages are the images that containerd has, with their digests: none while it does not answer.
@@ -168,7 +168,7 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 		elsewhere = slices.DeleteFunc(slices.Clone(todo), func(i string) bool { return has[i] })
 		err := importFrom(ctx, h, r, s, slices.DeleteFunc(todo, func(i string) bool { return !has[i] }))
 		switch {
-		case err != nil && g.Optional && h.Bundle == nil && !canceled(ctx):
+		case err != nil && g.Optional && !h.Bundled() && !canceled(ctx):
 			r.Info("the other images are pulled when they are needed: %v", err)
 		case err != nil:
 			return err

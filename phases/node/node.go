@@ -10,7 +10,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -145,16 +144,17 @@ func target(file string) string {
 // CheckBundle returns everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
 // images and programs that it lacks; of the depot, programs alone. Without both it returns nothing. It reads no more than the index.
 func CheckBundle(h *host.Host, images []string) finding.List {
-	if h.Source() == nil {
+	s := h.Source()
+	if s == nil {
 		return nil
 	}
-	if h.Bundle == nil {
+	if !h.Bundled() {
 		return lackingPrograms(h, "give --bundle FILE, or download them from the internet: --depot none")
 	}
 	var out finding.List
-	out = append(out, finding.Of(h.Bundle.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
-	out = append(out, finding.Of(h.Bundle.CheckImages(images))...)
-	return append(out, lackingPrograms(h, fmt.Sprintf("use a complete bundle; see what is in this one with: ocadm bundle list %s", h.Bundle.Name()))...)
+	out = append(out, finding.Of(s.CheckPlatform(h.Facts.Arch, kubernetesVersion(h)))...)
+	out = append(out, finding.Of(s.CheckImages(images))...)
+	return append(out, lackingPrograms(h, "use a complete bundle; this shows what is in one: ocadm bundle list FILE")...)
 }
 
 func lackingPrograms(h *host.Host, remedy string) finding.List {

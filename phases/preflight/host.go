@@ -52,6 +52,8 @@ func NotRoot(uid int) finding.Finding {
 		"run it again with sudo")
 }
 
+func supported(arch string) bool { return arch == "amd64" || arch == "arm64" }
+
 func checkSystem(_ context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	if m.goos != "linux" || !m.h.Facts.Systemd {
@@ -59,7 +61,7 @@ func checkSystem(_ context.Context, m *machine) []finding.Finding {
 			"containerd and the kubelet are run as systemd services, and /run/systemd/system is not there",
 			"run ocadm on a machine that was booted with systemd, such as Debian 12; a container without it will not do"))
 	}
-	if arch := m.h.Facts.Arch; arch != "amd64" && arch != "arm64" {
+	if arch := m.h.Facts.Arch; !supported(arch) {
 		out = append(out, finding.New("OCA-1003", "The processor architecture "+arch+" is not supported", "there are no images for it",
 			"use a machine with amd64 or arm64"))
 	}
@@ -157,7 +159,23 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-func checkDisk(_ context.Context, m *machine) []finding.Finding {
+// bundleSize is about how many bytes are in the bundle; 0 without one, or where another check reports it.
+func (m *machine) bundleSize(ctx context.Context) uint64 {
+	if m.h.Bundle == nil && m.h.Bundled() {
+		size, err := m.h.Depot.Size(ctx)
+		if err != nil {
+			return 0
+		}
+		return uint64(size)
+	}
+	info, err := os.Stat(m.h.Config.Node.Bundle)
+	if err != nil {
+		return 0
+	}
+	return uint64(info.Size())
+}
+
+func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 	type demand struct {
 		path string
 		need uint64
@@ -169,9 +187,7 @@ func checkDisk(_ context.Context, m *machine) []finding.Finding {
 	if m.kind == Init && m.h.Config.Node.Depot != config.None {
 		// The depot stores what the bundle holds, and stops where less than its reserve would be left.
 		need := uint64(depotphase.Reserve)
-		if info, err := os.Stat(m.h.Config.Node.Bundle); err == nil {
-			need += uint64(info.Size())
-		}
+		need += m.bundleSize(ctx)
 		demands = append(demands, demand{depot.DefaultDir, need})
 	}
 	if m.ours() && m.initialised() {

@@ -354,7 +354,9 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/usr/local/bin/ctr", "")
 			answer(m, "/usr/local/bin/ctr -n k8s.io images ls", out.String())
 		}, nil, ""},
-		"no bundle there": {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
+		"a version without checksums": {func(_ *testing.T, m *machine) { m.h.Config.Cluster.KubernetesVersion = "v1.35.99" }, []string{"OCA-2320"}, "v1.35.8"},
+		"the minor version before":    {func(_ *testing.T, m *machine) { m.h.Config.Cluster.KubernetesVersion = "v1.35.8" }, nil, ""},
+		"no bundle there":             {func(_ *testing.T, m *machine) { m.h.Config.Node.Bundle = "/nowhere/x.bundle" }, []string{"OCA-2301"}, "--bundle"},
 		"bundle of another architecture": {func(t *testing.T, m *machine) {
 			m.h.Config.Node.Bundle = emptyBundle(t, "arm64", m.h.Config.Cluster.KubernetesVersion)
 		}, []string{"OCA-2305"}, "arm64"},

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
@@ -30,6 +31,8 @@ func softwareChecks() []Check {
 			Codes: []string{bundle.CodeUnreadable, bundle.CodeNotABundle, bundle.CodeTruncated, bundle.CodeCorrupt,
 				bundle.CodeWrongPlatform, bundle.CodeWrongVersion, bundle.CodeMissingImages, bundle.CodeMissingFile},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle != "" }, run: checkBundle},
+		{Name: "Downloads", Short: "without a bundle, the checksum of every program to download is known",
+			Codes: []string{artifacts.CodeUnpinned}, run: checkDownloads},
 		{Name: "Images", Short: "without a bundle, registries have every image that this machine and the depot lack", Timeout: imagesTimeout,
 			Codes:   []string{CodeUnreachable, CodeNoImage, CodeDenied, CodeBusy, node.CodeCredentials},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkImages},
@@ -42,6 +45,9 @@ func softwareChecks() []Check {
 }
 
 func checkBundle(ctx context.Context, m *machine) []finding.Finding {
+	if m.h.Config.Node.BundleServed() {
+		return checkServed(m)
+	}
 	b := m.h.Bundle
 	if b == nil {
 		opened, err := bundle.Open(ctx, m.h.Config.Node.Bundle)
@@ -60,6 +66,25 @@ func checkBundle(ctx context.Context, m *machine) []finding.Finding {
 		return bundleFindings(err)
 	}
 	return append(bundleFindings(b.CheckImages(need)), bundleFindings(b.Verify(ctx, nil))...)
+}
+
+// checkServed looks at the names that the server has: content is compared with its digest as it arrives.
+func checkServed(m *machine) []finding.Finding {
+	s := m.h.Source()
+	out := bundleFindings(s.CheckPlatform(m.h.Facts.Arch, m.h.Config.Cluster.KubernetesVersion))
+	if len(out) > 0 {
+		return out
+	}
+	need, err := Images(m.h.Config, m.kind, s.Contents().Images...)
+	return append(bundleFindings(err), bundleFindings(s.CheckImages(need))...)
+}
+
+// checkDownloads looks into the table of checksums. A node that joins may get its programs from the depot.
+func checkDownloads(ctx context.Context, m *machine) []finding.Finding {
+	if m.h.Config.Node.Bundle != "" || m.kind == Join && depotphase.Wanted(m.h.Config) || !supported(m.h.Facts.Arch) {
+		return nil
+	}
+	return finding.Of(node.Downloads(ctx, m.h))
 }
 
 func bundleFindings(err error) []finding.Finding {

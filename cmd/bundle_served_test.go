@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
+)
+
+// The first node installs from a served bundle with the line that "bundle serve" prints: programs, images, and its own depot.
+func TestInitFromAServedBundle(t *testing.T) {
+	s := connect(t)
+	file := filepath.Join(t.TempDir(), "test.bundle")
+	if out, err := s.create(t, "-o", file); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	server := serve(t, file)
+	root := t.TempDir()
+	// run runs a phase of the printed line on the directory that stands for the machine.
+	run := func(phase []string, more ...string) (string, error) {
+		args := slices.Concat(phase, server.line[1:], []string{"--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1",
+			"--image-repository", s.repository()}, more)
+		return ocadm(t, args...)
+	}
+	wrong := func(flag, value string) []string {
+		server := slices.Clone(server.line)
+		server[slices.Index(server, flag)+1] = value
+		return server[1:]
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		code string
+	}{
+		"another token":     {wrong("--bundle-token", "abcdef.0123456789abcdef"), depot.CodeRefused},
+		"another authority": {wrong("--bundle-ca-hash", "sha256:"+strings.Repeat("0", 64)), depot.CodeUnreachable},
+		"nobody there":      {wrong("--bundle", "https://127.0.0.1:1"), depot.CodeUnreachable},
+	} {
+		args := slices.Concat([]string{"init", "phase", "node-files"}, tt.args, []string{"--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1"})
+		out, err := ocadm(t, args...)
+		if l := finding.Of(err); len(l) != 1 || l[0].Code != tt.code || strings.Contains(l[0].Remedy, "token create") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(root, "usr")); err == nil {
+			t.Errorf("%s: something was installed", name)
+		}
+	}
+	plan, err := run([]string{"init", "phase", "images"}, "--dry-run")
+	if err != nil || !strings.Contains(plan, "import "+s.repository()+"/kube-apiserver:"+version.Kubernetes) || strings.Contains(plan, " pull "+s.repository()) {
+		t.Errorf("the images are to be %s, %v", plan, err)
+	}
+	// A directory stands for the machine, so no program tells its version; the files are there before that is asked.
+	out, err := run([]string{"init", "phase", "node-files"})
+	if !has(finding.Of(err), "OCA-2404") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got, err := os.ReadFile(filepath.Join(root, "usr/local/bin/containerd")); err != nil || string(got) != "new containerd" {
+		t.Errorf("containerd is %q, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "usr/local/bin/ocadm"), []byte("this program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if out, err = run([]string{"init", "phase", "depot", "fill"}, "--operator-image", "registry.example.org/x/ocadm:v1"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	store, err := depot.Open(filepath.Join(root, depot.DefaultDir), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Status(t.Context())
+	if err != nil || len(st.Roots) != 2 || !slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return strings.HasPrefix(r.Name, "bundle-") && r.Complete }) {
+		t.Errorf("the depot has %+v, %v", st.Roots, err)
+	}
+	c, err := store.Contents()
+	if _, ok := c.Files["linux/"+runtime.GOARCH+"/usr/local/bin/kubelet"]; err != nil || !ok {
+		t.Errorf("the depot lacks the kubelet (%v): %v", err, c.Files)
+	}
+	// What the bundle does not have is reported before anything changes.
+	if _, err := run([]string{"preflight", "init"}, "--kubernetes-version", "v1.35.8", "--ignore-preflight-errors", "none"); !has(finding.Of(err), "OCA-2306") {
+		t.Errorf("for another version: %v", err)
+	}
+	if err := server.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func has(l finding.List, code string) bool {
+	return slices.ContainsFunc(l, func(f finding.Finding) bool { return f.Code == code })
+}
