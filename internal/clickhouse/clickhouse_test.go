@@ -19,7 +19,7 @@ func open(t *testing.T, s *fakeclickhouse.Server) (*Admin, map[string]int) {
 	t.Helper()
 	verbs := map[string]int{}
 	a := Open(Config{
-		Host: s.Addr().IP.String(), Port: s.Addr().Port, Password: s.AdminPassword, Timeout: 5 * time.Second,
+		Host: s.Addr().IP.String(), Port: s.Addr().Port, Password: s.AdminPassword, Timeout: time.Minute,
 		OnStatement: func(v string) { verbs[v]++ },
 	})
 	t.Cleanup(func() { _ = a.Close() })
@@ -160,7 +160,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	by(t, s, "CREATE USER `limited` IDENTIFIED WITH sha256_hash BY '"+hash(canary)+"'")
 	try := func(what string, class Class, c Config, says ...string) *Admin {
 		t.Helper()
-		c.Timeout = 5 * time.Second
+		c.Timeout = time.Minute
 		limited := Open(c)
 		t.Cleanup(func() { _ = limited.Close() })
 		_, err := limited.Snapshot(t.Context())

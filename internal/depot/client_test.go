@@ -55,7 +55,11 @@ func TestClient(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := listen(t, store, tc.wrap)
-			client := NewClient(s.URL+"/", tc.token, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond, Stall: 2 * time.Second})
+			f := fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond}
+			if tc.name == "slow" {
+				f.Stall = time.Second
+			}
+			client := NewClient(s.URL+"/", tc.token, f)
 			var got bytes.Buffer
 			var done int64
 			err := client.Blob(t.Context(), h, &got, func(n int64) { done += n })

@@ -20,7 +20,7 @@ import (
 )
 
 func (s *site) client() *Client {
-	return NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond, Stall: 10 * time.Second})
+	return NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond})
 }
 
 // Two depots on two addresses: what one gets or removes, the other follows, in both directions.

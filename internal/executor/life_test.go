@@ -24,6 +24,23 @@ import (
 // soon is a time after which commands are abandoned that a test does not want to wait for.
 const soon = time.Second
 
+// begin registers a command and starts it, and does so again if the number was abandoned in between.
+func begin(t *testing.T, e apis.ExecutorClient, in *apis.StartInput, path string, args ...string) *apis.Sn {
+	t.Helper()
+	for {
+		sn := register(t, e, path, args...)
+		in.Sn = sn.GetSn()
+		res, err := e.Start(t.Context(), in)
+		if status.Code(err) == codes.NotFound {
+			continue
+		}
+		if err != nil || !res.GetSuccess() || len(res.GetError()) > 0 {
+			t.Fatalf("start: %v %v", res, err)
+		}
+		return sn
+	}
+}
+
 func openFiles(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -135,10 +152,8 @@ func leaveAt(t *testing.T, e apis.ExecutorClient, leave int) error {
 func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: soon}))
 	registered := register(t, e, "true")
-	ended := register(t, e, "true")
-	start(t, e, &apis.StartInput{Sn: ended.GetSn()})
-	running := register(t, e, "cat")
-	start(t, e, &apis.StartInput{Sn: running.GetSn(), HasStdin: true})
+	ended := begin(t, e, &apis.StartInput{}, "true")
+	running := begin(t, e, &apis.StartInput{HasStdin: true}, "cat")
 	time.Sleep(2 * soon)
 	for name, sn := range map[string]*apis.Sn{"registered": registered, "ended": ended} {
 		// Asking is using: each question starts the time anew.
@@ -161,8 +176,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 	const script = `cd "$1"; echo $$ >parent.new; mv parent.new parent
 		setsid sh -c 'echo $$ >daemon.new; mv daemon.new daemon; while test -e parent; do echo noise; sleep 0.01; done; echo still here >after; exec sleep 1000' &
 		exec sleep 1000`
-	sn := register(t, e, "sh", "-c", script, "sh", dir)
-	start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdout: true, HasStderr: true})
+	sn := begin(t, e, &apis.StartInput{HasStdout: true, HasStderr: true}, "sh", "-c", script, "sh", dir)
 	out, err := e.FetchStdout(t.Context(), sn)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +247,7 @@ func TestStopWaitsForRunningCommands(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, Options{Socket: socket, StopTimeout: patience, AbandonAfter: soon}) }()
+	go func() { ended <- Run(ctx, Options{Socket: socket, StopTimeout: patience, AbandonAfter: patience}) }()
 	waitForSocket(t, socket)
 	e, conn := connectClosable(t, socket)
 	sn := register(t, e, "cat")

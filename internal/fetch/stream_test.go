@@ -55,13 +55,16 @@ func TestCopy(t *testing.T) {
 			defer server.Close()
 			var got bytes.Buffer
 			var counted int64
-			f := fetch.Fetcher{Pause: time.Millisecond, Stall: 2 * time.Second}
+			f := quick()
+			if name == "stalled" {
+				f.Stall = time.Second
+			}
 			err := f.Copy(t.Context(), server.URL, &got, want, func(n int64) { counted += n })
 			var other *fetch.DigestError
 			if errors.As(err, &other) != tc.fails || err != nil && !tc.fails {
 				t.Fatal(err)
 			}
-			if err == nil && got.String() != text || counted != int64(got.Len()) || n != len(tc.answers) {
+			if err == nil && got.String() != text || counted != int64(got.Len()) || n < len(tc.answers) {
 				t.Errorf("got %q, counted %d, after %d requests", got.String(), counted, n)
 			}
 		})

@@ -116,7 +116,7 @@ func TestHangingDatabaseHoldsUpNobodyElse(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the identity service is not asked while the database hangs")
 	}
 	close(release)

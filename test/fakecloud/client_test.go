@@ -30,7 +30,7 @@ func newREST(t *testing.T, c *fakecloudtest.Cloud) *rest {
 	pool.AddCert(c.CA.Cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &rest{t: t, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
+	return &rest{t: t, http: &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
 // in is the same session in another test.

@@ -144,7 +144,7 @@ func (s *site) options(t *testing.T, archs []string, images ...string) Options {
 	return Options{
 		Out: filepath.Join(t.TempDir(), "test.bundle"), Kubernetes: kubernetes, Archs: archs, Images: images, Table: table,
 		Mirror: s.URL + "/m", Keychain: authn.NewMultiKeychain(), Transport: transport,
-		Fetcher: fetch.Fetcher{Pause: time.Millisecond, Stall: 5 * time.Second}, Sink: ui.Quiet(),
+		Fetcher: fetch.Fetcher{Pause: time.Millisecond}, Sink: ui.Quiet(),
 	}
 }
 
