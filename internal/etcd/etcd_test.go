@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"yunion.io/x/ocadm/test/child"
+	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
@@ -58,12 +58,11 @@ func startCluster(t *testing.T, size int, args ...string) *cluster {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func (c *cluster) dir(name string) string { return filepath.Join(c.root, name) }
@@ -84,6 +83,7 @@ func (c *cluster) start(name, state string) {
 		"--name=" + name, "--data-dir=" + c.dir(name), "--listen-client-urls=" + m.ClientURL, "--advertise-client-urls=" + m.ClientURL,
 		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + strings.Join(initial, ","),
 		"--initial-cluster-token=test", "--auto-compaction-retention=1", "--max-wals=1",
+		"--heartbeat-interval=500", "--election-timeout=5000", // a loaded machine deposes no leader, see follows
 	}, c.args...)...)
 	cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
 	p, err := child.Start(cmd, filepath.Join(c.t.TempDir(), "log"))
@@ -162,6 +162,20 @@ func (c *cluster) open() *Client {
 	return e
 }
 
+// follows makes sure that a member does not lead: without a leader the others would have nothing to say for as long as an election takes.
+func (c *cluster) follows(e *Client, name string) {
+	c.t.Helper()
+	all, err := e.look(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if leader := all[len(all)-1]; leader.name == name {
+		if _, err := c.kv(name).MoveLeader(c.t.Context(), all[0].id); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // sizes are those of the members' databases.
 func (c *cluster) sizes(e *Client) map[string]int64 {
 	c.t.Helper()
@@ -233,6 +247,7 @@ func TestDefragment(t *testing.T) {
 	for name := range c.sizes(e) {
 		c.dropped(e, name)
 	}
+	c.follows(e, "m-2")
 	c.stop("m-2")
 	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
 		t.Fatalf("with a member down: freed %d, %v", freed, err)
@@ -291,6 +306,7 @@ func TestReplace(t *testing.T) {
 	if replaced, err := e.Replace(t.Context(), "m-2", allow); err != nil || replaced || allowed != 0 {
 		t.Fatalf("a member that is well: %v, %v, allowed %d times", replaced, err, allowed)
 	}
+	c.follows(e, "m-2")
 	c.stop("m-2")
 	if err := os.RemoveAll(c.dir("m-2")); err != nil {
 		t.Fatal(err)
