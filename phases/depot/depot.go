@@ -9,9 +9,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
 
@@ -54,7 +53,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 			fillPhase(images),
 			{
 				Name: "serve", Short: "Wait for the depot to answer", After: []string{PhaseName + "/start"}, Patience: 2 * time.Minute,
-				Check: func(ctx context.Context, h *host.Host) (bool, error) { return answers(ctx, h) == nil, nil },
+				Check: func(ctx context.Context, h *host.Host) (bool, error) { return probe(ctx, h) == "", nil },
 				Plan:  func(context.Context, *host.Host) ([]string, error) { return nil, nil },
 				Run:   awaitDepot,
 			},
@@ -113,39 +112,22 @@ func Open(h *host.Host) (*depot.Store, error) {
 	return depot.Open(h.Files.Path(depot.DefaultDir), Reserve)
 }
 
-const (
-	askTimeout  = 3 * time.Second
-	askInterval = 500 * time.Millisecond
-)
+const askInterval = 500 * time.Millisecond
 
-// answers asks the depot of this node.
-func answers(ctx context.Context, h *host.Host) error {
+// probe returns why the depot of this node does not answer, "" if it does.
+func probe(ctx context.Context, h *host.Host) string {
 	pool, err := depot.Authorities(h.Files.Path(authority))
 	if err != nil {
-		return err
+		return err.Error()
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	url := "https://" + net.JoinHostPort(cmp.Or(h.Config.Node.AdvertiseAddress, h.Config.Node.IP), strconv.Itoa(config.DepotPort)) + depot.HealthPath
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
-	res, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
-		return err
-	}
-	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
-		return errors.Join(err, fmt.Errorf("it answers %s", res.Status))
-	}
-	return nil
+	address := net.JoinHostPort(cmp.Or(h.Config.Node.AdvertiseAddress, h.Config.Node.IP), strconv.Itoa(config.DepotPort))
+	return kubernetes.Probe(ctx, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, "https://"+address+depot.HealthPath)
 }
 
 func awaitDepot(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	err := wait.Until(ctx, "the depot", askInterval, func(ctx context.Context) (bool, string, error) {
-		err := answers(ctx, h)
-		return err == nil, "", err
+		why := probe(ctx, h)
+		return why == "", why, nil
 	}, func(why string) { r.Waiting("the depot", why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err

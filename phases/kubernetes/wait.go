@@ -113,7 +113,7 @@ func explained(ctx context.Context, h *host.Host, d diagnose, cause error) error
 }
 
 func probeKubelet(ctx context.Context, _ *host.Host) string {
-	return get(ctx, http.DefaultTransport, fmt.Sprintf("http://127.0.0.1:%d/healthz", constants.KubeletHealthzPort))
+	return Probe(ctx, nil, fmt.Sprintf("http://127.0.0.1:%d/healthz", constants.KubeletHealthzPort))
 }
 
 // probeAPIServerSpeaks is content with any answer: a kubelet may register its node long before all roles are made.
@@ -132,28 +132,27 @@ func probeAPIServer(ctx context.Context, h *host.Host) string {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
-	return get(ctx, tr, "https://"+localEndpoint(h.Config)+"/readyz")
+	return Probe(ctx, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, "https://"+localEndpoint(h.Config)+"/readyz")
 }
 
 func probeLocal(_ string, port int, path string) probe {
 	return func(ctx context.Context, _ *host.Host) string {
 		// The component serves its health on the loopback with a certificate it made up at its start: there is nothing to verify it by.
-		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
-		return get(ctx, tr, fmt.Sprintf("https://127.0.0.1:%d/%s", port, path))
+		return Probe(ctx, &tls.Config{InsecureSkipVerify: true}, fmt.Sprintf("https://127.0.0.1:%d/%s", port, path))
 	}
 }
 
 const answers = " answers "
 
-func get(ctx context.Context, tr http.RoundTripper, url string) string {
+// Probe asks a server of this machine for its health, and returns why it is not well, "" if it is. The TLS configuration may be nil.
+func Probe(ctx context.Context, c *tls.Config, url string) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err.Error()
 	}
-	resp, err := (&http.Client{Transport: tr}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		if strings.Contains(err.Error(), "connection refused") {
 			return url + " refuses connections"
