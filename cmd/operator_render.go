@@ -264,8 +264,8 @@ func printComponents(w io.Writer, rows []componentRow) error {
 func newOperatorCRDCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "crd",
-		Short:   "Print the custom resource definition",
-		Long:    "Prints the definition of OnecloudCluster that this operator needs.",
+		Short:   "Print the custom resource definitions",
+		Long:    "Prints the definitions that this operator needs: OnecloudCluster and OnecloudOperation.",
 		Example: "  ocadm operator crd\n  ocadm operator crd | kubectl apply --server-side -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

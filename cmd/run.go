@@ -282,7 +282,7 @@ func closeBundle(h *host.Host) error {
 
 // note reports an interrupted run and takes over its result. It refuses to continue without the database server of that run, because the
 // embedded database would be installed instead.
-func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *workflow.Options) error {
+func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *workflow.Options) error {
 	report := func(format string, args ...any) {
 		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})
 	}
@@ -314,7 +314,7 @@ func note(sink workflow.Sink, plan string, journal *workflow.Journal, opts *work
 }
 
 // keepCompletedNode disables the rollback of a node that was complete before this run, because a rollback removes Kubernetes entirely.
-func keepCompletedNode(sink workflow.Sink, plan string, journal *workflow.Journal, h *host.Host, opts *workflow.Options) error {
+func keepCompletedNode(sink workflow.Sink, plan string, journal *workflow.FileJournal, h *host.Host, opts *workflow.Options) error {
 	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
 		return nil
 	}

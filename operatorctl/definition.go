@@ -4,7 +4,6 @@ package operatorctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -20,31 +19,43 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// updateDefinition brings the cluster's definition of OnecloudCluster up to the one that is built in, and reports whether it is. It never
+// updateDefinitions brings the cluster's definitions up to those that are built in, and reports whether that of OnecloudCluster is. It never
 // stops the operator: clouds run with an older definition, only the fields that it lacks are refused.
-func updateDefinition(ctx context.Context, cfg *rest.Config, log *slog.Logger) (current bool) {
-	built, err := builtDefinition()
+func updateDefinitions(ctx context.Context, cfg *rest.Config, log *slog.Logger) (current bool) {
+	all, err := builtDefinitions()
 	if err != nil {
-		log.Warn("the definition of OnecloudCluster was not updated", "error", err)
+		log.Warn("the definitions were not updated", "error", err)
 		return false
 	}
-	var live int
 	c, err := kube.New(cfg)
-	if err == nil {
-		live, err = applyDefinition(ctx, c, built)
+	if err != nil {
+		log.Warn("the definitions were not updated", "error", err)
+		return false
 	}
+	for _, built := range all {
+		kind, _, _ := unstructured.NestedString(built.Object, "spec", "names", "kind")
+		if updateDefinition(ctx, c, kind, built, log) && kind == v1alpha1.Kind {
+			current = true
+		}
+	}
+	return current
+}
+
+func updateDefinition(ctx context.Context, c client.Client, kind string, built *unstructured.Unstructured, log *slog.Logger) (current bool) {
+	live, err := applyDefinition(ctx, c, built)
 	mine := revision(built)
 	switch {
 	case ctx.Err() != nil:
 	case apierrors.IsForbidden(err):
-		log.Warn("no right to update the definition of OnecloudCluster: a field that it lacks is refused; give it with ocadm init phase operator",
+		log.Warn("no right to update the definition of "+kind+": a field that it lacks is refused; give it with ocadm init phase operator",
 			"error", err)
+	case apierrors.IsNotFound(err): // the operator may not create one; what depends on it says so
 	case err != nil:
-		log.Warn("the definition of OnecloudCluster was not updated", "error", err)
+		log.Warn("the definition of "+kind+" was not updated", "error", err)
 	case live < mine:
-		log.Info("updated the definition of OnecloudCluster", "from", live, "to", mine)
+		log.Info("updated the definition of "+kind, "from", live, "to", mine)
 	case live > mine:
-		log.Info("the definition of OnecloudCluster is that of a later release and stays", "revision", live, "own", mine)
+		log.Info("the definition of "+kind+" is that of a later release and stays", "revision", live, "own", mine)
 	}
 	return err == nil
 }
@@ -67,7 +78,7 @@ func applyOver(ctx context.Context, c client.Client, built *unstructured.Unstruc
 	now := &metav1.PartialObjectMetadata{}
 	now.SetGroupVersionKind(built.GroupVersionKind())
 	if err := c.Get(ctx, client.ObjectKeyFromObject(built), now); err != nil {
-		return 0, fmt.Errorf("reading the definition of OnecloudCluster: %w", err)
+		return 0, fmt.Errorf("reading the definition %s: %w", built.GetName(), err)
 	}
 	if live = revision(now); live >= revision(built) {
 		return live, nil
@@ -78,24 +89,26 @@ func applyOver(ctx context.Context, c client.Client, built *unstructured.Unstruc
 	// The installer's manager, so that the definition has one owner, whichever of the two has written it last.
 	//nolint:staticcheck // the definition is read from a manifest
 	if err := c.Patch(ctx, sent, client.Apply, client.FieldOwner(kube.FieldManager), client.ForceOwnership); err != nil {
-		return live, fmt.Errorf("updating the definition of OnecloudCluster: %w", err)
+		return live, fmt.Errorf("updating the definition %s: %w", built.GetName(), err)
 	}
 	return live, nil
 }
 
-func builtDefinition() (*unstructured.Unstructured, error) {
+func builtDefinitions() ([]*unstructured.Unstructured, error) {
 	data, err := templates.ReadDir("operator/crds")
 	if err != nil {
 		return nil, err
 	}
 	objs, err := kube.Decode(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the definition that is built in: %w", err)
+		return nil, fmt.Errorf("reading the definitions that are built in: %w", err)
 	}
-	if len(objs) != 1 || revision(objs[0]) == 0 {
-		return nil, errors.New("reading the definition that is built in: there is not one, with a revision")
+	for _, o := range objs {
+		if revision(o) == 0 {
+			return nil, fmt.Errorf("reading the definitions that are built in: %s has no revision", o.GetName())
+		}
 	}
-	return objs[0], nil
+	return objs, nil
 }
 
 // revision of a definition; 0 where it bears none, as those of the earlier operator.

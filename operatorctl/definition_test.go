@@ -25,10 +25,11 @@ func TestOnlyAnEarlierDefinitionIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built, err := builtDefinition()
-	if err != nil {
-		t.Fatal(err)
+	all, err := builtDefinitions()
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d definitions, %v", len(all), err)
 	}
+	built := all[0]
 	own := built.GetAnnotations()[v1alpha1.AnnotationRevision]
 	for _, c := range []struct {
 		name, revision string

@@ -24,8 +24,11 @@ import (
 type instruments struct {
 	// list reads all clouds from the cache.
 	list func(*v1alpha1.OnecloudClusterList) error
+	// operations reads all operations from the cache.
+	operations func(*v1alpha1.OnecloudOperationList) error
 
 	state, condition, phase, pods, open *prometheus.Desc
+	operation                           *prometheus.Desc
 	renewal, expiry, audit              *prometheus.Desc
 	writes, effects                     *prometheus.CounterVec
 
@@ -33,7 +36,7 @@ type instruments struct {
 	last map[types.NamespacedName]reconcile.Summary
 }
 
-func newInstruments(list func(*v1alpha1.OnecloudClusterList) error) *instruments {
+func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations func(*v1alpha1.OnecloudOperationList) error) *instruments {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"namespace", "cluster"}, labels...), nil)
 	}
@@ -41,7 +44,8 @@ func newInstruments(list func(*v1alpha1.OnecloudClusterList) error) *instruments
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &instruments{
-		list:      list,
+		list: list, operations: operations,
+		operation: gauge("ocadm_operation_phase", "1 for the phase an operation is in.", "operation", "action", "phase"),
 		state:     gauge("ocadm_component_state", "1 for the state a component of a cloud is in.", "component", "state"),
 		pods:      gauge("ocadm_component_pods", "Pods of a component: how many are wanted, how many are ready.", "component", "which"),
 		condition: gauge("ocadm_cloud_condition", "1 where a condition of a cloud is true, 0 where it is not.", "type"),
@@ -70,7 +74,7 @@ func (i *instruments) register() error {
 
 // Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.open, i.renewal, i.expiry, i.audit} {
+	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit} {
 		ch <- d
 	}
 	i.writes.Describe(ch)
@@ -84,6 +88,15 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	var all v1alpha1.OnecloudClusterList
 	if i.list(&all) != nil { // the cache is not ready
 		return
+	}
+	var operations v1alpha1.OnecloudOperationList
+	if i.operations(&operations) != nil {
+		return
+	}
+	for _, o := range operations.Items {
+		if o.Status.Phase != "" {
+			ch <- prometheus.MustNewConstMetric(i.operation, prometheus.GaugeValue, 1, o.Namespace, o.Spec.Cloud, o.Name, o.Spec.Action, string(o.Status.Phase))
+		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -35,7 +35,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[3]
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	newInstruments(nil).Describe(descs)
+	newInstruments(nil, nil).Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := descName.FindStringSubmatch(d.String())
@@ -66,7 +66,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(cr).Build()
-	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) })
+	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) },
+		func(all *v1alpha1.OnecloudOperationList) error { return c.List(t.Context(), all) })
+	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},
+		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck},
+		Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}}
+	if err := c.Create(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(i)
 	set := func(phase v1alpha1.Phase, state v1alpha1.State, ready metav1.ConditionStatus) {
@@ -104,7 +111,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	want := []string{
 		"ocadm_certificate_renewal_timestamp_seconds 5", "ocadm_cloud_condition Ready 1", "ocadm_cloud_phase Running 1",
 		"ocadm_component_pods glance ready 1", "ocadm_component_pods glance wanted 2", "ocadm_component_state glance Available 1",
-		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0",
+		"ocadm_effects_open failed 2", "ocadm_effects_open pending 0", "ocadm_operation_phase Check check-1 Running 1",
 	}
 	if d := cmp.Diff(want, shown()); d != "" {
 		t.Error(d)
@@ -113,8 +120,10 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	if s := shown(); slices.ContainsFunc(s, func(l string) bool { return strings.HasPrefix(l, "ocadm_component_pods") }) {
 		t.Errorf("a disabled component has pods: %q", s)
 	}
-	if err := c.Delete(t.Context(), cr); err != nil {
-		t.Fatal(err)
+	for _, o := range []client.Object{cr, op} {
+		if err := c.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
 	}
 	i.Gone(client.ObjectKeyFromObject(cr))
 	if s := shown(); len(s) > 0 || len(i.last) > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -37,6 +38,34 @@ func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []
 // mayWatchNodes reports whether the operator may read nodes. The manifests of an earlier release do not give that right; clouds run without.
 func mayWatchNodes(ctx context.Context, cfg *rest.Config) (bool, error) {
 	return may(ctx, cfg, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
+}
+
+// mayOperate reports whether the cluster knows operations and the operator may run them in all its namespaces. The manifests of an earlier
+// release have neither; clouds run without.
+func mayOperate(ctx context.Context, cfg *rest.Config, namespaces []string) (bool, error) {
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return false, fmt.Errorf("asking for operations: %w", err)
+	}
+	known, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("asking for operations: %w", err)
+	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == v1alpha1.OperationResource }):
+		return false, nil
+	}
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, ns := range namespaces {
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "watch", Group: v1alpha1.Group, Resource: v1alpha1.OperationResource})
+		if err != nil || !yes {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // may reports whether the operator has a right.
@@ -74,8 +103,9 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 	return watch, refused, nil
 }
 
-// granted ends the operator once it has rights in a namespace where it had none, or to watch nodes: only a new one can watch that, too.
-func granted(cfg *rest.Config, refused []string, nodes bool) func(context.Context) error {
+// granted ends the operator once it has rights in a namespace where it had none, or those that it lacks by its options: only a new one can
+// watch that, too.
+func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(rightsInterval)
 		defer tick.Stop()
@@ -89,11 +119,11 @@ func granted(cfg *rest.Config, refused []string, nodes bool) func(context.Contex
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
 				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
 			}
-			if !nodes {
-				continue
-			}
-			if yes, err := mayWatchNodes(ctx, cfg); err == nil && yes {
+			if yes, err := mayWatchNodes(ctx, cfg); o.WithoutNodes && err == nil && yes {
 				return errors.New("starting again to watch nodes, which it may do now")
+			}
+			if yes, err := mayOperate(ctx, cfg, o.Namespaces); o.WithoutOperations && err == nil && yes {
+				return errors.New("starting again to run operations, which it may do now")
 			}
 		}
 	}

@@ -43,6 +43,8 @@ type Options struct {
 	Namespaces []string
 	// WithoutNodes keeps it from reading nodes: Run sets it where it may not. Then it cannot say which ones are lost.
 	WithoutNodes bool
+	// WithoutOperations keeps it from running operations: Run sets it where it may not, or where they are not defined.
+	WithoutOperations bool
 	// LeaderElection makes several operators take turns.
 	LeaderElection bool
 	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
@@ -88,7 +90,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	current := updateDefinition(ctx, cfg, o.Log)
+	current := updateDefinitions(ctx, cfg, o.Log)
 	var refused []string
 	var err error
 	if o.Namespaces, refused, err = watched(ctx, cfg, o.Namespaces, o.Log); err != nil {
@@ -101,12 +103,20 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.WithoutNodes = !nodes; o.WithoutNodes {
 		o.Log.Warn("no right to watch nodes: lost ones cannot be reported; give it with ocadm init phase operator")
 	}
+	operations, err := mayOperate(ctx, cfg, o.Namespaces)
+	if err != nil {
+		return err
+	}
+	if o.WithoutOperations = !operations; o.WithoutOperations {
+		o.Log.Warn("operations are not defined, or there is no right to run them: a changed version moves all components at once; " +
+			"give it with ocadm init phase operator")
+	}
 	mgr, err := newManager(cfg, o)
 	if err != nil {
 		return err
 	}
-	if len(refused) > 0 || o.WithoutNodes {
-		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused, o.WithoutNodes))); err != nil {
+	if len(refused) > 0 || o.WithoutNodes || o.WithoutOperations {
+		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused, o))); err != nil {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
 	}
@@ -137,6 +147,9 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 			b.Transform = stripManagedFields
 		}
 		byObject[k] = b
+	}
+	if !o.WithoutOperations {
+		byObject[&v1alpha1.OnecloudOperation{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	}
 	if !o.WithoutNodes {
 		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}

@@ -27,6 +27,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -37,14 +38,21 @@ const concurrent = 4
 
 // setup wires the reconciler into the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
-	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error {
+	cached := func(list client.ObjectList) error {
 		select {
 		case <-mgr.Elected():
-			return mgr.GetClient().List(ctx, all, client.UnsafeDisableDeepCopy)
+			return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
 		default:
 			return nil // the operator that leads shows them
 		}
-	})
+	}
+	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return cached(all) },
+		func(all *v1alpha1.OnecloudOperationList) error {
+			if o.WithoutOperations {
+				return nil
+			}
+			return cached(all)
+		})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
@@ -73,6 +81,37 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	idle := manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) })
 	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(idle)); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	if o.WithoutOperations {
+		return nil
+	}
+	return operations(mgr, o)
+}
+
+// operations wires the controller of operations into the manager.
+func operations(mgr ctrl.Manager, o Options) error {
+	c := operation.New(operation.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Log: o.Log})
+	cloudOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []ctrl.Request {
+		one, ok := object.(*v1alpha1.OnecloudOperation)
+		if !ok {
+			return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(object)}}
+		}
+		return []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: one.Namespace, Name: one.Spec.Cloud}}}
+	})
+	gone := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return true }, GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectNew.GetDeletionTimestamp() != nil && e.ObjectOld.GetDeletionTimestamp() == nil
+		},
+	}
+	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
+		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
+		Watches(&v1alpha1.OnecloudCluster{}, cloudOf, builder.WithPredicates(gone)).
+		WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
+		Complete(c)
+	if err := errors.Join(err, mgr.Add(c)); err != nil {
+		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
 	return nil
 }

@@ -11,12 +11,14 @@ protoc_grpc=$(scripts/tool.sh gen protoc-gen-go-grpc google.golang.org/grpc/cmd/
 "$protoc" internal/executor/apis/executor.proto "$protoc_go" "$protoc_grpc"
 "$gen" object paths=./api/... output:object:dir=api/v1alpha1
 # Descriptions are for the Go reader; in the CRD they would cost more than the schema itself.
-crd=templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml
+crds=templates/operator/crds
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "$gen" crd:crdVersions=v1,maxDescLen=0 paths=./api/... output:crd:dir="$tmp"
-mkdir -p "$(dirname "$crd")"
-go run ./scripts/crdpack "$crd" <"$tmp/$(basename "$crd")" >"$tmp/packed"
-mv "$tmp/packed" "$crd"
-chmod 0644 "$crd"
+mkdir -p "$crds"
+for made in "$tmp"/*.yaml; do
+	go run ./scripts/crdpack "$crds/$(basename "$made")" <"$made" >"$made.packed"
+	mv "$made.packed" "$crds/$(basename "$made")"
+	chmod 0644 "$crds/$(basename "$made")"
+done
 go run ./scripts/gendocs docs

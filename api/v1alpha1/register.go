@@ -21,7 +21,7 @@ var GroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme registers the types.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &OnecloudCluster{}, &OnecloudClusterList{})
+	s.AddKnownTypes(GroupVersion, &OnecloudCluster{}, &OnecloudClusterList{}, &OnecloudOperation{}, &OnecloudOperationList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -4,6 +4,7 @@ package workflow
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -32,9 +33,14 @@ type Entry struct {
 	Duration  float64           `json:"duration,omitempty"`
 }
 
-// Journal is the file that records what was done on this machine, one JSON line for each start and end of a phase. It is no source of
+// Journal records the start and end of each phase of a run, before the run goes on.
+type Journal interface {
+	Append(ctx context.Context, e Entry) error
+}
+
+// FileJournal is the file that records what was done on this machine, one JSON line for each start and end of a phase. It is no source of
 // truth: the machine and the cluster are.
-type Journal struct {
+type FileJournal struct {
 	path string
 	// Redact takes secrets out of a line before it is written; nil writes it as it is.
 	Redact func(string) string
@@ -43,10 +49,10 @@ type Journal struct {
 }
 
 // NewJournal is a journal at path. The file and its directory are made by the first line.
-func NewJournal(path string) *Journal { return &Journal{path: path} }
+func NewJournal(path string) *FileJournal { return &FileJournal{path: path} }
 
 // Append writes a line and makes sure that it is on the disk.
-func (j *Journal) Append(e Entry) error {
+func (j *FileJournal) Append(_ context.Context, e Entry) error {
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
 	}
@@ -69,7 +75,7 @@ func (j *Journal) Append(e Entry) error {
 }
 
 // Entries reads the journal. No file is no entry; lines that are no entries are passed over.
-func (j *Journal) Entries() ([]Entry, error) {
+func (j *FileJournal) Entries() ([]Entry, error) {
 	var out []Entry
 	err := ReadLines(j.path, func(line []byte) error {
 		var e Entry
@@ -98,7 +104,7 @@ type Interrupted struct {
 }
 
 // Resume returns the last run of a plan if it did not end well.
-func (j *Journal) Resume(plan string) (*Interrupted, error) {
+func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	entries, err := j.Entries()
 	if err != nil {
 		return nil, err
@@ -140,7 +146,7 @@ func (j *Journal) Resume(plan string) (*Interrupted, error) {
 }
 
 // Completed reports whether a run of a plan ever ended well.
-func (j *Journal) Completed(plan string) (bool, error) {
+func (j *FileJournal) Completed(plan string) (bool, error) {
 	entries, err := j.Entries()
 	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Plan == plan && e.Event == string(RunDone) }), err
 }

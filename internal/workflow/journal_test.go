@@ -78,7 +78,7 @@ func TestTornJournal(t *testing.T) {
 		if unfinished := n > first; err != nil || (in != nil) != unfinished {
 			t.Fatalf("%d bytes: %+v, %v", n, in, err)
 		}
-		if err := torn.Append(workflow.Entry{Run: "x", Plan: "join", Event: "run-started"}); err != nil {
+		if err := torn.Append(t.Context(), workflow.Entry{Run: "x", Plan: "join", Event: "run-started"}); err != nil {
 			t.Fatal(err)
 		}
 		if in, err := torn.Resume("join"); err != nil || in == nil {

@@ -73,7 +73,7 @@ type Runner[S any] struct {
 	Plan    string
 	Phases  []Phase[S]
 	Sink    Sink
-	Journal *Journal
+	Journal Journal
 }
 
 // PhaseError is a failed phase.
@@ -107,7 +107,7 @@ func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
 		return Result{}, err
 	}
 	w := newWalk(r, f, modes, s, o)
-	if err := w.record(Entry{Event: string(RunStarted), Inputs: o.Inputs}); err != nil {
+	if err := w.record(ctx, Entry{Event: string(RunStarted), Inputs: o.Inputs}); err != nil {
 		return Result{}, err
 	}
 	w.emit(Event{Type: RunStarted, Count: w.count})
@@ -126,7 +126,7 @@ func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
 		end.Type, end.Message = RunFailed, err.Error()
 	}
 	w.emit(end)
-	err = errors.Join(err, w.record(Entry{Event: string(end.Type), Error: end.Message, Duration: res.Duration.Seconds()}))
+	err = errors.Join(err, w.record(ctx, Entry{Event: string(end.Type), Error: end.Message, Duration: res.Duration.Seconds()}))
 	return res, unjoined(err)
 }
 
@@ -249,7 +249,7 @@ func (w *walker[S]) rollback(ctx context.Context) error {
 		}
 		w.results[i].State = Undone
 		w.emitAt(i, Event{Type: PhaseUndone})
-		errs = append(errs, w.record(Entry{Phase: s.name, Event: string(PhaseUndone), Changes: rep.changes()}))
+		errs = append(errs, w.record(ctx, Entry{Phase: s.name, Event: string(PhaseUndone), Changes: rep.changes()}))
 	}
 	return errors.Join(errs...)
 }

@@ -71,7 +71,7 @@ func (w *walker[S]) emitAt(i int, e Event) {
 	w.emit(e)
 }
 
-func (w *walker[S]) record(e Entry) error {
+func (w *walker[S]) record(ctx context.Context, e Entry) error {
 	if w.o.DryRun || w.r.Journal == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (w *walker[S]) record(e Entry) error {
 		return nil
 	}
 	for len(w.held) > 0 {
-		if err := w.r.Journal.Append(w.held[0]); err != nil {
+		if err := w.r.Journal.Append(ctx, w.held[0]); err != nil {
 			return err
 		}
 		w.held = w.held[1:]
@@ -152,9 +152,9 @@ func (w *walker[S]) do(ctx context.Context, i int, rep *reporter) error {
 	if done {
 		res.State, res.Duration = Unchanged, time.Since(res.Start)
 		w.emitAt(i, Event{Type: PhaseDone, Unchanged: true, Duration: res.Duration.Seconds()})
-		return w.record(Entry{Phase: s.name, Event: string(PhaseDone), Unchanged: true, Duration: res.Duration.Seconds()})
+		return w.record(ctx, Entry{Phase: s.name, Event: string(PhaseDone), Unchanged: true, Duration: res.Duration.Seconds()})
 	}
-	if err := w.record(Entry{Phase: s.name, Event: string(PhaseStarted)}); err != nil {
+	if err := w.record(ctx, Entry{Phase: s.name, Event: string(PhaseStarted)}); err != nil {
 		return err
 	}
 	err = attempt(ctx, s.phase, w.s, rep)
@@ -164,7 +164,7 @@ func (w *walker[S]) do(ctx context.Context, i int, rep *reporter) error {
 	}
 	res.State, res.Duration = Done, time.Since(res.Start)
 	w.emitAt(i, Event{Type: PhaseDone, Duration: res.Duration.Seconds()})
-	return w.record(Entry{Phase: s.name, Event: string(PhaseDone), Changes: res.Changes, Duration: res.Duration.Seconds()})
+	return w.record(ctx, Entry{Phase: s.name, Event: string(PhaseDone), Changes: res.Changes, Duration: res.Duration.Seconds()})
 }
 
 // attempt runs and verifies a phase within its time.
@@ -245,7 +245,7 @@ func (w *walker[S]) failed(ctx context.Context, i int, rep *reporter) {
 		e.Findings = l
 	}
 	w.emitAt(i, e)
-	if err := w.record(Entry{Phase: w.f.steps[i].name, Event: string(PhaseFailed), Error: res.Err.Error(), Changes: res.Changes,
+	if err := w.record(ctx, Entry{Phase: w.f.steps[i].name, Event: string(PhaseFailed), Error: res.Err.Error(), Changes: res.Changes,
 		Duration: res.Duration.Seconds()}); err != nil {
 		res.Err = errors.Join(res.Err, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,6 +29,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/templates"
 )
+
+// Definition is the file with the definition of OnecloudCluster.
+const Definition = "operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
 
 // Spec is what is judged.
 type Spec = v1alpha1.OnecloudClusterSpec
@@ -58,7 +62,7 @@ func Release() {
 }
 
 func compile() (*checker, error) {
-	data, err := templates.ReadDir("operator/crds")
+	data, err := fs.ReadFile(templates.Files(), Definition)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package admission_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func TestCases(t *testing.T) {
 // rules are those of the CRD that is built in.
 func rules(t *testing.T) apiextensionsv1.ValidationRules {
 	t.Helper()
-	data, err := templates.ReadDir("operator/crds")
+	data, err := fs.ReadFile(templates.Files(), admission.Definition)
 	if err != nil {
 		t.Fatal(err)
 	}

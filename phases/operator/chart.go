@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -105,8 +107,15 @@ func Chart(image string, namespaces ...string) (Files, error) {
 		"templates/_helpers.tpl": []byte(chartHelpers),
 		"templates/NOTES.txt":    []byte(chartNotes),
 	}
-	if files["crds/onecloudclusters.yaml"], err = templates.ReadDir("operator/crds"); err != nil {
-		return nil, err
+	definitions, err := fs.Glob(templates.Files(), "operator/crds/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("listing the definitions: %w", err)
+	}
+	for _, name := range definitions {
+		_, short, _ := strings.Cut(path.Base(name), "_")
+		if files["crds/"+short], err = fs.ReadFile(templates.Files(), name); err != nil {
+			return nil, fmt.Errorf("reading a definition: %w", err)
+		}
 	}
 	data := map[string]any{"Namespace": Namespace, "Image": helmImage, "PullPolicy": helmPullPolicy, "Namespaces": helmNamespaces}
 	for _, name := range []string{"rbac", "deployment"} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Crdpack rewrites a CRD read from standard input so that every property of spec and status takes one line of flow YAML: a diff stays
-// readable, and the file is half as large. It adds rules to spec that follow from the table of components, and the revision by which an operator knows
+// readable, and the file is half as large. It adds rules to the spec of a cloud that follow from the table of components, and the revision by which an operator knows
 // whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed.
 package main
 
@@ -57,8 +57,10 @@ func pack(r io.Reader, w io.Writer, before []byte) error {
 	if err := yaml.Unmarshal(in, &v); err != nil {
 		return err
 	}
-	if err := addRules(v); err != nil {
-		return err
+	if kind, _, _ := unstructured.NestedString(v, "spec", "names", "kind"); kind == v1alpha1.Kind {
+		if err := addRules(v); err != nil {
+			return err
+		}
 	}
 	if err := number(v, before); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Gendocs writes two parts of docs/reference: the command line (cli), an index and a page for each command of the first level with the text
-// of its --help, and the fields of OnecloudCluster, from the comments of the types in api/v1alpha1. "gendocs shell DIR" writes the manual
+// of its --help, and the fields of the resources, from the comments of the types in api/v1alpha1. "gendocs shell DIR" writes the manual
 // pages and shell completion of a release.
 package main
 
@@ -45,11 +45,16 @@ func reference(dir string) error {
 	if err := write(filepath.Join(dir, "cli"), commands()); err != nil {
 		return err
 	}
-	text, err := fields(filepath.Dir(dir))
-	if err != nil {
-		return err
+	for _, r := range resources {
+		text, err := r.fields(filepath.Dir(dir))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, r.page), []byte(text), 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(dir, "onecloudcluster.md"), []byte(text), 0o644)
+	return nil
 }
 
 // write replaces the pages of a directory.

@@ -31,21 +31,18 @@ import (
 
 const (
 	goldens    = "../../phases/operator/testdata"
-	definition = "../../templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
+	crds       = "../../templates/operator/crds"
 	namespace  = "onecloud"
 )
 
-// chart is a complete chart in a directory of the test: the golden files and the definition, which is a file as it is.
+// chart is a complete chart in a directory of the test: the golden files and the definitions, which are files as they are.
 func chart(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter wants the chart's name
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "chart"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "crds"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "crds", "onecloudclusters.yaml"), read(t, definition), 0o644); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "crds"), os.DirFS(crds)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -58,6 +55,20 @@ func read(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return raw
+}
+
+// definitions are the files that the chart has in crds/, as one stream of documents.
+func definitions(t *testing.T) []byte {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no definitions: %v", err)
+	}
+	var out [][]byte
+	for _, name := range names {
+		out = append(out, read(t, name))
+	}
+	return bytes.Join(out, []byte("\n---\n"))
 }
 
 // render renders the chart as "helm install --namespace" does and returns its objects, those of crds/ included.
@@ -124,7 +135,7 @@ func objects(t *testing.T, text []byte) map[string]any {
 // manifests are what "ocadm operator manifests" prints: the golden file leaves out the definition, which is a file as it is.
 func manifests(t *testing.T) map[string]any {
 	t.Helper()
-	return objects(t, slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), read(t, definition)))
+	return objects(t, slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), definitions(t)))
 }
 
 func TestChartIsWhatManifestsPrints(t *testing.T) {
@@ -205,7 +216,7 @@ func TestKustomizationIsWhatManifestsPrints(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "kustomization"))); err != nil {
 		t.Fatal(err)
 	}
-	text := slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), read(t, definition))
+	text := slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), definitions(t))
 	if err := os.WriteFile(filepath.Join(dir, "operator.yaml"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	e.Edit(`{"spec":{"backup":{"disable":true},"web":{"disable":true},"glance":{"disable":true},"etcd":{"disable":true},"telegraf":{"disable":true}}}`)
 	e.UntilGone(&networkingv1.Ingress{}, "default-web")
 	e.UntilReady()
+	e.manyOperations()
 	e.Delete()
 	e.StopOperator()
 	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})
@@ -181,7 +182,7 @@ func narrowEnough(rule rbacv1.PolicyRule) bool {
 	case slices.Equal(rule.Resources, []string{"nodes"}):
 		return slices.Equal(rule.Verbs, []string{"list", "watch"})
 	case slices.Equal(rule.Resources, []string{"customresourcedefinitions"}):
-		return slices.Equal(rule.Verbs, []string{"get", "patch"}) && slices.Equal(rule.ResourceNames, []string{"onecloudclusters.onecloud.yunion.io"})
+		return slices.Equal(rule.Verbs, []string{"get", "patch"}) && slices.Equal(rule.ResourceNames, []string{"onecloudclusters.onecloud.yunion.io", "onecloudoperations.onecloud.yunion.io"})
 	}
 	return false
 }

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Names of the resource of an operation.
+const (
+	OperationKind     = "OnecloudOperation"
+	OperationResource = "onecloudoperations"
+)
+
+// AnnotationControl on an operation pauses it (OperationPause) or cancels it (OperationCancel). Without it, the operation goes on. The spec of an
+// operation never changes.
+const AnnotationControl = "onecloud.yunion.io/control"
+
+// The values of AnnotationControl.
+const (
+	// OperationPause ends the operation after the step that runs, until the annotation is removed.
+	OperationPause = "pause"
+	// OperationCancel ends it now and reverts what it changed. It is final.
+	OperationCancel = "cancel"
+)
+
+// LabelOperationCloud on an operation holds the name of its cloud.
+const LabelOperationCloud = "onecloud.yunion.io/cloud"
+
+// OnecloudOperation is something that changes a cloud in steps, once.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=onecloudoperations,scope=Namespaced,shortName=oco
+// +kubebuilder:printcolumn:name="Cloud",type=string,JSONPath=`.spec.cloud`
+// +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.action`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.step`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?$')",message="metadata.name: the name of an operation has at most 60 lower-case letters, digits and dashes"
+type OnecloudOperation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec   OnecloudOperationSpec   `json:"spec"`
+	Status OnecloudOperationStatus `json:"status,omitzero"`
+}
+
+// OnecloudOperationList is a list of operations.
+//
+// +kubebuilder:object:root=true
+type OnecloudOperationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []OnecloudOperation `json:"items"`
+}
+
+// OnFailure says what becomes of an operation of which a step fails.
+type OnFailure string
+
+// Rollback reverts what the operation changed; Pause leaves everything as it is until the operation is resumed or cancelled.
+const (
+	OnFailureRollback OnFailure = "rollback"
+	OnFailurePause    OnFailure = "pause"
+)
+
+// The actions.
+const (
+	ActionCheck = "Check"
+)
+
+// OnecloudOperationSpec is what an operation does. It cannot change.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
+type OnecloudOperationSpec struct {
+	// Name of the cloud, in the namespace of the operation.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=30
+	Cloud string `json:"cloud"`
+	// What to do.
+	// +required
+	// +kubebuilder:validation:Enum=Check
+	Action string `json:"action"`
+	// Time after which it counts as failed, for example 2h; each action has a default.
+	// +kubebuilder:validation:MaxLength=30
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="give a positive duration, for example 2h"
+	Timeout string `json:"timeout,omitempty"`
+	// User or program that asked for it.
+	// +kubebuilder:validation:MaxLength=253
+	Requester string `json:"requester,omitempty"`
+	// What becomes of it if a step fails: rollback (the default) or pause.
+	// +kubebuilder:validation:Enum=rollback;pause
+	OnFailure OnFailure `json:"onFailure,omitempty"`
+}
+
+// OperationPhase is an operation in one word.
+type OperationPhase string
+
+// The phases. The last four are final.
+const (
+	// OperationPending operations wait for another one of the same cloud.
+	OperationPending OperationPhase = "Pending"
+	// OperationPlanning operations check whether they can run, and have changed nothing.
+	OperationPlanning OperationPhase = "Planning"
+	OperationRunning  OperationPhase = "Running"
+	OperationPaused   OperationPhase = "Paused"
+	// OperationReverting operations take back what they changed.
+	OperationReverting OperationPhase = "Reverting"
+	OperationSucceeded OperationPhase = "Succeeded"
+	// OperationFailed operations have changed nothing, or could not take back what they changed: the message says which.
+	OperationFailed OperationPhase = "Failed"
+	// OperationReverted operations failed, and what they changed is as it was before.
+	OperationReverted OperationPhase = "Reverted"
+	// OperationCancelled operations were ended by a user, and what they changed is as it was before.
+	OperationCancelled OperationPhase = "Cancelled"
+)
+
+// Final reports whether nothing more is to come.
+func (p OperationPhase) Final() bool {
+	return p == OperationSucceeded || p == OperationFailed || p == OperationReverted || p == OperationCancelled
+}
+
+// Active reports whether the operation has begun and has not ended.
+func (p OperationPhase) Active() bool {
+	return p == OperationPlanning || p == OperationRunning || p == OperationPaused || p == OperationReverting
+}
+
+// The condition types of an operation, for kubectl wait.
+const (
+	// ConditionComplete is true when an operation has ended, however it did.
+	ConditionComplete = "Complete"
+	// ConditionSucceeded is true when it has done what was asked for, false when it has ended otherwise.
+	ConditionSucceeded = "Succeeded"
+)
+
+// StepState is how far a step is.
+type StepState string
+
+// The states of a step.
+const (
+	StepPending   StepState = "Pending"
+	StepRunning   StepState = "Running"
+	StepDone      StepState = "Done"
+	StepUnchanged StepState = "Unchanged"
+	StepSkipped   StepState = "Skipped"
+	StepFailed    StepState = "Failed"
+)
+
+// Over reports whether the step has ended well and need not run again.
+func (s StepState) Over() bool { return s == StepDone || s == StepUnchanged || s == StepSkipped }
+
+// OperationStep is one step of an operation.
+type OperationStep struct {
+	// Name of the step.
+	// +required
+	Name string `json:"name"`
+	// What the step does.
+	Short string `json:"short,omitempty"`
+	// How far it is.
+	State StepState `json:"state,omitempty"`
+	// True if the step takes back what others did.
+	Revert bool `json:"revert,omitempty"`
+	// Time at which it started.
+	Start metav1.Time `json:"start,omitzero"`
+	// Time at which it ended.
+	End metav1.Time `json:"end,omitzero"`
+	// What it waits for, why it was skipped, or why it failed.
+	Message string `json:"message,omitempty"`
+	// How much of Total is done.
+	Done int64 `json:"done,omitempty"`
+	// How much there is to do.
+	Total int64 `json:"total,omitempty"`
+	// What Done and Total count; B for bytes.
+	Unit string `json:"unit,omitempty"`
+	// What it changed or found, a line each.
+	// +listType=atomic
+	Evidence []string `json:"evidence,omitempty"`
+}
+
+// OnecloudOperationStatus is how far an operation is.
+type OnecloudOperationStatus struct {
+	// The operation in one word.
+	Phase OperationPhase `json:"phase,omitempty"`
+	// What it waits for, or how it ended.
+	Message string `json:"message,omitempty"`
+	// Why it reverts, or has reverted, what it did.
+	Cause string `json:"cause,omitempty"`
+	// Step that runs, or ran last.
+	Step string `json:"step,omitempty"`
+	// What it will do, a line each.
+	// +listType=atomic
+	Plan []string `json:"plan,omitempty"`
+	// Its steps, in order. Those that revert come last.
+	// +listType=atomic
+	Steps []OperationStep `json:"steps,omitempty"`
+	// Why a check refused it or a step failed.
+	// +listType=atomic
+	Findings []OperationFinding `json:"findings,omitempty"`
+	// Time at which it began.
+	Start metav1.Time `json:"start,omitzero"`
+	// Time at which it ended.
+	End metav1.Time `json:"end,omitzero"`
+	// ConfigMap with its log.
+	Log string `json:"log,omitempty"`
+	// Complete and Succeeded, for kubectl wait.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// OperationFinding is a reason that a user can act on.
+type OperationFinding struct {
+	// Code of the finding; ocadm explain CODE says more.
+	Code string `json:"code,omitempty"`
+	// True if it does not keep the operation from running.
+	Warning bool `json:"warning,omitempty"`
+	// What was found.
+	What string `json:"what,omitempty"`
+	// Why.
+	Cause string `json:"cause,omitempty"`
+	// What to do next.
+	Remedy string `json:"remedy,omitempty"`
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// Operation is one of a cloud.
+type Operation = v1alpha1.OnecloudOperation
+
+// Operations lists those of a cloud, the latest first; with an empty name those of all clouds of the namespace.
+func Operations(ctx context.Context, c client.Client, namespace, cloud string) ([]Operation, error) {
+	var list v1alpha1.OnecloudOperationList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, undefined(fmt.Errorf("listing the operations in namespace %s: %w", namespace, err))
+	}
+	out := slices.DeleteFunc(list.Items, func(o Operation) bool { return cloud != "" && o.Spec.Cloud != cloud })
+	slices.SortStableFunc(out, func(a, b Operation) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for i := range out {
+		plain(&out[i])
+	}
+	return out, nil
+}
+
+// OperationOf reads one.
+func OperationOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Operation, error) {
+	o := &Operation{}
+	err := c.Get(ctx, key, o)
+	if apierrors.IsNotFound(err) {
+		return nil, finding.Errorf("OCA-7054", fmt.Sprintf("There is no operation %s", key.Name), "ocadm operation list", "%w", err)
+	}
+	if err != nil {
+		return nil, undefined(fmt.Errorf("reading operation %s: %w", key, err))
+	}
+	plain(o)
+	return o, nil
+}
+
+// plain leaves out what is of no use to a reader, and says which kind it is.
+func plain(o *Operation) {
+	o.ManagedFields = nil
+	o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), v1alpha1.OperationKind
+}
+
+// undefined explains that the cluster knows no operations.
+func undefined(err error) error {
+	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return finding.Errorf("OCA-7055", "The operator of this cluster runs no operations", "update the operator: ocadm operator install", "%w", err)
+}
+
+// LogOf returns the log of an operation, one event in JSON a line.
+func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
+	cm := &corev1.ConfigMap{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: operation.LogName(o.Name)}, cm)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the log of operation %s: %w", o.Name, err)
+	}
+	return cm.Data[operation.LogKey], nil
+}
+
+// Control pauses, cancels or resumes ("") an operation. It reports whether that changed anything.
+func Control(ctx context.Context, c client.Client, key client.ObjectKey, value string) (bool, error) {
+	o, err := OperationOf(ctx, c, key)
+	if err != nil {
+		return false, err
+	}
+	was := o.Annotations[v1alpha1.AnnotationControl]
+	if was == value {
+		return false, nil
+	}
+	problem := ""
+	switch {
+	case o.Status.Phase.Final():
+		problem = fmt.Sprintf("it has ended: %s", o.Status.Phase)
+	case was == v1alpha1.OperationCancel:
+		problem = "it is being cancelled"
+	}
+	if problem != "" {
+		return false, finding.New("OCA-7056", fmt.Sprintf("Operation %s cannot be changed", key.Name), problem, "ocadm operation show "+key.Name)
+	}
+	var set any
+	if value != "" {
+		set = value
+	}
+	if err := merge(ctx, c, o, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}}); err != nil {
+		return false, fmt.Errorf("changing operation %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// Operate creates an operation. Its name is made of the action and a time.
+func Operate(ctx context.Context, c client.Client, o *Operation) error {
+	o.GenerateName = operation.Prefix(o.Spec.Action)
+	o.Labels = map[string]string{v1alpha1.LabelOperationCloud: o.Spec.Cloud}
+	if err := c.Create(ctx, o, client.FieldOwner(kube.FieldManager)); err != nil {
+		return undefined(fmt.Errorf("creating an operation: %w", err))
+	}
+	return nil
+}
+
+// FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed
+// is a finding.
+func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation)) (*Operation, error) {
+	var last *Operation
+	target := &Operation{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	watching, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err := kube.WaitFor(watching, c, target, func(o client.Object) (bool, string) {
+		now, there := kube.As[Operation](o)
+		if !there {
+			stop(errGone)
+			return false, errGone.Error()
+		}
+		plain(now)
+		last = now
+		report(now)
+		return now.Status.Phase.Final() || now.Status.Phase == v1alpha1.OperationPaused, string(now.Status.Phase)
+	}, func(string) {})
+	if errors.Is(context.Cause(watching), errGone) {
+		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)
+	}
+	if err != nil {
+		return last, fmt.Errorf("following operation %s, which goes on: %w", key.Name, err)
+	}
+	return last, Outcome(last)
+}
+
+// Outcome is nil for an operation that succeeded, else a finding with the reason.
+func Outcome(o *Operation) error {
+	if o.Status.Phase == v1alpha1.OperationSucceeded {
+		return nil
+	}
+	f := finding.New("OCA-7057", fmt.Sprintf("%s %s: %s", o.Spec.Action, o.Name, o.Status.Phase), o.Status.Message, "ocadm operation show "+o.Name+"; ocadm operation logs "+o.Name)
+	var all finding.List
+	for _, one := range o.Status.Findings {
+		if !one.Warning {
+			all = append(all, finding.New(one.Code, one.What, one.Cause, one.Remedy))
+		}
+	}
+	if len(all) > 0 && (o.Status.Phase == v1alpha1.OperationFailed || o.Status.Phase == v1alpha1.OperationCancelled) {
+		return all
+	}
+	for _, one := range all {
+		f.Evidence = append(f.Evidence, one.Error())
+	}
+	return f
+}

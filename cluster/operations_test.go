@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+func oneOperation(name string, phase v1alpha1.OperationPhase) *Operation {
+	o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: "Update"}}
+	o.Namespace, o.Name = "onecloud", name
+	o.Status.Phase = phase
+	return o
+}
+
+func at(second int) metav1.Time { return metav1.NewTime(time.Unix(int64(second), 0)) }
+
+func TestOperationTree(t *testing.T) {
+	o := oneOperation("update-1", v1alpha1.OperationReverting)
+	o.Status.Start, o.Status.Cause = at(0), "phase region: it does not start"
+	o.Status.Plan = []string{"v1 → v2"}
+	o.Status.Steps = []v1alpha1.OperationStep{
+		{Name: "check", Short: "Check", State: v1alpha1.StepDone, Start: at(0), End: at(2), Evidence: []string{"40 images"}},
+		{Name: "back", Short: "Go back", State: v1alpha1.StepRunning, Start: at(4), Message: "waits for region", Done: 1, Total: 4, Unit: "components", Revert: true},
+		{Name: "end", Short: "End", State: v1alpha1.StepPending},
+	}
+	o.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7051", What: "Not available", Cause: "region", Remedy: "ocadm cluster status"}}
+	want := `Update update-1 of cloud onecloud/default: Reverting (10s)
+├─ plan: v1 → v2
+├─ ✓ Check (2s)
+│  └─ 40 images
+├─ ▸ Go back (6s) [=====               ] 1/4 components: waits for region
+├─ · End
+└─ error OCA-7051: Not available: region
+   └─ ocadm cluster status`
+	if d := cmp.Diff(want, strings.Join(OperationTree(o, at(10).Time), "\n")); d != "" {
+		t.Error(d)
+	}
+	before := oneOperation("update-1", v1alpha1.OperationRunning)
+	before.Status.Steps = o.Status.Steps[:1]
+	lines := []string{"Update update-1 of cloud onecloud/default: Reverting", "back: waits for region"}
+	if d := cmp.Diff(lines, OperationChanges(before, o)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestControl(t *testing.T) {
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := oneOperation("ended", v1alpha1.OperationSucceeded)
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(oneOperation("a", v1alpha1.OperationRunning), ended).Build()
+	for _, step := range []struct {
+		name, value string
+		changed     bool
+		code        string
+	}{
+		{"a", v1alpha1.OperationPause, true, ""},
+		{"a", v1alpha1.OperationPause, false, ""},
+		{"a", "", true, ""},
+		{"a", "", false, ""},
+		{"a", v1alpha1.OperationCancel, true, ""},
+		{"a", "", false, "OCA-7056"},
+		{"ended", v1alpha1.OperationCancel, false, "OCA-7056"},
+		{"nothing", v1alpha1.OperationCancel, false, "OCA-7054"},
+	} {
+		changed, err := Control(t.Context(), c, client.ObjectKey{Namespace: "onecloud", Name: step.name}, step.value)
+		code := ""
+		if l := finding.Of(err); len(l) > 0 {
+			code = l[0].Code
+		}
+		if changed != step.changed || code != step.code || err != nil && code == "" {
+			t.Errorf("%+v: %t, %v", step, changed, err)
+		}
+	}
+	o, err := OperationOf(t.Context(), c, client.ObjectKey{Namespace: "onecloud", Name: "a"})
+	if err != nil || o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationCancel || o.Kind != v1alpha1.OperationKind {
+		t.Errorf("%v: %+v", err, o)
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	failed := oneOperation("a", v1alpha1.OperationFailed)
+	failed.Status.Findings = []v1alpha1.OperationFinding{{Code: "OCA-7053", Warning: true}, {Code: "OCA-7051"}, {Code: "OCA-7052"}}
+	for _, c := range []struct {
+		o    *Operation
+		want []string
+	}{
+		{oneOperation("a", v1alpha1.OperationSucceeded), nil},
+		{oneOperation("a", v1alpha1.OperationReverted), []string{"OCA-7057"}},
+		{failed, []string{"OCA-7051", "OCA-7052"}},
+	} {
+		var got []string
+		for _, f := range finding.Of(Outcome(c.o)) {
+			got = append(got, f.Code)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s: %s", c.o.Status.Phase, d)
+		}
+	}
+}

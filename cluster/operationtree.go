@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// OperationTree draws an operation: how it is, its plan, and each step with its time, progress and evidence. now gives the times of what runs.
+func OperationTree(o *Operation, now time.Time) []string {
+	root := node{text: operationHeadline(o)}
+	if !o.Status.Start.IsZero() {
+		end := now
+		if !o.Status.End.IsZero() {
+			end = o.Status.End.Time
+		}
+		root.text += " (" + end.Sub(o.Status.Start.Time).Round(time.Second).String() + ")"
+	}
+	for _, line := range o.Status.Plan {
+		root.below = append(root.below, node{text: "plan: " + line})
+	}
+	for _, s := range o.Status.Steps {
+		n := node{text: stepLine(s, now)}
+		for _, line := range s.Evidence {
+			n.below = append(n.below, node{text: line})
+		}
+		root.below = append(root.below, n)
+	}
+	for _, f := range o.Status.Findings {
+		severity := "error"
+		if f.Warning {
+			severity = "warning"
+		}
+		n := node{text: fmt.Sprintf("%s %s: %s: %s", severity, f.Code, f.What, f.Cause)}
+		if f.Remedy != "" {
+			n.below = []node{{text: f.Remedy}}
+		}
+		root.below = append(root.below, n)
+	}
+	return append([]string{root.text}, branches(root.below, "")...)
+}
+
+func operationHeadline(o *Operation) string {
+	text := fmt.Sprintf("%s %s of cloud %s/%s: %s", o.Spec.Action, o.Name, o.Namespace, o.Spec.Cloud, cmp.Or(string(o.Status.Phase), "created"))
+	if o.Status.Message != "" && !o.Status.Phase.Active() || o.Status.Phase == v1alpha1.OperationPaused {
+		text += ": " + o.Status.Message
+	}
+	return text
+}
+
+// stepLine is a step in one line.
+func stepLine(s v1alpha1.OperationStep, now time.Time) string {
+	text := fmt.Sprintf("%s %s", mark(s.State), cmp.Or(s.Short, s.Name))
+	if !s.Start.IsZero() && s.State != v1alpha1.StepSkipped {
+		end := now
+		if !s.End.IsZero() {
+			end = s.End.Time
+		}
+		text += " (" + end.Sub(s.Start.Time).Round(time.Second).String() + ")"
+	}
+	if s.State == v1alpha1.StepRunning && s.Total > 0 {
+		text += " " + bar(s.Done, s.Total) + fmt.Sprintf(" %d/%d %s", s.Done, s.Total, s.Unit)
+	}
+	if s.Message != "" && s.State != v1alpha1.StepDone {
+		text += ": " + s.Message
+	}
+	return text
+}
+
+func mark(s v1alpha1.StepState) string {
+	if m, ok := map[v1alpha1.StepState]string{
+		v1alpha1.StepDone: "✓", v1alpha1.StepUnchanged: "✓", v1alpha1.StepSkipped: "-", v1alpha1.StepFailed: "✗", v1alpha1.StepRunning: "▸",
+	}[s]; ok {
+		return m
+	}
+	return "·"
+}
+
+// barWidth is that of a progress bar, in characters.
+const barWidth = 20
+
+func bar(done, total int64) string {
+	n := int(min(done, total) * barWidth / total)
+	return "[" + strings.Repeat("=", n) + strings.Repeat(" ", barWidth-n) + "]"
+}
+
+// OperationChanges are the lines that a log gets when an operation has changed; before is nil at first.
+func OperationChanges(before, after *Operation) []string {
+	var out []string
+	was := map[string]v1alpha1.OperationStep{}
+	phase := v1alpha1.OperationPhase("")
+	if before != nil {
+		phase = before.Status.Phase
+		for _, s := range before.Status.Steps {
+			was[s.Name] = s
+		}
+	}
+	if after.Status.Phase != phase {
+		out = append(out, operationHeadline(after))
+	}
+	for _, s := range after.Status.Steps {
+		old := was[s.Name]
+		for _, line := range s.Evidence[min(len(old.Evidence), len(s.Evidence)):] {
+			out = append(out, s.Name+": "+line)
+		}
+		switch {
+		case s.State == old.State && s.Message == old.Message, s.State == v1alpha1.StepPending:
+		case s.State == v1alpha1.StepRunning && s.Message != "":
+			out = append(out, s.Name+": "+s.Message)
+		default:
+			line := s.Name + ": " + strings.ToLower(string(s.State))
+			if s.Message != "" {
+				line += ": " + s.Message
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// newOperation groups the commands that show and control the operations of clouds.
+func newOperation(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "operation",
+		Short: "Show, pause, resume and cancel the operations of clouds",
+		Long: "An operation changes a cloud in steps: resource OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
+			"records each step, and goes on where it stopped if it is killed. The last 20 of a cloud are kept.",
+		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRunE,
+	}
+	c.AddCommand(newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
+		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after the step that runs",
+			"The step that runs comes to its end. The cloud stays as it is then, until ocadm operation resume or cancel."),
+		newOperationControl(a, "resume", "", "Let a paused operation go on",
+			"It goes on with the step at which it stopped. A step that failed is tried again."),
+		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and take back what it changed",
+			"An operation that has begun ends at once and takes back what it changed. One that waits ends without having begun. If an operation is\n"+
+				"paused because it could not take back what it changed, cancel gives up."))
+	return c
+}
+
+func newOperationList(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "list", Short: "List the operations of the cloud",
+		Long:    "Lists the operations of the cloud, the latest first.",
+		Example: "  ocadm operation list\n  ocadm operation list -o json | jq -r '.[0].status.phase'",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				list, err := cluster.Operations(ctx, k, f.namespace, f.name)
+				if err != nil {
+					return err
+				}
+				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return operationTable(w, list, time.Now()) })
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func operationTable(w io.Writer, list []cluster.Operation, now time.Time) error {
+	var rows [][]string
+	for _, o := range list {
+		rows = append(rows, []string{o.Name, o.Spec.Action, cmp.Or(string(o.Status.Phase), "-"), cmp.Or(o.Status.Step, "-"),
+			now.Sub(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), o.Status.Message})
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(w, "no operations")
+		return err
+	}
+	return ui.Table(w, []string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, rows)
+}
+
+func newOperationShow(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "show NAME", Short: "Show the plan and the steps of an operation",
+		Long:    "Shows what an operation does, its steps with their times and results, and why it failed.",
+		Example: "  ocadm operation show update-x7k2p\n  ocadm operation show update-x7k2p -o yaml",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				o, err := cluster.OperationOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
+				if err != nil {
+					return err
+				}
+				return ui.Print(a.Out, f.output.String(), o, func(w io.Writer) error {
+					_, err := fmt.Fprintln(w, strings.Join(cluster.OperationTree(o, time.Now()), "\n"))
+					return err
+				})
+			})
+		},
+	}
+	f.add(a, c, nil, "tree", "json", "yaml")
+	return c
+}
+
+func newOperationLogs(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "logs NAME", Short: "Print the log of an operation",
+		Long:    "Prints what the steps of an operation reported, a line each; with -o jsonl as events (docs/reference/events.md).",
+		Example: "  ocadm operation logs update-x7k2p\n  ocadm operation logs update-x7k2p -o jsonl | jq -r .message",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				o, err := cluster.OperationOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
+				if err != nil {
+					return err
+				}
+				text, err := cluster.LogOf(ctx, k, o)
+				if err != nil {
+					return err
+				}
+				if f.output.String() == "text" {
+					text = logText(text)
+				}
+				_, err = io.WriteString(a.Out, text)
+				return err
+			})
+		},
+	}
+	f.add(a, c, nil, "text", "jsonl")
+	return c
+}
+
+// logText is a log for people.
+func logText(lines string) string {
+	var out strings.Builder
+	for line := range strings.Lines(lines) {
+		var e workflow.Event
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		text := e.Message
+		if e.Why != "" {
+			text += ": " + e.Why
+		}
+		fmt.Fprintf(&out, "%s %-14s %s %s\n", e.Time.UTC().Format(time.RFC3339), e.Type, cmp.Or(e.Phase, "-"), text)
+		for _, f := range e.Findings {
+			fmt.Fprintf(&out, "    %s %s; %s\n", f.Code, f.Error(), f.Remedy)
+		}
+	}
+	return out.String()
+}
+
+func newOperationCheck(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "check", Short: "Run the checks of an update, and change nothing",
+		Long:    "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes. It changes nothing.",
+		Example: "  ocadm operation check\n  ocadm operation check -o json | jq '.status.findings'",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				o := &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionCheck, Requester: requester()}}
+				return a.operate(ctx, k, &f, o)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
+	f.addWait(c.Flags(), true, "wait until it has ended")
+	return c
+}
+
+func newOperationControl(a *app, name, value, short, long string) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: name + " NAME", Short: short, Long: long,
+		Example: "  ocadm operation " + name + " update-x7k2p\n  ocadm operation " + name + " update-x7k2p -o json",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				changed, err := cluster.Control(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, value)
+				if err != nil {
+					return err
+				}
+				action := "unchanged"
+				if changed {
+					action = map[string]string{"pause": "is to pause", "resume": "goes on", "cancel": "is cancelled"}[name]
+				}
+				r := created{Name: args[0], Namespace: f.namespace, Action: action}
+				return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "Operation %s %s\n", args[0], action)
+					return err
+				})
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// requester is who asks for an operation, as far as it is known.
+func requester() string {
+	name := "ocadm"
+	if u, err := user.Current(); err == nil {
+		name += ":" + u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// operate creates an operation and, with --wait, follows it to its end.
+func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o *cluster.Operation) error {
+	o.Namespace = f.namespace
+	if err := cluster.Operate(ctx, k, o); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Err, "Operation %s created\n", o.Name)
+	if !f.wait {
+		return a.printOperation(f, o)
+	}
+	return a.followOperation(ctx, k, f, client.ObjectKeyFromObject(o))
+}
+
+// followOperation shows an operation until it has ended: a tree in place on a terminal, a document a line with -o jsonl, else a line for each
+// change. Only data goes to standard output.
+func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) error {
+	show, end := a.operationView(f.output.String())
+	last, err := cluster.FollowOperation(ctx, k, key, show)
+	end()
+	if last == nil || f.output.String() == "jsonl" {
+		return err
+	}
+	if f.output.String() != "table" || err == nil {
+		if perr := a.printOperation(f, last); perr != nil {
+			return perr
+		}
+	}
+	return err
+}
+
+func (a *app) operationView(format string) (show func(*cluster.Operation), end func()) {
+	if format == "jsonl" {
+		out := json.NewEncoder(a.Out)
+		return func(o *cluster.Operation) { _ = out.Encode(o) }, func() {} // a broken pipe is reported at the end
+	}
+	if ui.IsTerminal(a.Err) {
+		p := ui.NewPicture(a.Err)
+		return func(o *cluster.Operation) {
+			p.Show(func(now time.Time) []string { return cluster.OperationTree(o, now) })
+		}, p.Close
+	}
+	var before *cluster.Operation
+	return func(o *cluster.Operation) {
+		for _, line := range cluster.OperationChanges(before, o) {
+			fmt.Fprintln(a.Err, line)
+		}
+		before = o.DeepCopy()
+	}, func() {}
+}
+
+func (a *app) printOperation(f *cloudFlags, o *cluster.Operation) error {
+	return ui.Print(a.Out, f.output.String(), o, func(w io.Writer) error {
+		if f.wait {
+			_, err := fmt.Fprintf(w, "Operation %s %s\n", o.Name, o.Status.Phase)
+			return err
+		}
+		_, err := fmt.Fprintf(w, "Operation %s created; to follow it: ocadm operation show %s\n", o.Name, o.Name)
+		return err
+	})
+}

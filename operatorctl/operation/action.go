@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operation runs the operations of clouds. An action is a value: a list of steps, and the steps that take back what they did. The steps
+// run on the engine that runs the installer's phases; their journal is the status of the operation, so an operator that was killed goes on
+// where it stopped. Which operation may run is decided by values alone.
+package operation
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// Step is one step of an action.
+//
+// A step whose ReadOnly is set only looks. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
+type Step = workflow.Phase[*Run]
+
+// Action is what an operation can do.
+type Action struct {
+	// Name is the value of spec.action; Short says what it does.
+	Name, Short string
+	// Timeout bounds an operation that names none.
+	Timeout time.Duration
+	// Steps do the work, one after another.
+	Steps []Step
+	// Revert are the steps that take back what Steps did, in the order in which they run. They must be able to run whatever Steps were done.
+	Revert []Step
+}
+
+// Actions are all there are.
+func Actions() []Action {
+	return []Action{
+		check(),
+	}
+}
+
+// find returns the action of a name.
+func find(all []Action, name string) (Action, bool) {
+	i := slices.IndexFunc(all, func(a Action) bool { return a.Name == name })
+	if i < 0 {
+		return Action{}, false
+	}
+	return all[i], true
+}
+
+// defaultTimeout bounds an operation whose action has no time of its own.
+const defaultTimeout = 2 * time.Hour
+
+// timeout of an operation.
+func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
+	if d, err := time.ParseDuration(o.Spec.Timeout); err == nil && d > 0 {
+		return d
+	}
+	if a.Timeout > 0 {
+		return a.Timeout
+	}
+	return defaultTimeout
+}
+
+// Run is what the steps of an operation share.
+type Run struct {
+	// Operation that runs. Its status is that of its start; Status returns that of now.
+	Operation *v1alpha1.OnecloudOperation
+	// Client writes, and reads from the cache; Direct reads past it.
+	Client client.Client
+	Direct client.Reader
+
+	record *record
+}
+
+// Cloud reads the cloud of the operation from the cache.
+func (r *Run) Cloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	return cloud, r.Client.Get(ctx, r.Key(), cloud)
+}
+
+// Key of the cloud.
+func (r *Run) Key() client.ObjectKey {
+	return client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}
+}
+
+// Status of the operation now.
+func (r *Run) Status() v1alpha1.OnecloudOperationStatus { return r.record.status() }
+
+// Update changes the status and returns when the API server has it.
+func (r *Run) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	return r.record.update(ctx, change)
+}
+
+// Prefix of the names of an action's operations.
+func Prefix(action string) string { return strings.ToLower(action) + "-" }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"regexp"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Every action is a plan that the engine takes, and the definition knows it.
+func TestActions(t *testing.T) {
+	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	for _, a := range Actions() {
+		seen := map[string]bool{}
+		for _, s := range append(a.Steps, a.Revert...) {
+			if seen[s.Name] || !name.MatchString(s.Name) || s.Short == "" || s.Run == nil || len(s.Phases) > 0 {
+				t.Errorf("%s: step %q", a.Name, s.Name)
+			}
+			seen[s.Name] = true
+		}
+		if a.Short == "" || len(a.Steps) == 0 || a.timeout(&v1alpha1.OnecloudOperation{}) <= 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Options of a Controller.
+type Options struct {
+	// Client writes, and reads from the cache; Direct reads past it.
+	Client client.Client
+	Direct client.Reader
+	Events events.EventRecorder
+	// Actions are those there are; nil means Actions().
+	Actions []Action
+	Log     *slog.Logger
+}
+
+// Controller runs the operations of all clouds, one at a time for each cloud. Its request is a cloud.
+type Controller struct {
+	Options
+
+	mu      sync.Mutex
+	running map[types.UID]*running
+	// base is the context of all runs: the time in which this process leads. nil before that.
+	base context.Context
+	runs sync.WaitGroup
+	// woken are operations whose run has ended.
+	woken chan event.GenericEvent
+}
+
+// running is a run of this process. pause and cancel are as a user wants it; abort ends it at once and reverts nothing.
+type running struct{ pause, cancel, abort context.CancelCauseFunc }
+
+// New makes a Controller. It is a Runnable of the manager, too: its runs end with it.
+func New(o Options) *Controller {
+	if o.Actions == nil {
+		o.Actions = Actions()
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Controller{Options: o, running: map[types.UID]*running{}, woken: make(chan event.GenericEvent, 64)}
+}
+
+// Woken delivers operations whose run has ended.
+func (c *Controller) Woken() <-chan event.GenericEvent { return c.woken }
+
+// Start lets operations run until ctx ends, and then waits for their steps.
+func (c *Controller) Start(ctx context.Context) error {
+	c.mu.Lock()
+	c.base = ctx
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.runs.Wait()
+	return nil
+}
+
+// Reconcile looks at the operations of one cloud.
+func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	all, cloud, err := c.read(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	d := decide(all, cloud, c.Actions)
+	var errs []error
+	for _, o := range all {
+		switch end, ends := d.end[o.Name]; {
+		case ends:
+			errs = append(errs, c.end(ctx, o, end))
+		case o.Status.Phase.Final():
+			errs = append(errs, c.release(ctx, o))
+		case d.pending[o.Name] != "":
+			errs = append(errs, c.pend(ctx, o, d.pending[o.Name]))
+		}
+	}
+	for _, o := range d.prune {
+		errs = append(errs, client.IgnoreNotFound(c.Client.Delete(ctx, o)))
+	}
+	if d.run != nil {
+		errs = append(errs, c.advance(ctx, d.run, cloud))
+	}
+	return ctrl.Result{}, errors.Join(errs...)
+}
+
+// read returns the operations of a cloud and the cloud, from the cache.
+func (c *Controller) read(ctx context.Context, key client.ObjectKey) ([]*v1alpha1.OnecloudOperation, *v1alpha1.OnecloudCluster, error) {
+	all, err := Of(ctx, c.Client, key)
+	if err != nil || len(all) == 0 {
+		return nil, nil, err
+	}
+	cloud := &v1alpha1.OnecloudCluster{}
+	switch err := c.Client.Get(ctx, key, cloud); {
+	case apierrors.IsNotFound(err):
+		return all, nil, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading the cloud: %w", err)
+	}
+	return all, cloud, nil
+}
+
+// Of are the operations of a cloud.
+func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1.OnecloudOperation, error) {
+	var list v1alpha1.OnecloudOperationList
+	if err := c.List(ctx, &list, client.InNamespace(key.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	var all []*v1alpha1.OnecloudOperation
+	for i := range list.Items {
+		if list.Items[i].Spec.Cloud == key.Name {
+			all = append(all, &list.Items[i])
+		}
+	}
+	slices.SortFunc(all, inTurn)
+	return all, nil
+}
+
+// Running is the operation of a cloud that has begun and has not ended, nil if there is none.
+func Running(all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Active() })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// pend reports what an operation waits for.
+func (c *Controller) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, why string) error {
+	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {
+		return nil
+	}
+	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message = v1alpha1.OperationPending, why
+	})
+}
+
+// end ends an operation for which nothing is to be done any more.
+func (c *Controller) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how ending) error {
+	if r := c.of(o.UID); r != nil { // of a cloud that was deleted
+		r.abort(errGone)
+		return nil
+	}
+	err := newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End = how.phase, how.message, metav1.Now()
+	})
+	return errors.Join(err, c.release(ctx, o))
+}
+
+// advance starts an operation, or lets one that runs know what the user wants.
+func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
+	if r := c.of(o.UID); r != nil {
+		switch {
+		case cancelled(o):
+			r.cancel(errCancelled)
+		case paused(o):
+			r.pause(errPaused)
+		}
+		return nil
+	}
+	if paused(o) && !cancelled(o) {
+		if o.Status.Phase == v1alpha1.OperationPaused {
+			return nil
+		}
+		return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
+		})
+	}
+	now := &v1alpha1.OnecloudOperation{}
+	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if now.UID != o.UID || now.Status.Phase.Final() || paused(now) && !cancelled(now) {
+		return nil // the cache will show it
+	}
+	if err := c.take(ctx, now, cloud); err != nil {
+		return err
+	}
+	c.launch(now)
+	return nil
+}
+
+func (c *Controller) of(uid types.UID) *running {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[uid]
+}
+
+// take makes an operation one of its cloud: it is deleted with it, and not before it has ended.
+func (c *Controller) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
+	before := o.DeepCopy()
+	owner := ownerOf(cloud)
+	if !slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+		o.OwnerReferences = append(o.OwnerReferences, owner)
+	}
+	if o.DeletionTimestamp == nil {
+		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
+	}
+	return c.patch(ctx, o, before)
+}
+
+// release lets Kubernetes delete an operation that has ended.
+func (c *Controller) release(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	after := o.DeepCopy()
+	if !controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer) {
+		return nil
+	}
+	return client.IgnoreNotFound(c.patch(ctx, after, o))
+}
+
+func (c *Controller) patch(ctx context.Context, after, before *v1alpha1.OnecloudOperation) error {
+	if slices.Equal(after.Finalizers, before.Finalizers) && len(after.OwnerReferences) == len(before.OwnerReferences) {
+		return nil
+	}
+	status := after.Status
+	if err := c.Client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("taking operation %s: %w", before.Name, err)
+	}
+	after.Status = status
+	return nil
+}
+
+// launch runs an operation beside the reconciles.
+func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base == nil || c.base.Err() != nil || c.running[o.UID] != nil {
+		return
+	}
+	r := &running{}
+	var ctx context.Context
+	ctx, r.abort = context.WithCancelCause(c.base)
+	action, _ := find(c.Actions, o.Spec.Action)
+	x := &execution{action: action, run: &Run{Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, record: newRecord(c.Client, c.Events, o)}}
+	x.stop, r.pause = context.WithCancelCause(ctx)
+	x.cancel, r.cancel = context.WithCancelCause(ctx)
+	if cancelled(o) {
+		r.cancel(errCancelled)
+	}
+	c.running[o.UID] = r
+	c.runs.Go(func() { c.perform(ctx, x, r) })
+}
+
+// perform runs an operation and reports its end.
+func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
+	o, rec := x.run.Operation, x.run.record
+	log := c.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	log.Info("operation runs")
+	if err := rec.log.load(ctx, c.Direct); err != nil {
+		log.Warn("reading the log of an earlier operator", "error", err)
+	}
+	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
+	flushing, stop := context.WithCancel(ctx)
+	var flush sync.WaitGroup
+	flush.Go(func() { rec.flush(flushing) })
+	err := x.do(ctx)
+	stop()
+	flush.Wait()
+	end := rec.status()
+	kind := corev1.EventTypeNormal
+	if end.Phase != v1alpha1.OperationSucceeded {
+		kind = corev1.EventTypeWarning
+	}
+	if ctx.Err() == nil {
+		message := end.Message
+		if message == "" {
+			message = "done"
+		}
+		c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", message)
+	}
+	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
+	if err != nil {
+		log.Warn("operation", "error", err)
+		pause := time.NewTimer(retryDelay)
+		defer pause.Stop()
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+	}
+	r.abort(nil)
+	c.mu.Lock()
+	delete(c.running, o.UID)
+	c.mu.Unlock()
+	select {
+	case c.woken <- event.GenericEvent{Object: o}:
+	case <-c.base.Done():
+	}
+}
+
+// retryDelay is how long an operation rests whose status could not be written.
+const retryDelay = 5 * time.Second
+
+// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
+func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
+	var set any = value
+	if value == "" {
+		set = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}})
+	if err != nil {
+		return err
+	}
+	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// patience of a test that waits for something that comes in milliseconds on an idle machine.
+const patience = time.Minute
+
+// world is an API server in memory, and operators that follow each other.
+type world struct {
+	*testing.T
+	client  client.Client
+	actions []Action
+
+	mu   sync.Mutex
+	said []string // what the steps did
+	stop func()
+}
+
+var key = client.ObjectKey{Namespace: "n", Name: "c"}
+
+func newWorld(t *testing.T, actions func(*world) []Action) *world {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
+	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(s).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}).Build()}
+	w.actions = actions(w)
+	w.start()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// start starts an operator. w.stop kills it: what it did not write is lost.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(w.Context())
+	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions})
+	var all sync.WaitGroup
+	all.Go(func() { _ = c.Start(ctx) })
+	all.Go(func() {
+		for tick := time.NewTicker(5 * time.Millisecond); ctx.Err() == nil; {
+			select {
+			case <-ctx.Done():
+			case <-c.Woken():
+			case <-tick.C:
+			}
+			if _, err := c.Reconcile(ctx, ctrl.Request{NamespacedName: key}); err != nil && ctx.Err() == nil {
+				w.Log(err)
+			}
+		}
+	})
+	w.stop = func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+type recorder struct{}
+
+var _ events.EventRecorder = (*recorder)(nil)
+
+func (*recorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+func (w *world) say(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, what)
+}
+
+func (w *world) create(name string, change ...func(*v1alpha1.OnecloudOperation)) {
+	w.Helper()
+	o := op(name, 0, "", "")
+	o.CreationTimestamp, o.UID = metav1.Now(), types.UID(name)
+	for _, f := range change {
+		f(o)
+	}
+	if err := w.client.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) get(name string) *v1alpha1.OnecloudOperation {
+	w.Helper()
+	o := &v1alpha1.OnecloudOperation{}
+	if err := w.client.Get(w.Context(), client.ObjectKey{Namespace: "n", Name: name}, o); err != nil {
+		w.Fatal(err)
+	}
+	return o
+}
+
+func (w *world) control(name, value string) {
+	w.Helper()
+	if err := setControl(w.Context(), w.client, w.get(name), value); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// until waits for a phase.
+func (w *world) until(name string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
+	w.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		o := w.get(name)
+		if o.Status.Phase == phase {
+			return o
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s is %s, want %s: %+v", name, o.Status.Phase, phase, o.Status)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (w *world) wantSaid(want ...string) {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.said, want) {
+		w.Errorf("steps did %q, want %q", w.said, want)
+	}
+}
+
+// does is a step that says its name.
+func (w *world) does(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
+	return Step{Name: name, Short: "Do " + name, Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		w.say(name)
+		report.Changed("did %s", name)
+		for _, f := range more {
+			if err := f(ctx, r, report); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// looks is a step that changes nothing.
+func (w *world) looks(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
+	s := w.does(name, more...)
+	s.ReadOnly = true
+	return s
+}
+
+func blocks(ctx context.Context, _ *Run, _ workflow.Reporter) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func fails(context.Context, *Run, workflow.Reporter) error { return errors.New("broken") }
+
+func TestOperationSucceeds(t *testing.T) {
+	w := newWorld(t, func(w *world) []Action {
+		skip := w.does("skipped")
+		skip.Skip = func(*Run) string { return "not here" }
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.looks("look"), w.does("one"), skip, w.does("two")}}}
+	})
+	w.create("a")
+	o := w.until("a", v1alpha1.OperationSucceeded)
+	w.wantSaid("look", "one", "two")
+	var states []string
+	for _, s := range o.Status.Steps {
+		states = append(states, s.Name+" "+string(s.State))
+		if s.End.IsZero() || s.State == v1alpha1.StepDone && len(s.Evidence) != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if want := []string{"look Done", "one Done", "skipped Skipped", "two Done"}; !slices.Equal(states, want) {
+		t.Errorf("%q, want %q", states, want)
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Status != metav1.ConditionTrue {
+			t.Errorf("%+v", c)
+		}
+	}
+	if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "cloud" {
+		t.Errorf("owners: %v", o.OwnerReferences)
+	}
+	cm := &corev1.ConfigMap{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: o.Status.Log}, cm); err != nil || !strings.Contains(cm.Data[LogKey], "did two") {
+		t.Errorf("%v: %q", err, cm.Data)
+	}
+	w.until("a", v1alpha1.OperationSucceeded)
+}
+
+func TestOneAtATime(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", func(ctx context.Context, r *Run, _ workflow.Reporter) error {
+			if r.Operation.Name == "b" {
+				return nil
+			}
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		})}}}
+	})
+	w.create("a")
+	w.until("a", v1alpha1.OperationRunning)
+	w.create("b")
+	if o := w.until("b", v1alpha1.OperationPending); o.Status.Message != "waits for operation a" {
+		t.Errorf("%+v", o.Status)
+	}
+	close(release)
+	w.until("a", v1alpha1.OperationSucceeded)
+	w.until("b", v1alpha1.OperationSucceeded)
+}
+
+func TestFailureIsReverted(t *testing.T) {
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.looks("look"), w.does("one"), w.does("two", fails), w.does("three")},
+			Revert: []Step{w.does("back-two"), w.does("back-one")}}}
+	})
+	w.create("a")
+	o := w.until("a", v1alpha1.OperationReverted)
+	w.wantSaid("look", "one", "two", "back-two", "back-one")
+	if want := "phase two: broken; what was changed is as it was before"; o.Status.Message != want {
+		t.Errorf("%q, want %q", o.Status.Message, want)
+	}
+}
+
+func TestFailureBeforeAnyChange(t *testing.T) {
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.looks("look", fails), w.does("one")}, Revert: []Step{w.does("back")}}}
+	})
+	w.create("a")
+	o := w.until("a", v1alpha1.OperationFailed)
+	w.wantSaid("look")
+	if want := "phase look: broken; nothing was changed"; o.Status.Message != want {
+		t.Errorf("%q, want %q", o.Status.Message, want)
+	}
+}
+
+func TestFailureThatPauses(t *testing.T) {
+	var mended sync.Map
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one"), w.does("two", func(context.Context, *Run, workflow.Reporter) error {
+			if _, ok := mended.Load("yes"); !ok {
+				return errors.New("broken")
+			}
+			return nil
+		})}, Revert: []Step{w.does("back")}}}
+	})
+	pausing := func(o *v1alpha1.OnecloudOperation) { o.Spec.OnFailure = v1alpha1.OnFailurePause }
+	w.create("a", pausing)
+	o := w.until("a", v1alpha1.OperationPaused)
+	if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause || !strings.Contains(o.Status.Message, "broken; to try again: ocadm operation resume a") {
+		t.Errorf("%v: %q", o.Annotations, o.Status.Message)
+	}
+	mended.Store("yes", true)
+	w.control("a", "")
+	w.until("a", v1alpha1.OperationSucceeded)
+	w.wantSaid("one", "two", "two")
+	mended.Delete("yes")
+	w.create("b", pausing)
+	w.until("b", v1alpha1.OperationPaused)
+	w.control("b", v1alpha1.OperationCancel)
+	w.until("b", v1alpha1.OperationCancelled)
+	w.wantSaid("one", "two", "two", "one", "two", "back")
+}
+
+// A process that ends goes on nowhere; the next one begins with the step that ran, and repeats none that was done, on the way there and back.
+func TestKilledOperatorGoesOn(t *testing.T) {
+	ran := make(chan string)
+	next := make(chan error)
+	wait := func(name string) func(context.Context, *Run, workflow.Reporter) error {
+		return func(ctx context.Context, _ *Run, _ workflow.Reporter) error {
+			select {
+			case ran <- name:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			select {
+			case err := <-next:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck,
+			Steps:  []Step{w.looks("look", wait("look")), w.does("one", wait("one")), w.does("two", wait("two"))},
+			Revert: []Step{w.does("back-two", wait("back-two")), w.does("back-one", wait("back-one"))}}}
+	})
+	w.create("a")
+	runs := func(want string) {
+		t.Helper()
+		select {
+		case got := <-ran:
+			if got != want {
+				t.Fatalf("step %q runs, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("step %q does not run: %+v", want, w.get("a").Status)
+		}
+	}
+	for _, name := range []string{"look", "one", "two", "back-two", "back-one"} {
+		runs(name)
+		w.stop()
+		if p := w.get("a").Status.Phase; p.Final() {
+			t.Fatalf("killed in step %s, it is %s", name, p)
+		}
+		w.start()
+		runs(name)
+		var result error
+		if name == "two" {
+			result = errors.New("broken")
+		}
+		next <- result
+	}
+	w.until("a", v1alpha1.OperationReverted)
+	w.wantSaid("look", "look", "one", "one", "two", "two", "back-two", "back-two", "back-one", "back-one")
+}
+
+func TestPauseResumeAndCancel(t *testing.T) {
+	release := make(chan struct{})
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{
+			w.does("one", func(context.Context, *Run, workflow.Reporter) error { <-release; return nil }), w.does("two", blocks)},
+			Revert: []Step{w.does("back")}}}
+	})
+	w.create("a")
+	w.until("a", v1alpha1.OperationRunning)
+	w.control("a", v1alpha1.OperationPause)
+	for w.get("a").Status.Step != "one" {
+		time.Sleep(time.Millisecond)
+	}
+	// The run heeds the annotation in the next reconcile; the step ends after that.
+	w.create("waits")
+	w.until("waits", v1alpha1.OperationPending)
+	w.create("later")
+	w.until("later", v1alpha1.OperationPending)
+	close(release)
+	w.until("a", v1alpha1.OperationPaused)
+	w.wantSaid("one")
+	w.control("a", "")
+	w.until("a", v1alpha1.OperationRunning)
+	w.control("waits", v1alpha1.OperationCancel)
+	w.until("waits", v1alpha1.OperationCancelled)
+	w.control("later", v1alpha1.OperationCancel)
+	w.control("a", v1alpha1.OperationCancel)
+	if o := w.until("a", v1alpha1.OperationCancelled); o.Status.Message != "cancelled; what was changed is as it was before" {
+		t.Errorf("%q", o.Status.Message)
+	}
+	w.wantSaid("one", "two", "back")
+}
+
+// An operation that is deleted while it runs is cancelled first.
+func TestDeletedOperationIsCancelled(t *testing.T) {
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", blocks)}, Revert: []Step{w.does("back")}}}
+	})
+	w.create("a")
+	o := w.until("a", v1alpha1.OperationRunning)
+	if err := w.client.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); w.client.Get(t.Context(), client.ObjectKeyFromObject(o), o) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it stays: %+v", o.Status)
+		}
+	}
+	w.wantSaid("one", "back")
+}
+
+func TestTimeout(t *testing.T) {
+	w := newWorld(t, func(w *world) []Action {
+		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", blocks)}, Revert: []Step{w.does("back")}}}
+	})
+	w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Spec.Timeout = "50ms" })
+	if o := w.until("a", v1alpha1.OperationReverted); o.Status.Cause != "the operation did not end within 50ms" {
+		t.Errorf("%q", o.Status.Cause)
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Keep is how many operations of a cloud that have ended are kept.
+const Keep = 20
+
+// decision is what becomes of the operations of a cloud.
+type decision struct {
+	// run is the operation that is to run, nil if none.
+	run *v1alpha1.OnecloudOperation
+	// pending are messages for those that wait, by name.
+	pending map[string]string
+	// end are those that end without having begun, with their phase and message.
+	end map[string]ending
+	// prune are those that are too old to be kept.
+	prune []*v1alpha1.OnecloudOperation
+}
+
+type ending struct {
+	phase   v1alpha1.OperationPhase
+	message string
+}
+
+// cancelled reports whether a user wants an operation to end.
+func cancelled(o *v1alpha1.OnecloudOperation) bool {
+	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationCancel || o.DeletionTimestamp != nil
+}
+
+// paused reports whether a user, or a step that failed, wants it to rest.
+func paused(o *v1alpha1.OnecloudOperation) bool {
+	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
+}
+
+// decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist.
+func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action) decision {
+	d := decision{pending: map[string]string{}, end: map[string]ending{}}
+	var over, waiting []*v1alpha1.OnecloudOperation
+	for _, o := range all {
+		switch _, known := find(actions, o.Spec.Action); {
+		case o.Status.Phase.Final():
+			over = append(over, o)
+		case there == nil && !o.Status.Phase.Active():
+			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("there is no cloud %s/%s", o.Namespace, o.Spec.Cloud)}
+		case there == nil || there.DeletionTimestamp != nil:
+			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "the cloud was deleted"}
+		case !known:
+			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator knows no action %q", o.Spec.Action)}
+		case !o.Status.Phase.Active() && cancelled(o):
+			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it began"}
+		case o.Status.Phase.Active():
+			d.run = first(d.run, o)
+		default:
+			waiting = append(waiting, o)
+		}
+	}
+	slices.SortFunc(waiting, inTurn)
+	if d.run == nil {
+		i := slices.IndexFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool { return !paused(o) })
+		if i >= 0 {
+			d.run = waiting[i]
+			waiting = slices.Delete(waiting, i, i+1)
+		}
+	}
+	for i, o := range waiting {
+		switch {
+		case paused(o):
+			d.pending[o.Name] = "paused before it began"
+		case i > 0 && !paused(waiting[i-1]):
+			d.pending[o.Name] = "waits for operation " + waiting[i-1].Name
+		default:
+			d.pending[o.Name] = "waits for operation " + d.run.Name
+		}
+	}
+	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -inTurn(a, b) })
+	if len(over) > Keep {
+		d.prune = over[Keep:]
+	}
+	return d
+}
+
+// first of two operations that have both begun: that cannot be, but if it were, only one may go on.
+func first(a, b *v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	if a == nil || inTurn(b, a) < 0 {
+		return b
+	}
+	return a
+}
+
+// inTurn orders operations as they were asked for.
+func inTurn(a, b *v1alpha1.OnecloudOperation) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// conditions of a status, for kubectl wait.
+func conditions(s *v1alpha1.OnecloudOperationStatus, now metav1.Time) {
+	complete, succeeded := metav1.ConditionFalse, metav1.ConditionUnknown
+	if s.Phase.Final() {
+		complete, succeeded = metav1.ConditionTrue, metav1.ConditionFalse
+	}
+	if s.Phase == v1alpha1.OperationSucceeded {
+		succeeded = metav1.ConditionTrue
+	}
+	for _, c := range []metav1.Condition{
+		{Type: v1alpha1.ConditionComplete, Status: complete}, {Type: v1alpha1.ConditionSucceeded, Status: succeeded},
+	} {
+		c.Reason, c.LastTransitionTime = cmp.Or(string(s.Phase), "Pending"), now
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+func op(name string, at int, phase v1alpha1.OperationPhase, control string) *v1alpha1.OnecloudOperation {
+	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck}}
+	o.Namespace, o.Name, o.CreationTimestamp = "n", name, metav1.NewTime(time.Unix(int64(at), 0))
+	o.Status.Phase = phase
+	if control != "" {
+		o.Annotations = map[string]string{v1alpha1.AnnotationControl: control}
+	}
+	return o
+}
+
+func TestDecide(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	deleting := cloud.DeepCopy()
+	deleting.DeletionTimestamp = new(metav1.Now())
+	unknown := op("u", 1, "", "")
+	unknown.Spec.Action = "Dance"
+	for name, c := range map[string]struct {
+		all     []*v1alpha1.OnecloudOperation
+		cloud   *v1alpha1.OnecloudCluster
+		run     string
+		pending map[string]string
+		end     map[string]ending
+	}{
+		"the first that was asked for runs": {
+			all: []*v1alpha1.OnecloudOperation{op("b", 2, "", ""), op("a", 3, "", ""), op("c", 1, "Succeeded", "")}, cloud: cloud,
+			run: "b", pending: map[string]string{"a": "waits for operation b"},
+		},
+		"what runs goes first, and each waits for the one before": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("b", 2, "Pending", ""), op("r", 3, "Running", "")}, cloud: cloud,
+			run: "r", pending: map[string]string{"a": "waits for operation r", "b": "waits for operation a"},
+		},
+		"a paused one keeps its place": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("p", 2, "Paused", "pause")}, cloud: cloud,
+			run: "p", pending: map[string]string{"a": "waits for operation p"},
+		},
+		"paused before it began": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", "pause"), op("b", 2, "", "")}, cloud: cloud,
+			run: "b", pending: map[string]string{"a": "paused before it began"},
+		},
+		"cancelled before it began": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "Pending", "cancel")}, cloud: cloud,
+			end: map[string]ending{"a": {"Cancelled", "cancelled before it began"}},
+		},
+		"no such cloud": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", "")},
+			end: map[string]ending{"a": {"Failed", "there is no cloud n/c"}},
+		},
+		"the cloud goes": {
+			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("r", 2, "Running", "")}, cloud: deleting,
+			end: map[string]ending{"a": {"Cancelled", "the cloud was deleted"}, "r": {"Cancelled", "the cloud was deleted"}},
+		},
+		"no such action": {
+			all: []*v1alpha1.OnecloudOperation{unknown}, cloud: cloud,
+			end: map[string]ending{"u": {"Failed", `this operator knows no action "Dance"`}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(c.all, c.cloud, Actions())
+			run := ""
+			if d.run != nil {
+				run = d.run.Name
+			}
+			if run != c.run {
+				t.Errorf("runs %q, want %q", run, c.run)
+			}
+			if c.pending == nil {
+				c.pending = map[string]string{}
+			}
+			if c.end == nil {
+				c.end = map[string]ending{}
+			}
+			if diff := cmp.Diff(c.pending, d.pending) + cmp.Diff(c.end, d.end, cmp.AllowUnexported(ending{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	var all []*v1alpha1.OnecloudOperation
+	for i := range Keep + 3 {
+		all = append(all, op(fmt.Sprintf("o%02d", i), i, v1alpha1.OperationFailed, ""))
+	}
+	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions())
+	var pruned []string
+	for _, o := range d.prune {
+		pruned = append(pruned, o.Name)
+	}
+	if diff := cmp.Diff([]string{"o02", "o01", "o00"}, pruned); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// Why a run ends before its last step.
+var (
+	errPaused    = errors.New("paused")
+	errCancelled = errors.New("cancelled")
+	errGone      = errors.New("the cloud was deleted")
+)
+
+// execution is one operation that runs in this process.
+type execution struct {
+	run    *Run
+	action Action
+	// stop ends the run after the steps that run; cancel ends it at once. The reverting steps heed only the end of the process.
+	stop   context.Context
+	cancel context.Context
+	// base is the time of this process.
+	base context.Context
+}
+
+// do brings an operation to its end, to a pause, or to the end of the process.
+func (x *execution) do(ctx context.Context) error {
+	rec := x.run.record
+	x.base = ctx
+	if was := rec.status(); was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
+		return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
+	}
+	if err := rec.update(ctx, x.begin); err != nil {
+		return err
+	}
+	if rec.status().Phase != v1alpha1.OperationReverting {
+		if done, err := x.forward(ctx); done || err != nil {
+			return err
+		}
+	}
+	return x.revert(ctx)
+}
+
+// begin is the status of an operation that starts, or goes on.
+func (x *execution) begin(s *v1alpha1.OnecloudOperationStatus) {
+	if s.Start.IsZero() {
+		s.Start, s.Log = metav1.Now(), LogName(x.run.Operation.Name)
+	}
+	s.Message = ""
+	if len(s.Steps) == 0 {
+		for _, p := range x.action.Steps {
+			s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending})
+		}
+	}
+	switch {
+	case reverts(s):
+		s.Phase = v1alpha1.OperationReverting
+	case x.changed(s):
+		s.Phase = v1alpha1.OperationRunning
+	default:
+		s.Phase = v1alpha1.OperationPlanning
+	}
+}
+
+// reverts reports whether an operation has begun to take back what it changed.
+func reverts(s *v1alpha1.OnecloudOperationStatus) bool {
+	return slices.ContainsFunc(s.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })
+}
+
+// changed reports whether a step that may change something has begun.
+func (x *execution) changed(s *v1alpha1.OnecloudOperationStatus) bool {
+	return slices.ContainsFunc(s.Steps, func(done v1alpha1.OperationStep) bool {
+		return !done.Revert && !done.Start.IsZero() && done.State != v1alpha1.StepSkipped &&
+			slices.ContainsFunc(x.action.Steps, func(p Step) bool { return p.Name == done.Name && !p.ReadOnly })
+	})
+}
+
+// forward runs the steps. done is true if nothing is left to do in this process.
+func (x *execution) forward(ctx context.Context) (done bool, err error) {
+	rec := x.run.record
+	start := rec.status().Start.Time
+	limited, end := context.WithDeadlineCause(x.cancel, start.Add(x.action.timeout(x.run.Operation)),
+		fmt.Errorf("the operation did not end within %s", x.action.timeout(x.run.Operation)))
+	defer end()
+	_, err = x.runner(x.action.Steps).Run(limited, x.run, workflow.Options{Stop: x.stop})
+	switch {
+	case err == nil:
+		return true, x.finish(ctx, v1alpha1.OperationSucceeded, "")
+	case ctx.Err() != nil: // the process ends; the next one goes on
+		return true, nil
+	case errors.Is(err, errPaused):
+		return true, x.rest(ctx, "paused; to go on: ocadm operation resume "+x.run.Operation.Name)
+	}
+	why := err.Error()
+	if cause := context.Cause(limited); cause != nil && limited.Err() != nil {
+		why = cause.Error()
+	}
+	s := rec.status()
+	if x.cancel.Err() == nil && x.run.Operation.Spec.OnFailure == v1alpha1.OnFailurePause && x.changed(&s) {
+		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to go back: ocadm operation cancel %s",
+			why, x.run.Operation.Name, x.run.Operation.Name))
+	}
+	if !x.changed(&s) || len(x.action.Revert) == 0 {
+		phase := v1alpha1.OperationFailed
+		if x.cancel.Err() != nil {
+			phase = v1alpha1.OperationCancelled
+		}
+		if !x.changed(&s) {
+			why += "; nothing was changed"
+		}
+		return true, x.finish(ctx, phase, why)
+	}
+	return false, rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message = v1alpha1.OperationReverting, why
+		s.Cause = why
+		for _, p := range x.action.Revert {
+			s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: true})
+		}
+	})
+}
+
+// revert takes back what was changed. A step that fails does not end the operation: a user can mend the cause and resume it.
+func (x *execution) revert(ctx context.Context) error {
+	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: x.stop})
+	cause := x.run.record.status().Cause
+	switch {
+	case err == nil && x.cancelled():
+		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; what was changed is as it was before")
+	case err == nil:
+		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; what was changed is as it was before")
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, errPaused):
+		return x.rest(ctx, "paused while reverting; to go on: ocadm operation resume "+x.run.Operation.Name)
+	}
+	return x.pause(ctx, fmt.Sprintf("reverting failed: %v; correct the cause, then: ocadm operation resume %s", err, x.run.Operation.Name))
+}
+
+// cancelled reports whether a user ended the operation, now or in an earlier process.
+func (x *execution) cancelled() bool {
+	return x.run.record.status().Cause == errCancelled.Error()
+}
+
+func (x *execution) runner(steps []Step) workflow.Runner[*Run] {
+	return workflow.Runner[*Run]{Plan: x.run.Operation.Name, Phases: x.resumed(steps), Sink: sink{x}, Journal: x.run.record}
+}
+
+// resumed passes over the steps that are done.
+func (x *execution) resumed(steps []Step) []Step {
+	out := slices.Clone(steps)
+	for i, p := range steps {
+		over := func() bool {
+			return slices.ContainsFunc(x.run.record.status().Steps, func(s v1alpha1.OperationStep) bool { return s.Name == p.Name && s.State.Over() })
+		}
+		if p.Skip != nil {
+			out[i].Skip = func(r *Run) string {
+				if over() {
+					return ""
+				}
+				return p.Skip(r)
+			}
+		}
+		out[i].Check = func(ctx context.Context, r *Run) (bool, error) {
+			if over() || p.Check == nil {
+				return over(), nil
+			}
+			return p.Check(ctx, r)
+		}
+	}
+	return out
+}
+
+// sink notes events, and that the first step that may change something has begun.
+type sink struct{ x *execution }
+
+func (s sink) Event(e workflow.Event) {
+	rec := s.x.run.record
+	if e.Type == workflow.PhaseFailed && s.x.base.Err() != nil {
+		return // it did not fail: the next process goes on with it
+	}
+	rec.Event(e)
+	if e.Type != workflow.PhaseStarted {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.op.Status.Phase == v1alpha1.OperationPlanning && s.x.changed(&rec.op.Status) {
+		rec.op.Status.Phase = v1alpha1.OperationRunning
+		conditions(&rec.op.Status, metav1.Now())
+	}
+}
+
+func (x *execution) finish(ctx context.Context, phase v1alpha1.OperationPhase, message string) error {
+	x.closeLog(ctx)
+	return x.run.record.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End = phase, message, metav1.Now()
+	})
+}
+
+// pause is rest until a user resumes the operation.
+func (x *execution) pause(ctx context.Context, message string) error {
+	if err := setControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
+		return err
+	}
+	return x.rest(ctx, message)
+}
+
+func (x *execution) rest(ctx context.Context, message string) error {
+	x.closeLog(ctx)
+	return x.run.record.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPaused, message })
+}
+
+// logTimeout bounds the last write of a log.
+const logTimeout = 10 * time.Second
+
+func (x *execution) closeLog(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
+	defer cancel()
+	x.run.record.log.write(ctx)
+}

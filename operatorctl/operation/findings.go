@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// facts are what the checks judge.
+type facts struct {
+	cloud *v1alpha1.OnecloudCluster
+	now   time.Time
+}
+
+// judges are the checks, each a function of the facts.
+func judges() []func(facts) finding.List {
+	return []func(facts) finding.List{health, certificates, nodes}
+}
+
+// findingsOf gathers the facts and runs all checks.
+func findingsOf(ctx context.Context, r *Run) finding.List {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
+	}
+	f := facts{cloud: cloud, now: time.Now()}
+	var out finding.List
+	for _, judge := range judges() {
+		out = append(out, judge(f)...)
+	}
+	return out
+}
+
+// health finds the components that do not serve.
+func health(f facts) (out finding.List) {
+	var bad []string
+	for _, c := range f.cloud.Status.Components {
+		if !c.State.Settled() {
+			bad = append(bad, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	one := finding.New("OCA-7051", "Components of the cloud are not available", strings.Join(bad, "; "), "ocadm cluster status; mend them first")
+	one.Evidence = bad
+	return finding.List{one}
+}
+
+// certificateMargin is how long certificates must be valid at least.
+const certificateMargin = 24 * time.Hour
+
+// certificates finds those that end during the operation, or have ended.
+func certificates(f facts) (out finding.List) {
+	c := f.cloud.Status.Certificates
+	for what, end := range map[string]time.Time{"certificate of the services": c.NotAfter.Time, "CA": c.CANotAfter.Time} {
+		if end.IsZero() || end.After(f.now.Add(certificateMargin)) {
+			continue
+		}
+		out = append(out, finding.New("OCA-7052", "A certificate of the cloud ends too soon", fmt.Sprintf("the %s ends %s", what, end.UTC().Format(time.RFC3339)),
+			"renew it; docs/operate.md, Certificates"))
+	}
+	return out
+}
+
+// nodes finds those of the cloud that are not Ready. The others can be updated without them.
+func nodes(f facts) finding.List {
+	c := meta.FindStatusCondition(f.cloud.Status.Conditions, v1alpha1.ConditionNodesReady)
+	if c == nil || c.Status == "True" {
+		return nil
+	}
+	one := finding.New("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the others are updated without them")
+	one.Severity = finding.Warning
+	return finding.List{one}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// LogKey is the key of a log in its ConfigMap. Its value is one event of package workflow a line, in JSON.
+const LogKey = "log.jsonl"
+
+// maxLog bounds a log, in bytes. Of a longer one the latest part is kept.
+const maxLog = 256 << 10
+
+// log is the log of one operation.
+type log struct {
+	client client.Client
+	op     *v1alpha1.OnecloudOperation
+
+	mu    sync.Mutex
+	lines strings.Builder
+	dirty bool
+}
+
+func newLog(c client.Client, op *v1alpha1.OnecloudOperation) *log {
+	return &log{client: c, op: op.DeepCopy()}
+}
+
+// LogName is the name of the ConfigMap with the log of an operation.
+func LogName(operation string) string { return operation + "-log" }
+
+// load reads what an earlier process has logged.
+func (l *log) load(ctx context.Context, c client.Reader) error {
+	cm := &corev1.ConfigMap{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: l.op.Namespace, Name: LogName(l.op.Name)}, cm)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines.WriteString(cm.Data[LogKey])
+	return nil
+}
+
+func (l *log) add(e workflow.Event) {
+	if e.Type == workflow.PhaseProgress {
+		return // the status has it
+	}
+	e.Plan = l.op.Name
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // an event has nothing that cannot be encoded
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirty = true
+	l.lines.Write(append(line, '\n'))
+	if l.lines.Len() <= maxLog {
+		return
+	}
+	rest := l.lines.String()[l.lines.Len()-maxLog*3/4:]
+	_, rest, _ = strings.Cut(rest, "\n")
+	l.lines.Reset()
+	l.lines.WriteString(rest)
+}
+
+// write brings the log to the API server. One that cannot be written now is written with the next lines.
+func (l *log) write(ctx context.Context) {
+	l.mu.Lock()
+	text, dirty := l.lines.String(), l.dirty
+	l.dirty = false
+	l.mu.Unlock()
+	if !dirty {
+		return
+	}
+	cm := corev1ac.ConfigMap(LogName(l.op.Name), l.op.Namespace).
+		WithLabels(map[string]string{v1alpha1.LabelOperationCloud: l.op.Spec.Cloud}).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.OperationKind).
+			WithName(l.op.Name).WithUID(l.op.UID)).
+		WithData(map[string]string{LogKey: text})
+	if err := l.client.Apply(ctx, cm, client.FieldOwner(v1alpha1.ManagerOperator), client.ForceOwnership); err != nil && !errors.Is(err, context.Canceled) {
+		l.mu.Lock()
+		l.dirty = true
+		l.mu.Unlock()
+	}
+}
+
+// ownerOf is the reference to a cloud that makes Kubernetes delete its operations with it.
+func ownerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
+}

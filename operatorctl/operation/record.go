@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// record is the journal of a running operation, its status on the API server, and the sink of its events. A step starts only once its start is
+// on the API server. What happens within a step is written after a moment.
+type record struct {
+	client client.Client
+	events events.EventRecorder
+	log    *log
+
+	mu sync.Mutex
+	// op is the operation with the status as it is now; written is the status that the API server has.
+	op      *v1alpha1.OnecloudOperation
+	written v1alpha1.OnecloudOperationStatus
+	// writing serialises writes.
+	writing sync.Mutex
+}
+
+func newRecord(c client.Client, events events.EventRecorder, op *v1alpha1.OnecloudOperation) *record {
+	return &record{client: c, events: events, log: newLog(c, op), op: op, written: *op.Status.DeepCopy()}
+}
+
+func (r *record) status() v1alpha1.OnecloudOperationStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *r.op.Status.DeepCopy()
+}
+
+// update changes the status and writes it.
+func (r *record) update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	r.mu.Lock()
+	change(&r.op.Status)
+	conditions(&r.op.Status, metav1.Now())
+	r.mu.Unlock()
+	return r.write(ctx)
+}
+
+// writeTimeout bounds the tries of one write. An API server that is being replaced must not end an operation.
+const writeTimeout = 2 * time.Minute
+
+// write brings the status to the API server. It goes on for a while after ctx has ended: the end of a step must be known.
+func (r *record) write(ctx context.Context) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	now := r.op.DeepCopy()
+	before := r.op.DeepCopy()
+	before.Status = *r.written.DeepCopy()
+	r.mu.Unlock()
+	if equality.Semantic.DeepEqual(before.Status, now.Status) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	status := *now.Status.DeepCopy()
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, backoff(), func(ctx context.Context) (bool, error) {
+		last = r.client.Status().Patch(ctx, now, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator))
+		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) || apierrors.IsInvalid(last) {
+			return false, last
+		}
+		now.Status = *status.DeepCopy()
+		return last == nil, nil
+	})
+	if err != nil {
+		if last != nil {
+			err = last
+		}
+		return fmt.Errorf("writing the status of operation %s: %w", now.Name, err)
+	}
+	r.mu.Lock()
+	r.written = status
+	r.mu.Unlock()
+	return nil
+}
+
+func backoff() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 60, Cap: 5 * time.Second, Jitter: 0.1}
+}
+
+// flushInterval is how long what happens within a step may take to be seen.
+const flushInterval = time.Second
+
+// flush writes what has changed, until ctx ends.
+func (r *record) flush(ctx context.Context) {
+	tick := time.NewTicker(flushInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = r.write(ctx) // the next write has it, too
+			r.log.write(ctx)
+		}
+	}
+}
+
+// Append is called at the start and at the end of a step; Event has noted what happened.
+func (r *record) Append(ctx context.Context, _ workflow.Entry) error {
+	return r.write(ctx)
+}
+
+// Event notes what happens.
+func (r *record) Event(e workflow.Event) {
+	r.log.add(e)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.op.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == e.Phase })
+	if i < 0 {
+		return
+	}
+	s := &r.op.Status.Steps[i]
+	if s.State.Over() { // an earlier process did it
+		return
+	}
+	if e.Type == workflow.PhaseStarted {
+		r.op.Status.Step = s.Name
+	}
+	apply(s, e)
+	r.op.Status.Message = s.Message
+	if e.Type == workflow.PhaseFailed {
+		r.op.Status.Findings = findings(e.Findings)
+		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s: %s", s.Name, s.Message)
+	}
+}
+
+// apply is pure.
+func apply(s *v1alpha1.OperationStep, e workflow.Event) {
+	at := metav1.NewTime(e.Time)
+	switch e.Type {
+	case workflow.PhaseStarted:
+		s.State, s.Message, s.End = v1alpha1.StepRunning, "", metav1.Time{}
+		if s.Start.IsZero() {
+			s.Start = at
+		}
+	case workflow.PhaseSkipped:
+		s.State, s.Message, s.End = v1alpha1.StepSkipped, e.Message, at
+	case workflow.PhaseDone:
+		s.State, s.Message, s.End = v1alpha1.StepDone, "", at
+		if e.Unchanged {
+			s.State = v1alpha1.StepUnchanged
+		}
+	case workflow.PhaseFailed:
+		s.State, s.Message, s.End = v1alpha1.StepFailed, e.Message, at
+	case workflow.PhaseWaiting:
+		if s.Message = "waits for " + e.Message; e.Why != "" {
+			s.Message += ": " + e.Why
+		}
+	case workflow.PhaseProgress:
+		s.Done, s.Total, s.Unit = e.Done, e.Total, e.Unit
+	case workflow.PhaseInfo:
+		s.Message = e.Message
+	case workflow.PhaseChanged:
+		if slices.Contains(s.Evidence, e.Message) { // a step that went on says it again
+			return
+		}
+		if s.Evidence = append(s.Evidence, e.Message); len(s.Evidence) > maxEvidence {
+			s.Evidence = s.Evidence[len(s.Evidence)-maxEvidence:]
+		}
+	}
+}
+
+// maxEvidence is how many lines of a step the status holds; the log has all.
+const maxEvidence = 50
+
+func findings(l finding.List) []v1alpha1.OperationFinding {
+	var out []v1alpha1.OperationFinding
+	for _, f := range l {
+		out = append(out, v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy})
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/env"
+)
+
+// operation creates one of the cloud.
+func (e *cloudTest) operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alpha1.OnecloudOperation {
+	e.Helper()
+	spec.Cloud = cloud
+	o := &v1alpha1.OnecloudOperation{Spec: spec}
+	o.Namespace, o.Name = namespace, name
+	if err := e.Client.Create(e.Context(), o); err != nil {
+		e.Fatal(err)
+	}
+	return o
+}
+
+// untilOperation waits until an operation is as wanted.
+func (e *cloudTest) untilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) *v1alpha1.OnecloudOperation {
+	e.Helper()
+	var last v1alpha1.OnecloudOperation
+	e.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
+		o, there := kube.As[v1alpha1.OnecloudOperation](object)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = *o.DeepCopy()
+		return wanted(o), fmt.Sprintf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
+	})
+	return &last
+}
+
+func ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
+
+// manyOperations creates more than are kept, and waits until the first are gone.
+func (e *cloudTest) manyOperations() {
+	e.Helper()
+	const more = 2
+	for i := range operation.Keep + more {
+		e.operation(fmt.Sprintf("check-%02d", i), v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
+	}
+	for i := range more {
+		e.UntilGone(&v1alpha1.OnecloudOperation{}, fmt.Sprintf("check-%02d", i))
+	}
+	e.untilOperation(fmt.Sprintf("check-%02d", operation.Keep+more-1), ended)
+}
+
+// TestOperations runs operations of a cloud that has no database, on a real API server: the definition refuses what cannot be, the checks
+// report what they find, and the history is bounded.
+func TestOperations(t *testing.T) {
+	e := newCloudTest(t, env.Options{})
+	if err := e.Client.Create(t.Context(), e.CloudAt("127.0.0.1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	e.StartOperator()
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return cr != nil && len(cr.Status.Components) > 0 })
+	e.operation("check", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Requester: "the test"})
+	o := e.untilOperation("check", ended)
+	if o.Status.Phase != v1alpha1.OperationFailed || len(o.Status.Findings) == 0 || o.Status.Findings[0].Code != "OCA-7051" ||
+		!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionComplete) || !meta.IsStatusConditionFalse(o.Status.Conditions, v1alpha1.ConditionSucceeded) {
+		t.Errorf("%+v", o.Status)
+	}
+	other := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"requester":"another user"}}`))
+	if err := e.Client.Patch(t.Context(), o, other); err == nil || !strings.Contains(err.Error(), "the spec of an operation cannot change") {
+		t.Errorf("a changed spec: %v", err)
+	}
+	for want, spec := range map[string]v1alpha1.OnecloudOperationSpec{
+		"spec.action":    {Cloud: cloud, Action: "Dance"},
+		"spec.cloud":     {Action: v1alpha1.ActionCheck},
+		"spec.onFailure": {Cloud: cloud, Action: v1alpha1.ActionCheck, OnFailure: "hope"},
+		"spec.timeout":   {Cloud: cloud, Action: v1alpha1.ActionCheck, Timeout: "-1s"},
+	} {
+		bad := &v1alpha1.OnecloudOperation{Spec: spec}
+		bad.Namespace, bad.Name = namespace, "bad"
+		if err := e.Client.Create(t.Context(), bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	e.manyOperations()
+}
