@@ -27,8 +27,10 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/phases/cloud"
@@ -39,12 +41,14 @@ import (
 type bundleFlags struct {
 	out, since, key, caFile string
 	archs, components       []string
+	programs                []string
 	unpinned, insecure      bool
 }
 
 func (b *bundleFlags) add(fs *pflag.FlagSet) {
 	fs.StringVarP(&b.out, "output", "o", "ocadm.bundle", "file of the bundle")
 	fs.StringSliceVar(&b.archs, "arch", nil, "architectures of the nodes: amd64, arm64 or both (default: that of this machine)")
+	fs.StringSliceVar(&b.programs, "program", nil, "files with this version of ocadm for architectures of --arch other than that of the first node")
 	fs.StringSliceVar(&b.components, "components", nil, "further components of the cloud whose images to include, such as s3gateway")
 	fs.StringVar(&b.since, "since", "", "bundle that the nodes have already; the new one holds only what that one lacks")
 	fs.StringVar(&b.key, "sign-key", "", "file with the Ed25519 private key, in PEM, to sign the bundle with")
@@ -68,8 +72,8 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 		Example: `  # everything for a cloud
   ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
 
-  # for nodes of two architectures, signed
-  ocadm bundle create --onecloud-version v4.0.3 --arch amd64,arm64 --sign-key key.pem -o ocadm.bundle
+  # for nodes of two architectures, with the program for the other one, signed
+  ocadm bundle create --onecloud-version v4.0.3 --arch amd64,arm64 --program ocadm-arm64 --sign-key key.pem -o ocadm.bundle
 
   # an update for a site that has old.bundle
   ocadm bundle create --onecloud-version v4.0.4 --since old.bundle -o new.bundle
@@ -135,6 +139,9 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 	if len(o.Archs) == 0 {
 		return o, misused("--arch names no architecture", "for example --arch amd64,arm64")
 	}
+	if o.Programs, err = b.programsOf(o.Archs); err != nil {
+		return o, err
+	}
 	if o.Table, err = artifacts.Parse(table); err != nil {
 		return o, err
 	}
@@ -151,6 +158,22 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 		return o, err
 	}
 	return o, fromRegistries(&o, cfg)
+}
+
+// programsOf are the files of --program by architecture.
+func (b bundleFlags) programsOf(archs []string) (map[string]collect.Program, error) {
+	out := map[string]collect.Program{}
+	for _, file := range b.programs {
+		arch, digest, err := ownimage.Inspect(file, version.Version)
+		switch {
+		case err != nil:
+			return nil, misused("--program "+file+": "+err.Error(), "give ocadm "+version.Version+" for another architecture, from its release")
+		case !slices.Contains(archs, arch):
+			return nil, misused("--program "+file+" is for "+arch, "add that architecture: --arch "+strings.Join(append(archs, arch), ","))
+		}
+		out[arch] = collect.Program{File: file, Version: version.Version, SHA256: strings.TrimPrefix(digest, "sha256:")}
+	}
+	return out, nil
 }
 
 // fromRegistries says how registries are reached. The configuration is valid.

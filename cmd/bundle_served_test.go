@@ -80,7 +80,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	if err != nil || len(st.Roots) != 2 || !slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return strings.HasPrefix(r.Name, "bundle-") && r.Complete }) {
 		t.Errorf("the depot has %+v, %v", st.Roots, err)
 	}
-	c, err := store.Contents()
+	c, err := store.Contents(t.Context())
 	if _, ok := c.Files["linux/"+runtime.GOARCH+"/usr/local/bin/kubelet"]; err != nil || !ok {
 		t.Errorf("the depot lacks the kubelet (%v): %v", err, c.Files)
 	}

@@ -29,7 +29,7 @@ func newDepot(a *app) *cobra.Command {
 		Example: "  # sizes, and the space that is left\n  ocadm depot status\n\n  # remove what no workload uses\n  ocadm depot prune",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotServe(a), newDepotRenew(a))
+	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotAdd(a), newDepotServe(a), newDepotRenew(a))
 	return c
 }
 

@@ -81,7 +81,7 @@ func depotTable(w io.Writer, st depot.Status) error {
 	return err
 }
 
-// fillGrace protects what a fill that is under way has stored without its root.
+// fillGrace protects what an interrupted fill has stored so far.
 const fillGrace = 2 * time.Hour
 
 // pruned is what "depot prune -o json" prints. Freed is in bytes.
@@ -122,13 +122,14 @@ func newDepotPrune(a *app) *cobra.Command {
 				return noCluster(err)
 			}
 			var p pruned
-			if p.Removed, p.Kept, err = s.Unused(c.Context(), func(image string) bool { return used[image] }); err != nil {
-				return err
+			inUse := func(image string) bool { return used[image] }
+			if dryRun {
+				p.Removed, p.Kept, err = s.Unused(c.Context(), inUse)
+			} else {
+				p.Removed, p.Kept, p.Freed, err = s.Prune(c.Context(), inUse, fillGrace)
 			}
-			if !dryRun {
-				if p.Freed, err = s.Collect(c.Context(), p.Kept, fillGrace); err != nil {
-					return err
-				}
+			if err != nil {
+				return err
 			}
 			return ui.Print(a.Out, output.String(), p, func(w io.Writer) error {
 				verb := map[bool]string{true: "would remove", false: "removed"}[dryRun]

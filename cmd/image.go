@@ -181,8 +181,8 @@ func (a *app) withProgress(name string, do func(report func(done, total int64)) 
 	})
 }
 
-// bringOperator imports this program as the image of the operator on the node that it runs on, and stores it in the depot of that node. It
-// warns where nodes have to pull the image from a registry.
+// bringOperator imports this program as the image of the operator on the node that it runs on, and stores it in the depot of that node. Nodes of
+// an architecture that the depot has no image for are a finding. It warns where nodes have to pull the image from a registry.
 func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 	if os.Geteuid() == 0 {
 		unlock, err := workflow.Lock(lockFile)
@@ -197,11 +197,14 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 		}
 		asRegistered(&cfg, kubernetes.RegisteredAs(h))
 		imported, stored, err := phases.BringOperator(ctx, h, s, image)
-		if imported && !stored && err == nil {
-			a.warn("%s is only on this node, which has no depot; other nodes pull it from a registry: ocadm image push %s", image, image)
-		}
-		if imported || err != nil {
+		switch {
+		case err != nil:
 			return err
+		case stored:
+			return lacksProgram(ctx, h, image)
+		case imported:
+			a.warn("%s is only on this node, which has no depot; other nodes pull it from a registry: ocadm image push %s", image, image)
+			return nil
 		}
 	}
 	a.warn("%s is not imported, because this is not root on a node with containerd; a registry must have it: ocadm image push %s", image, image)

@@ -117,6 +117,9 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				if made.JoinCommand, err = kubernetes.DownloadCommand(c.Context(), h, made.Token, made.JoinCommand); err != nil {
 					return noCluster(err)
 				}
+				if err := a.sayArchitectures(c.Context(), h); err != nil {
+					return err
+				}
 			}
 			return ui.Print(a.Out, output.String(), made, func(w io.Writer) error {
 				line := made.Token
@@ -139,6 +142,19 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
 	c.Flags().VarP(output, "output", "o", "output format")
 	return c
+}
+
+// sayArchitectures reports for which machines the depot has ocadm.
+func (a *app) sayArchitectures(ctx context.Context, h *host.Host) error {
+	s, err := depotphase.Open(h)
+	if err != nil {
+		return err
+	}
+	archs, err := s.FileArchitectures(ctx, depotphase.ProgramPath)
+	if err == nil && len(archs) > 0 {
+		fmt.Fprintf(a.Err, "The depot has ocadm for %s; add another architecture with: ocadm depot add FILE\n", strings.Join(archs, " and "))
+	}
+	return err
 }
 
 // makeToken creates a token and, if wanted, the join command. The command comes first, so that no token is left over if it fails.

@@ -122,6 +122,7 @@ func TestBringOperatorToTheDepot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.Config.Node.Name, h.Facts.Arch = "node1", "amd64"
 	h.Own = func() (v1.Image, error) { return random.Image(1000, 1) }
 	for _, file := range []string{kubernetes.KubeletKubeconfig, "/usr/local/bin/ctr", h.Self} {
 		if err := h.Files.WriteFile(file, nil, 0o700); err != nil {

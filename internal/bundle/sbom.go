@@ -51,7 +51,10 @@ func filePackage(f FileInfo) spdx.Package {
 	if o == nil {
 		return spdx.Package{Name: path.Base(f.Path), SHA256: strings.TrimPrefix(f.Digest, "sha256:")}
 	}
-	q := url.Values{"checksum": {"sha256:" + o.SHA256}, "download_url": {o.URL}}
+	q := url.Values{"checksum": {"sha256:" + o.SHA256}}
+	if o.URL != "" {
+		q.Set("download_url", o.URL)
+	}
 	return spdx.Package{
 		Name: o.Name, Version: o.Version, SHA256: o.SHA256, Home: o.URL,
 		URL: fmt.Sprintf("pkg:generic/%s@%s?%s", url.PathEscape(o.Name), url.QueryEscape(o.Version), q.Encode()),

@@ -27,7 +27,7 @@ func TestNodeRootCountsLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := s.Contents()
+	c, err := s.Contents(t.Context())
 	if err != nil || len(c.Images) != 3 || c.Images["both"].Digest != ofBundle.Digest || c.Images["alone"].Digest != ofNode.Digest {
 		t.Errorf("%v, %v", c.Images, err)
 	}

@@ -24,6 +24,8 @@ const (
 	CodeUnreachable = "OCA-2313"
 	CodeWrongBlob   = "OCA-2314"
 	CodeNoBlob      = "OCA-2318"
+	// CodeNoArchitecture is of a depot for other architectures.
+	CodeNoArchitecture = "OCA-2334"
 )
 
 // Client downloads from a depot.

@@ -245,7 +245,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("progress ended at %d of %d", done, total)
 	}
 	// Another process sees the same.
-	c, err := reopen(t, s.dir).Contents()
+	c, err := reopen(t, s.dir).Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,12 +300,12 @@ func TestRoots(t *testing.T) {
 	}
 	// The later root decides what a name is.
 	old, later := File{Digest: s.put(t, "old"), Size: 3}, File{Digest: s.put(t, "later"), Size: 5}
-	for _, r := range []Root{{Name: "a", Files: map[string]File{"f": later, "only": later}}, {Name: "b", Since: time.Unix(1, 0), Files: map[string]File{"f": old}}} {
+	for _, r := range []Root{{Name: "b", Since: time.Now().Add(time.Hour), Files: map[string]File{"f": old}}, {Name: "a", Files: map[string]File{"f": later, "only": later}}} {
 		if err := s.SetRoot(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := s.Contents()
+	c, err := s.Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestRoots(t *testing.T) {
 	if err := os.WriteFile(s.rootFile("c"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Contents(); err == nil || !strings.Contains(err.Error(), "the root c") {
+	if _, err := s.Contents(t.Context()); err == nil || !strings.Contains(err.Error(), "the root c") {
 		t.Errorf("a damaged root: %v", err)
 	}
 }

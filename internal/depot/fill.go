@@ -26,7 +26,11 @@ import (
 // files begin with the platform: "linux/amd64/usr/local/bin/kubelet". progress, which may be nil, gets the number of bytes stored so far. A
 // fill that was interrupted goes on with the blobs that are missing.
 func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
-	r := Root{Name: root, Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
+	return s.Storing(ctx, func() error { return s.fill(ctx, root, b, progress) })
+}
+
+func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
+	r := Root{Name: root, Series: BundleSeries(b.Platforms()...), Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
 	f := filling{store: s, done: progress}
 	manifests := map[string][]v1.Descriptor{}
 	var blobs []v1.Descriptor
@@ -94,11 +98,7 @@ func (s *Store) index(ctx context.Context, manifests []v1.Descriptor) (v1.Descri
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	h, size, err := v1.SHA256(bytes.NewReader(raw))
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	return v1.Descriptor{MediaType: types.OCIImageIndex, Digest: h, Size: size}, s.Put(ctx, h, size, bytes.NewReader(raw))
+	return s.putDocument(ctx, raw, types.OCIImageIndex)
 }
 
 // files stores the files of a platform.

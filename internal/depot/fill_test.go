@@ -72,7 +72,7 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 			t.Fatalf("%v at %d of %d", err, done, total)
 		}
 	}
-	c, err := s.Contents()
+	c, err := s.Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

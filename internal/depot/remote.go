@@ -55,6 +55,28 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 	return r, nil
 }
 
+// CheckArchitecture returns a finding if a cluster's depot has programs, but none for the architecture.
+func (r *Remote) CheckArchitecture() error {
+	if arch := r.contents.Info.Arch; len(r.files) == 0 && len(r.root.Files) > 0 {
+		return finding.New(CodeNoArchitecture, fmt.Sprintf("The depot at %s has no programs for %s", r.client.address, arch),
+			"its files are for "+strings.Join(architectures(r.root), ", "),
+			"on the control plane: ocadm init phase depot --bundle FILE, with a bundle for "+arch+"; or give this command --bundle FILE")
+	}
+	return nil
+}
+
+func architectures(r Root) []string {
+	var out []string
+	for name := range r.Files {
+		if rest, linux := strings.CutPrefix(name, "linux/"); linux {
+			arch, _, _ := strings.Cut(rest, "/")
+			out = append(out, arch)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // forArch is the manifest of an architecture; nothing where an image is for others.
 func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.Descriptor, error) {
 	if !d.MediaType.IsIndex() {

@@ -3,6 +3,7 @@
 package depot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -26,17 +28,66 @@ import (
 type Root struct {
 	// Name has letters, digits, and ".", "_" and "-" between them.
 	Name string `json:"name"`
-	// Since is when it was stored; SetRoot sets it. Of two roots with one name, the later counts.
+	// Version orders roots; SetRoot sets it to more than that of every root it knows. Of two roots with one name, the higher counts. It is no
+	// time, because the clocks of control-plane nodes differ.
+	Version int64 `json:"version,omitempty"`
+	// Since is when it was stored; SetRoot sets it.
 	Since time.Time `json:"since,omitzero"`
+	// Series is what the root is a version of: the latest of a series always stays. Without one, only what is in use stays.
+	Series string `json:"series,omitempty"`
 	// Images are manifests by the full name of their image: "registry.k8s.io/pause:3.10.2".
 	Images map[string]v1.Descriptor `json:"images,omitempty"`
 	// Files are by slash-separated path.
 	Files map[string]File `json:"files,omitempty"`
 }
 
-// NodeRoot is the root of what a control-plane node has installed and pulled without a bundle, for its architecture only. Where another root
-// has the same name, NodeRoot does not count.
+// NodeRoot begins the names of the roots of what a control-plane node has installed and pulled without a bundle, for its architecture only.
+// Where another root has the same name of an image or file, they do not count.
 const NodeRoot = "node"
+
+// rank is which roots count first where several have the same name of an image or file.
+func (r Root) rank() int {
+	if r.Name == NodeRoot || strings.HasPrefix(r.Name, NodeRoot+"-") {
+		return 1
+	}
+	return 0
+}
+
+// The series of bundles, of ocadm and of what a node has.
+func BundleSeries(platforms ...string) string { return "bundle " + strings.Join(platforms, " ") }
+func ProgramSeries(arch string) string        { return "ocadm " + arch }
+func NodeSeries(node string) string           { return "node " + node }
+
+// series of a root that an earlier release has stored follows from its name: it had one architecture.
+func (r Root) series() string {
+	if r.Version > 0 {
+		return r.Series
+	}
+	switch kind, _, _ := strings.Cut(r.Name, "-"); kind {
+	case "bundle":
+		return BundleSeries("linux/" + runtime.GOARCH)
+	case "ocadm":
+		return ProgramSeries(runtime.GOARCH)
+	default:
+		return kind
+	}
+}
+
+// newer reports whether r takes the place of another root of its name. It gives the same on every node, also where two have made
+// different roots at the same time: then content precedes removal.
+func (r Root) newer(than Root) bool {
+	switch {
+	case r.Version != than.Version:
+		return r.Version > than.Version
+	case r.Version > 0 && r.removed() != than.removed():
+		return than.removed()
+	case !r.Since.Equal(than.Since):
+		return r.Since.After(than.Since)
+	}
+	a, aerr := json.Marshal(r)
+	b, berr := json.Marshal(than)
+	return aerr == nil && berr == nil && bytes.Compare(a, b) > 0
+}
 
 // File is a file of a root.
 type File struct {
@@ -68,6 +119,16 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	}
 	if r.Since.IsZero() {
 		r.Since = time.Now()
+	}
+	if r.Version == 0 {
+		known, err := s.allRoots()
+		if err != nil {
+			return err
+		}
+		for _, k := range known {
+			r.Version = max(r.Version, k.Version)
+		}
+		r.Version++
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -107,12 +168,11 @@ func (s *Store) lacks(ctx context.Context, r Root) (v1.Hash, bool) {
 
 // Complete reports whether there is a root of this name with everything that it needs.
 func (s *Store) Complete(ctx context.Context, name string) (bool, error) {
-	roots, err := s.Roots()
-	i := slices.IndexFunc(roots, func(r Root) bool { return r.Name == name })
-	if err != nil || i < 0 {
+	r, err := s.Root(name)
+	if err != nil || r.Name == "" {
 		return false, err
 	}
-	_, lacks := s.lacks(ctx, roots[i])
+	_, lacks := s.lacks(ctx, r)
 	return !lacks, nil
 }
 
@@ -171,21 +231,51 @@ func (s *Store) document(ctx context.Context, h v1.Hash) ([]byte, error) {
 	return raw, err
 }
 
-// Roots are the roots, the latest first and NodeRoot last, without those that were removed. They must not be changed.
+// Roots are the roots in the order in which they count, without those that were removed: the latest first, but those of nodes last. They must
+// not be changed.
 func (s *Store) Roots() ([]Root, error) {
-	all, err := s.allRoots()
-	all = slices.DeleteFunc(all, Root.removed)
-	if i := slices.IndexFunc(all, func(r Root) bool { return r.Name == NodeRoot }); i >= 0 {
-		all = append(slices.Delete(slices.Clone(all), i, i+1), all[i])
+	list, _, err := s.ranked()
+	return list, err
+}
+
+// Root returns the root of a name, an empty one if there is none.
+func (s *Store) Root(name string) (Root, error) {
+	all, err := s.Roots()
+	for _, r := range all {
+		if r.Name == name {
+			return r, err
+		}
 	}
-	return all, err
+	return Root{}, err
+}
+
+// Remove removes a root, if there is one. What it needed is garbage until the next prune.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	r, err := s.Root(name)
+	if err != nil || r.Name == "" {
+		return err
+	}
+	return s.SetRoot(ctx, Root{Name: name})
+}
+
+func (s *Store) ranked() (list []Root, state string, err error) {
+	list, state, err = s.readRoots()
+	list = slices.DeleteFunc(list, Root.removed)
+	slices.SortStableFunc(list, func(a, b Root) int { return cmp.Compare(a.rank(), b.rank()) })
+	return list, state, err
 }
 
 // allRoots are also those that were removed.
 func (s *Store) allRoots() ([]Root, error) {
+	list, _, err := s.readRoots()
+	return list, err
+}
+
+// readRoots also returns what identifies this state of the roots.
+func (s *Store) readRoots() (list []Root, state string, err error) {
 	entries, err := os.ReadDir(s.rootDir())
 	if err != nil {
-		return nil, fmt.Errorf("listing the roots of the depot: %w", err)
+		return nil, "", fmt.Errorf("listing the roots of the depot: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,30 +299,20 @@ func (s *Store) allRoots() ([]Root, error) {
 			err = json.Unmarshal(raw, &l.root)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the root %s of the depot: %w", name, err)
+			return nil, "", fmt.Errorf("reading the root %s of the depot: %w", name, err)
 		}
 		now[name] = l
 	}
 	s.roots = now
-	list := slices.SortedFunc(maps.Values(now), func(a, b loaded) int {
-		return cmp.Or(b.root.Since.Compare(a.root.Since), cmp.Compare(a.root.Name, b.root.Name))
+	sorted := slices.SortedFunc(maps.Values(now), func(a, b loaded) int {
+		return cmp.Or(cmp.Compare(b.root.Version, a.root.Version), b.root.Since.Compare(a.root.Since), cmp.Compare(a.root.Name, b.root.Name))
 	})
-	out := make([]Root, len(list))
-	for i, l := range list {
-		out[i] = l.root
+	text := []byte("roots")
+	for _, l := range sorted {
+		list = append(list, l.root)
+		text = fmt.Appendf(text, " %s %d %d", l.root.Name, l.size, l.modified.UnixNano())
 	}
-	return out, nil
-}
-
-// Contents are all names of all roots; where roots differ, the first of Roots counts.
-func (s *Store) Contents() (Root, error) {
-	roots, err := s.Roots()
-	out := Root{Images: map[string]v1.Descriptor{}, Files: map[string]File{}}
-	for _, r := range slices.Backward(roots) {
-		maps.Copy(out.Images, r.Images)
-		maps.Copy(out.Files, r.Files)
-	}
-	return out, err
+	return list, string(text), nil
 }
 
 // forgotten is how long a removed root is remembered. A control-plane node that was off for longer brings its roots back.
@@ -253,7 +333,7 @@ func (s *Store) drop(ctx context.Context, keep []string) (used map[string]bool, 
 			}
 		case !r.removed():
 			err = s.SetRoot(ctx, Root{Name: r.Name})
-		case time.Since(r.Since) > forgotten:
+		case s.storedBefore(r.Name, time.Now().Add(-forgotten)):
 			err = os.Remove(s.rootFile(r.Name))
 		}
 		if err != nil {
@@ -263,9 +343,36 @@ func (s *Store) drop(ctx context.Context, keep []string) (used map[string]bool, 
 	return used, nil
 }
 
+// storedBefore goes by the clock of this node alone: Since may be of another.
+func (s *Store) storedBefore(name string, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roots[name].modified.Before(at)
+}
+
 // Collect removes the roots that are not among keep, and then every blob and temporary file that no root needs and that is older than
-// grace: a fill that is under way has not stored its root yet. It returns the number of bytes that it freed.
+// grace, which spares what an interrupted fill has stored so far. It returns the number of bytes that it freed. While something is stored, it
+// waits, and then is a finding with CodeBusy.
 func (s *Store) Collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
+	err = s.alone(ctx, func() error {
+		freed, err = s.collect(ctx, keep, grace)
+		return err
+	})
+	return freed, err
+}
+
+// Prune collects what the cluster does not use, see Unused.
+func (s *Store) Prune(ctx context.Context, used func(image string) bool, grace time.Duration) (removed, kept []string, freed int64, err error) {
+	err = s.alone(ctx, func() error { // what is stored from now on is not among kept
+		if removed, kept, err = s.Unused(ctx, used); err == nil {
+			freed, err = s.collect(ctx, kept, grace)
+		}
+		return err
+	})
+	return removed, kept, freed, err
+}
+
+func (s *Store) collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
 	used, err := s.drop(ctx, keep)
 	if err != nil {
 		return 0, err

@@ -160,7 +160,7 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 	case base:
 		writeJSON(w, struct{}{})
 	case contents:
-		c, err := s.Contents()
+		c, err := s.Contents(r.Context())
 		if err != nil {
 			failed(w, r, err, "UNKNOWN")
 			return
@@ -174,7 +174,7 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 		}
 		writeJSON(w, list)
 	case file:
-		c, err := s.Contents()
+		c, err := s.Contents(r.Context())
 		f, ok := c.Files[t.name]
 		if err == nil && !ok {
 			err = ErrAbsent
@@ -193,7 +193,7 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 
 // serveManifest serves only what is known as a manifest: a client would take any JSON for one.
 func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target) {
-	c, err := s.Contents()
+	c, err := s.Contents(r.Context())
 	if err != nil {
 		failed(w, r, err, "MANIFEST_UNKNOWN")
 		return

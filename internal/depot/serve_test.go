@@ -225,7 +225,7 @@ func TestWrongTokensAreLimited(t *testing.T) {
 func TestServe(t *testing.T) {
 	store := filled(t)
 	s := listen(t, store, nil)
-	c, err := store.Contents()
+	c, err := store.Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

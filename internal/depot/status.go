@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -61,8 +60,8 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return out, err
 }
 
-// Unused are the names of the roots that the cluster does not need. It needs the latest root of each kind, the part of a name before "-", and
-// of each image in use the latest root that has it, because older ones do not serve it. used gets full names and digests of images.
+// Unused are the names of the roots that the cluster does not need. It needs the latest root of each series, and of each image in use the first
+// root that has it, because later ones do not serve it. used gets full names and digests of images.
 func (s *Store) Unused(ctx context.Context, used func(image string) bool) (unused, kept []string, err error) {
 	roots, err := s.Roots()
 	if err != nil {
@@ -70,8 +69,8 @@ func (s *Store) Unused(ctx context.Context, used func(image string) bool) (unuse
 	}
 	latest, provided := map[string]bool{}, map[string]bool{}
 	for _, r := range roots {
-		needed := !latest[r.kind()]
-		latest[r.kind()] = true
+		needed := r.series() != "" && !latest[r.series()]
+		latest[r.series()] = true
 		for image := range s.references(ctx, r) {
 			needed = needed || used(image) && !provided[image]
 			provided[image] = true
@@ -83,11 +82,6 @@ func (s *Store) Unused(ctx context.Context, used func(image string) bool) (unuse
 		}
 	}
 	return unused, kept, nil
-}
-
-func (r Root) kind() string {
-	kind, _, _ := strings.Cut(r.Name, "-")
-	return kind
 }
 
 // references are what a workload may name an image of the root by: its full name, and the digests of its index and manifests.

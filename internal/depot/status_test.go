@@ -3,7 +3,9 @@
 package depot
 
 import (
+	"encoding/json"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -47,29 +49,61 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Of each kind, the latest root stays, and of each image in use the latest root that has it.
+// Of each series, the latest root stays, and of each image in use the latest root that has it. A root without a series stays while it is used.
 func TestUnused(t *testing.T) {
 	s := newStore(t)
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
 	pinned := v1.Descriptor{Digest: s.put(t, "pinned"), Size: 6}
 	for i, r := range []struct {
-		name   string
-		images map[string]v1.Descriptor
+		name, series string
+		images       map[string]v1.Descriptor
 	}{
-		{"bundle-1", map[string]v1.Descriptor{"old": d, "pause": d}}, {"bundle-2", map[string]v1.Descriptor{"used": d, "pause": d}},
-		{"bundle-3", map[string]v1.Descriptor{"by digest": pinned}}, {"bundle-4", map[string]v1.Descriptor{"new": d, "pause": d}},
-		{"ocadm-v1", map[string]v1.Descriptor{"ocadm:v1": d}}, {"ocadm-v2", map[string]v1.Descriptor{"ocadm:v2": d}},
-		{"node", map[string]v1.Descriptor{"alone": d}},
+		{"bundle-1", "bundle", map[string]v1.Descriptor{"old": d, "pause": d}}, {"bundle-2", "bundle", map[string]v1.Descriptor{"used": d, "pause": d}},
+		{"bundle-3", "bundle", map[string]v1.Descriptor{"by digest": pinned}}, {"bundle-4", "bundle", map[string]v1.Descriptor{"new": d, "pause": d}},
+		{"ocadm-v1", "ocadm", map[string]v1.Descriptor{"ocadm:v1": d}}, {"ocadm-v2", "ocadm", map[string]v1.Descriptor{"ocadm:v2": d}},
+		{"node-1", "node 1", map[string]v1.Descriptor{"alone": d}}, {"one", "", map[string]v1.Descriptor{"single": d}}, {"two", "", map[string]v1.Descriptor{"used alone": d}},
 	} {
-		if err := s.SetRoot(t.Context(), Root{Name: r.name, Since: time.Unix(int64(i), 0), Images: r.images}); err != nil {
+		if err := s.SetRoot(t.Context(), Root{Name: r.name, Series: r.series, Since: time.Unix(int64(-i), 0), Images: r.images}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unused, kept, err := s.Unused(t.Context(), func(i string) bool { return i == "used" || i == "pause" || i == pinned.Digest.String() })
+	unused, kept, err := s.Unused(t.Context(), func(i string) bool {
+		return i == "used" || i == "pause" || i == "used alone" || i == pinned.Digest.String()
+	})
 	slices.Sort(kept)
 	slices.Sort(unused)
-	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1"}) ||
-		!slices.Equal(kept, []string{"bundle-2", "bundle-3", "bundle-4", "node", "ocadm-v2"}) {
+	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1", "one"}) ||
+		!slices.Equal(kept, []string{"bundle-2", "bundle-3", "bundle-4", "node-1", "ocadm-v2", "two"}) {
 		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
+	}
+}
+
+// What an earlier release has stored has no version: it counts after everything new, and goes as the earlier versions of a series do.
+func TestEarlierRoots(t *testing.T) {
+	s := newStore(t)
+	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
+	for i, name := range []string{"node", "bundle-1", "bundle-2", "ocadm-v1"} {
+		raw, err := json.Marshal(Root{Name: name, Since: time.Unix(int64(i), 0), Images: map[string]v1.Descriptor{name: d}})
+		if err == nil {
+			err = os.WriteFile(s.rootFile(name), raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetRoot(t.Context(), Root{Name: "ocadm-v2", Since: time.Unix(-1, 0), Series: ProgramSeries(runtime.GOARCH), Images: map[string]v1.Descriptor{"new": d}}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	roots, err := s.Roots()
+	for _, r := range roots {
+		names = append(names, r.Name)
+	}
+	if want := []string{"ocadm-v2", "ocadm-v1", "bundle-2", "bundle-1", "node"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("roots %q, %v; want %q", names, err, want)
+	}
+	unused, _, err := s.Unused(t.Context(), func(string) bool { return false })
+	if want := []string{"ocadm-v1", "bundle-1"}; err != nil || !slices.Equal(unused, want) {
+		t.Errorf("unused %q, %v; want %q", unused, err, want)
 	}
 }

@@ -47,6 +47,9 @@ type Store struct {
 	// sound are the blobs that this process has read whole, as they were then.
 	sound map[v1.Hash]stamp
 	roots map[string]loaded
+	last  joined
+	// patience is how long alone waits.
+	patience time.Duration
 }
 
 // stamp identifies the state in which a file was read: another one means that it was changed since.
@@ -57,7 +60,7 @@ type stamp struct {
 
 // Open uses a directory, which it creates, and removes what killed processes have left in it. reserve is how many bytes of its disk are left free.
 func Open(dir string, reserve int64) (*Store, error) {
-	s := &Store{dir: dir, reserve: reserve, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}}
+	s := &Store{dir: dir, reserve: reserve, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}, patience: prunePatience}
 	for _, d := range []string{s.blobDir(), s.rootDir(), s.tempDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("opening the depot: %w", err)

@@ -43,7 +43,7 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 	}
 }
 
-// Sync takes over the roots that another depot has later than this one, and those that it has removed. It returns their names. What was
+// Sync takes over the roots of which another depot has a newer version than this one, and those that it has removed. It returns their names. What was
 // interrupted goes on with the blobs that are missing.
 func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err error) {
 	theirs, err := c.Roots(ctx)
@@ -56,10 +56,10 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 	}
 	for _, r := range theirs {
 		i := slices.IndexFunc(ours, func(o Root) bool { return o.Name == r.Name })
-		if i >= 0 && !ours[i].Since.Before(r.Since) || i < 0 && r.removed() {
+		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
 			continue
 		}
-		if err := s.copyRoot(ctx, c, r); err != nil {
+		if err := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r) }); err != nil {
 			return changed, fmt.Errorf("taking over the root %s: %w", r.Name, err)
 		}
 		changed = append(changed, r.Name)

@@ -37,8 +37,8 @@ func TestSync(t *testing.T) {
 	}
 	same := func() {
 		t.Helper()
-		ca, aerr := a.Contents()
-		cb, berr := b.Contents()
+		ca, aerr := a.Contents(t.Context())
+		cb, berr := b.Contents(t.Context())
 		if d := cmp.Diff(ca, cb); d != "" || aerr != nil || berr != nil {
 			t.Errorf("%v, %v (-a +b):\n%s", aerr, berr, d)
 		}
@@ -79,6 +79,54 @@ func TestSync(t *testing.T) {
 	}
 	// A depot that has never had it does not learn of it.
 	sync(newStore(t), atA, "later")
+}
+
+// The clocks of control-plane nodes differ: what was done after what another node did counts, whatever the clocks say.
+func TestSyncWithWrongClocks(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": 1000 * time.Hour, "behind": -1000 * time.Hour} {
+		a, b := newStore(t), newStore(t)
+		atA, atB := listen(t, a, nil), listen(t, b, nil)
+		f := File{Digest: a.put(t, "text"), Size: 4}
+		// The clock of a is wrong, so that is what the root says.
+		set := func(s *Store, r Root) {
+			t.Helper()
+			if err := s.SetRoot(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sync := func(s *Store, from *site, want int) {
+			t.Helper()
+			if changed, err := s.Sync(t.Context(), from.client()); err != nil || len(changed) != want {
+				t.Fatalf("%s: took over %q, %v; want %d", name, changed, err, want)
+			}
+		}
+		set(a, Root{Name: "x", Since: time.Now().Add(ahead), Files: map[string]File{"f": f}})
+		sync(b, atA, 1)
+		if _, err := b.Collect(t.Context(), nil, 0); err != nil { // a prune on b, whose clock is right
+			t.Fatal(err)
+		}
+		sync(a, atB, 1)
+		if roots, err := a.Roots(); err != nil || len(roots) > 0 {
+			t.Fatalf("%s: the prune did not reach the other: %v, %v", name, roots, err)
+		}
+		a.put(t, "text") // and back again
+		set(a, Root{Name: "x", Since: time.Now().Add(ahead), Files: map[string]File{"f": f}})
+		sync(b, atA, 1)
+		sync(a, atB, 0)
+		if roots, err := b.Roots(); err != nil || len(roots) != 1 {
+			t.Errorf("%s: what was filled again did not reach the other: %v, %v", name, roots, err)
+		}
+		// Both at the same time: the content stays on both, not the removal.
+		if _, err := b.Collect(t.Context(), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		set(a, Root{Name: "x", Files: map[string]File{"f": f, "g": f}})
+		sync(b, atA, 1)
+		sync(a, atB, 0)
+		if roots, err := b.Roots(); err != nil || len(roots) != 1 {
+			t.Errorf("%s: removed and filled at the same time: %v, %v", name, roots, err)
+		}
+	}
 }
 
 // A copy that breaks off stores no root, and goes on with what is missing.
@@ -137,8 +185,8 @@ func TestFollow(t *testing.T) {
 		}
 		return []*Client{site.client()}, nil
 	})
-	ca, _ := a.Contents()
-	if cb, err := b.Contents(); err != nil || !cmp.Equal(ca, cb) {
+	ca, _ := a.Contents(t.Context())
+	if cb, err := b.Contents(t.Context()); err != nil || !cmp.Equal(ca, cb) {
 		t.Errorf("not followed: %v", err)
 	}
 }
@@ -182,8 +230,15 @@ func TestRemote(t *testing.T) {
 	if err := copied.SetRoot(t.Context(), Root{Name: "x", Images: got}); err != nil {
 		t.Error(err)
 	}
-	if other, err := site.client().Remote(t.Context(), "arm64"); err != nil || len(other.Contents().Files) > 0 {
-		t.Errorf("for arm64: %+v, %v", other.Contents(), err)
+	if err := r.CheckArchitecture(); err != nil {
+		t.Error(err)
+	}
+	other, err := site.client().Remote(t.Context(), "arm64")
+	if err != nil || len(other.Contents().Files) > 0 {
+		t.Fatalf("for arm64: %+v, %v", other, err)
+	}
+	if l := finding.Of(other.CheckArchitecture()); len(l) != 1 || l[0].Code != CodeNoArchitecture {
+		t.Errorf("for arm64: %v", l)
 	}
 	if _, err := r.OpenFile(t.Context(), "/absent"); err == nil {
 		t.Error("an absent file was opened")

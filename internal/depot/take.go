@@ -79,6 +79,10 @@ func (r *Remote) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int
 // Take stores all that another depot has, for every architecture, under a root. progress gets the number of bytes stored so far. What was
 // interrupted goes on with the blobs that are missing.
 func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
+	return s.Storing(ctx, func() error { return s.take(ctx, root, r, progress) })
+}
+
+func (s *Store) take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
 	blobs, err := r.blobs(ctx)
 	if err != nil {
 		return err
@@ -99,7 +103,16 @@ func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(
 		done += n
 		progress(done, total)
 	}
-	return s.SetRoot(ctx, Root{Name: root, Images: r.root.Images, Files: r.root.Files})
+	return s.SetRoot(ctx, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files})
+}
+
+// series is that of a bundle for the platforms of the files.
+func (r *Remote) series() string {
+	var platforms []string
+	for _, arch := range architectures(r.root) {
+		platforms = append(platforms, "linux/"+arch)
+	}
+	return BundleSeries(platforms...)
 }
 
 // CheckPlatform returns a finding if the depot has nothing for an architecture (a GOARCH), or another version of Kubernetes. The images of

@@ -53,8 +53,8 @@ func TestTake(t *testing.T) {
 	if whole, err := own.Complete(t.Context(), "bundle-x"); err != nil || !whole {
 		t.Errorf("complete: %v, %v", whole, err)
 	}
-	want, _ := served.Contents()
-	if got, err := own.Contents(); err != nil || !cmp.Equal(want, got) {
+	want, _ := served.Contents(t.Context())
+	if got, err := own.Contents(t.Context()); err != nil || !cmp.Equal(want, got) {
 		t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, got))
 	}
 	again, err := site.client().Remote(t.Context(), "amd64")
@@ -72,7 +72,7 @@ func TestTake(t *testing.T) {
 // What an install needs and the server lacks is a finding before anything changes.
 func TestRemoteChecks(t *testing.T) {
 	store := filled(t)
-	contents, err := store.Contents()
+	contents, err := store.Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,6 +105,23 @@ func architecture(program []byte) (string, error) {
 	}
 }
 
+// Inspect returns the architecture (a GOARCH) and the digest of a static Linux program. One without the text of a version is an error: the
+// program of another architecture cannot be run to ask it.
+func Inspect(program, version string) (arch, digest string, err error) {
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return "", "", err
+	}
+	if arch, err = architecture(data); err != nil {
+		return "", "", err
+	}
+	if !bytes.Contains(data, []byte(version)) {
+		return "", "", fmt.Errorf("it is another program or version: it does not hold the text %q", version)
+	}
+	sum := sha256.Sum256(data)
+	return arch, hash(sum[:]).String(), nil
+}
+
 // layer is a layer in memory. The library's own layers compress with gzip, which takes more than twice as long.
 type layer struct {
 	packed         []byte

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -21,32 +20,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/ownimage/programtest"
 )
-
-// program is an ELF file for a machine, followed by text; with interpreter it asks for a dynamic linker.
-func program(t *testing.T, machine elf.Machine, interpreter bool, text string) string {
-	t.Helper()
-	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
-	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
-	parts := []any{&h}
-	if interpreter {
-		h.Phoff, h.Phentsize, h.Phnum = 64, 56, 1
-		parts = append(parts, elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120})
-	}
-	var b bytes.Buffer
-	for _, p := range parts {
-		if err := binary.Write(&b, binary.LittleEndian, p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.WriteString(text)
-	file := filepath.Join(t.TempDir(), "ocadm")
-	if err := os.WriteFile(file, b.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 func pack(t *testing.T, file string) v1.Image {
 	t.Helper()
@@ -67,7 +42,7 @@ func digest(t *testing.T, img v1.Image) string {
 }
 
 func TestPack(t *testing.T) {
-	file := program(t, elf.EM_AARCH64, false, strings.Repeat("text", 1000))
+	file := programtest.Program(t, elf.EM_AARCH64, false, strings.Repeat("text", 1000))
 	img := pack(t, file)
 	cfg, err := img.ConfigFile()
 	if err != nil {
@@ -123,12 +98,12 @@ func TestPack(t *testing.T) {
 // The digest depends on the program alone: not on its path, its time or the number of processors.
 func TestSameProgramSameDigest(t *testing.T) {
 	text := strings.Repeat("some text of a program. ", 1<<18) // several blocks of the compressor
-	first := digest(t, pack(t, program(t, elf.EM_X86_64, false, text)))
+	first := digest(t, pack(t, programtest.Program(t, elf.EM_X86_64, false, text)))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	if again := digest(t, pack(t, program(t, elf.EM_X86_64, false, text))); again != first {
+	if again := digest(t, pack(t, programtest.Program(t, elf.EM_X86_64, false, text))); again != first {
 		t.Errorf("%s became %s", first, again)
 	}
-	if other := digest(t, pack(t, program(t, elf.EM_X86_64, false, text+"!"))); other == first {
+	if other := digest(t, pack(t, programtest.Program(t, elf.EM_X86_64, false, text+"!"))); other == first {
 		t.Error("another program has the same digest")
 	}
 }
@@ -141,12 +116,33 @@ func TestPackRefuses(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"nothing there", filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"a script", script, "no Linux program"},
-		{"a dynamic program", program(t, elf.EM_X86_64, true, ""), "linked dynamically"},
-		{"another machine", program(t, elf.EM_RISCV, false, ""), "EM_RISCV"},
+		{"a dynamic program", programtest.Program(t, elf.EM_X86_64, true, ""), "linked dynamically"},
+		{"another machine", programtest.Program(t, elf.EM_RISCV, false, ""), "EM_RISCV"},
 	} {
 		_, err := ownimage.Pack(c.file)
 		if l := finding.Of(err); len(l) != 1 || l[0].Code != ownimage.CodePack || !strings.Contains(l[0].Cause, c.want) || l[0].Remedy == "" {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// A program of another architecture cannot be run, so its version is looked for in its text.
+func TestInspect(t *testing.T) {
+	file := programtest.Program(t, elf.EM_AARCH64, false, "text v1.2.3 text")
+	arch, got, err := ownimage.Inspect(file, "v1.2.3")
+	if err != nil || arch != "arm64" || !strings.HasPrefix(got, "sha256:") {
+		t.Errorf("%s, %s, %v", arch, got, err)
+	}
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("v1.2.3"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ file, version string }{
+		"another version": {file, "v1.2.4"}, "no program": {text, "v1.2.3"}, "no file": {text + "x", "v1.2.3"},
+		"another architecture": {programtest.Program(t, elf.EM_RISCV, false, "v1.2.3"), "v1.2.3"},
+	} {
+		if _, _, err := ownimage.Inspect(c.file, c.version); err == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }

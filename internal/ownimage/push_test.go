@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/ownimage/programtest"
 )
 
 func newRegistry() http.Handler { return registry.New(registry.Logger(log.New(io.Discard, "", 0))) }
@@ -64,7 +65,7 @@ func TestPush(t *testing.T) {
 	defer s.Close()
 	ref := reference(t, strings.TrimPrefix(s.URL, "http://")+"/you/ocadm:dev", true)
 	for _, text := range []string{"one", "two"} {
-		img := pack(t, program(t, elf.EM_X86_64, false, text))
+		img := pack(t, programtest.Program(t, elf.EM_X86_64, false, text))
 		var done, total int64
 		if err := ownimage.Push(t.Context(), ref, img, ownimage.Options{Insecure: true, Progress: func(d, n int64) { done, total = d, n }}); err != nil {
 			t.Fatal(err)
@@ -87,7 +88,7 @@ func TestPush(t *testing.T) {
 
 // Each cause has a remedy of its own.
 func TestPushFails(t *testing.T) {
-	img := pack(t, program(t, elf.EM_X86_64, false, "text"))
+	img := pack(t, programtest.Program(t, elf.EM_X86_64, false, "text"))
 	answer := func(code int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/v2/" && code == http.StatusNotFound {
@@ -132,7 +133,7 @@ func TestPushInsecureWithPassword(t *testing.T) {
 	}))
 	defer s.Close()
 	ref := reference(t, strings.TrimPrefix(s.URL, "https://")+"/you/ocadm:dev", true)
-	img := pack(t, program(t, elf.EM_X86_64, false, "text"))
+	img := pack(t, programtest.Program(t, elf.EM_X86_64, false, "text"))
 	if err := ownimage.Push(t.Context(), ref, img, ownimage.Options{Insecure: true, Keychain: alice{}}); err != nil {
 		t.Error(err)
 	}

@@ -55,5 +55,12 @@ func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	if err := conn.Close(); err != nil {
 		return nil, err
 	}
-	return c.Remote(ctx, h.Facts.Arch)
+	r, err := c.Remote(ctx, h.Facts.Arch)
+	if err == nil {
+		err = r.CheckArchitecture()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }

@@ -136,7 +136,7 @@ func run(t *testing.T, h *host.Host, want ...string) depot.Root {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Contents()
+	c, err := s.Contents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func softwareChecks() []Check {
 			Codes:   []string{CodeUnreachable, CodeNoImage, CodeDenied, CodeBusy, node.CodeCredentials},
 			Applies: func(_ Kind, c *config.Config) bool { return c.Node.Bundle == "" }, run: checkImages},
 		{Name: "Depot", Short: "the cluster's depot answers when no bundle is given", Timeout: 30 * time.Second,
-			Codes:   []string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob, depot.CodeNoBlob},
+			Codes:   []string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob, depot.CodeNoBlob, depot.CodeNoArchitecture},
 			Applies: func(k Kind, c *config.Config) bool { return k == Join && depotphase.Wanted(c) }, run: checkDepot},
 		{Name: "Containerd", Short: "an installed containerd is new enough and configured for Kubernetes",
 			Codes: []string{"OCA-3001", node.CodeRuntimeUnusable, node.CodePauseImage, node.CodeNoMirrors}, run: checkContainerd},
@@ -161,7 +161,7 @@ func checkDepot(ctx context.Context, m *machine) []finding.Finding {
 	}
 	_, err := depotphase.Connect(ctx, m.h)
 	return slices.DeleteFunc(finding.Of(err), func(f finding.Finding) bool {
-		return !slices.Contains([]string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob, depot.CodeNoBlob}, f.Code)
+		return !slices.Contains([]string{depot.CodeRefused, depot.CodeUnreachable, depot.CodeWrongBlob, depot.CodeNoBlob, depot.CodeNoArchitecture}, f.Code)
 	})
 }
 

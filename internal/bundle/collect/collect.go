@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -37,6 +38,8 @@ type Options struct {
 	// Versions are those of what is in the images, by name; those of the programs are added.
 	Versions map[string]string
 	Table    artifacts.Table
+	// Programs are files with ocadm for architectures other than that of the machine on which a cluster begins.
+	Programs map[string]Program
 	// AllowUnpinned takes the digest of a program that is not in the table from the server.
 	AllowUnpinned bool
 	// Mirror stands in for the release pages of the programs, Mirrors for registries.
@@ -54,6 +57,19 @@ type Options struct {
 	Key   ed25519.PrivateKey
 	// Sink gets the events of three phases: look-up, download and write.
 	Sink workflow.Sink
+}
+
+// Program is an ocadm: its file, version and SHA-256 in hexadecimal digits.
+type Program struct{ File, Version, SHA256 string }
+
+// programPath is where a bundle has ocadm.
+const programPath = "/usr/local/bin/ocadm"
+
+func (p Program) source() bundle.FileSource {
+	return bundle.FileSource{
+		Path: programPath, Mode: 0o755, Origin: &bundle.Origin{Name: "ocadm", Version: p.Version, SHA256: p.SHA256},
+		Open: func() (io.ReadCloser, error) { return os.Open(p.File) },
+	}
 }
 
 // downloads is how many things are downloaded at once.
@@ -165,13 +181,19 @@ func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string
 // info describes the bundle for an architecture.
 func (o Options) info(p plan, arch string) bundle.Info {
 	i := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: o.Kubernetes, Versions: maps.Clone(o.Versions)}
+	note := func(name, version string) {
+		if i.Versions == nil {
+			i.Versions = map[string]string{}
+		}
+		i.Versions[name] = version
+	}
 	for _, a := range p.programs[arch] {
 		if a.Version != o.Kubernetes {
-			if i.Versions == nil {
-				i.Versions = map[string]string{}
-			}
-			i.Versions[a.Name] = a.Version
+			note(a.Name, a.Version)
 		}
+	}
+	if program, ok := o.Programs[arch]; ok {
+		note("ocadm", program.Version)
 	}
 	return i
 }
@@ -200,11 +222,11 @@ func (o Options) holds(b *bundle.Bundle, p plan) bool {
 	}
 	return !slices.ContainsFunc(o.Archs, func(arch string) bool {
 		view, err := b.On(arch)
-		return err != nil || !sameContent(view.Contents(), o.info(p, arch), p, arch)
+		return err != nil || !sameContent(view.Contents(), o.info(p, arch), p, arch, o.Programs[arch].SHA256)
 	})
 }
 
-func sameContent(c bundle.Contents, info bundle.Info, p plan, arch string) bool {
+func sameContent(c bundle.Contents, info bundle.Info, p plan, arch, program string) bool {
 	has := map[string]bool{}
 	for _, f := range c.Files {
 		if f.Origin != nil {
@@ -214,6 +236,9 @@ func sameContent(c bundle.Contents, info bundle.Info, p plan, arch string) bool 
 	want := map[string]bool{}
 	for _, a := range p.programs[arch] {
 		want[a.SHA256] = true
+	}
+	if program != "" {
+		want[program] = true
 	}
 	images := map[string]string{}
 	for _, i := range c.Images {
@@ -241,6 +266,9 @@ func (o Options) write(ctx context.Context, w *work, p plan) error {
 				return s.end(notDownloaded(a.URL, hostOf(a.URL), err))
 			}
 			platform.Files = append(platform.Files, files...)
+		}
+		if program, ok := o.Programs[arch]; ok {
+			platform.Files = append(platform.Files, program.source())
 		}
 		for _, f := range p.images {
 			if f.arch != arch {

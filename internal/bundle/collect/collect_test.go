@@ -204,3 +204,29 @@ func TestImagesThatAreNotThere(t *testing.T) {
 		}
 	}
 }
+
+// The ocadm for another architecture is a file of the bundle for it, and a bundle without it is not up to date.
+func TestPrograms(t *testing.T) {
+	s := newSite(t, "amd64", "arm64")
+	o := s.options(t, []string{"amd64", "arm64"})
+	create(t, o)
+	file := filepath.Join(t.TempDir(), "ocadm")
+	if err := os.WriteFile(file, []byte("ocadm for arm64"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Programs = map[string]Program{"arm64": {File: file, Version: "v1", SHA256: sum([]byte("ocadm for arm64"))}}
+	b := create(t, o)
+	for arch, want := range map[string]bool{"amd64": false, "arm64": true} {
+		view, err := b.On(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := slices.ContainsFunc(view.Contents().Files, func(f bundle.FileInfo) bool { return f.Path == programPath })
+		if has != want || (view.Contents().Info.Versions["ocadm"] == "v1") != want {
+			t.Errorf("%s: has ocadm %v: %v", arch, has, view.Contents().Info.Versions)
+		}
+	}
+	if res, err := Create(t.Context(), o); err != nil || !res.Unchanged {
+		t.Errorf("a second time: %+v, %v", res, err)
+	}
+}

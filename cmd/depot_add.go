@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
+	depotphase "yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func newDepotAdd(a *app) *cobra.Command {
+	var image string
+	c := &cobra.Command{
+		Use: "add FILE", Short: "Store the ocadm of another architecture in the depot",
+		Long: "Stores a file with this version of ocadm for another architecture, as a program and under the name of an image, in the depot of this\n" +
+			"control-plane node. Machines of that architecture then download it from the depot, and pull the operator's image there.",
+		Example: "  # from the release's archive for arm64\n  ocadm depot add ocadm-arm64\n\n" +
+			"  # where the cloud's images have another registry\n  ocadm depot add ocadm-arm64 --name registry.example.org/cloud/ocadm:" + exampleVersion,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg := config.Default()
+			h, err := newHost(c.Context(), &cfg, "")
+			if err != nil {
+				return err
+			}
+			asRegistered(&cfg, kubernetes.RegisteredAs(h))
+			if !depotphase.Has(h) {
+				return noDepot(errors.New("there is nothing to add the program to"))
+			}
+			s := a.story()
+			arch, err := depotphase.AddProgram(c.Context(), h, s, args[0], image)
+			s.Close()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Out, "%s for %s is in the depot\n", image, arch)
+			return err
+		},
+	}
+	c.Flags().StringVar(&image, "name", images.OperatorRef("", version.Version), "name of the image")
+	return c
+}
+
+// exampleVersion keeps the reference the same in every build.
+const exampleVersion = "v0.1.0"
+
+// lacksProgram is a finding where the depot does not have an image of this program for the architecture of a node.
+func lacksProgram(ctx context.Context, h *host.Host, image string) error {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("listing the nodes: %w", err)
+	}
+	var archs []string
+	for _, n := range nodes.Items {
+		if arch := n.Status.NodeInfo.Architecture; arch != "" {
+			archs = append(archs, arch)
+		}
+	}
+	slices.Sort(archs)
+	return depotphase.Lacks(ctx, h, image, slices.Compact(archs))
+}

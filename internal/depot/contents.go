@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// joined are the contents of the roots that have a state.
+type joined struct {
+	state    string
+	contents Root
+	// indexes are those that no root has: of images that come from several roots, each for another architecture.
+	indexes map[v1.Hash][]byte
+}
+
+// Contents are all names of all roots. Where roots differ, the first of Roots counts that has the image for an architecture. They must not be
+// changed.
+func (s *Store) Contents(ctx context.Context) (Root, error) {
+	roots, state, err := s.ranked()
+	if err != nil {
+		return Root{}, err
+	}
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	if last.state != state || !s.hasAll(maps.Keys(last.indexes)) {
+		last = s.join(ctx, roots)
+		last.state = state
+		s.mu.Lock()
+		s.last = last
+		s.mu.Unlock()
+	}
+	return last.contents, nil
+}
+
+func (s *Store) join(ctx context.Context, roots []Root) joined {
+	out := joined{contents: Root{Images: map[string]v1.Descriptor{}, Files: map[string]File{}}, indexes: map[v1.Hash][]byte{}}
+	images := map[string][]v1.Descriptor{}
+	for _, r := range roots {
+		for name, d := range r.Images {
+			if !slices.ContainsFunc(images[name], func(o v1.Descriptor) bool { return o.Digest == d.Digest }) {
+				images[name] = append(images[name], d)
+			}
+		}
+	}
+	for _, r := range slices.Backward(roots) {
+		maps.Copy(out.contents.Files, r.Files)
+	}
+	for name, list := range images {
+		d, raw, err := s.joinImage(ctx, list)
+		if err != nil { // the disk may be full
+			slog.Warn("the depot serves an image for one architecture only", "image", name, "err", err)
+			d, raw = list[0], nil
+		}
+		if out.contents.Images[name] = d; raw != nil {
+			out.indexes[d.Digest] = raw
+		}
+	}
+	return out
+}
+
+// joinImage is the first of the manifests or indexes that have the name of an image, unless others have it for further architectures: then it
+// stores an index of all.
+func (s *Store) joinImage(ctx context.Context, list []v1.Descriptor) (v1.Descriptor, []byte, error) {
+	var all []v1.Descriptor
+	joins := false
+	for i, d := range list {
+		if len(list) == 1 {
+			break // the usual case: nothing is read
+		}
+		for _, m := range s.platforms(ctx, d) {
+			if !slices.ContainsFunc(all, func(o v1.Descriptor) bool { return o.Platform.Equals(*m.Platform) }) {
+				all = append(all, m)
+				joins = joins || i > 0
+			}
+		}
+		if i == 0 && len(all) == 0 {
+			break // it is not known what it is for
+		}
+	}
+	if !joins {
+		return list[0], nil, nil
+	}
+	slices.SortFunc(all, func(a, b v1.Descriptor) int { return cmp.Compare(a.Platform.String(), b.Platform.String()) })
+	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: all})
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	d, err := s.putDocument(ctx, raw, types.OCIImageIndex)
+	return d, raw, err
+}
+
+// platforms are the manifests below a manifest or an index that the store has, with the platform of each.
+func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descriptor) {
+	raw, err := s.document(ctx, d.Digest)
+	if err != nil {
+		return nil
+	}
+	var m manifests
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	if d.MediaType.IsIndex() {
+		for _, child := range m.Manifests {
+			if child.Platform != nil && s.has(child.Digest) {
+				out = append(out, child)
+			}
+		}
+		return out
+	}
+	if d.Platform == nil {
+		var config v1.Platform // the fields of the image's configuration have the same names
+		if raw, err = s.document(ctx, m.Config.Digest); err != nil || json.Unmarshal(raw, &config) != nil || config.Architecture == "" {
+			return nil
+		}
+		d.Platform = &v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
+	}
+	return []v1.Descriptor{d}
+}
+
+// Architectures are those that the depot has an image for, as Go names them.
+func (s *Store) Architectures(ctx context.Context, image string) (out []string, err error) {
+	c, err := s.Contents(ctx)
+	for _, m := range s.platforms(ctx, c.Images[image]) {
+		out = append(out, m.Platform.Architecture)
+	}
+	return out, err
+}
+
+// FileArchitectures are those that the depot has a file for, as Go names them.
+func (s *Store) FileArchitectures(ctx context.Context, file string) (out []string, err error) {
+	c, err := s.Contents(ctx)
+	for name := range c.Files {
+		rest, linux := strings.CutPrefix(name, "linux/")
+		if arch, f, _ := strings.Cut(rest, "/"); linux && "/"+f == file {
+			out = append(out, arch)
+		}
+	}
+	slices.Sort(out)
+	return out, err
+}
+
+func (s *Store) putDocument(ctx context.Context, raw []byte, mediaType types.MediaType) (v1.Descriptor, error) {
+	h, size, err := v1.SHA256(bytes.NewReader(raw))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	return v1.Descriptor{MediaType: mediaType, Digest: h, Size: size}, s.Put(ctx, h, size, bytes.NewReader(raw))
+}
+
+func (s *Store) hasAll(list func(func(v1.Hash) bool)) bool {
+	for h := range list {
+		if !s.has(h) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// While something is stored, in whatever process, garbage is not removed: neither the blobs, which have no root yet, nor the root that comes.
+func TestPruneWhileFilling(t *testing.T) {
+	s := newStore(t)
+	other := reopen(t, s.dir)
+	other.patience = 50 * time.Millisecond
+	none := func(string) bool { return false }
+	stored, pruned := make(chan v1.Hash), make(chan error)
+	filled := make(chan error, 1)
+	go func() {
+		filled <- s.Storing(t.Context(), func() error {
+			h := s.put(t, "text")
+			stored <- h
+			<-stored
+			return s.SetRoot(t.Context(), Root{Name: "x", Series: "x", Files: map[string]File{"f": {Digest: h, Size: 4}}})
+		})
+	}()
+	h := <-stored
+	if _, _, _, err := other.Prune(t.Context(), none, -time.Hour); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeBusy {
+		t.Errorf("a prune during a fill: %v", err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := other.Collect(canceled, nil, -time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("a canceled prune: %v", err)
+	}
+	// One that waits long enough begins after the fill, and sees its root.
+	other.patience = time.Minute
+	go func() {
+		_, kept, _, err := other.Prune(t.Context(), none, -time.Hour)
+		if err == nil && strings.Join(kept, " ") != "x" {
+			err = errors.New("kept " + strings.Join(kept, " "))
+		}
+		pruned <- err
+	}()
+	stored <- h
+	if err := errors.Join(<-filled, <-pruned); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.text(t, h); got != "text" {
+		t.Errorf("%q, %v", got, err)
+	}
+	// Two may store at the same time.
+	err := s.Storing(t.Context(), func() error {
+		return other.Storing(t.Context(), func() error { return nil })
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

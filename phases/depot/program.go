@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ownimage"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// ProgramPath is where ocadm is, on a node, in a bundle and, after the platform, in the depot.
+const ProgramPath = "/usr/local/bin/ocadm"
+
+const programMode = 0o755
+
+// program is an ocadm for one architecture.
+type program struct {
+	arch string
+	// digest of the file, as the depot has it.
+	digest func() (string, error)
+	// open opens it, and image packs the file.
+	open  func(context.Context, *depot.Store) (*os.File, error)
+	image func(file string) (v1.Image, error)
+}
+
+// ownProgram is this program.
+func ownProgram(h *host.Host) program {
+	return program{h.Facts.Arch,
+		func() (string, error) { return h.Files.Digest(h.Self) },
+		func(context.Context, *depot.Store) (*os.File, error) { return os.Open(h.Files.Path(h.Self)) },
+		func(string) (v1.Image, error) { return h.Own() },
+	}
+}
+
+// otherProgram is for another architecture.
+func otherProgram(arch, digest string, open func(context.Context, *depot.Store) (*os.File, error)) program {
+	return program{arch, func() (string, error) { return digest, nil }, open, ownimage.Pack}
+}
+
+// bundledPrograms are those that the bundle has for other architectures, and that have the version of this program. They come after the
+// bundle itself.
+func bundledPrograms(h *host.Host) (out []root) {
+	for _, view := range h.Bundle.Views() {
+		c := view.Contents()
+		i := slices.IndexFunc(c.Files, func(f bundle.FileInfo) bool { return f.Path == ProgramPath })
+		if i < 0 || c.Info.Arch == h.Facts.Arch || c.Info.Versions["ocadm"] != version.Version {
+			continue
+		}
+		p := otherProgram(c.Info.Arch, c.Files[i].Digest, func(ctx context.Context, s *depot.Store) (*os.File, error) {
+			digest, err := v1.NewHash(c.Files[i].Digest)
+			if err != nil {
+				return nil, err
+			}
+			return s.Blob(ctx, digest)
+		})
+		out = append(out, p.root(h, programImages(h)))
+	}
+	return out
+}
+
+// programName is the root of this version for an architecture, as this node has it.
+func programName(h *host.Host, arch string) string {
+	return strings.Trim("ocadm-"+strings.Trim(strings.Map(func(r rune) rune {
+		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", r) {
+			return r
+		}
+		return '.'
+	}, version.Version), ".-")+"-"+arch+"-"+h.Config.Node.Name, "-")
+}
+
+// programImages are the names under which nodes look for this program as an image.
+func programImages(h *host.Host) []string {
+	if !h.Config.PacksOperator() {
+		return nil
+	}
+	return []string{h.Config.OperatorImage()}
+}
+
+// root is a program as a file and under the names of images. Programs for several architectures are roots of their own: the depot serves their
+// images as one.
+func (p program) root(h *host.Host, images []string) root {
+	name, file := programName(h, p.arch), path.Join("linux", p.arch, ProgramPath)
+	return root{name,
+		func(ctx context.Context, s *depot.Store) (bool, error) {
+			complete, err := s.Complete(ctx, name)
+			if err != nil || !complete {
+				return false, err
+			}
+			own, err := s.Root(name)
+			if err != nil {
+				return false, err
+			}
+			digest, err := p.digest()
+			if err != nil {
+				return false, fmt.Errorf("reading this program: %w", err)
+			}
+			return own.Files[file].Digest.String() == digest && !slices.ContainsFunc(images, func(i string) bool { return own.Images[i].Digest == v1.Hash{} }), nil
+		},
+		func(ctx context.Context, s *depot.Store, _ func(done, total int64)) (err error) {
+			program, err := p.open(ctx, s)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, program.Close()) }()
+			r := depot.Root{Name: name, Series: depot.ProgramSeries(p.arch), Images: map[string]v1.Descriptor{}, Files: map[string]depot.File{}}
+			f, err := s.AddFile(ctx, program.Name())
+			if err != nil {
+				return err
+			}
+			f.Mode = programMode
+			r.Files[file] = f
+			before, err := s.Root(name) // of a build with the same version, which may have more names
+			if err != nil {
+				return err
+			}
+			for _, image := range slices.AppendSeq(slices.Clone(images), maps.Keys(before.Images)) {
+				ref, err := ownimage.Reference(image, version.Version, false)
+				if err != nil {
+					return err
+				}
+				img, err := p.image(program.Name())
+				if err != nil {
+					return err
+				}
+				if r.Images[ownimage.FullName(ref)], err = s.AddImage(ctx, img); err != nil {
+					return err
+				}
+			}
+			return s.SetRoot(ctx, r)
+		},
+	}
+}
+
+// StoreProgram stores this program under the name of an image, and reports whether this machine has a depot that it is in.
+func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
+	if !Has(h) {
+		return false, nil
+	}
+	return true, ownProgram(h).store(ctx, h, r, image)
+}
+
+func (p program) store(ctx context.Context, h *host.Host, r workflow.Reporter, image string) error {
+	s, err := Open(h)
+	if err != nil {
+		return err
+	}
+	root := p.root(h, []string{image})
+	if done, err := root.done(ctx, s); done || err != nil {
+		return err
+	}
+	if err := store(ctx, s, root, func(done, total int64) {}); err != nil {
+		return err
+	}
+	r.Changed("stored %s for %s in %s", image, p.arch, depot.DefaultDir)
+	return nil
+}
+
+// The findings of a program for another architecture.
+const (
+	CodeOtherProgram = "OCA-2332"
+	CodeLacksProgram = "OCA-2333"
+)
+
+// AddProgram stores a file with the ocadm of another architecture under the name of an image, and returns the architecture.
+func AddProgram(ctx context.Context, h *host.Host, r workflow.Reporter, file, image string) (string, error) {
+	arch, digest, err := ownimage.Inspect(file, version.Version)
+	if err != nil {
+		return "", finding.Errorf(CodeOtherProgram, file+" is not this version of ocadm", "give the ocadm of the release "+version.Version+" for the other architecture", "%w", err)
+	}
+	p := otherProgram(arch, digest, func(context.Context, *depot.Store) (*os.File, error) { return os.Open(file) })
+	return arch, p.store(ctx, h, r, image)
+}
+
+// Lacks reports for which architectures of the cluster's nodes the depot has no program with the name of an image.
+func Lacks(ctx context.Context, h *host.Host, image string, archs []string) error {
+	s, err := Open(h)
+	if err != nil {
+		return err
+	}
+	has, err := s.Architectures(ctx, image)
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(slices.Clone(archs), func(a string) bool { return slices.Contains(has, a) })
+	if len(missing) == 0 {
+		return nil
+	}
+	return finding.New(CodeLacksProgram, "The depot has no "+image+" for "+strings.Join(missing, " and "),
+		"the cluster has nodes of that architecture, which pull the operator's image from the depot",
+		"with ocadm "+version.Version+" for "+missing[0]+", from its release: ocadm depot add FILE; then run the command again")
+}
