@@ -22,7 +22,8 @@ import (
 const apiServer = "wait-control-plane/administrator"
 
 // Init makes a control plane, what a cluster needs beside it, and a cloud. Certificates and manifests are made while software is
-// installed, images are imported while the control plane starts, and all that is applied is applied at once.
+// installed, and images are imported while the control plane starts. What has pods with addresses of the pod network is applied as soon as that
+// gives them some: a pod that comes earlier fails, and the kubelet tries again only after 10 to 15 seconds.
 func Init() []host.Phase {
 	return slices.Concat(
 		[]host.Phase{
@@ -34,13 +35,17 @@ func Init() []host.Phase {
 			compute.Phase(), // after preflight
 			node.Images(imagesOfControlPlane(), imagesOfAddons(), imageOfTheOperator(), imagesOfTheCloud(), otherImages()),
 		},
-		kubernetes.InitPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/control-plane"),
+		kubernetes.InitPhases(kubernetes.Order{
+			Software: []string{node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/control-plane"},
+			Network:  []string{addons.NetworkPhase},
+		}),
 		[]host.Phase{
 			after(addons.CNI(), apiServer, "images/addons"),
-			after(addons.Storage(), apiServer, "images/addons"),
+			after(addons.NetworkReady(), "cni"),
+			after(addons.Storage(), apiServer, "images/addons", addons.NetworkPhase),
 			after(addons.Ingress(), apiServer, "images/addons"),
-			after(cloud.Guarded(addons.Database()), apiServer, "images/addons"),
-			after(operator.Install(), apiServer, "images/operator", "images/cloud"),
+			after(cloud.Guarded(addons.Database()), apiServer, "images/addons", addons.NetworkPhase),
+			after(operator.Install(), apiServer, "images/operator", "images/cloud", addons.NetworkPhase),
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
 			depot.Phase(apiServer, imageOfTheOperator(), "images"),

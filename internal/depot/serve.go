@@ -206,6 +206,9 @@ func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 		failed(w, r, ErrAbsent, "MANIFEST_UNKNOWN")
 		return
 	}
+	if r.Method == http.MethodGet { // once for each pull
+		slog.Info("the depot serves an image", "image", t.name, "digest", d.Digest, "to", r.RemoteAddr)
+	}
 	serveBlob(w, r, s, d.Digest, d.MediaType, "MANIFEST_UNKNOWN")
 }
 

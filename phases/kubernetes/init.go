@@ -20,15 +20,22 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 )
 
-// InitPhases make the first control-plane node. software names the phases after which containerd and the kubelet are installed; with
-// none, everything starts after the phase listed before. Certificates, kubeconfigs and manifests need no software, so they are made
-// while it is being installed.
+// Order names the phases that some of InitPhases wait for.
+type Order struct {
+	// Software are those after which containerd and the kubelet are installed; without any, everything starts after the phase listed before.
+	Software []string
+	// Network are those after which pods can start.
+	Network []string
+}
+
+// InitPhases make the first control-plane node. Certificates, kubeconfigs and manifests need no software, so they are made while it is being
+// installed.
 //
 // The kubelet starts as soon as it has a kubeconfig and picks up the static pods as their manifests appear. Once the API server speaks
 // the kubelet is restarted (kubelet-finalize does that anyway): it then registers its node at once instead of after a back-off.
-func InitPhases(software ...string) []host.Phase {
+func InitPhases(o Order) []host.Phase {
 	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderInit(h.Config) }, ControlPlane)
-	if len(software) > 0 {
+	if len(o.Software) > 0 {
 		config.After = []string{"preflight"}
 	}
 	return []host.Phase{
@@ -37,7 +44,7 @@ func InitPhases(software ...string) []host.Phase {
 		kubeconfigPhase(),
 		etcdPhase(),
 		controlPlanePhase(),
-		kubeletStartPhase(append([]string{"kubeconfig/kubelet"}, software...)),
+		kubeletStartPhase(append([]string{"kubeconfig/kubelet"}, o.Software...)),
 		waitControlPlanePhase(),
 		kubeletFinalizePhase(),
 		uploadConfigPhase(),
@@ -52,7 +59,7 @@ func InitPhases(software ...string) []host.Phase {
 			writes: []string{"ConfigMap kube-public/cluster-info", "a bootstrap token", "the roles that joining needs"},
 			check:  live(bootstrapTokenDone), after: []string{apiServerReady},
 		}.phase(),
-		addonPhase(),
+		addonPhase(o.Network),
 	}
 }
 
@@ -165,13 +172,13 @@ func uploadConfigPhase() host.Phase {
 	}
 }
 
-func addonPhase() host.Phase {
+func addonPhase(network []string) host.Phase {
 	return host.Phase{
 		Name: "addon", Short: "Install cluster DNS and the service proxy", After: []string{apiServerReady},
 		Phases: []host.Phase{
 			kubeadmPhase{name: "coredns", short: "Install CoreDNS", args: []string{"init", "phase", "addon", "coredns"},
 				writes: []string{"Deployment kube-system/coredns and what it needs"},
-				check:  inSystem(&appsv1.Deployment{}, constants.CoreDNSDeploymentName), after: []string{}}.phase(),
+				check:  inSystem(&appsv1.Deployment{}, constants.CoreDNSDeploymentName), after: slices.Concat([]string{}, network)}.phase(),
 			kubeadmPhase{name: "kube-proxy", short: "Install kube-proxy", args: []string{"init", "phase", "addon", "kube-proxy"},
 				writes: []string{"DaemonSet kube-system/kube-proxy and what it needs"},
 				check:  inSystem(&appsv1.DaemonSet{}, constants.KubeProxy), after: []string{}}.phase(),

@@ -29,7 +29,7 @@ import (
 func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
 	h := fakeHost(t, nil)
 	h.Config.Cluster.Token = "abcdef.0123456789abcdef"
-	p := InitPhases()[0]
+	p := InitPhases(Order{})[0]
 	for range 2 {
 		if err := p.Run(t.Context(), h, &reporter{}); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestPhasesRunKubeadm(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
 	c := fake.NewClientBuilder().WithObjects(node).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
-	for _, p := range flat("", InitPhases()) {
+	for _, p := range flat("", InitPhases(Order{})) {
 		if strings.HasPrefix(p.Name, "wait-control-plane/") || p.Name == "kubeadm-config" {
 			continue
 		}
@@ -116,7 +116,7 @@ func TestControlPlaneHasBothLabels(t *testing.T) {
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	write(t, h, AdminKubeconfig, "")
 	var mark host.Phase
-	for _, p := range flat("", InitPhases()) {
+	for _, p := range flat("", InitPhases(Order{})) {
 		if p.Name == "mark-control-plane" {
 			mark = p
 		}
@@ -143,7 +143,7 @@ func TestControlPlaneHasBothLabels(t *testing.T) {
 func TestChecksOnAFreshMachine(t *testing.T) {
 	rec := &host.Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{ExitCode: 1}, errors.New("nothing there") }}
 	h := fakeHost(t, rec)
-	for name, plan := range map[string][]host.Phase{"init": InitPhases(), "join": JoinPhases()} {
+	for name, plan := range map[string][]host.Phase{"init": InitPhases(Order{}), "join": JoinPhases()} {
 		for _, p := range flat("", plan) {
 			if p.Check == nil || strings.HasPrefix(p.Name, "wait-control-plane/") {
 				continue
@@ -210,7 +210,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
 	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
-	if err := InitPhases()[0].Run(t.Context(), h, &reporter{}); err != nil {
+	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", kubeletConfigFile} {

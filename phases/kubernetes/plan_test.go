@@ -16,8 +16,8 @@ func TestPlansAreValid(t *testing.T) {
 		{Name: "node", Short: "Install", Run: func(context.Context, *host.Host, workflow.Reporter) error { return nil }},
 	}
 	for name, plan := range map[string][]host.Phase{
-		"init":            InitPhases(),
-		"init overlapped": append(before, InitPhases("node")...),
+		"init":            InitPhases(Order{}),
+		"init overlapped": append(before, InitPhases(Order{Software: []string{"node"}})...),
 		"join":            JoinPhases(),
 		"join overlapped": append(before, JoinPhases("node")...),
 		"reset":           ResetPhases(),

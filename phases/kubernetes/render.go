@@ -24,16 +24,19 @@ import (
 )
 
 const (
-	kubeadmAPIVersion   = "kubeadm.k8s.io/v1beta4"
-	defaultRegistry     = "registry.k8s.io"
-	defaultPort         = 6443
-	defaultTokenTTL     = 24 * time.Hour
-	nodeMonitorGrace    = "16s"
-	nodeMonitorPeriod   = "2s"
-	podFailoverSeconds  = "10"
-	clientQPS           = "200"
-	clientBurst         = "400"
-	nodeLeaseSeconds    = 16
+	kubeadmAPIVersion  = "kubeadm.k8s.io/v1beta4"
+	defaultRegistry    = "registry.k8s.io"
+	defaultPort        = 6443
+	defaultTokenTTL    = 24 * time.Hour
+	nodeMonitorGrace   = "16s"
+	nodeMonitorPeriod  = "2s"
+	podFailoverSeconds = "10"
+	clientQPS          = "200"
+	clientBurst        = "400"
+	nodeLeaseSeconds   = 16
+	// leaderRetry is how long the controller manager and the scheduler wait, up to twice as long, until they try again to begin: nothing runs
+	// before. With the default of 2 s, init waits a second or two longer for each.
+	leaderRetry         = "1s"
 	nodeStatusFrequency = 4 * time.Second
 	nodeStatusReport    = time.Minute
 	maxRestartPeriod    = time.Minute
@@ -112,11 +115,12 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 		ControllerManager: component(
 			"kube-api-qps", clientQPS,
 			"kube-api-burst", clientBurst,
+			"leader-elect-retry-period", leaderRetry,
 			"node-monitor-period", nodeMonitorPeriod,
 			"node-monitor-grace-period", nodeMonitorGrace,
 			maskSize, strconv.Itoa(nodeMaskSize(c)),
 		),
-		Scheduler: component("kube-api-qps", clientQPS, "kube-api-burst", clientBurst),
+		Scheduler: component("kube-api-qps", clientQPS, "kube-api-burst", clientBurst, "leader-elect-retry-period", leaderRetry),
 	}, nil
 }
 

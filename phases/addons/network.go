@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// NetworkPhase is the name of NetworkReady.
+const NetworkPhase = "network-ready"
+
+// flannelSubnet is where flannel writes which addresses the pods of this node have. Its CNI plugin fails while the file is not there, though
+// the node is Ready before.
+const flannelSubnet = "/run/flannel/subnet.env"
+
+// subnetInterval is how often that file is looked for, once flannel runs.
+const subnetInterval = 100 * time.Millisecond
+
+// NetworkReady waits until the pod network gives pods of this node addresses.
+func NetworkReady() host.Phase {
+	return host.Await(host.Phase{
+		Name: NetworkPhase, Short: "Wait until pods can get addresses",
+		Long: "Waits until flannel runs on this node and knows its addresses. What is installed after that starts at once: a pod without an address\n" +
+			"would be tried again only after 10 to 15 seconds.",
+		Patience: readyPatience,
+		Skip: func(h *host.Host) string {
+			if slices.Contains(h.Config.Run.SkipPhases, "cni") {
+				return "--skip-phases"
+			}
+			return flannel().Skip(h.Config)
+		},
+	}, func(ctx context.Context, h *host.Host, c client.WithWatch) bool {
+		return h.Files.Exists(flannelSubnet) && network(h).ready(ctx, c)
+	}, func(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
+		if err := waitAll(ctx, c, []target{network(h)}, r); err != nil {
+			return err
+		}
+		return awaitSubnet(ctx, h, r)
+	})
+}
+
+func awaitSubnet(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	t := network(h)
+	err := wait.Until(ctx, t.what, subnetInterval, func(context.Context) (bool, string, error) {
+		return h.Files.Exists(flannelSubnet), flannelSubnet + " is not there yet", nil
+	}, func(why string) { r.Waiting(t.what, why) })
+	if err != nil {
+		return notReady(t, err)
+	}
+	return nil
+}
+
+// network is flannel's pod on this node.
+func network(h *host.Host) target {
+	return target{what: "the pod network", on: h.Config.Node.Name, obj: &appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}}
+}
