@@ -6,6 +6,7 @@ package templates
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -43,44 +44,25 @@ func RenderFS(from fs.FS, name string, data any) ([]byte, error) {
 
 // RenderDir fills in every YAML file of a directory, in the order of their names, as one stream of documents.
 func RenderDir(dir string, data any) ([]byte, error) {
-	entries, err := fs.ReadDir(files, dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading templates %s: %w", dir, err)
+	return stream(dir, func(name string) ([]byte, error) { return Render(name, data) })
+}
+
+// ReadDir returns the YAML files of a directory as they are, as one stream of documents.
+func ReadDir(dir string) ([]byte, error) { return stream(dir, files.ReadFile) }
+
+func stream(dir string, read func(name string) ([]byte, error)) ([]byte, error) {
+	names, err := fs.Glob(files, dir+"/*.yaml")
+	if err != nil || len(names) == 0 {
+		return nil, fmt.Errorf("reading templates %s: %w", dir, cmp.Or(err, fs.ErrNotExist))
 	}
 	var out bytes.Buffer
-	for _, e := range entries {
-		if e.IsDir() || path.Ext(e.Name()) != ".yaml" {
-			continue
-		}
-		doc, err := Render(path.Join(dir, e.Name()), data)
+	for _, name := range names {
+		doc, err := read(name)
 		if err != nil {
 			return nil, err
 		}
 		if out.Len() > 0 {
 			out.WriteString("---\n")
-		}
-		out.Write(doc)
-	}
-	return out.Bytes(), nil
-}
-
-// ReadDir returns the YAML files of a directory as they are, as one stream of documents.
-func ReadDir(dir string) ([]byte, error) {
-	entries, err := fs.ReadDir(files, dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading templates %s: %w", dir, err)
-	}
-	var out bytes.Buffer
-	for _, e := range entries {
-		if e.IsDir() || path.Ext(e.Name()) != ".yaml" {
-			continue
-		}
-		doc, err := files.ReadFile(path.Join(dir, e.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("reading template %s: %w", e.Name(), err)
-		}
-		if out.Len() > 0 {
-			out.WriteString("\n---\n")
 		}
 		out.Write(doc)
 	}

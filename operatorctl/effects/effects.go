@@ -18,8 +18,6 @@ const (
 	MySQL      Target = "mysql"
 	ClickHouse Target = "clickhouse"
 	Identity   Target = "identity"
-	Region     Target = "region"
-	Conf       Target = "yunionconf"
 )
 
 // Stage says when in a component's life an effect happens.

@@ -91,11 +91,6 @@ func Plan(in Input) []Effect {
 	return out
 }
 
-// At keeps the effects of one stage.
-func At(list []Effect, s Stage) []Effect {
-	return slices.DeleteFunc(slices.Clone(list), func(e Effect) bool { return e.Stage != s })
-}
-
 func (in Input) hash(parts ...any) string {
 	b, err := json.Marshal(parts)
 	if err != nil {
