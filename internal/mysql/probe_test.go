@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+func leftovers(t *testing.T, a *Admin) []string {
+	t.Helper()
+	out, err := strings1(t.Context(), a.cfg, a.db, `SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\_probe\_%'
+		UNION ALL SELECT CONCAT(User, '@', Host) FROM mysql.user WHERE User LIKE 'ocadm\_probe\_%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestProbe(t *testing.T) {
+	a := open(t, root(t))
+	// What an interrupted probe left, and what a running one holds.
+	run(t, a, "CREATE DATABASE ocadm_probe_dead", "CREATE USER ocadm_probe_dead@`%`", "CREATE DATABASE ocadm_probe_live")
+	conn, err := a.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "DO GET_LOCK('ocadm_probe_live', 0)"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Probe(t.Context(), root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(r.Removed, []string{"ocadm_probe_dead"}) || r.Server.Flavour != flavour() || !slices.Contains(r.Steps, "logging in as the new user") {
+		t.Errorf("%+v", r)
+	}
+	if got := leftovers(t, a); !slices.Equal(got, []string{"ocadm_probe_live"}) {
+		t.Errorf("left: %v", got)
+	}
+	_ = conn.Close()
+	run(t, a, "DO RELEASE_ALL_LOCKS()", "DROP DATABASE ocadm_probe_live")
+}
+
+func TestProbeFindsMissingPrivileges(t *testing.T) {
+	a := open(t, root(t))
+	for i, tc := range []struct {
+		name    string
+		grants  []string
+		class   Class
+		inspect bool
+	}{
+		{"nothing", []string{"GRANT USAGE ON *.* TO %s"}, NoCreate, false},
+		{"databases only", []string{"GRANT CREATE, DROP, ALTER ON *.* TO %s"}, NoCreateUser, false},
+		{"no grant option", []string{"GRANT ALL ON *.* TO %s"}, NoGrantOption, false},
+		{"grant option", []string{"GRANT ALL ON *.* TO %s WITH GRANT OPTION"}, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			user := fmt.Sprintf("limited%d", i)
+			account := "'" + user + "'@'127.%'"
+			run(t, a, "CREATE USER "+account+" IDENTIFIED BY '"+canary+"'")
+			for _, g := range tc.grants {
+				run(t, a, fmt.Sprintf(g, account))
+			}
+			cfg := root(t)
+			cfg.User, cfg.Password = user, canary
+			_, err := Probe(t.Context(), cfg)
+			if ClassOf(err) != tc.class {
+				t.Fatalf("got %v, want %q", err, tc.class)
+			}
+			if e, ok := errors.AsType[*Error](err); ok {
+				want := "GRANT ALL PRIVILEGES ON *.* TO " + account + " WITH GRANT OPTION;"
+				if e.Account != account || !strings.Contains(e.Remedy(), want) {
+					t.Errorf("account %s, remedy %q", e.Account, e.Remedy())
+				}
+				// The remedy works.
+				run(t, a, want)
+				if _, err := Probe(t.Context(), cfg); err != nil {
+					t.Errorf("after the remedy: %v", err)
+				}
+			}
+			noCanary(t, err)
+			if left := leftovers(t, a); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// Inspect writes nothing at all: the server's own log is asked.
+func TestInspectWritesNothing(t *testing.T) {
+	cfg := root(t)
+	before := statements(t)
+	r, err := Inspect(t.Context(), cfg)
+	if err != nil || r.Server.Flavour != flavour() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	seen := 0
+	for _, s := range statements(t)[len(before):] {
+		if s.Command != "Query" && s.Command != "Execute" {
+			continue
+		}
+		seen++
+		verb, _, _ := strings.Cut(s.Text, " ")
+		if verb != "SELECT" && verb != "SHOW" && verb != "SET" {
+			t.Errorf("sent %q", s.Text)
+		}
+	}
+	if seen == 0 {
+		t.Error("the log holds no statement: the test sees nothing")
+	}
+
+	a := open(t, cfg)
+	run(t, a, "CREATE USER meek@`%` IDENTIFIED BY '"+canary+"'", "GRANT ALL ON x.* TO meek@`%` WITH GRANT OPTION")
+	cfg.User, cfg.Password = "meek", canary
+	if _, err := Inspect(t.Context(), cfg); ClassOf(err) != NoGrantOption {
+		t.Errorf("got %v", err)
+	}
+}
+
+func statements(t *testing.T) []mariadb.Statement {
+	t.Helper()
+	s, err := server.Statements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A cancelled probe cleans up behind itself all the same.
+func TestProbeCancelled(t *testing.T) {
+	cfg := root(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.OnStatement = func(verb string) {
+		if verb == "CREATE USER" {
+			cancel()
+		}
+	}
+	if _, err := Probe(ctx, cfg); err == nil {
+		t.Fatal("no error")
+	}
+	if left := leftovers(t, open(t, root(t))); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
+	"yunion.io/x/ocadm/templates/nodefiles"
+)
+
+// asNode makes the machine a node, as init's and join's first phase does.
+func (m *machine) asNode(t *testing.T) {
+	t.Helper()
+	if err := owned.Note(m.Host, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestResetTakesBackEverything(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	before := m.files(t)
+	m.asNode(t)
+	for _, p := range []host.Phase{Software(), Kernel(), Units()} {
+		m.must(t, p)
+	}
+	m.outputs["iptables-nft-save"] = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A PREROUTING -j THEIRS\nCOMMIT\n"
+	m.outputs["nft list tables"] = "table ip kube-proxy\ntable inet filter\n"
+	m.outputs["ctr -n k8s.io containers ls -q "+podLabel] = "abc\n"
+	m.outputs["ctr -n k8s.io containers ls -q"] = "abc\n"
+	m.outputs["ctr -n k8s.io tasks ls -q"] = "abc\nnerdctls\n"
+	m.put(t, "/var/lib/containerd/x", "")
+	m.put(t, "/run/netns/cni-0d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5", "")
+	m.put(t, "/var/lib/cni/networks/cbr0/10.40.0.2", "")
+	if err := m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A download that was cut off by the end of init.
+	if err := m.Files.Mkdir(downloadDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, downloadDir+"/0123456789abcdef-kubelet", "a part")
+	m.boot(t, false)
+	phases := ResetPhases()
+	for _, p := range phases {
+		_, err := m.do(t, p)
+		if p.Name == "pod-network" { // the kernel of this machine does not forget
+			if code(err) != "OCA-9002" {
+				t.Fatalf("%s: %v", p.Name, err)
+			}
+			delete(m.outputs, "nft list tables")
+			delete(m.outputs, "iptables-nft-save")
+			_, err = m.do(t, p)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+	}
+	if m.Files.Exists(downloadDir) {
+		t.Errorf("%s is left", downloadDir)
+	}
+	for i, c := range m.rec.Calls() {
+		if strings.HasPrefix(c, "iptables-nft-restore") {
+			if d := cmp.Diff("*nat\n-D PREROUTING -j KUBE-SERVICES\n-F KUBE-SERVICES\n-X KUBE-SERVICES\nCOMMIT\n", m.rec.Input()[i]); d != "" {
+				t.Errorf("rules (-want +got):\n%s", d)
+			}
+		}
+	}
+	if !m.ran("iptables-nft-restore --noflush") || !m.ran("tasks delete --force abc") || m.ran("delete --force nerdctls") {
+		t.Errorf("ran %q", m.rec.Calls())
+	}
+	if d := cmp.Diff(before, m.files(t)); d != "" {
+		t.Errorf("after the reset (-want +got):\n%s", d)
+	}
+	// Twice is no harm.
+	m.boot(t, false)
+	for _, p := range phases {
+		if _, err := m.do(t, p); err != nil {
+			t.Errorf("%s a second time: %v", p.Name, err)
+		}
+	}
+	if d := cmp.Diff(before, m.files(t)); d != "" {
+		t.Errorf("after two resets (-want +got):\n%s", d)
+	}
+}
+
+// What is in the ledger and cannot be taken back is residue.
+func TestResidue(t *testing.T) {
+	m := newMachine(t)
+	if err := m.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: "kubelet.service", Op: host.Created}); err != nil {
+		t.Fatal(err)
+	}
+	phases := ResetPhases()
+	if _, err := m.do(t, phases[len(phases)-1]); code(err) != CodeResidue {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The data of a containerd goes with the ocadm that installed it, unless others keep something in it.
+func TestDataOfContainerd(t *testing.T) {
+	const data = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"
+	for _, tt := range []struct {
+		name   string
+		before func(*testing.T, *machine)
+		after  func(*testing.T, *machine)
+		gone   bool
+	}{
+		{name: "ours", gone: true},
+		{name: "there before", before: func(t *testing.T, m *machine) { m.put(t, data, "theirs") }},
+		{name: "images of others", after: func(_ *testing.T, m *machine) {
+			m.outputs["ctr namespaces ls -q"] = "default\nk8s.io\nempty\n"
+			m.outputs["ctr -n default images ls -q"] = "docker.io/library/nginx:1\n"
+		}},
+		{name: "a container of others among the pods", after: func(_ *testing.T, m *machine) {
+			m.outputs["ctr namespaces ls -q"] = "k8s.io\n"
+			m.outputs["ctr -n k8s.io containers ls -q"] = "nerdctls\n"
+		}},
+		{name: "the first release's ledger", gone: true, after: func(t *testing.T, m *machine) {
+			if err := m.Ledger.Forget(host.KindData, containerdData); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.use(t, writeBundle(t, nodeFiles()))
+			if tt.before != nil {
+				tt.before(t, m)
+			}
+			m.asNode(t)
+			m.must(t, Software())
+			m.must(t, Units())
+			m.put(t, data, "x")
+			m.put(t, "/run/containerd/s/abc", "a socket")
+			if tt.after != nil {
+				tt.after(t, m)
+			}
+			m.boot(t, false)
+			inv, err := InventoryOf(t.Context(), m.Host)
+			if err != nil || slices.ContainsFunc(inv.Removes, func(l string) bool { return strings.HasPrefix(l, containerdData) }) != tt.gone ||
+				slices.ContainsFunc(inv.Keeps, func(l string) bool { return strings.HasPrefix(l, containerdData) }) == tt.gone {
+				t.Errorf("the inventory is %+v, %v", inv, err)
+			}
+			for _, p := range ResetPhases() {
+				if _, err := m.do(t, p); err != nil {
+					t.Fatalf("%s: %v", p.Name, err)
+				}
+			}
+			if m.Files.Exists(data) == tt.gone || m.Files.Exists("/run/containerd/s/abc") == tt.gone {
+				t.Errorf("gone %t", !m.Files.Exists(data))
+			}
+		})
+	}
+}
+
+// Shims of every containerd keep their sockets in one directory.
+func TestDirectoriesOfAnotherContainerdStay(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.put(t, "/opt/containerd/bin/x", "")
+	m.put(t, "/run/nri/theirs", "")
+	m.put(t, "/run/containerd/s/theirs", "a socket")
+	m.asNode(t)
+	m.must(t, Software())
+	m.put(t, "/run/containerd/containerd.sock", "")
+	m.put(t, "/var/lib/containerd/x", "")
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{"/opt/containerd/bin/x": true, "/run/nri/theirs": true, "/run/containerd/s/theirs": true,
+		"/run/containerd/containerd.sock": false, "/var/lib/containerd": false} {
+		if m.Files.Exists(name) != stays {
+			t.Errorf("%s is there: %t", name, !stays)
+		}
+	}
+}
+
+func TestShimsOfOthersKeepTheirSockets(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.asNode(t)
+	m.must(t, Software())
+	m.put(t, "/run/containerd/s/abc", "a socket")
+	m.put(t, "/run/containerd/io.containerd.grpc.v1.cri/x", "")
+	m.put(t, "/proc/77/cmdline", "/usr/bin/"+shim+"\x00-namespace\x00moby\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	if !m.Files.Exists("/run/containerd/s/abc") || m.Files.Exists("/run/containerd/io.containerd.grpc.v1.cri") {
+		t.Error("want the socket there and our state gone")
+	}
+}
+
+func TestResetMayKeepImages(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.asNode(t)
+	m.must(t, Software())
+	m.Config.Run.Keep = []string{config.KeepImages}
+	m.put(t, "/var/lib/containerd/x", "")
+	if err := m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: "registry.k8s.io/pause:3.10.2", Op: host.Created}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ResetPhases() {
+		if _, err := m.do(t, p); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+	}
+	if !m.Files.Exists("/var/lib/containerd/x") || m.ran("images rm") {
+		t.Errorf("the images are gone; ran %q", m.rec.Calls())
+	}
+	if left := m.Ledger.Created(); len(left) != 1 || left[0].Kind != host.KindData || left[0].Name != containerdData {
+		t.Errorf("the ledger holds %v, want whose the images are", left)
+	}
+	// A reset that keeps nothing can still prove whose they are.
+	m.boot(t, false)
+	for _, p := range ResetPhases() {
+		if _, err := m.do(t, p); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+	}
+	if m.Files.Exists("/var/lib/containerd/x") {
+		t.Error("the images are still there")
+	}
+}
+
+// A containerd that ocadm could not use is still somebody's: its containers and images are not ocadm's to remove.
+func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
+	const data, task = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "/run/containerd/io.containerd.runtime.v2.task/moby/1/rootfs"
+	m := newMachine(t, func(m *machine) {
+		m.put(t, "/usr/bin/"+containerd, "old")
+		m.versions[containerd] = "containerd containerd.io 1.6.20"
+	})
+	m.put(t, data, "theirs")
+	m.put(t, "/proc/self/mounts", "overlay "+task+" overlay rw 0 0\n")
+	m.asNode(t)
+	if left := dataDirs(m.Host); len(left) > 0 {
+		t.Errorf("of others, and taken for ocadm's: %q", left)
+	}
+	for _, p := range ResetPhases() {
+		if _, err := m.do(t, p); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+	}
+	if !m.Files.Exists(data) {
+		t.Error("the data of somebody else's containerd is gone")
+	}
+}
+
+func TestResetLeavesDataOfHostVolumes(t *testing.T) {
+	m := newMachine(t)
+	m.asNode(t)
+	m.put(t, "/opt/cloud/workspace/disks/vm", "a disk")
+	m.put(t, "/etc/yunion/host.conf", nodefiles.Host)
+	m.put(t, "/etc/yunion/lbagent.conf", nodefiles.LBAgent+"edited: true\n")
+	theirs := []string{"/opt/cloud/workspace/disks2", "/opt/cloud/workspace/servers/theirs", "/etc/telegraf/mine.d", "/opt/telegraf", "/etc/openvswitch/mine"}
+	for _, d := range append(theirs, "/opt/cloud/workspace/data/glance") {
+		if err := os.MkdirAll(m.Files.Path(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range theirs {
+		if !m.Files.Exists(d) {
+			t.Errorf("an empty directory of somebody else's is gone: %s", d)
+		}
+	}
+	if m.Files.Exists("/opt/cloud/workspace/data") || !m.Files.Exists("/opt/cloud/workspace/disks/vm") {
+		t.Error("want the empty directories gone and the data there")
+	}
+	if m.Files.Exists("/etc/yunion/host.conf") || !m.Files.Exists("/etc/yunion/lbagent.conf") {
+		t.Error("want the file of the agents gone, and the one that was edited there")
+	}
+}
+
+// A disk that its owner mounted where containers keep their data is emptied and stays.
+func TestResetLeavesMountedDisks(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.must(t, Software())
+	m.put(t, "/proc/self/mounts", "/dev/sdb1 /var/lib/containerd ext4 rw 0 0\n")
+	m.put(t, "/var/lib/containerd/lost+found/x", "the file system's own")
+	m.put(t, "/var/lib/containerd/x", "an image")
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Files.Exists("/var/lib/containerd/x") || !m.Files.Exists("/var/lib/containerd/lost+found") {
+		t.Error("want the disk empty but for lost+found")
+	}
+	if got := dataDirs(m.Host); len(got) > 0 {
+		t.Errorf("left after: %q", got)
+	}
+}
