@@ -82,8 +82,11 @@ func (b *bench) one() {
 	b.rollout(e)
 }
 
-// gated are workloads that wait for others or for an account.
+// gated are workloads that wait for others or for an account, and the records of releases: one is written whenever what is rendered changes.
 func gated(o *unstructured.Unstructured) bool {
+	if o.GetLabels()[v1alpha1.LabelRelease] != "" {
+		return true
+	}
 	if !slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"}, o.GetKind()) {
 		return false
 	}
