@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/preflight"
 )
 
@@ -62,12 +63,17 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// joinImages finds the cluster's depot, and computes which nodes run which images, so that join imports only what this node runs. Preflight
-// reports a depot that does not answer.
+// joinImages takes the networks of the cluster, finds its depot, and computes which nodes run which images, so that join imports only what this
+// node runs. Preflight reports a control plane or a depot that does not answer.
 func joinImages(ctx context.Context, _ *app, h *host.Host) error {
-	if depot.Wanted(h.Config) {
-		var err error
-		if h.Depot, err = depot.Connect(ctx, h); ctx.Err() != nil {
+	member, err := kubernetes.MemberOf(ctx, h)
+	if ctx.Err() != nil {
+		return err
+	}
+	networks := member.Networks // none after an error
+	config.OfCluster(h.Config, networks.PodSubnet, networks.ServiceSubnet, networks.DNSDomain)
+	if err == nil && depot.Wanted(h.Config) {
+		if h.Depot, err = depot.ConnectAs(ctx, h, member); ctx.Err() != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
@@ -35,7 +36,7 @@ func newDepot(a *app) *cobra.Command {
 
 // depotServer are the flags of "depot serve".
 type depotServer struct {
-	directory, listen, cert, key, clientCA, kubeconfig string
+	directory, listen, cert, key, clientCA, kubeconfig, node string
 }
 
 func (d *depotServer) flags(fs *pflag.FlagSet) {
@@ -44,6 +45,7 @@ func (d *depotServer) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.cert, "tls-cert-file", depotphase.CertificateFile, "certificate of the server; a renewed one is used without a restart")
 	fs.StringVar(&d.key, "tls-private-key-file", depotphase.CertificateFile, "key of that certificate")
 	fs.StringVar(&d.clientCA, "client-ca-file", "/etc/kubernetes/pki/ca.crt", "authority of the certificates of nodes and of the server")
+	fs.StringVar(&d.node, "node", "", "name of this node, to report the images of its pods to machines that join")
 	fs.StringVar(&d.kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf", "kubeconfig of this node, to verify join tokens at the API server")
 }
 
@@ -91,7 +93,14 @@ func (d *depotServer) serve(ctx context.Context) error {
 	if err != nil {
 		return cannotServe(err)
 	}
-	follow, err := d.follow(config)
+	k, err := kube.New(config)
+	if err != nil {
+		return cannotServe(err)
+	}
+	if d.node != "" {
+		store.InUse = podImages(k, d.node)
+	}
+	follow, err := d.follow(k, config)
 	if err != nil {
 		return cannotServe(err)
 	}
@@ -134,12 +143,8 @@ func newDepotRenew(_ *app) *cobra.Command {
 const followEvery = 30 * time.Second
 
 // follow finds the other depots, which take the certificate of this node.
-func (d *depotServer) follow(server *rest.Config) (func(context.Context) ([]*depot.Client, error), error) {
+func (d *depotServer) follow(k client.Client, server *rest.Config) (func(context.Context) ([]*depot.Client, error), error) {
 	_, port, err := net.SplitHostPort(d.listen)
-	if err != nil {
-		return nil, err
-	}
-	k, err := kube.New(server)
 	if err != nil {
 		return nil, err
 	}

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -181,6 +183,35 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 		}
 	}
 	return used, nil
+}
+
+// podImages are the images of the pods of a node, by their full names. A kubelet may read those, so the depot needs no further right. While the API
+// server does not answer, they are those of the last time.
+func podImages(k client.Client, node string) func(context.Context) ([]string, error) {
+	var mu sync.Mutex
+	var last []string
+	return func(ctx context.Context) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		var pods corev1.PodList
+		err := k.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node})
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			return last, fmt.Errorf("listing the pods of this node: %w", err)
+		}
+		var out []string
+		for _, p := range pods.Items {
+			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+				if tag, err := name.NewTag(c.Image); err == nil {
+					out = append(out, ownimage.FullName(tag))
+				}
+			}
+		}
+		slices.Sort(out)
+		last = slices.Compact(out)
+		return last, nil
+	}
 }
 
 // apiTimeout bounds a request to an API server that may be down.

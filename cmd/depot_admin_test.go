@@ -3,6 +3,8 @@
 package cmd
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,12 +14,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
+
+// The images of the pods on one node, by full names; without an answer those of the last time.
+func TestPodImages(t *testing.T) {
+	pod := func(name, node, image string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node,
+			InitContainers: []corev1.Container{{Name: "i", Image: "busybox:1"}}, Containers: []corev1.Container{{Name: "c", Image: image}}}}
+	}
+	failing := false
+	k := fake.NewClientBuilder().WithObjects(pod("a", "node1", "r.example/region:v1"), pod("b", "node2", "r.example/region:v2")).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
+			if failing {
+				return errors.New("no answer")
+			}
+			return c.List(ctx, l, o...)
+		}}).Build()
+	images := podImages(k, "node1")
+	want := []string{"docker.io/library/busybox:1", "r.example/region:v1"}
+	if got, err := images(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	failing = true
+	if got, err := images(t.Context()); err == nil || !slices.Equal(got, want) {
+		t.Errorf("without an answer: %q, %v", got, err)
+	}
+}
 
 // What runs is in use, what ran before a rolling update, and what a kept release of a cloud would bring back.
 func TestImagesInUse(t *testing.T) {

@@ -97,6 +97,11 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	if p.command == config.ForJoin && c.Flags().NArg() > 0 {
 		cfg.Join.Endpoint = c.Flags().Arg(0)
 	}
+	if p.command == config.ForJoin && cfg.Join.Endpoint == "" && cfg.Join.DiscoveryFile != "" {
+		if cfg.Join.Endpoint, err = kubernetes.DiscoveredEndpoint(ctx, cfg.Join.DiscoveryFile); err != nil {
+			return err
+		}
+	}
 	f.run.Kubeconfig = cfg.Run.Kubeconfig
 	cfg.Run = f.run
 	cfg.Run.Output = f.output.String()

@@ -86,7 +86,7 @@ func imagesOfWorker() node.ImageGroup {
 }
 
 // otherImages are the other images of the bundle, or of the cloud, that this node may come to run. Which cloud will be created later is
-// not known yet. On join, images that run only on nodes with other roles are left out.
+// not known yet. On join, images are left out that run only on nodes with other roles, or only in releases that the cluster does not run.
 func otherImages() node.ImageGroup {
 	return node.ImageGroup{Name: "others", Short: "Import or pull the other images that this node may run", Optional: true,
 		Need: func(h *host.Host) ([]string, error) {
@@ -100,6 +100,9 @@ func otherImages() node.ImageGroup {
 				for _, i := range s.Contents().Images {
 					all = append(all, i.Name)
 				}
+			}
+			if h.Depot != nil && h.Bundle == nil {
+				all = h.Depot.InForce()
 			}
 			return slices.DeleteFunc(all, func(i string) bool {
 				// Also where the bundle holds one; the depot may hold those of several releases.

@@ -44,8 +44,8 @@ func NewClient(address, token string, f fetch.Fetcher) *Client {
 }
 
 // Contents are the names that the depot has.
-func (c *Client) Contents(ctx context.Context) (Root, error) {
-	var r Root
+func (c *Client) Contents(ctx context.Context) (Listing, error) {
+	var r Listing
 	raw, err := c.fetcher.Document(ctx, c.address+contentsPath, maxDocument)
 	if err == nil {
 		err = json.Unmarshal(raw, &r)

@@ -22,6 +22,7 @@ import (
 type Remote struct {
 	client    *Client
 	root      Root // for all architectures
+	inUse     []string
 	contents  bundle.Contents
 	files     map[string]File
 	manifests map[string]v1.Descriptor
@@ -29,11 +30,12 @@ type Remote struct {
 
 // Remote asks what the depot has for an architecture (a GOARCH).
 func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
-	root, err := c.Contents(ctx)
+	all, err := c.Contents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{client: c, root: root, files: map[string]File{}, manifests: map[string]v1.Descriptor{}}
+	root := all.Root
+	r := &Remote{client: c, root: root, inUse: all.InUse, files: map[string]File{}, manifests: map[string]v1.Descriptor{}}
 	r.contents.Info = bundle.Info{OS: "linux", Arch: arch}
 	for name, f := range root.Files {
 		if path, ok := strings.CutPrefix(name, "linux/"+arch+"/"); ok {

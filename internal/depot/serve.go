@@ -38,7 +38,7 @@ const (
 // Handler serves a store read-only to those that access lets in. Below /v2/ it is a registry; its name for an image is that of the query
 // "ns", which containerd sends to a mirror, and the path, or else the path alone. It lists neither repositories nor tags.
 //
-//	/v1/contents     names, digests and sizes, as a Root in JSON
+//	/v1/contents     names, digests and sizes, as a Listing in JSON
 //	/v1/roots        the roots, for the depot of another control-plane node
 //	/v1/files/NAME   a file
 //	/v1/blobs/DIGEST a blob
@@ -165,7 +165,7 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 			failed(w, r, err, "UNKNOWN")
 			return
 		}
-		writeJSON(w, c)
+		writeJSON(w, Listing{c, s.inUse(r.Context())})
 	case roots:
 		list, err := s.allRoots()
 		if err != nil {
@@ -189,6 +189,24 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 	case manifest:
 		serveManifest(w, r, s, t)
 	}
+}
+
+// Listing is what a depot answers to those that ask for its contents.
+type Listing struct {
+	Root
+	// InUse are images of the cluster's pods, as far as the depot knows.
+	InUse []string `json:"inUse,omitempty"`
+}
+
+func (s *Store) inUse(ctx context.Context) []string {
+	if s.InUse == nil {
+		return nil
+	}
+	list, err := s.InUse(ctx)
+	if err != nil {
+		slog.Warn("the depot does not know which images are in use", "err", err)
+	}
+	return list
 }
 
 // serveManifest serves only what is known as a manifest: a client would take any JSON for one.

@@ -39,6 +39,9 @@ var ErrAbsent = errors.New("the depot does not have it")
 
 // Store is a depot on disk. Several processes may use one directory at the same time.
 type Store struct {
+	// InUse, which may be nil, are the images of the pods on this node, for those that join: several releases may be in the store.
+	InUse func(context.Context) ([]string, error)
+
 	dir     string
 	reserve int64
 	reading singleflight.Group

@@ -109,13 +109,32 @@ func TestCompleteNoProxy(t *testing.T) {
 		t.Error(d)
 	}
 	c.Node.HTTPSProxy = "http://p:3128"
-	want := []string{"10.0.0.0/8", ".example.org", ".svc", "localhost", "127.0.0.1", "::1", "192.168.7.9", "192.168.7.0/24", "cloud.example.org", "10.0.0.9",
-		".cluster.local", "10.40.0.0/16", "10.96.0.0/12"}
+	want := []string{"10.0.0.0/8", ".example.org", ".svc", "localhost", "127.0.0.1", "::1", "192.168.7.9", "192.168.7.0/24", "cloud.example.org", "10.0.0.9"}
+	own := c
+	own.Join.Endpoint = ""
 	for range 2 {
 		config.Complete(&c, m)
 		if d := cmp.Diff(want, c.Node.NoProxy); d != "" {
 			t.Error(d)
 		}
+	}
+	// A machine that joins learns the networks from its cluster; init has them.
+	config.OfCluster(&c, "10.1.0.0/16,fd00::/48", "10.2.0.0/16", "example.internal")
+	if d := cmp.Diff(append(want, ".example.internal", "10.1.0.0/16", "fd00::/48", "10.2.0.0/16"), c.Node.NoProxy); d != "" {
+		t.Error(d)
+	}
+	if c.Cluster.PodNetworkCIDR != "10.1.0.0/16,fd00::/48" || c.Cluster.ServiceCIDR != "10.2.0.0/16" {
+		t.Errorf("networks %+v", c.Cluster)
+	}
+	for range 2 {
+		config.Complete(&own, m)
+		if d := cmp.Diff(append(want[:len(want)-1:len(want)-1], ".cluster.local", "10.40.0.0/16", "10.96.0.0/12"), own.Node.NoProxy); d != "" {
+			t.Error(d)
+		}
+	}
+	config.OfCluster(&own, "", "", "")
+	if own.Cluster.PodNetworkCIDR != "10.40.0.0/16" {
+		t.Errorf("without an answer: %+v", own.Cluster)
 	}
 }
 

@@ -128,13 +128,16 @@ func Complete(c *Config, m Machine) {
 	}
 	if c.Node.HTTPProxy != "" || c.Node.HTTPSProxy != "" {
 		c.Node.NoProxy = withoutProxy(c, m.Network)
+		if c.Join.Endpoint == "" {
+			exceptNetworks(c)
+		}
 	}
 	if c.Node.CRISocket != "" && strings.HasPrefix(c.Node.CRISocket, "/") {
 		c.Node.CRISocket = "unix://" + c.Node.CRISocket
 	}
 }
 
-// withoutProxy is the list with what belongs to the cluster added to it.
+// withoutProxy is the list with the addresses of the cluster added to it.
 func withoutProxy(c *Config, network string) []string {
 	all := append(slices.Clone(c.Node.NoProxy), "localhost", "127.0.0.1", "::1", c.Node.IP, network)
 	for _, endpoint := range []string{c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint} {
@@ -142,8 +145,26 @@ func withoutProxy(c *Config, network string) []string {
 			all = append(all, host)
 		}
 	}
-	all = append(all, ".svc", "."+cmp.Or(c.Cluster.ServiceDNSDomain, "cluster.local"))
-	all = append(all, strings.Split(c.Cluster.PodNetworkCIDR+","+c.Cluster.ServiceCIDR, ",")...)
+	return distinct(append(all, ".svc"))
+}
+
+// OfCluster takes the networks of the cluster that a machine joins; what is empty is not known, and stays.
+func OfCluster(c *Config, pods, services, domain string) {
+	c.Cluster.PodNetworkCIDR = cmp.Or(pods, c.Cluster.PodNetworkCIDR)
+	c.Cluster.ServiceCIDR = cmp.Or(services, c.Cluster.ServiceCIDR)
+	c.Cluster.ServiceDNSDomain = cmp.Or(domain, c.Cluster.ServiceDNSDomain)
+	if c.Node.HTTPProxy != "" || c.Node.HTTPSProxy != "" {
+		exceptNetworks(c)
+	}
+}
+
+// exceptNetworks adds the cluster's own networks to what is reached without a proxy.
+func exceptNetworks(c *Config) {
+	all := append(slices.Clone(c.Node.NoProxy), "."+cmp.Or(c.Cluster.ServiceDNSDomain, "cluster.local"))
+	c.Node.NoProxy = distinct(append(all, strings.Split(c.Cluster.PodNetworkCIDR+","+c.Cluster.ServiceCIDR, ",")...))
+}
+
+func distinct(all []string) []string {
 	var out []string
 	for _, e := range all {
 		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {

@@ -4,7 +4,6 @@ package depot
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,29 +22,24 @@ const dialTimeout = 5 * time.Second
 
 // Wanted reports whether a joining node is to install from the depot.
 func Wanted(c *config.Config) bool {
-	return c.Node.Bundle == "" && c.Node.Depot != config.None && c.Join.DiscoveryFile == "" && len(node.DepotAddresses(c)) > 0
+	return c.Node.Bundle == "" && c.Node.Depot != config.None && len(node.DepotAddresses(c)) > 0
 }
 
-// Connect asks the cluster's depot what it has for this machine. A machine that joins shows its token, and trusts the authority that the
-// control plane proves with it. A node shows its certificate.
+// Connect asks the cluster's depot what it has for this machine. A machine that joins shows its token, or what its discovery file has; a node
+// shows its certificate.
 func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
-	address := node.DepotAddresses(h.Config)[0]
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	token := h.Config.Join.Token
-	if cert, err := tls.LoadX509KeyPair(h.Files.Path(node.Certificate), h.Files.Path(node.Certificate)); err == nil {
-		t.Certificates, token = []tls.Certificate{cert}, ""
-		if t.RootCAs, err = depot.Authorities(h.Files.Path(authority)); err != nil {
-			return nil, err
-		}
-	} else {
-		d, err := kubernetes.Discover(ctx, h.Config)
-		if err != nil {
-			return nil, err
-		}
-		t.RootCAs = kubernetes.Pool(d.CA)
+	m, err := kubernetes.MemberOf(ctx, h)
+	if err != nil {
+		return nil, err
 	}
-	c := depot.NewClient("https://"+address, token, fetch.Fetcher{Client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: t, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 4,
+	return ConnectAs(ctx, h, m)
+}
+
+// ConnectAs is Connect with what is known of the cluster.
+func ConnectAs(ctx context.Context, h *host.Host, m kubernetes.Member) (*depot.Remote, error) {
+	address := node.DepotAddresses(h.Config)[0]
+	c := depot.NewClient("https://"+address, m.Token, fetch.Fetcher{Client: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: m.TLS, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 4,
 	}}})
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)

@@ -25,6 +25,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/bundle"
@@ -391,6 +393,20 @@ func TestConnect(t *testing.T) {
 	if c := h.Source().Contents(); len(c.Files) != 2 || len(c.Images) != 2 {
 		t.Errorf("contents %+v", c)
 	}
+	// A machine with a discovery file shows the certificate in it, and trusts the authority in it.
+	joining, _ := machine(t)
+	joining.Config.Join = config.Join{Endpoint: "127.0.0.1:6443", DiscoveryFile: filepath.Join(t.TempDir(), "discovery.conf")}
+	joining.Config.Node.Depot = l.Addr().String()
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:6443", CertificateAuthorityData: ca.CertPEM()}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: both, ClientKeyData: both}
+	kubeconfig.Contexts["x"], kubeconfig.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
+	if err := clientcmd.WriteToFile(*kubeconfig, joining.Config.Join.DiscoveryFile); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Connect(t.Context(), joining); err != nil || !Wanted(joining.Config) || len(r.Contents().Images) != 2 {
+		t.Errorf("with a discovery file: %v", err)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -399,9 +415,8 @@ func TestConnect(t *testing.T) {
 		t.Errorf("without a depot: %v", err)
 	}
 	for name, change := range map[string]func(*config.Config){
-		"a bundle":         func(c *config.Config) { c.Node.Bundle = "x" },
-		"--depot none":     func(c *config.Config) { c.Node.Depot = config.None },
-		"a discovery file": func(c *config.Config) { c.Join.DiscoveryFile = "x" },
+		"a bundle":     func(c *config.Config) { c.Node.Bundle = "x" },
+		"--depot none": func(c *config.Config) { c.Node.Depot = config.None },
 	} {
 		c := *h.Config
 		if change(&c); Wanted(&c) {

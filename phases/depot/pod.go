@@ -59,7 +59,8 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 	}
 	serve := container("depot", image, "32Mi", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
 		"--tls-cert-file", CertificateFile, "--tls-private-key-file", CertificateFile, "--client-ca-file", authority,
-		"--kubeconfig", kubernetes.KubeletKubeconfig, "--v", "1")
+		"--kubeconfig", kubernetes.KubeletKubeconfig, "--node", "$(NODE_NAME)", "--v", "1")
+	serve.Env = []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
 	serve.LivenessProbe = &corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Path: depot.HealthPath, Port: intstr.FromInt32(config.DepotPort), Scheme: corev1.URISchemeHTTPS},
 	}}

@@ -168,7 +168,7 @@ func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer abcdef.0123456789abcdef" || !c.authorised:
 		w.WriteHeader(http.StatusUnauthorized)
 	case strings.HasSuffix(r.URL.Path, "/kubeadm-config"):
-		answer(corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: v1.36.3\n"}})
+		answer(corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: v1.36.3\nnetworking: {podSubnet: 10.1.0.0/16, serviceSubnet: 10.2.0.0/16, dnsDomain: example.internal}\n"}})
 	case c.proxy != "" && strings.HasSuffix(r.URL.Path, "/kube-system/configmaps/kube-proxy"):
 		answer(corev1.ConfigMap{Data: map[string]string{"config.conf": c.proxy}})
 	case c.readyNode != "" && strings.HasSuffix(r.URL.Path, "/nodes/"+c.readyNode):

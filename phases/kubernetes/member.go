@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// Member is how this machine proves itself to its cluster, and verifies it.
+type Member struct {
+	TLS *tls.Config
+	// Token is a bootstrap token, "" where the machine shows a certificate.
+	Token string
+	// Networks are those of the cluster, empty where it does not answer.
+	Networks Networking
+}
+
+// MemberOf is a node by its certificate; a machine that joins by its token or its discovery file.
+func MemberOf(ctx context.Context, h *host.Host) (Member, error) {
+	if cert, err := tls.LoadX509KeyPair(h.Files.Path(kubeletClientPEM), h.Files.Path(kubeletClientPEM)); err == nil {
+		ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+		if err != nil {
+			return Member{}, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+		}
+		m := Member{TLS: pinned(ca)}
+		m.TLS.Certificates = []tls.Certificate{cert}
+		return m.withNetworks(ctx, h.Config), nil
+	}
+	if h.Config.Join.DiscoveryFile == "" {
+		d, err := Discover(ctx, h.Config)
+		return Member{TLS: pinned(d.CA), Token: h.Config.Join.Token, Networks: networksOf(d.Cluster)}, err
+	}
+	f, err := readDiscoveryFile(ctx, h.Config.Join.DiscoveryFile)
+	if err != nil {
+		return Member{}, err
+	}
+	m, err := f.member(h.Config.Join.Token)
+	if err != nil {
+		return Member{}, badDiscoveryFile(h.Config.Join.DiscoveryFile, err)
+	}
+	return m.withNetworks(ctx, h.Config), nil
+}
+
+func networksOf(c kubeadmv1beta4.ClusterConfiguration) Networking {
+	return Networking{PodSubnet: c.Networking.PodSubnet, ServiceSubnet: c.Networking.ServiceSubnet, DNSDomain: c.Networking.DNSDomain}
+}
+
+func (m Member) withNetworks(ctx context.Context, c *config.Config) Member {
+	a, err := ask(ctx, m.TLS, withPort(cmp.Or(c.Join.Endpoint, c.Cluster.ControlPlaneEndpoint)), "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", m.Token)
+	var cm corev1.ConfigMap
+	var k kubeadmv1beta4.ClusterConfiguration
+	if err == nil && a.status == http.StatusOK && json.Unmarshal(a.body, &cm) == nil && yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k) == nil {
+		m.Networks = networksOf(k)
+	}
+	return m
+}
+
+// discoveryFile is a kubeconfig with the cluster's address and authority. What else it holds is optional.
+type discoveryFile struct {
+	cluster *clientcmdapi.Cluster
+	user    *clientcmdapi.AuthInfo
+}
+
+// DiscoveredEndpoint is the address of the control plane, host:port, in a discovery file: a path or an https URL.
+func DiscoveredEndpoint(ctx context.Context, file string) (string, error) {
+	f, err := readDiscoveryFile(ctx, file)
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(f.cluster.Server)
+	if err != nil || u.Host == "" {
+		return "", badDiscoveryFile(file, fmt.Errorf("its server %q is no URL", f.cluster.Server))
+	}
+	return withPort(u.Host), nil
+}
+
+func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err error) {
+	var raw []byte
+	if strings.HasPrefix(file, "https://") { // as kubeadm does
+		raw, err = download(ctx, file)
+	} else {
+		raw, err = os.ReadFile(file)
+	}
+	var kc *clientcmdapi.Config
+	if err == nil {
+		kc, err = clientcmd.Load(raw)
+	}
+	if err != nil {
+		return f, badDiscoveryFile(file, err)
+	}
+	if !strings.HasPrefix(file, "https://") {
+		for _, c := range kc.Clusters {
+			c.CertificateAuthority = beside(file, c.CertificateAuthority)
+		}
+		for _, u := range kc.AuthInfos {
+			u.ClientCertificate, u.ClientKey, u.TokenFile = beside(file, u.ClientCertificate), beside(file, u.ClientKey), beside(file, u.TokenFile)
+		}
+	}
+	if current := kc.Contexts[kc.CurrentContext]; current != nil {
+		f.cluster, f.user = kc.Clusters[current.Cluster], kc.AuthInfos[current.AuthInfo]
+	}
+	if f.cluster == nil && len(kc.Clusters) == 1 { // such as that of cluster-info, which has no context
+		for _, c := range kc.Clusters {
+			f.cluster = c
+		}
+	}
+	if f.cluster == nil {
+		return f, badDiscoveryFile(file, errors.New("it does not say which cluster"))
+	}
+	return f, nil
+}
+
+// beside is a path in a kubeconfig.
+func beside(file, name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(file), name)
+}
+
+func download(ctx context.Context, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %s", res.Status)
+	}
+	return io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+}
+
+// member shows what the file has, else the token.
+func (f discoveryFile) member(token string) (Member, error) {
+	ca := f.cluster.CertificateAuthorityData
+	if len(ca) == 0 && f.cluster.CertificateAuthority != "" {
+		var err error
+		if ca, err = os.ReadFile(f.cluster.CertificateAuthority); err != nil {
+			return Member{}, err
+		}
+	}
+	m := Member{TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Token: token}
+	if len(ca) > 0 {
+		m.TLS = pinned(ca)
+	}
+	if f.user == nil {
+		return m, nil
+	}
+	cert, key := f.user.ClientCertificateData, f.user.ClientKeyData
+	var err error
+	if f.user.ClientCertificate != "" && len(cert) == 0 {
+		cert, err = os.ReadFile(f.user.ClientCertificate)
+	}
+	if f.user.ClientKey != "" && len(key) == 0 && err == nil {
+		key, err = os.ReadFile(f.user.ClientKey)
+	}
+	if err != nil {
+		return m, err
+	}
+	if len(cert) > 0 {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return m, errors.New("its client certificate cannot be used") // the cause may quote a secret
+		}
+		m.TLS.Certificates, m.Token = []tls.Certificate{pair}, ""
+	} else {
+		m.Token = cmp.Or(token, f.user.Token)
+	}
+	return m, nil
+}
+
+func badDiscoveryFile(file string, err error) error {
+	return finding.Errorf("OCA-0305", "The discovery file "+file+" cannot be used",
+		"give a kubeconfig with the cluster's address and certificate authority, such as: kubectl -n kube-public get configmap cluster-info -o jsonpath={.data.kubeconfig}", "%w", err)
+}
