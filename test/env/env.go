@@ -22,7 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/integration/instant"
 	"yunion.io/x/ocadm/test/integration/pods"
@@ -333,6 +335,16 @@ func (p *plane) define(ctx context.Context) error {
 		if _, err := kube.Apply(ctx, p.client, "ocadm", objs...); err != nil {
 			return err
 		}
+	}
+	// The API server lists a new kind a moment after its definition is established.
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	err := wait.Until(ctx, "kind OnecloudCluster", 20*time.Millisecond, func(context.Context) (bool, string, error) {
+		_, err := p.client.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind).GroupKind(), v1alpha1.GroupVersion.Version)
+		return err == nil, "", err
+	}, func(string) {})
+	if err != nil {
+		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "default"}}
 	return client.IgnoreAlreadyExists(p.client.Create(ctx, account))
