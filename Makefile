@@ -53,7 +53,7 @@ bundle: ## Build the lab's bundle (node software and every image) from Go module
 	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: release
-release: ## The files of a release, for amd64 and arm64, in dist/release: make release VERSION=v0.1.0
+release: ## The files of a release, for amd64 and arm64, in dist/release; RPM_KEY and APK_KEY sign packages: make release VERSION=v0.1.0
 	LDFLAGS='$(LDFLAGS)' scripts/release/release.sh $(VERSION) $(RELEASE_DIR)
 
 .PHONY: release-twice

@@ -171,6 +171,32 @@ func TestFillFromBundle(t *testing.T) {
 	run(t, h, "bundle-")
 }
 
+// A bundle of a newer release is added to the depot of a running cluster: what is there stays.
+func TestFillFromAnotherBundle(t *testing.T) {
+	h, _ := machine(t)
+	useBundle(t, h)
+	run(t, h, "ocadm-", "bundle-")
+	first := bundleName(h)
+	useBundle(t, h) // its image is another one
+	if bundleName(h) == first {
+		t.Fatal("both bundles have one name")
+	}
+	run(t, h, "bundle-")
+	s, err := Open(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.Status(t.Context())
+	if err != nil || len(st.Roots) != 3 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	for _, r := range st.Roots {
+		if !r.Complete {
+			t.Errorf("%s is not complete", r.Name)
+		}
+	}
+}
+
 // Without a bundle the depot has what the node has installed and pulled, but nothing that others brought.
 func TestFillFromNode(t *testing.T) {
 	h, rec := machine(t)

@@ -4,10 +4,23 @@
 # gives the same files.
 # Usage: scripts/release/package.sh VERSION ARCH PROGRAM SHELL OUTPUT
 # ARCH is amd64 or arm64; SHELL is what "gendocs shell" wrote; OUTPUT is a directory.
+# From the environment: RPM_KEY, a file with a PGP secret key, and APK_KEY, one with an RSA private key in PEM, sign those packages;
+# NFPM_RPM_PASSPHRASE and NFPM_APK_PASSPHRASE are their passphrases. Without a key a package is not signed. A PGP signature has a time, so a signed
+# rpm package is not the same twice.
 set -euo pipefail
 [ $# = 5 ] || { echo "usage: package.sh VERSION ARCH PROGRAM SHELL OUTPUT" >&2; exit 2; }
 export VERSION=$1 ARCH=$2 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:?the time of every file}
 program=$(realpath "$3") shell=$(realpath "$4")
+for key in RPM_KEY APK_KEY; do
+	file=${!key:-}
+	if [ -n "$file" ]; then
+		[ -r "$file" ] || { echo "package: $key: $file cannot be read" >&2; exit 1; }
+		file=$(realpath "$file")
+	else
+		echo "package: no $key is given, that package is not signed" >&2
+	fi
+	export "$key=$file"
+done
 mkdir -p "$5"
 output=$(realpath "$5")
 cd "$(dirname "$0")/../.."

@@ -3,7 +3,7 @@
 # Makes the files of a release in OUTPUT, which is replaced: archives, packages, bills of materials, install.sh and SHA256SUMS. The same commit
 # gives the same files on every machine with the same Go.
 # Usage: LDFLAGS=... scripts/release/release.sh VERSION OUTPUT
-# From the environment: LDFLAGS of the Makefile; ARCHS (amd64 arm64); RELEASE_URL, below which VERSION/FILE will be downloaded.
+# From the environment: RPM_KEY and APK_KEY, with which package.sh signs; LDFLAGS of the Makefile; ARCHS (amd64 arm64); RELEASE_URL, below which VERSION/FILE will be downloaded.
 # A VERSION that is no development version must be that of the file VERSION, have a section in CHANGELOG.md, and have no uncommitted change.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
