@@ -4,108 +4,27 @@ package preflight
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/internal/bundle"
-	"yunion.io/x/ocadm/internal/depot"
-	"yunion.io/x/ocadm/internal/exec"
-	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/node"
 )
-
-// goodMachine is a machine with which nothing is wrong.
-func goodMachine(t *testing.T) *machine {
-	t.Helper()
-	c := &config.Config{
-		Cluster: config.Cluster{KubernetesVersion: "v1.36.3", PodNetworkCIDR: "10.40.0.0/16", ServiceCIDR: "10.96.0.0/12", ServiceDNSDomain: "cluster.local"},
-		Node:    config.Node{Name: "node-1", IP: "192.0.2.11", BindPort: 6443},
-		Addons:  config.Addons{CNI: "flannel", Storage: "local-path", Ingress: "none"},
-	}
-	rec := &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
-		if c.Path == "systemctl" {
-			return exec.Result{ExitCode: 3}, errors.New("inactive")
-		}
-		return exec.Result{}, nil
-	}}
-	h, err := host.Fake(t.Context(), t.TempDir(), c, rec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []string{"mount", "umount", "ip", "systemctl", "modprobe", "iptables", "nft", "ethtool"} {
-		put(t, h, "/usr/sbin/"+p, "")
-	}
-	put(t, h, "/etc/resolv.conf", "nameserver 192.0.2.1\n")
-	put(t, h, "/proc/net/route", "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n")
-	put(t, h, "/proc/net/tcp", tcpHeader+"   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1 1\n")
-	put(t, h, "/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n")
-	h.Facts = host.Facts{
-		Arch: "amd64", CPUs: 4, Memory: 8 * gib, Cgroup: 2, Systemd: true, Kernel: "6.1.0",
-		Interfaces: []host.Interface{{Name: "eth0", Up: true, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24")}}},
-	}
-	for _, f := range features() {
-		put(t, h, "/sys/module/"+f.module+"/refcnt", "")
-	}
-	put(t, h, "/etc/containerd/certs.d/_default/hosts.toml", "server = 'http://"+registryOf(t, hasAll)+"'\n")
-	m := newMachine(h, Init, DefaultLimits())
-	m.goos = "linux"
-	m.disk = func(string) (uint64, uint64, error) { return 1, 100 * gib, nil }
-	m.resolve = func(context.Context, string) ([]string, error) { return []string{"192.0.2.11"}, nil }
-	return m
-}
-
-const tcpHeader = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-
-func put(t *testing.T, h *host.Host, name, data string) {
-	t.Helper()
-	if err := (host.Files{Root: h.Files.Root}).WriteFile(name, []byte(data), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func unload(t *testing.T, m *machine, module string) {
-	t.Helper()
-	if err := m.h.Files.RemoveAll("/sys/module/" + module); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // checksButJoin leaves out what asks a real control plane.
 func checksButJoin() []Check {
 	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
-}
-
-// emptyBundle is a bundle for a machine that holds nothing but a word.
-func emptyBundle(t *testing.T, arch, version string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "b.bundle")
-	word := bundle.FileSource{Path: "/bin/word", Mode: 0o755, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("word")), nil }}
-	info := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: version}
-	if err := bundle.Create(t.Context(), file, info, []bundle.FileSource{word}, nil); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 func TestFindings(t *testing.T) {
@@ -418,125 +337,6 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// registryOf is the address of a registry that gives one answer to all.
-func registryOf(t *testing.T, answer http.HandlerFunc) string {
-	t.Helper()
-	s := httptest.NewServer(answer)
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
-}
-
-// hasAll is a registry that has every image.
-func hasAll(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
-	w.Header().Set("Content-Length", "2")
-	w.Header().Set("Docker-Content-Digest", "sha256:"+strings.Repeat("1", 64))
-}
-
-// foreignContainerd puts a good containerd on the machine, with its shim and ctr, whose "config dump" prints the text.
-func foreignContainerd(t *testing.T, m *machine, dump string) {
-	t.Helper()
-	m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v2.2.1"}}
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-		put(t, m.h, "/usr/bin/"+name, "")
-	}
-	put(t, m.h, "/etc/containerd/config.toml", dump)
-	answer(m, "/usr/bin/containerd config dump", dump+"\n")
-}
-
-func TestDiskOfTheDepot(t *testing.T) {
-	m := goodMachine(t)
-	m.h.Config.Node.Bundle = filepath.Join(t.TempDir(), "sparse")
-	if err := errors.Join(os.WriteFile(m.h.Config.Node.Bundle, nil, 0o600), os.Truncate(m.h.Config.Node.Bundle, 3*gib)); err != nil {
-		t.Fatal(err)
-	}
-	m.disk = func(p string) (uint64, uint64, error) {
-		if p == depot.DefaultDir {
-			return 2, 4 * gib, nil
-		}
-		return 1, 100 * gib, nil
-	}
-	if found := checkDisk(t.Context(), m); len(found) != 1 || !strings.Contains(found[0].Cause, "5.0 GiB are needed") {
-		t.Errorf("found %v", found)
-	}
-}
-
-func TestPauseImageOfAForeignContainerd(t *testing.T) {
-	for name, tt := range map[string]struct {
-		dump string
-		want bool
-	}{
-		"the same": {"    [plugins.'io.containerd.cri.v1.images'.pinned_images]\n      sandbox = 'registry.k8s.io/pause:3.10.2'", false},
-		"another":  {"      sandbox = 'registry.k8s.io/pause:3.8'", true},
-		"of 1.7":   {"    sandbox_image = \"registry.k8s.io/pause:3.8\"", true},
-		"none":     {"version = 3", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := goodMachine(t)
-			foreignContainerd(t, m, tt.dump)
-			found := checkContainerd(t.Context(), m)
-			if got := len(found) == 1 && found[0].Code == node.CodePauseImage && strings.Contains(found[0].Cause, "pause:3.8"); got != tt.want {
-				t.Errorf("found %v", found)
-			}
-		})
-	}
-}
-
-func TestHostsOfAForeignContainerd(t *testing.T) {
-	const section = "  [plugins.'io.containerd.cri.v1.images'.registry]\n    config_path = '%s'\n\n[plugins.'x']\n  config_path = '%s'"
-	for name, tt := range map[string]struct {
-		dump, depot string
-		offline     bool
-		want        string
-	}{
-		"ours":      {fmt.Sprintf(section, registry.HostsDir+":/etc/docker/certs.d", ""), "", true, ""},
-		"none":      {fmt.Sprintf(section, "", registry.HostsDir), "", false, "warning"},
-		"offline":   {fmt.Sprintf(section, "/etc/docker/certs.d", registry.HostsDir), "", true, "error"},
-		"no depot":  {fmt.Sprintf(section, "", ""), config.None, false, ""},
-		"of 1.7":    {"[plugins.\"io.containerd.grpc.v1.cri\".registry]\n  config_path = \"\"", "", false, "warning"},
-		"not known": {"version = 3", "", true, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := goodMachine(t)
-			m.h.Config.Cluster.ControlPlaneEndpoint, m.h.Config.Node.Depot, m.h.Config.Node.Offline = "192.0.2.11:6443", tt.depot, tt.offline
-			foreignContainerd(t, m, tt.dump)
-			found := checkContainerd(t.Context(), m)
-			if tt.want == "" && len(found) == 0 {
-				return
-			}
-			if len(found) != 1 || found[0].Code != node.CodeNoMirrors || string(found[0].Severity) != tt.want ||
-				!strings.Contains(found[0].Remedy, "config_path = '"+registry.HostsDir+"'") {
-				t.Errorf("found %v, want %q", found, tt.want)
-			}
-		})
-	}
-}
-
-func own(t *testing.T, m *machine, text string) {
-	t.Helper()
-	this := kubernetes.ThisRelease()
-	for name, v := range map[string]string{"ocadm": this.Ocadm, "kubernetes": this.Kubernetes} {
-		if err := m.h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// answer makes a program, or one command line of it, succeed and print out.
-func answer(m *machine, command, out string) {
-	rec := m.h.Exec.(*host.Recorder)
-	old := rec.Answer
-	rec.Answer = func(c exec.Command) (exec.Result, error) {
-		if c.Path == command || strings.Join(append([]string{c.Path}, c.Args...), " ") == command {
-			return exec.Result{Stdout: out}, nil
-		}
-		return old(c)
-	}
-}
-
 // Checks are known by name and code, so both are unique, and every finding of a check carries one of its codes.
 func TestChecksAreDistinct(t *testing.T) {
 	names, codes := map[string]bool{}, map[string]string{}
@@ -579,84 +379,5 @@ func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
 	}
 	if err := report(found, []string{"all"}, story{}); err != nil {
 		t.Errorf("after ignoring all: %v", err)
-	}
-}
-
-// A node that joins gets from the depot what every node runs. Flannel is asked for only if the cluster has it.
-func TestImagesOfTheDepot(t *testing.T) {
-	const proxy, flannel = "registry.k8s.io/kube-proxy:v1.36.3", "ghcr.io/flannel-io/flannel:v0.28.4"
-	all, err := NodeImages(goodMachine(t).h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	others := slices.DeleteFunc(slices.Clone(all), func(i string) bool { return strings.Contains(i, "flannel") })
-	if len(others) == len(all) || !slices.Contains(others, proxy) {
-		t.Fatalf("a node needs %q", all)
-	}
-	for name, tc := range map[string]struct {
-		has     []string
-		offline bool
-		want    string // "" or a part of the evidence
-	}{
-		"all":                       {all, true, ""},
-		"another pod network":       {others, true, ""},
-		"a part of flannel":         {append(slices.Clone(others), flannel), true, "flannel-cni-plugin"},
-		"no kube-proxy":             {without(all, []string{proxy}), true, proxy},
-		"nothing but another image": {[]string{"registry.example.org/x:1"}, true, proxy},
-		"pulled":                    {without(all, []string{proxy}), false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := goodMachine(t)
-			root := depot.Root{Images: map[string]v1.Descriptor{}}
-			for _, i := range tc.has {
-				root.Images[i] = v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)},
-					Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}
-			}
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(root) }))
-			t.Cleanup(s.Close)
-			if m.h.Depot, err = depot.NewClient(s.URL, "", fetch.Fetcher{Client: s.Client()}).Remote(t.Context(), "amd64"); err != nil {
-				t.Fatal(err)
-			}
-			if m.h.Config.Node.Offline = tc.offline; tc.offline {
-				if err := m.h.Files.RemoveAll(registry.HostsDir); err != nil {
-					t.Fatal(err)
-				}
-			}
-			m.kind = Join
-			found := checkImages(t.Context(), m)
-			if tc.want == "" && len(found) > 0 || tc.want != "" && (len(found) != 1 || !strings.Contains(strings.Join(found[0].Evidence, " "), tc.want)) {
-				t.Errorf("got %+v, want %q", found, tc.want)
-			}
-		})
-	}
-}
-
-type story struct{}
-
-func (story) Info(string, ...any)           {}
-func (story) Output(string)                 {}
-func (story) Waiting(string, string)        {}
-func (story) Progress(int64, int64, string) {}
-func (story) Alive()                        {}
-func (story) Changed(string, ...any)        {}
-
-func TestImagesOfARun(t *testing.T) {
-	m := goodMachine(t)
-	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}
-	init, err := Images(m.h.Config, Init)
-	if err != nil {
-		t.Fatal(err)
-	}
-	join, err := Images(m.h.Config, Join)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"registry.k8s.io/etcd:3.6.8-0", "ghcr.io/flannel-io/flannel:v0.28.4", "registry.example.org/keystone:v4.0.4"} {
-		if !slices.Contains(init, want) {
-			t.Errorf("init does not need %s", want)
-		}
-	}
-	if slices.Contains(join, "registry.k8s.io/etcd:3.6.8-0") || !slices.Contains(join, "registry.k8s.io/kube-proxy:v1.36.3") {
-		t.Errorf("join needs %v", join)
 	}
 }
