@@ -87,6 +87,7 @@ test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian un
 .PHONY: sweep
 sweep: ## Kill the operator at every side effect, and the long faults (half an hour or more)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
+	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
 
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input

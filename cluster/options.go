@@ -24,6 +24,7 @@ type Options struct {
 	ImageRepository           string   `json:"imageRepository,omitempty"`
 	Edition                   string   `json:"edition,omitempty"`
 	ProductVersion            string   `json:"productVersion,omitempty"`
+	Profile                   string   `json:"profile,omitempty"`
 	Region                    string   `json:"region,omitempty"`
 	Zone                      string   `json:"zone,omitempty"`
 	LoadBalancerEndpoint      string   `json:"loadBalancerEndpoint,omitempty"`
@@ -81,6 +82,7 @@ func Manifest(o Options) *unstructured.Unstructured {
 	set(spec, "version", o.Version)
 	set(spec, "imageRepository", o.ImageRepository)
 	set(spec, "productVersion", o.ProductVersion)
+	set(spec, "profile", o.Profile)
 	set(spec, "region", o.Region)
 	set(spec, "zone", o.Zone)
 	set(spec, "loadBalancerEndpoint", o.LoadBalancerEndpoint)

@@ -25,7 +25,9 @@ type Status struct {
 	Phase   string `json:"phase,omitempty"`
 	// Ready is true if the operator has seen the latest change and every component is Available or Idle.
 	Ready bool `json:"ready"`
-	// Message is why it is not.
+	// Degraded is true if something failed that does not mend itself. A cloud that is neither Ready nor Degraded is on its way.
+	Degraded bool `json:"degraded"`
+	// Message is why it is not Ready.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
 	// NodesNotReady are the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
@@ -34,6 +36,8 @@ type Status struct {
 	Release v1alpha1.ReleaseStatus `json:"release,omitzero"`
 	// UpdateAvailable says what another build of the operator would change, "" if nothing.
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
+	// NotSpread is what ends with one node in a cloud of profile ha, "" if only what must be single does.
+	NotSpread string `json:"notSpread,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 	// Unreachable is why the API server does not answer; the rest is what it answered last. Only Wait and Watch report it.
@@ -64,6 +68,10 @@ func statusOf(object map[string]any) (Status, error) {
 	}
 	if update := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable); update != nil && update.Status == "True" {
 		s.UpdateAvailable = update.Message
+	}
+	s.Degraded = meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionDegraded)
+	if spread := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionHighlyAvailable); spread != nil && spread.Status == "False" {
+		s.NotSpread = spread.Message
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}

@@ -141,6 +141,7 @@ func (s Status) facts() (list []string) {
 	}
 	add("update", progress)
 	add("nodes", s.NodesNotReady)
+	add("not highly available", s.NotSpread)
 	add("certificates", s.Certificates.Message)
 	add("update available", s.UpdateAvailable)
 	return list

@@ -30,6 +30,7 @@ type Update struct {
 	Key                       client.ObjectKey
 	Version                   string
 	ImageRepository           string
+	Profile                   string
 	Edition                   string
 	DisableResourceManagement *bool
 	// OperatorVersion is the tag of the operator's image; ImageRepository moves it too.
@@ -81,7 +82,7 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 
 // needsCloud reports whether the update is of more than the operator, where there is a cloud.
 func (u Update) needsCloud() bool {
-	return u.Version != "" || u.ImageRepository != "" || u.Edition != "" || u.DisableResourceManagement != nil || u.OperatorVersion == "" && u.OperatorImage == ""
+	return u.Version != "" || u.ImageRepository != "" || u.Profile != "" || u.Edition != "" || u.DisableResourceManagement != nil || u.OperatorVersion == "" && u.OperatorImage == ""
 }
 
 func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, error) {
@@ -173,6 +174,7 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 	}
 	set("version", u.Version)
 	set("imageRepository", u.ImageRepository)
+	set("profile", u.Profile)
 	if got := live.GetAnnotations()[v1alpha1.AnnotationEdition]; u.Edition != "" && u.Edition != got && !(got == "" && u.Edition == defaultEdition) {
 		annotations[v1alpha1.AnnotationEdition] = u.Edition
 		lines = append(lines, fmt.Sprintf("edition: %s → %s", orNone(got), u.Edition))

@@ -159,7 +159,23 @@ func (a *app) printStatus(ctx context.Context, k client.Client, f *cloudFlags) e
 	if err != nil {
 		return err
 	}
-	return ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error { return statusTable(w, s, time.Now()) })
+	if err := ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error { return statusTable(w, s, time.Now()) }); err != nil {
+		return err
+	}
+	return unwell(s)
+}
+
+// unwell is what the exit status of commands follows that show the status of a cloud: nil for one that is Ready.
+func unwell(s cluster.Status) error {
+	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Name}
+	switch cause := errors.New(cmp.Or(s.Unreachable, s.Message)); {
+	case s.Ready && s.Unreachable == "":
+		return nil
+	case s.Degraded:
+		return &shownError{finding.Errorf("OCA-7201", fmt.Sprintf("Cloud %s is Degraded", key), "ocadm cluster status --watch", "%w", cause)}
+	default:
+		return &shownError{finding.Errorf("OCA-7301", fmt.Sprintf("Cloud %s is on its way", key), "ocadm cluster status --wait", "%w", cause)}
+	}
 }
 
 func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
@@ -174,6 +190,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	}
 	if s.NodesNotReady != "" {
 		nodes = s.NodesNotReady + "\n"
+	}
+	if s.NotSpread != "" {
+		nodes += "not highly available: " + s.NotSpread + "\n"
 	}
 	if s.UpdateAvailable != "" {
 		nodes += "update available: " + s.UpdateAvailable + "\n"

@@ -42,7 +42,7 @@ func newClusterCreate(a *app) *cobra.Command {
 	}
 	f.add(a, c, map[string]string{
 		"version": "cloud.version", "image-repository": "cluster.imageRepository", "region": "cloud.region", "zone": "cloud.zone", "edition": "cloud.edition",
-		"product-version": "cloud.productVersion", "load-balancer-endpoint": "cloud.loadBalancerEndpoint",
+		"product-version": "cloud.productVersion", "profile": "cloud.profile", "load-balancer-endpoint": "cloud.loadBalancerEndpoint",
 		"disable-resource-management": "cloud.disableResourceManagement", "use-hyper-image": "cloud.useHyperImage",
 	}, "table", "json", "yaml")
 	fs := c.Flags()
@@ -53,6 +53,8 @@ func newClusterCreate(a *app) *cobra.Command {
 	fs.StringVar(&o.Zone, "zone", "", "name of the first zone; overrides the value saved by init")
 	fs.Var(ui.NewChoice(&o.ProductVersion, config.Find("cloud.productVersion").Choices...), "product-version",
 		"set of components (FullStack, CMP, Edge, LightEdge or AI); overrides the value saved by init")
+	fs.Var(ui.NewChoice(&o.Profile, config.Find("cloud.profile").Choices...), "profile",
+		"copies of the services: small is one of each, ha two on different nodes; overrides the value saved by init")
 	fs.StringVar(&o.LoadBalancerEndpoint, "load-balancer-endpoint", "", "address at which users and hosts reach the cloud; overrides the value saved by init")
 	fs.BoolVar(&o.DisableResourceManagement, "disable-resource-management", false, "set no resource requests and limits on the components")
 	fs.BoolVar(&o.UseHyperImage, "use-hyper-image", false, "run most components from one combined image")
@@ -95,7 +97,7 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 func overlay(o *cluster.Options, given cluster.Options) {
 	for to, from := range map[*string]string{
 		&o.Version: given.Version, &o.ImageRepository: given.ImageRepository, &o.Region: given.Region, &o.Zone: given.Zone,
-		&o.ProductVersion: given.ProductVersion, &o.LoadBalancerEndpoint: given.LoadBalancerEndpoint, &o.Edition: given.Edition,
+		&o.ProductVersion: given.ProductVersion, &o.Profile: given.Profile, &o.LoadBalancerEndpoint: given.LoadBalancerEndpoint, &o.Edition: given.Edition,
 	} {
 		if from != "" {
 			*to = from
@@ -114,8 +116,9 @@ func newClusterStatus(a *app) *cobra.Command {
 		Long: "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.\n\n" +
 			"--watch keeps the status up to date until Ctrl-C, or as long as --timeout if you give it; with --wait it ends when every component is\n" +
 			"available. A terminal gets a tree of the components that are not available, what each waits for, and why that is not available.\n" +
-			"Otherwise each change is a line, with -o json a JSON document on a line. When Ctrl-C or --timeout ends --watch without --wait, the\n" +
-			"exit status is 0 if the cloud is ready, and 70 if not.",
+			"Otherwise each change is a line, with -o json a JSON document on a line.\n\n" +
+			"The exit status is 0 if the cloud is ready, 72 if it is degraded, and 73 if it is on its way; also when Ctrl-C or --timeout ends\n" +
+			"--watch without --wait. When --timeout ends --wait, it is 70.",
 		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +
 			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
 		Args: arguments(cobra.NoArgs),
@@ -159,7 +162,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
 		Example: "  ocadm cluster update --version v4.0.3 --wait\n  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
-			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio",
+			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("disable-resource-management") {
@@ -176,7 +179,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	}
 	f.add(a, c, map[string]string{
 		"version": "cloud.version", "image-repository": "cluster.imageRepository", "edition": "cloud.edition", "operator-version": "cloud.operatorVersion",
-		"operator-image": "cloud.operatorImage", "disable-resource-management": "cloud.disableResourceManagement",
+		"operator-image": "cloud.operatorImage", "profile": "cloud.profile", "disable-resource-management": "cloud.disableResourceManagement",
 	}, "table", "json", "yaml")
 	fs := c.Flags()
 	f.addWait(fs, false, "wait until every component runs the new version")
@@ -185,6 +188,8 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
 	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
 	fs.BoolVar(&u.OperatorOnly, "operator-only", false, "update only the operator")
+	fs.Var(ui.NewChoice(&u.Profile, config.Find("cloud.profile").Choices...), "profile",
+		"copies of the services: small is one of each, ha two on different nodes")
 	fs.BoolVar(&noLimits, "disable-resource-management", false, "set no resource requests and limits on the components")
 	addEdition(fs, &u.Edition, "edition of the cloud")
 	return c

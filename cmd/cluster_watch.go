@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
@@ -51,10 +50,8 @@ func (a *app) watchCloud(ctx context.Context, k client.WithWatch, f *cloudFlags)
 		return fmt.Errorf("writing the status: %w", broken)
 	case f.wait || ctx.Err() == nil || last.Name == "":
 		return err
-	case last.Ready && last.Unreachable == "":
-		return nil
 	}
-	return &shownError{finding.Errorf("OCA-7004", fmt.Sprintf("Cloud %s is not ready", f.key()), "ocadm cluster status", "%w", ctx.Err())}
+	return unwell(last)
 }
 
 // view returns what shows each status of a cloud on standard output, and what ends that: a JSON document a line, a tree on a terminal, and

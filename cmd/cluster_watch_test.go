@@ -75,7 +75,7 @@ func (u *until) Write(p []byte) (int, error) {
 func TestWatchCloud(t *testing.T) {
 	const head = "cloud onecloud/default, version v1: "
 	document := func(ready, state string) string {
-		return `{"name":"default","namespace":"onecloud","version":"v1","ready":` + ready + `,"components":[{"name":"web","state":"` + state + `"}]}` + "\n"
+		return `{"name":"default","namespace":"onecloud","version":"v1","ready":` + ready + `,"degraded":false,"components":[{"name":"web","state":"` + state + `"}]}` + "\n"
 	}
 	for name, c := range map[string]struct {
 		states []string
@@ -85,7 +85,7 @@ func TestWatchCloud(t *testing.T) {
 		status int
 		want   string
 	}{
-		"Ctrl-C, not ready": {[]string{"Waiting", "Waiting", "Progressing"}, "table", false, "Progressing", 70,
+		"Ctrl-C, not ready": {[]string{"Waiting", "Waiting", "Progressing"}, "table", false, "Progressing", 73,
 			head + "not ready, 0 of 1 components are available\nweb: Waiting\nweb: Progressing\n"},
 		"Ctrl-C, ready": {[]string{"Waiting", "Available"}, "table", false, "web: Available", 0,
 			head + "not ready, 0 of 1 components are available\nweb: Waiting\n" + head + "ready, 1 of 1 components are available\nweb: Available\n"},
@@ -104,6 +104,25 @@ func TestWatchCloud(t *testing.T) {
 				t.Errorf("status %d, %v, wrote\n%s", finding.ExitStatus(err), err, out.String())
 			}
 		})
+	}
+}
+
+// The exit status follows the conditions.
+func TestUnwell(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   cluster.Status
+		want int
+	}{
+		"ready":                  {cluster.Status{Ready: true}, 0},
+		"degraded":               {cluster.Status{Degraded: true, Message: "region failed"}, 72},
+		"degraded but serving":   {cluster.Status{Degraded: true, Ready: true}, 0},
+		"on its way":             {cluster.Status{Message: "the operator has not reconciled it yet"}, 73},
+		"ready when heard last":  {cluster.Status{Ready: true, Unreachable: "no answer"}, 73},
+		"degraded when heard so": {cluster.Status{Degraded: true, Unreachable: "no answer"}, 72},
+	} {
+		if got := finding.ExitStatus(unwell(c.is)); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }
 

@@ -104,6 +104,7 @@ func TestDocumentedComponents(t *testing.T) {
 		Kinds, Ports           []string
 		Editions, Products     []string
 		OffByDefault           bool
+		Single                 string
 	}
 	if err := json.Unmarshal(run(t, "operator", "components", "-o", "json"), &rows); err != nil {
 		t.Fatal(err)
@@ -130,6 +131,14 @@ func TestDocumentedComponents(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", r.Name, r.SpecKey, cell(what), kind, strings.ReplaceAll(strings.Join(r.Ports, ", "), "/", " "))
 	}
 	block(t, "docs/reference/components.md", "components", b.String())
+	b.Reset()
+	b.WriteString("| component | why one copy runs |\n|---|---|\n")
+	for _, r := range rows {
+		if r.Single != "" {
+			fmt.Fprintf(&b, "| %s | %s |\n", r.Name, cell(r.Single))
+		}
+	}
+	block(t, "docs/reference/components.md", "single", b.String())
 }
 
 // run runs a command that must succeed and returns its standard output.

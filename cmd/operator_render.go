@@ -200,6 +200,8 @@ type componentRow struct {
 	Editions  []string `json:"editions,omitempty"`
 	Products  []string `json:"products,omitempty"`
 	Optional  bool     `json:"offByDefault,omitempty"`
+	// Single is why one copy runs in profile ha.
+	Single string `json:"single,omitempty"`
 }
 
 func componentRows() []componentRow {
@@ -212,7 +214,7 @@ func componentRows() []componentRow {
 }
 
 func row(c component.Component) componentRow {
-	r := componentRow{Name: c.Name, Summary: c.Summary, SpecKey: c.SpecKey, Kinds: c.Kinds(), After: c.After, Optional: c.OffByDefault}
+	r := componentRow{Name: c.Name, Summary: c.Summary, SpecKey: c.SpecKey, Kinds: c.Kinds(), After: c.After, Optional: c.OffByDefault, Single: c.Single}
 	if c.SpecKey == "" {
 		r.SpecKey = "components." + c.Name
 	}

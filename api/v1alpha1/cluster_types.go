@@ -183,6 +183,10 @@ type OnecloudClusterSpec struct {
 	// Set of components: FullStack (default), CMP, Edge, LightEdge or AI.
 	// +kubebuilder:validation:MaxLength=32
 	ProductVersion string `json:"productVersion,omitempty"`
+	// How many copies of the services run: small (default) is one of each, ha two of those that may have several, on different nodes, and three
+	// members of etcd.
+	// +kubebuilder:validation:Enum="";small;ha
+	Profile string `json:"profile,omitempty"`
 	// Run most components from one combined image, cloudpods.
 	UseHyperImage bool `json:"useHyperImage,omitempty"`
 

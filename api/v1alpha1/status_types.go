@@ -30,6 +30,8 @@ const (
 	ConditionIgnored = "FieldsIgnored"
 	// ConditionUpdateAvailable reports whether an update would change the cloud, because another build of the operator rendered its release.
 	ConditionUpdateAvailable = "UpdateAvailable"
+	// ConditionHighlyAvailable reports whether a cloud of profile ha survives the loss of a node. Other clouds do not have it.
+	ConditionHighlyAvailable = "HighlyAvailable"
 )
 
 // State is a component in one word.

@@ -10,7 +10,7 @@ func apigateway() component.Component {
 		After: []string{"keystone"},
 		Image: component.Image{EE: "apigateway-ee", EEFor: eeSupport, Hyper: true},
 		Workload: component.Workload{
-			ContainerName: "api", Ping: true, EECommand: gatewayCommand("yunionapi"),
+			ContainerName: "api", Ping: true, PriorityClass: cloudCritical, EECommand: gatewayCommand("yunionapi"),
 			Sidecars: []component.Sidecar{{Name: "ws", Editions: eeSupport, Command: gatewayCommand("ws"), Mounts: true}},
 			Mounts:   []component.Mount{{Name: "data", Path: "/etc/yunion/data"}},
 		},

@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func autoupdate() component.Component {
 	return service(30981, component.Component{
 		Name: "autoupdate", Summary: "checks for new releases",
+		Single:   closedSource,
 		Editions: eeOnly,
 		Workload: component.Workload{DBInit: true, Listens: true, ServiceAccount: cloudEditor},
 		Config:   &component.Config{Groups: withClickHouse, Options: autoupdateOptions},

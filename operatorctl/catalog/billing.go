@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func billing() component.Component {
 	return service(30404, component.Component{
 		Name: "billing", Summary: "bills for projects",
+		Single:   closedSource,
 		Releases: component.Releases{First: "v3.11.0"},
 		Editions: eeOnly,
 		Products: withoutAI,

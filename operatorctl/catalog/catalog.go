@@ -85,6 +85,15 @@ func All() []component.Component {
 	}
 }
 
+// cloudCritical is the priority of what nobody can use the cloud without: a full node puts out other pods first. The class is Kubernetes' own.
+const cloudCritical = "system-cluster-critical"
+
+// Why several components run once.
+const (
+	closedSource = "its source is not public: whether two copies can serve at once is not known"
+	ownVolume    = "its data lies in a volume with one writer"
+)
+
 // What many components share.
 var (
 	apiGroups = []component.Group{component.GroupTLS, component.GroupCommon, component.GroupDB}

@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func cloudmon() component.Component {
 	return service(30931, component.Component{
 		Name: "cloudmon", Summary: "collects metrics of other clouds",
+		Single:   "each copy would collect every metric",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withoutAI,
 		After:    append(timeSeries(), "keystone"),

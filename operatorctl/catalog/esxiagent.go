@@ -12,6 +12,7 @@ import (
 func esxiAgent() component.Component {
 	return component.Component{
 		Name: "esxi-agent", SpecKey: "esxiagent", StatusKey: "esxiagent", Summary: "manages disks of ESXi hosts",
+		Single:   "a zone has one agent",
 		Products: withoutAI,
 		After:    []string{"keystone", "region"},
 		Image:    component.Image{Hyper: true},

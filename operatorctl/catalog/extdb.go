@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func extdb() component.Component {
 	return service(30991, component.Component{
 		Name: "extdb", Summary: "assets of external systems",
+		Single:   closedSource,
 		Releases: component.Releases{First: "v3.11.0"},
 		Editions: eeOnly,
 		Products: withoutAI,

@@ -26,6 +26,7 @@ const (
 func glance() component.Component {
 	return service(30292, component.Component{
 		Name: "glance", Summary: "images of virtual machines",
+		Single: ownVolume,
 		Workload: component.Workload{
 			DBInit: true, ReadReplicas: true, Privileged: true, Memory: "96Mi",
 			NodeRole: "any", Recreate: true, // its volume decides, and has one writer

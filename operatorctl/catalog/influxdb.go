@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func influxdb() component.Component {
 	return component.Component{
 		Name: "influxdb", SpecKey: "influxdb", Summary: "time series database of releases before v3.11",
+		Single:   ownVolume,
 		Releases: component.Releases{Last: "v3.10"},
 		Products: withoutAI,
 		After:    []string{"keystone"},

@@ -15,6 +15,7 @@ import (
 func itsm() component.Component {
 	return component.Component{
 		Name: "itsm", SpecKey: "itsm", StatusKey: "itsm", Summary: "IT service management: requests, approvals, incidents",
+		Single:   closedSource,
 		Releases: component.Releases{First: "v3.2.0"},
 		Editions: eeOnly, Products: withoutAI,
 		After:     []string{"keystone"},

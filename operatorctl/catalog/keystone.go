@@ -8,7 +8,7 @@ func keystone() component.Component {
 	return component.Component{
 		Name: "keystone", SpecKey: "keystone", StatusKey: "keystone", Summary: "identity: users, projects, roles, the service catalogue",
 		Image:    component.Image{Hyper: true},
-		Workload: component.Workload{DBInit: true, Ping: true, ReadReplicas: true, CPU: "50m", Memory: "96Mi"},
+		Workload: component.Workload{DBInit: true, Ping: true, ReadReplicas: true, PriorityClass: cloudCritical, CPU: "50m", Memory: "96Mi"},
 		Config: &component.Config{
 			Groups:  []component.Group{component.GroupTLS, component.GroupBase, component.GroupDB, component.GroupClickHouse},
 			Options: keystoneOptions, Secrets: keystoneSecrets, Calm: true,

@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func kubeserver() component.Component {
 	return service(30442, component.Component{
 		Name: "kubeserver", Summary: "manages Kubernetes clusters",
+		Single:    "each copy would change the same clusters at once",
 		Image:     component.Image{Name: "kubeserver"},
 		Workload:  component.Workload{DBInit: true, Listens: true, EtcdTLS: true, ServiceAccount: clusterAdmin, Security: usualRights()},
 		Config:    &component.Config{Groups: withClickHouse, Options: kubeserverOptions},

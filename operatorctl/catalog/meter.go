@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func meter() component.Component {
 	return service(30909, component.Component{
 		Name: "meter", Summary: "metering of resource usage",
+		Single:   closedSource,
 		Editions: eeOnly,
 		Products: withoutAI,
 		After:    append(timeSeries(), "keystone"),

@@ -14,7 +14,7 @@ func region() component.Component {
 		After: []string{"keystone"}, EarlierSection: "region",
 		Image: component.Image{EE: "region-ee", EEFor: eeOnly, Hyper: true},
 		Workload: component.Workload{
-			DBInit: true, ReadReplicas: true, EtcdTLS: true, ServiceAccount: regionRights, CPU: "50m", Memory: "200Mi",
+			DBInit: true, ReadReplicas: true, EtcdTLS: true, Locks: true, ServiceAccount: regionRights, PriorityClass: cloudCritical, CPU: "50m", Memory: "200Mi",
 			DNSOptions: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}},
 		},
 		Config:    &component.Config{Groups: withClickHouse, Options: regionOptions},
@@ -30,6 +30,9 @@ func regionOptions(in component.Inputs) map[string]any {
 		"auto_sync_table":               true,
 		"port_v2":                       in.Cluster.NodePort("region", ""),
 		"baremetal_prepare_package_url": "https://" + in.Cluster.PublicHost("web") + "/baremetal-prepare/baremetal_prepare.tar.gz",
+	}
+	if in.Self.Replicas > 1 && in.Cluster.Runs("etcd") {
+		o["lockman_method"] = "etcd" // else each copy has locks of its own, and does what the timers of one do
 	}
 	if s := in.Cluster.Spec.RegionServer; s.DNSServer != "" {
 		o["dns_server"] = s.DNSServer

@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func report() component.Component {
 	return service(30967, component.Component{
 		Name: "report", Summary: "usage reports",
+		Single:   closedSource,
 		Releases: component.Releases{First: "v3.9.0"},
 		Editions: eeOnly,
 		Products: withAI,

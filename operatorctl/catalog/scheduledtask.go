@@ -8,6 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func scheduledtask() component.Component {
 	return service(30978, component.Component{
 		Name: "scheduledtask", Summary: "scheduled tasks and scaling groups",
+		Single:   "each copy would run every task",
 		Releases: component.Releases{First: "v3.9.0"},
 		Products: withAI,
 		After:    []string{"keystone", "region"},

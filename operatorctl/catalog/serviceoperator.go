@@ -11,6 +11,7 @@ import (
 func serviceOperator() component.Component {
 	return component.Component{
 		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "manages cloud resources as Kubernetes objects",
+		Single:   "each copy would change the same objects",
 		Releases: component.Releases{First: "v3.3.0"},
 		Products: withoutAI, OffByDefault: true,
 		After: []string{"keystone"},

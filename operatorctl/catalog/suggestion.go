@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func suggestion() component.Component {
 	return component.Component{
 		Name: "suggestion", SpecKey: "suggestion", Summary: "cost optimisation suggestions",
+		Single:    closedSource,
 		Releases:  component.Releases{First: "v3.6.0"},
 		Editions:  eeOnly,
 		Products:  withAI,

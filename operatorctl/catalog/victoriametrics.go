@@ -16,6 +16,7 @@ const victoriaPort = 30428
 func victoriaMetrics() component.Component {
 	return component.Component{
 		Name: "victoria-metrics", SpecKey: "victoriaMetrics", StatusKey: "victoriaMetrics", Summary: "time series database",
+		Single:   ownVolume,
 		Releases: component.Releases{First: "v3.10.8"},
 		After:    []string{"keystone"},
 		Image:    component.Image{Tag: "v1.129.1-1", Older: []component.OlderTag{{Until: "v3.11", Tag: "v1.95.1"}}},

@@ -7,6 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func vpcagent() component.Component {
 	return service(30932, component.Component{
 		Name: "vpcagent", SpecKey: "vpcAgent", Summary: "translates VPC networks into OVN",
+		Single:   "each copy would write to the network's databases",
 		Products: withHosts, EarlierSection: "vpcagent",
 		Gate:    localVPC,
 		After:   []string{"keystone", "region", "ovn-north"},

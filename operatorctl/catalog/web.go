@@ -58,6 +58,9 @@ func adaptWeb(o *component.Objects, in component.Inputs) error {
 		for i := range c.Ports {
 			c.Ports[i].HostPort = c.Ports[i].ContainerPort
 		}
+		if in.Self.Replicas == 1 {
+			c.Lifecycle = nil // nothing serves in its place meanwhile
+		}
 		// The old pod has to leave the ports before the new one can have them.
 		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))}
 	}

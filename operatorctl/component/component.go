@@ -35,6 +35,17 @@ const (
 	AI        Product = "AI"
 )
 
+// Profile says how many copies of the services run (JSON spec.profile).
+type Profile string
+
+// The profiles.
+const (
+	// Small runs one copy of each service.
+	Small Profile = "small"
+	// HA runs two copies of each service that may have several, and three members of etcd.
+	HA Profile = "ha"
+)
+
 // Component is one deployable unit of the cloud.
 type Component struct {
 	// Name is kebab-case; every object of the component is named <cluster>-<Name>[-suffix].
@@ -52,6 +63,8 @@ type Component struct {
 	Releases Releases
 	// OffByDefault components run only when the CR says disable: false (or their Gate opens).
 	OffByDefault bool
+	// Single is why one copy of its Deployment runs, also in profile ha; "" if several copies can serve at once.
+	Single string
 	// Gate is one more condition on the spec; the reason why the component is off, or "".
 	Gate func(Spec) string
 	// After names the components that must be Available before this one's workload is made.
@@ -154,6 +167,9 @@ type Workload struct {
 	NodeRole string
 	// PerZone makes a copy <name>-<zone> for each of spec.<key>.zones that is one of spec.customZones. Its pods avoid each other's nodes.
 	PerZone bool
+	// Locks is true of a service whose copies keep out of each other's way by locks in etcd. In profile ha it has two copies if etcd has members to
+	// lose.
+	Locks bool
 	// FixedMembers is true if the pods form a cluster whose members know their number from their volumes.
 	FixedMembers bool
 	// ReplicasKey is the JSON key in the component's block that holds the number of pods, where it is not "replicas".
@@ -332,6 +348,12 @@ func (c Component) LogsInAs() string {
 	return cmp.Or(c.Config.AccountOf, c.Config.Of)
 }
 
+// Several reports whether several pods of the component serve at once in profile ha.
+func (c Component) Several() bool {
+	deployment := c.Workload.Kind == "" || c.Workload.Kind == Deployment
+	return deployment && c.Single == "" || c.Workload.Kind == StatefulSet
+}
+
 // Kinds of the objects a component consists of.
 func (c Component) Kinds() []string {
 	var out []string
@@ -352,6 +374,7 @@ func (c Component) Kinds() []string {
 	default:
 		add(string(c.Workload.Kind), true)
 	}
+	add("PodDisruptionBudget", c.Several())
 	add("Ingress", c.Ingress != nil)
 	return out
 }

@@ -50,6 +50,7 @@ type Cluster struct {
 	Version      string
 	Edition      Edition
 	Product      Product
+	Profile      Profile
 	// LoadBalancer is the host part of public addresses: the spec's, or else a node's; "" (no node is known) makes them use the component's
 	// Service, see PublicHost.
 	LoadBalancer string
@@ -110,6 +111,8 @@ type Objects struct {
 	Workload  client.Object
 	Copies    []client.Object
 	Ingresses []client.Object
+	// Disruptions limit how many pods are evicted at once.
+	Disruptions []client.Object
 }
 
 // The keys of Credentials.

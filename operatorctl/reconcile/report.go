@@ -64,6 +64,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.ObservedGeneration = s.Cloud.Generation
 	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
+	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, ignored(s, d, &out)...)
 	events = append(events, updateAvailable(s, d, &out)...)
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)

@@ -49,7 +49,7 @@ var unlike = map[string]any{
 	"db_engine": "mysql", "productVersion": "CMP", "imagePullPolicy": "Always", "updateStrategy": "OnDelete", "schedule": "5 4 * * *",
 	"storage": "7Gi", "telegrafConfigDir": "/etc/elsewhere", "deletionPolicy": "Delete", "version": "v9", "tag": "v9",
 	"zones": []any{"zone1"}, "maxUnavailable": 7, "maxUnavailableCount": 7, "size": 3, "mode": "standalone", "defaultQemuVersion": "1.2.3",
-	"etcdBackendQuotaSize": 4096, "hostCpuPassthrough": false,
+	"etcdBackendQuotaSize": 4096, "hostCpuPassthrough": false, "profile": "ha",
 }
 
 // everything is a cloud in which every component runs that can.

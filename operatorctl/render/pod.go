@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,7 +69,23 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 		s.DNSPolicy = corev1.DNSClusterFirstWithHostNet
 	}
 	s.HostPID, s.HostIPC = w.HostNamespaces, w.HostNamespaces
+	drain(s, in)
 	return t, placement(s, in)
+}
+
+// drainSeconds is how long a pod that is to end still serves: until every node has heard that no new requests are to come. The services end
+// at once when they are asked to.
+const drainSeconds = 5
+
+// drain lets the pods of a Deployment serve on for a moment where another pod has already taken over.
+func drain(s *corev1.PodSpec, in component.Inputs) {
+	w := in.Self.Workload
+	if w.Kind != "" && w.Kind != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
+		return
+	}
+	for i := range s.Containers {
+		s.Containers[i].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: drainSeconds}}}
+	}
 }
 
 func podAnnotations(in component.Inputs, c conf) map[string]string {
@@ -262,6 +279,9 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	}
 	role := cmp.Or(r.Workload.NodeRole, "controller")
 	members := r.Workload.Kind == component.StatefulSet && r.Replicas > 1
+	if r.Replicas > 1 && (r.Workload.Kind == "" || r.Workload.Kind == component.Deployment) {
+		s.TopologySpreadConstraints = spread(in)
+	}
 	if (r.Workload.PerZone || members) && s.Affinity == nil {
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: apart(r.Name)}
 	}
@@ -288,6 +308,16 @@ func nodesWith(roles []string) *corev1.NodeAffinity {
 		}})
 	}
 	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// spread puts the copies of a Deployment on different nodes. The pods of each revision count alone, or a rollout would find no room on two
+// nodes; nodes that take no pods do not count, so that one node may have all copies while it is the only one.
+func spread(in component.Inputs) []corev1.TopologySpreadConstraint {
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: ComponentLabels(in)}, MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
+		NodeTaintsPolicy: new(corev1.NodeInclusionPolicyHonor),
+	}}
 }
 
 // apart puts the pods of one component on different nodes where it can.

@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -35,7 +36,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	if err != nil {
 		return component.Objects{}, fmt.Errorf("configuring %s: %w", r.Name, err)
 	}
-	o := component.Objects{Services: serviceObjects(in), Ingresses: ingresses(in)}
+	o := component.Objects{Services: serviceObjects(in), Ingresses: ingresses(in), Disruptions: disruptions(in)}
 	if o.PVCs, err = claims(in); err != nil {
 		return component.Objects{}, fmt.Errorf("spec.%s.requests.storage: %w", r.SpecKey, err)
 	}
@@ -65,7 +66,7 @@ func List(o component.Objects) []client.Object {
 	if o.Workload != nil {
 		workloads = append(workloads, o.Workload)
 	}
-	out := slices.Concat(o.ConfigMaps, o.Secrets, o.PVCs, o.Services, workloads, o.Copies, o.Ingresses)
+	out := slices.Concat(o.ConfigMaps, o.Secrets, o.PVCs, o.Services, o.Disruptions, workloads, o.Copies, o.Ingresses)
 	for _, obj := range out {
 		Kind(obj)
 	}
@@ -81,6 +82,7 @@ var kinds = []struct {
 	{corev1.SchemeGroupVersion, &corev1.Secret{}},
 	{corev1.SchemeGroupVersion, &corev1.PersistentVolumeClaim{}},
 	{corev1.SchemeGroupVersion, &corev1.Service{}},
+	{policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{}},
 	{appsv1.SchemeGroupVersion, &appsv1.Deployment{}},
 	{appsv1.SchemeGroupVersion, &appsv1.StatefulSet{}},
 	{appsv1.SchemeGroupVersion, &appsv1.DaemonSet{}},
@@ -234,6 +236,12 @@ func readReplicas(o *component.Objects, in component.Inputs) error {
 	d.Spec.Selector.MatchLabels = replicaLabels(d.Spec.Selector.MatchLabels)
 	d.Spec.Template.Labels = replicaLabels(d.Spec.Template.Labels)
 	d.Spec.Replicas = new(in.Self.ReadReplicas)
+	d.Spec.Template.Spec.TopologySpreadConstraints = nil
+	if in.Self.ReadReplicas > 1 {
+		d.Spec.Template.Spec.TopologySpreadConstraints = spread(in)
+		d.Spec.Template.Spec.TopologySpreadConstraints[0].LabelSelector = d.Spec.Selector.DeepCopy()
+		o.Disruptions = append(o.Disruptions, disruption(*d.ObjectMeta.DeepCopy(), d.Spec.Selector.MatchLabels))
+	}
 	d.Spec.Template.Spec.InitContainers = nil
 	main := &d.Spec.Template.Spec.Containers[0]
 	main.Command = append(slices.Clone(main.Command), "--is-slave-node")

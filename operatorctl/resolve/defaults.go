@@ -25,6 +25,7 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	d.set(c.Version, "version")
 	d.set(DefaultRepository, "imageRepository")
 	d.set(string(c.Product), "productVersion")
+	d.set(string(c.Profile), "profile")
 	d.set(c.Region, "region")
 	d.set(c.Zone, "zone")
 	if c.LoadBalancer != "" { // written once: a later pass finds it in the spec, whatever has become of the node

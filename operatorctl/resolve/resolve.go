@@ -77,6 +77,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
+		Profile:      component.Profile(spec.text(string(component.Small), "profile")),
 		LoadBalancer: strings.Trim(cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address), "[]"),
 		IPv6:         cr.Spec.IPv6Cluster,
 		MysqlHost:    cr.Spec.MySQL.Host,
@@ -168,7 +169,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		errs = append(errs, fmt.Errorf("spec.%s.db_engine: %s", strings.Join(outer, "."), damengRefused))
 	}
 	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
-	r.Replicas = replicas(k, spec, outer)
+	r.Replicas = replicas(k, c, spec)
 	r.ReadReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
 	if spec.chosen(append(outer, "tolerations")...) && len(r.Block.Tolerations) > 0 && !onceDefault(r.Block.Tolerations) {
@@ -220,9 +221,41 @@ func Disabled(k component.Component, spec *v1alpha1.OnecloudClusterSpec) bool {
 	return k.OffByDefault
 }
 
-func replicas(k component.Component, spec view, at []string) int32 {
-	return max(1, int32(spec.number(1, append(at[:len(at):len(at)], cmp.Or(k.Workload.ReplicasKey, "replicas"))...)))
+// The numbers of pods in profile ha.
+const (
+	copies  = 2
+	members = 3
+)
+
+// replicas is how many pods a component has: as many as were chosen, or else what the profile gives it.
+func replicas(k component.Component, c *component.Cluster, spec view) int32 {
+	at := append(k.BlockPath(), cmp.Or(k.Workload.ReplicasKey, "replicas"))
+	usual := int64(1)
+	switch {
+	case k.Workload.FixedMembers:
+		if n, there := spec.get(at...); there && !spec.flag(k.OffByDefault, append(k.BlockPath(), "disable")...) {
+			// Its members know each other: while it runs they stay as many as there are, whoever decided it.
+			if n, ok := n.(int64); ok && n > 0 {
+				return int32(n)
+			}
+		}
+		if c.Profile == component.HA {
+			usual = members
+		}
+	case c.Profile == component.HA && k.Several() && (!k.Workload.Locks || locked(c)):
+		usual = copies
+	}
+	return max(1, int32(spec.number(usual, at...)))
 }
+
+// locked reports whether etcd keeps the locks of services through the loss of a member. It comes before them in the catalogue.
+func locked(c *component.Cluster) bool {
+	e := c.Components[lockKeeper]
+	return e.Enabled && e.Replicas >= members
+}
+
+// lockKeeper is the component that keeps locks.
+const lockKeeper = "etcd"
 
 // ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
 func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {

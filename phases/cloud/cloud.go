@@ -33,7 +33,7 @@ const readyPatience = 15 * time.Minute
 func Options(c *config.Config) cluster.Options {
 	o := cluster.Options{
 		Name: c.Cloud.Name, Namespace: c.Cloud.Namespace, Version: c.Cloud.Version, ImageRepository: c.Cluster.ImageRepository,
-		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
+		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Profile: c.Cloud.Profile, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
 		LoadBalancerEndpoint: LoadBalancer(c), DisableResourceManagement: c.Cloud.DisableResourceManagement,
 		UseHyperImage: c.Cloud.UseHyperImage, StorageClass: storageClass(c), IngressClass: ingressClass(c), WebHostPorts: hostPorts(c),
 		Database: cluster.Database{

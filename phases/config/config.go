@@ -138,6 +138,7 @@ type Cloud struct {
 	Zone                      string `json:"zone"`
 	Edition                   string `json:"edition"` // ce, ce/support, ee
 	ProductVersion            string `json:"productVersion"`
+	Profile                   string `json:"profile"`              // small, ha
 	LoadBalancerEndpoint      string `json:"loadBalancerEndpoint"` // default: host of the control plane endpoint
 	DisableResourceManagement bool   `json:"disableResourceManagement"`
 	UseHyperImage             bool   `json:"useHyperImage"`

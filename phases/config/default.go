@@ -65,7 +65,7 @@ func Default() Config {
 		},
 		Cloud: Cloud{
 			Name: "default", Namespace: "onecloud", OperatorVersion: version.Version,
-			Region: "region0", Zone: "zone0", Edition: "ce", ProductVersion: "FullStack", Wait: true,
+			Region: "region0", Zone: "zone0", Edition: "ce", ProductVersion: "FullStack", Profile: "small", Wait: true,
 		},
 		Addons:   Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"},
 		Join:     Join{Timeout: 5 * time.Minute},

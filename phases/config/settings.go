@@ -104,6 +104,8 @@ func cloudSettings() []Setting {
 		{Key: "cloud.edition", Flag: "edition", For: all, Choices: []string{"ce", "ce/support", "ee"}, Advanced: true, Usage: "edition of the cloud"},
 		{Key: "cloud.productVersion", Flag: "product-version", For: all, Choices: []string{"FullStack", "CMP", "Edge", "LightEdge", "AI"}, Advanced: true,
 			Usage: "product of the cloud, which decides its set of components: FullStack, CMP, Edge, LightEdge or AI"},
+		{Key: "cloud.profile", Flag: "profile", For: all, Choices: []string{"small", "ha"}, Advanced: true,
+			Usage: "copies of the cloud's services: small is one of each, ha two of those that may have several, on different nodes"},
 		{Key: "cloud.name", Flag: "cloud-name", Was: "cluster-name", For: all, Advanced: true, Usage: "name of the OnecloudCluster"},
 		{Key: "cloud.namespace", Flag: "cloud-namespace", Was: "cluster-namespace", For: all | ForOperator, Advanced: true, Usage: "namespace of the operator and the cloud"},
 		{Key: "cloud.loadBalancerEndpoint", Flag: "load-balancer-endpoint", For: all, Advanced: true,

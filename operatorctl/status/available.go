@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Reasons of the condition HighlyAvailable.
+const (
+	ReasonSpread    = "Spread"
+	ReasonNotSpread = "NotSpread"
+)
+
+// majority is how many members a cluster must have to lose one.
+const majority = 3
+
+// HighlyAvailable are the conditions of a cloud of profile ha: what in it ends with one node, and why. Other clouds have no such condition.
+func HighlyAvailable(previous []metav1.Condition, c component.Cluster, nodes []Node, generation int64, now time.Time) []metav1.Condition {
+	if c.Profile != component.HA {
+		return without(previous, v1alpha1.ConditionHighlyAvailable)
+	}
+	var twice, once, single, lacks []string
+	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
+		r := c.Components[name]
+		deployment := r.Workload.Kind == "" || r.Workload.Kind == component.Deployment
+		switch {
+		case !r.Enabled || !deployment && r.Workload.Kind != component.StatefulSet:
+		case r.Workload.FixedMembers && r.Replicas < majority:
+			lacks = append(lacks, fmt.Sprintf("%s has %d member and keeps to that while it runs", name, r.Replicas))
+		case r.Single != "":
+			single = append(single, name)
+		case deployment && r.Replicas > 1:
+			twice = append(twice, name)
+		case deployment:
+			once = append(once, name)
+		}
+	}
+	if len(once) > 0 {
+		why := "chosen in the spec"
+		if slices.ContainsFunc(once, func(name string) bool { return c.Components[name].Workload.Locks }) {
+			why += ", or without three members of etcd for its locks"
+		}
+		lacks = append(lacks, fmt.Sprintf("one copy of %s (%s)", strings.Join(once, ", "), why))
+	}
+	if nodes != nil {
+		lacks = append(lacks, lacksNodes(c, nodes, len(twice))...)
+	}
+	message := ""
+	if len(single) > 0 {
+		message = "by design one copy of " + strings.Join(single, ", ")
+	}
+	if len(lacks) > 0 {
+		return with(previous, generation, now, v1alpha1.ConditionHighlyAvailable, false, ReasonNotSpread, strings.Join(append(lacks, message), "; "))
+	}
+	return with(previous, generation, now, v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
+}
+
+// lacksNodes is what the nodes that take the services are too few for.
+func lacksNodes(c component.Cluster, nodes []Node, twice int) []string {
+	ready := 0
+	for _, n := range nodes {
+		if n.Ready && n.Labels[v1alpha1.NodeRolePrefix+"controller"] == v1alpha1.Enable {
+			ready++
+		}
+	}
+	switch {
+	case ready < 2 && twice > 0:
+		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
+	case ready == 2 && c.Runs("etcd"):
+		return []string{"2 Ready nodes with the role controller: etcd stops if the one with two of its members is lost"}
+	}
+	return nil
+}
