@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,7 +29,7 @@ import (
 func Kinds() []client.Object {
 	return []client.Object{
 		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},
-		&appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{},
+		&appsv1.DaemonSet{}, &batchv1.CronJob{}, &networkingv1.Ingress{}, &policyv1.PodDisruptionBudget{},
 	}
 }
 

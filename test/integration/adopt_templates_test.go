@@ -19,7 +19,7 @@ import (
 // mayChange are the fields of a pod template that are different on purpose; docs/decisions/0010-adoption.md gives the reason of each.
 var mayChange = []string{
 	"metadata.annotations", "spec.volumes", "spec.tolerations", "spec.securityContext", "spec.enableServiceLinks", "spec.automountServiceAccountToken",
-	"spec.containers.resources", "spec.containers.readinessProbe", "spec.containers.startupProbe", "spec.containers.securityContext",
+	"spec.containers.resources", "spec.containers.readinessProbe", "spec.containers.startupProbe", "spec.containers.securityContext", "spec.containers.lifecycle", "spec.priorityClassName",
 	"spec.containers.terminationMessagePolicy", "spec.initContainers.terminationMessagePolicy", "spec.initContainers.securityContext",
 }
 

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,10 @@ func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e.Edit(`{"spec":{"backup":{"disable":false},"web":{"disable":true}}}`)
 	e.UntilThere(&batchv1.CronJob{}, "default-backup")
 	e.UntilGone(&networkingv1.Ingress{}, "default-web")
+	e.UntilGone(&policyv1.PodDisruptionBudget{}, "default-keystone")
 	e.UntilReady()
-	e.Edit(`{"spec":{"backup":{"disable":true},"web":{"disable":false}}}`)
+	e.UntilThere(&policyv1.PodDisruptionBudget{}, "default-keystone")
+	e.Edit(`{"spec":{"profile":"small","backup":{"disable":true},"web":{"disable":false}}}`)
 	e.UntilGone(&batchv1.CronJob{}, "default-backup")
 	e.UntilThere(&networkingv1.Ingress{}, "default-web")
 	e.UntilReady()
@@ -61,7 +64,7 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
 	cr.Annotations = map[string]string{v1alpha1.AnnotationDeleteBackups: "true"}
 	e.Install(cr)
-	e.Edit(`{"spec":{"backup":{"disable":false},"version":"v4.0.5"}}`)
+	e.Edit(`{"spec":{"backup":{"disable":false},"version":"v4.0.5","profile":"ha"}}`)
 	e.UntilReady()
 	e.Edit(`{"spec":{"backup":{"disable":true},"web":{"disable":true},"glance":{"disable":true},"etcd":{"disable":true},"telegraf":{"disable":true}}}`)
 	e.UntilGone(&networkingv1.Ingress{}, "default-web")
