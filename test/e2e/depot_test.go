@@ -5,60 +5,118 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
-	"os"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/lab/mirror"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// The second machine has neither a bundle nor a way out: ocadm, programs and images come from the depot of the first, before the join and
-// when a pod needs another image.
+// The cloud's images, which a node without the role of controllers gets only when a pod needs them.
+const (
+	keystone  = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:" + version
+	web       = "registry.cn-beijing.aliyuncs.com/yunionio/web:" + version
+	scheduler = "registry.cn-beijing.aliyuncs.com/yunionio/scheduler:" + version
+)
+
+// arrival bounds the waits for what takes seconds on a machine that is not busy.
+const arrival = 4 * time.Minute
+
+// Only machine 1 has a bundle, and nobody may ask the internet. The others get ocadm, programs and images from the depot of machine 1: before
+// they join, when a pod needs another image, while the API server is down, after the depot was killed, and when a machine has lost its power.
 func TestDepot(t *testing.T) {
-	if err := scenario.Root(); err != nil {
-		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	ctx := t.Context()
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
-	for i := range 2 {
-		s.fresh[i+1] = s.look(t, i+1)
-	}
-	if err := s.Init(ctx); err != nil {
+	needRoot(t)
+	s, internet := offline(t)
+	s.killedFill(t)
+	s.depotStatus(t)
+	s.download(t)
+	if err := s.Join(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.On(ctx, 1, scenario.Ocadm, "depot", "status", "-o", "json")
+	s.withoutAPIServer(t)
+	s.killedDepot(t)
+	s.powerOff(t)
+	// What the depot does not have is nowhere.
+	if out, err := s.pull(t, 3, "registry.k8s.io/absent:v1"); err == nil {
+		t.Errorf("an image that nobody has was pulled: %s", out)
+	}
+	if n := internet.Connections(); n != 1 {
+		t.Errorf("there were %d connections to the internet in spite of --offline", n-1)
+	}
+	s.deleteCloud(t)
+	s.takeBack(t, 3)
+	s.takeBack(t, 1)
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// offline makes three machines that find the names of the internet on this host, where connections are counted.
+func offline(t *testing.T) (*suite, *mirror.Internet) {
+	t.Helper()
+	ctx := t.Context()
+	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 3), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	internet, err := mirror.StartInternet(s.Lab.Host(), mirror.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = internet.Close() })
+	for i := range s.Lab.Nodes() {
+		s.reaches(t, i+1)
+		s.fresh[i+1] = s.look(t, i+1)
+	}
+	if _, err := s.On(ctx, 2, "curl", "-s", "-o", "/dev/null", "http://registry.k8s.io/v2/"); err != nil || internet.Connections() != 1 {
+		t.Fatalf("%d connections are counted, want 1 (%v)", internet.Connections(), err)
+	}
+	return s, internet
+}
+
+// reaches leads the names of the internet to this host.
+func (s *suite) reaches(t *testing.T, node int) {
+	t.Helper()
+	line := s.Lab.Host().String() + " " + strings.Join(mirror.Names(), " ")
+	if _, err := s.On(t.Context(), node, "sh", "-c", "echo "+line+" >> /etc/hosts"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killedFill kills init while it fills the depot. The next init goes on.
+func (s *suite) killedFill(t *testing.T) {
+	t.Helper()
+	script := fmt.Sprintf(`%s >/run/first.log 2>&1 & pid=$!
+until [ "$(ls %[2]s/blobs/sha256 2>/dev/null | wc -l)" -ge 6 ]; do kill -0 $pid || { cat /run/first.log; exit 1; }; done
+kill -9 $pid; wait $pid; test $? = 137 || exit 2
+if ls %[2]s/roots/bundle-*; then echo "the fill had ended already"; fi`, quoted(s.initArgs(1, "--offline")), depot.DefaultDir)
+	if out, err := s.On(t.Context(), 1, "sh", "-c", script); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := s.Init(t.Context(), "--offline"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *suite) depotStatus(t *testing.T) {
+	t.Helper()
+	out, err := s.On(t.Context(), 1, scenario.Ocadm, "depot", "status", "-o", "json")
 	var st depot.Status
 	if err != nil || json.Unmarshal([]byte(out), &st) != nil || len(st.Roots) != 2 || !st.Roots[0].Complete || !st.Roots[1].Complete || st.Free == 0 {
 		t.Fatalf("depot status: %s, %v", out, err)
 	}
 	// Nothing is unused, so nothing goes.
-	if out, err := s.On(ctx, 1, scenario.Ocadm, "depot", "prune", "-o", "json"); err != nil || !strings.Contains(out, `"freed": 0`) {
+	if out, err := s.On(t.Context(), 1, scenario.Ocadm, "depot", "prune", "-o", "json"); err != nil || !strings.Contains(out, `"freed": 0`) {
 		t.Errorf("depot prune: %s, %v", out, err)
 	}
-	s.download(t)
-	const image = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:" + version
-	if had, err := s.On(ctx, 2, "ctr", "-n", "k8s.io", "images", "ls", "-q"); err != nil || strings.Contains(had, image) {
-		t.Fatalf("node 2 has %s already (%v)", image, err)
-	}
-	if _, err := s.Kubectl(ctx, "run", "pulled", "--image="+image, "--restart=Never", "--overrides", `{"spec":{"nodeName":"node2"}}`, "--command", "--", "/bin/sh"); err != nil {
-		t.Fatal(err)
-	}
-	pulled := []string{"-n", "default", "wait", "pod/pulled", "--for", "jsonpath={.status.containerStatuses[0].imageID}", "--timeout=90s"}
-	if _, err := s.Kubectl(ctx, pulled...); err != nil {
-		events, _ := s.Kubectl(ctx, "get", "events", "--sort-by=.lastTimestamp")
-		t.Errorf("the depot did not serve a pull: %v\n%s", err, events)
-	}
-	s.takeBack(t, 2)
-	s.takeBack(t, 1)
 }
 
-// download runs the line for machines without ocadm, which are told to put it elsewhere: the lab's is mounted.
+// download joins machine 2, which will run services of the cloud, with the line for machines without ocadm. They are told to put it elsewhere:
+// the lab's is mounted.
 func (s *suite) download(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -77,7 +135,7 @@ func (s *suite) download(t *testing.T) {
 		t.Error("another authority was accepted")
 	}
 	err = s.Timed("join node 2 by download", func() error {
-		_, err := s.On(ctx, 2, "sh", "-c", strings.TrimSpace(line)+" "+strings.Join(s.JoinFlags(2), " "))
+		_, err := s.On(ctx, 2, "sh", "-c", strings.TrimSpace(line)+" --as-onecloud-controller "+strings.Join(s.JoinFlags(2), " "))
 		return err
 	})
 	if err != nil {
@@ -91,5 +149,127 @@ func (s *suite) download(t *testing.T) {
 	}
 	if _, err := s.Kubectl(ctx, "wait", "node/node2", "--for=condition=Ready", "--timeout=120s"); err != nil {
 		t.Error(err)
+	}
+}
+
+// lacks checks that a node does not have an image.
+func (s *suite) lacks(t *testing.T, node int, image string) {
+	t.Helper()
+	if had, err := s.On(t.Context(), node, "ctr", "-n", "k8s.io", "images", "ls", "-q"); err != nil || strings.Contains(had, image) {
+		t.Fatalf("node %d has %s already (%v)", node, image, err)
+	}
+}
+
+// pull lets containerd pull as it does for the kubelet.
+func (s *suite) pull(t *testing.T, node int, image string) (string, error) {
+	t.Helper()
+	return s.On(t.Context(), node, "ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir", "/etc/containerd/certs.d", image)
+}
+
+// withoutAPIServer pulls while the API server is down: nodes show their certificate.
+func (s *suite) withoutAPIServer(t *testing.T) {
+	t.Helper()
+	const pod = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+	if _, err := s.On(t.Context(), 1, "sh", "-c", "mv "+pod+" /root/; while ss -Hltn 'sport = :6443' | grep -q .; do sleep 0.2; done"); err != nil {
+		t.Fatal(err)
+	}
+	s.lacks(t, 3, web)
+	if _, err := s.pull(t, 3, web); err != nil {
+		t.Errorf("the depot does not serve while the API server is down: %v", err)
+	}
+	if _, err := s.On(t.Context(), 1, "mv", "/root/kube-apiserver.yaml", pod); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "the API server", func(ctx context.Context) (bool, string, error) {
+		_, err := s.Kubectl(ctx, "get", "--raw", "/readyz")
+		return err == nil, "", err
+	})
+}
+
+// killedDepot ends the depot while a node pulls from it: it holds still until the node has connected. The kubelets start it, and the pull, again.
+func (s *suite) killedDepot(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	s.lacks(t, 3, scheduler)
+	pid, err := s.On(ctx, 1, "sh", "-c", `pid=$(pgrep -f ' depot [s]erve ') && kill -STOP $pid && echo $pid`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kubectl(ctx, "run", "pulled", "--image="+scheduler, "--restart=Never", "--overrides", `{"spec":{"nodeName":"node3"}}`, "--command", "--", "/bin/sh"); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "the connection of a pull", func(ctx context.Context) (bool, string, error) {
+		out, err := s.On(ctx, 3, "ss", "-Htn", "state", "established", "dport = :6444")
+		return out != "", "there is none yet", err
+	})
+	if _, err := s.On(ctx, 1, "kill", "-KILL", strings.TrimSpace(pid)); err != nil {
+		t.Fatal(err)
+	}
+	pulled := []string{"-n", "default", "wait", "pod/pulled", "--for", "jsonpath={.status.containerStatuses[0].imageID}", "--timeout=240s"}
+	if _, err := s.Kubectl(ctx, pulled...); err != nil {
+		events, _ := s.Kubectl(ctx, "get", "events", "--sort-by=.lastTimestamp")
+		t.Fatalf("the depot did not serve a pull: %v\n%s", err, events)
+	}
+}
+
+// powerOff takes the power from machine 2. Its pods move to machine 3, which has not had their images.
+func (s *suite) powerOff(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	kubectl := func(args ...string) {
+		t.Helper()
+		if _, err := s.Kubectl(ctx, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Volumes are on the disks of their nodes, so what has one stays on machine 1.
+	kubectl("cordon", "node2")
+	s.cloud(t)
+	kubectl("uncordon", "node2")
+	kubectl("cordon", "node1")
+	kubectl("-n", "onecloud", "delete", "pod", "-l", "app.kubernetes.io/component=keystone", "--timeout=120s")
+	s.runsOn(t, "keystone", "node2")
+	s.lacks(t, 3, keystone)
+	kubectl("label", "node", "node3", "onecloud.yunion.io/controller=enable")
+	if err := s.Lab.Node(2).Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Timed("pods move from node 2", func() error { s.runsOn(t, "keystone", "node3"); return nil }); err != nil {
+		t.Error(err)
+	}
+	log, err := s.Kubectl(ctx, "-n", "kube-system", "logs", "ocadm-depot-node1", "-c", "depot")
+	to := "to=" + s.Lab.Node(3).Address.String() + ":"
+	if served := regexp.MustCompile(`(?m)image=\S+/yunionio/keystone .*` + regexp.QuoteMeta(to)); err != nil || !served.MatchString(log) {
+		t.Errorf("the depot has not served keystone to machine 3 (%v):\n%s", err, log)
+	}
+	kubectl("uncordon", "node1")
+	kubectl("delete", "node", "node2")
+	s.until(t, "the cloud", func(ctx context.Context) (bool, string, error) {
+		err := s.AllAvailable(ctx)
+		return err == nil, "", err
+	})
+	if _, err := s.Login(ctx); err != nil {
+		t.Errorf("logging in after the loss of a machine: %v", err)
+	}
+}
+
+// runsOn waits until a component has a ready pod on a node.
+func (s *suite) runsOn(t *testing.T, component, node string) {
+	t.Helper()
+	s.until(t, component+" on "+node, func(ctx context.Context) (bool, string, error) {
+		out, err := s.Kubectl(ctx, "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+component, "-o",
+			`jsonpath={range .items[*]}{.spec.nodeName}={.status.conditions[?(@.type=="Ready")].status} {end}`)
+		return strings.Contains(out, node+"=True"), out, err
+	})
+}
+
+// until waits for something that takes seconds, but may take minutes on a busy machine.
+func (s *suite) until(t *testing.T, what string, check func(context.Context) (bool, string, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), arrival)
+	defer cancel()
+	if err := wait.Until(ctx, what, time.Second, check, func(why string) { t.Logf("waiting for %s: %s", what, why) }); err != nil {
+		s.explain(t)
+		t.Fatal(err)
 	}
 }

@@ -93,15 +93,15 @@ func logf(t *testing.T) func(string, ...any) {
 	}
 }
 
-// machines makes a lab of two fresh machines with ocadm and its bundle, and takes it away at the end of the test.
-func machines(t *testing.T) *machine.Lab {
+// machines makes a lab of fresh machines with ocadm and its bundle, and takes it away at the end of the test.
+func machines(t *testing.T, nodes int) *machine.Lab {
 	t.Helper()
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
+	return up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log})
 }
 
 // up makes a lab of fresh machines, and takes it away at the end of the test.
@@ -131,7 +131,7 @@ func up(t *testing.T, o machine.Options) *machine.Lab {
 
 func setUp(t *testing.T) *suite {
 	t.Helper()
-	l := machines(t)
+	l := machines(t, 2)
 	db, err := mariadb.Start(t.Context(), t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
 	if err != nil {
 		t.Fatal(err)
