@@ -98,6 +98,10 @@ e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and IPv6 (some minutes for each)
 	OCADM_TEST_DISTRIBUTIONS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestDistributions ./test/e2e/
 
+.PHONY: online
+online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
+	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/
+
 .PHONY: arm64
 arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)
 	OCADM_TEST_ARM64=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m -run TestARM64 ./test/e2e/

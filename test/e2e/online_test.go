@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +20,70 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestOnline installs without a bundle, with a user's defaults, on a machine that reaches nothing but a proxy. Behind it is a mirror of every
-// address, whose images need a login. Everything that ocadm and containerd fetch goes that way, and nothing of the cluster does.
-func TestOnline(t *testing.T) {
-	if err := scenario.Root(); err != nil {
-		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+// TestOnlineDefaults installs without a bundle and with a user's defaults. The names of the projects lead to a mirror of every address on this host,
+// whose authority the machine trusts.
+func TestOnlineDefaults(t *testing.T) {
+	if os.Getenv("OCADM_TEST_ONLINE") == "" {
+		t.Skip("make online")
 	}
+	needRoot(t)
+	ctx := t.Context()
+	s, o := online(t)
+	internet, err := mirror.StartInternet(s.Lab.Host(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = internet.Close() })
+	s.reaches(t, 1)
+	const authority = "/usr/local/share/ca-certificates/lab.crt"
+	if err := s.Lab.Node(1).Write(ctx, authority, 0o644, bytes.NewReader(internet.CA)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.On(ctx, 1, "update-ca-certificates"); err != nil {
+		t.Fatal(err)
+	}
+	argv := append([]string{scenario.Ocadm, "init", "--onecloud-version", version}, scenario.MachineFlags()...)
+	s.initOnline(t, argv)
+	if lacking := internet.Lacking(); len(lacking) > 0 {
+		t.Errorf("the internet of the lab lacks %v", lacking)
+	}
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// initOnline makes a cluster with a cloud and reads its console.
+func (s *suite) initOnline(t *testing.T, argv []string) {
+	t.Helper()
+	ctx := t.Context()
+	if err := s.Timed("init without a bundle", func() error { _, err := s.On(ctx, 1, argv...); return err }); err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	if err := s.AllAvailable(ctx); err != nil {
+		t.Error(err)
+	}
+	if page, err := s.Web(ctx); err != nil || !strings.Contains(strings.ToLower(page), "<html") {
+		t.Errorf("the console: %.80q, %v", page, err)
+	}
+	if to, err := s.Ingress(ctx); err != nil || !strings.HasPrefix(to, "https://") {
+		t.Errorf("port 80 sends browsers to %q, %v", to, err)
+	}
+}
+
+// TestOnline installs without a bundle on a machine that reaches nothing but a proxy. Behind it is a mirror of every address, whose
+// images need a login. Everything that ocadm and containerd fetch goes that way, and nothing of the cluster does.
+func TestOnline(t *testing.T) {
+	needRoot(t)
 	const canary = "Canary-91c3$\"x"
 	ctx := t.Context()
-	j, server := online(t, mirror.Account{User: "proxy", Password: "pw-of-proxy"}, mirror.Account{User: "puller", Password: canary})
+	j, o := online(t)
+	o.Proxy, o.Registry = mirror.Account{User: "proxy", Password: "pw-of-proxy"}, mirror.Account{User: "puller", Password: canary}
+	server, err := mirror.Start(j.Lab.Host(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
 	const credentials = "/run/docker.json"
 	config := fmt.Sprintf(`{"auths":{%q:{"username":"puller","password":%q}}}`, mirror.Host, canary)
 	if err := j.Lab.Node(1).Write(ctx, credentials, 0o600, strings.NewReader(config)); err != nil {
@@ -49,23 +102,7 @@ func TestOnline(t *testing.T) {
 	}
 	before := len(server.Refused()) // the registries behind the mirrors
 	flags = append(flags, "--registry-config", credentials)
-	if err := j.Timed("init without a bundle", func() error {
-		_, err := j.On(ctx, 1, append(append(argv, "init"), flags...)...)
-		return err
-	}); err != nil {
-		s := &suite{Journey: j}
-		s.explain(t)
-		t.Fatal(err)
-	}
-	if err := j.AllAvailable(ctx); err != nil {
-		t.Error(err)
-	}
-	if page, err := j.Web(ctx); err != nil || !strings.Contains(strings.ToLower(page), "<html") {
-		t.Errorf("the console: %.80q, %v", page, err)
-	}
-	if to, err := j.Ingress(ctx); err != nil || !strings.HasPrefix(to, "https://") {
-		t.Errorf("port 80 sends browsers to %q, %v", to, err)
-	}
+	j.initOnline(t, append(append(argv, "init"), flags...))
 	if refused := server.Refused()[before:]; len(refused) > 0 {
 		t.Errorf("the proxy was asked for %v", refused)
 	}
@@ -87,8 +124,8 @@ func TestOnline(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// online makes one fresh machine with nothing but ocadm, and the proxy on its bridge.
-func online(t *testing.T, proxy, registry mirror.Account) (*scenario.Journey, *mirror.Server) {
+// online makes one fresh machine with nothing but ocadm, and what a mirror needs to have for it.
+func online(t *testing.T) (*suite, mirror.Options) {
 	t.Helper()
 	ctx, log := t.Context(), logf(t)
 	lab := labName(t) + "-online"
@@ -122,10 +159,5 @@ func online(t *testing.T, proxy, registry mirror.Account) (*scenario.Journey, *m
 			t.Error(err)
 		}
 	})
-	server, err := mirror.Start(l.Host(), mirror.Options{Images: list, Files: downloads.Files, Proxy: proxy, Registry: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	return &scenario.Journey{Lab: l, Story: testWriter{t}}, server
+	return &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}}, mirror.Options{Images: list, Files: downloads.Files}
 }
