@@ -27,6 +27,9 @@ const (
 	OperatorName = "onecloud-operator"
 )
 
+// OperatorImageVariable is the variable in which the operator finds its own image.
+const OperatorImageVariable = "OPERATOR_IMAGE"
+
 // AnnotationInstalled "true" marks namespaces that "operator install" created and nodes that it gave a role: "operator uninstall" takes back
 // these and no others.
 const AnnotationInstalled = "ocadm.yunion.io/installed"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -145,11 +146,31 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, cr); err != nil {
 		return release.Diff{}, fmt.Errorf("reading cloud %s: %w", live.GetName(), err)
 	}
-	view, err := reconcile.PreviewOf(ctx, c, cr)
+	image, err := operatorImage(ctx, c)
+	if err != nil {
+		return release.Diff{}, err
+	}
+	view, err := reconcile.PreviewOf(ctx, c, image, cr)
 	if err != nil {
 		return release.Diff{}, err
 	}
 	return release.Compare(view.Now, view.Next, view.Redact), nil
+}
+
+// operatorImage is what the operator takes for its own image, "" if there is none.
+func operatorImage(ctx context.Context, c client.Reader) (string, error) {
+	d := &appsv1.Deployment{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the operator's Deployment: %w", err)
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		for _, e := range container.Env {
+			if e.Name == OperatorImageVariable {
+				return e.Value, nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // applied is what "kubectl apply -f" would change.

@@ -137,7 +137,8 @@ func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.D
 		return nil, nil
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
-		"containers": []any{map[string]any{"name": first.Name, "image": image, "imagePullPolicy": images.PullPolicy(image)}},
+		"containers": []any{map[string]any{"name": first.Name, "image": image, "imagePullPolicy": images.PullPolicy(image),
+			"env": []any{map[string]any{"name": OperatorImageVariable, "value": image}}}},
 	}}}})
 	if err != nil {
 		return nil, fmt.Errorf("updating the operator: %w", err)

@@ -32,6 +32,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
@@ -277,6 +278,9 @@ func componentImages(c *config.Config, names []string) ([]string, error) {
 				remedy = "--components " + guess
 			}
 			return nil, misused(fmt.Sprintf("--components: there is no component %q", name), remedy)
+		}
+		if r.Image.Reference == component.OwnImage {
+			continue // every bundle has it
 		}
 		out = append(append(out, r.FullImage), slices.Collect(maps.Values(r.ContainerImages))...)
 	}

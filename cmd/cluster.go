@@ -38,7 +38,8 @@ func newCluster(a *app) *cobra.Command {
 		RunE:    groupRunE,
 	}
 	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterHistory(a), newClusterDiff(a),
-		newClusterOptions(a), newClusterRCAdmin(a), newClusterDelete(a))
+		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterStop(a), newClusterStart(a),
+		newClusterDelete(a))
 	return c
 }
 

@@ -56,7 +56,7 @@ func TestRepositoryMovesEveryImage(t *testing.T) {
 			own = append(own, name)
 		}
 	}
-	for _, name := range []string{"etcd", "host-health", "mariadb", "openvswitch", "telegraf"} {
+	for _, name := range []string{"etcd", "host-health", "ocadm", "openvswitch", "telegraf"} {
 		if !slices.Contains(own, name) {
 			t.Errorf("spec.version moves the image of %s: %v do not move", name, own)
 		}

@@ -29,6 +29,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	defaults := config.Default().Operator
 	o := operatorctl.Options{
 		Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), cluster.DefaultNamespace), Audit: defaults.AuditInterval,
+		Image:          os.Getenv(cluster.OperatorImageVariable),
 		MetricsAddress: defaults.MetricsAddress, HealthAddress: defaults.HealthAddress, ProfileAddress: defaults.ProfileAddress,
 	}
 	namespaces := []string{o.Namespace}

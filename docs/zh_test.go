@@ -19,6 +19,7 @@ import (
 // translated are the English pages that users need to install and operate a cloud. Each has a counterpart in docs/zh.
 var translated = []string{
 	"README.md",
+	"docs/backup.md",
 	"docs/bundles.md",
 	"docs/cheat-sheet.md",
 	"docs/compatibility.md",

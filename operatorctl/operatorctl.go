@@ -41,6 +41,8 @@ type Options struct {
 	Namespace string
 	// Namespaces whose clouds are looked after, the only ones where rights are needed; none means all.
 	Namespaces []string
+	// Image is the operator's own, which the jobs of clouds run from, too.
+	Image string
 	// WithoutNodes keeps it from reading nodes: Run sets it where it may not. Then it cannot say which ones are lost.
 	WithoutNodes bool
 	// WithoutOperations keeps it from running operations: Run sets it where it may not, or where they are not defined.

@@ -54,7 +54,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 			return cached(all)
 		})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
+		Image: o.Image, WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ type OnecloudClusterList struct {
 
 // DatabaseServer is a database server and the account that the operator administers it with.
 type DatabaseServer struct {
-	// Name or address of the server. It cannot change while the cloud exists.
+	// Name or address of the server. For spec.mysql, ocadm cluster move-database changes it; else it cannot change while the cloud exists.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9.:_-]*$`
 	Host string `json:"host,omitempty"`
@@ -57,6 +57,10 @@ type DatabaseServer struct {
 	PasswordSecretRef *SecretKeyRef `json:"passwordSecretRef,omitempty"`
 	// Encryption of the connections; for spec.mysql only.
 	TLS DatabaseTLS `json:"tls,omitzero"`
+	// Host that the databases were moved from; for spec.mysql only. host and port can change only in one step with it. ocadm cluster move-database sets
+	// it for that step.
+	// +kubebuilder:validation:MaxLength=253
+	MovedFrom string `json:"movedFrom,omitempty"`
 }
 
 // DatabaseTLS is the encryption of connections to a database server.
@@ -135,8 +139,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.components) || self.components.all(k, k.matches(r'^[a-z][a-z0-9-]{0,61}$'))",message="a component's name has lower-case letters, digits and '-', and begins with a letter",fieldPath=".components"
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.region) || oldSelf.region == "" || has(self.region) && self.region == oldSelf.region`,message="region cannot change: every service has recorded it; make another cloud for another region",fieldPath=".region"
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.zone) || oldSelf.zone == "" || has(self.zone) && self.zone == oldSelf.zone`,message="zone cannot change: hosts have recorded it; add zones in customZones",fieldPath=".zone"
-// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.mysql) || !has(oldSelf.mysql.host) || oldSelf.mysql.host == "" || has(self.mysql) && has(self.mysql.host) && self.mysql.host == oldSelf.mysql.host`,message="mysql.host cannot change while the cloud lives: let the old name lead to the new server, or delete the cloud with deletionPolicy Retain and create it again",fieldPath=".mysql.host"
-// +kubebuilder:validation:XValidation:rule="(self.?mysql.?port.orValue(0) == 0 ? 3306 : self.mysql.port) == (oldSelf.?mysql.?port.orValue(0) == 0 ? 3306 : oldSelf.mysql.port)",message="mysql.port cannot change while the cloud lives: let the old port lead to the new server, or delete the cloud with deletionPolicy Retain and create it again",fieldPath=".mysql.port"
+// +kubebuilder:validation:XValidation:rule=`!has(oldSelf.mysql) || !has(oldSelf.mysql.host) || oldSelf.mysql.host == "" || has(self.mysql) && has(self.mysql.host) && (self.mysql.host == oldSelf.mysql.host || has(self.mysql.movedFrom) && self.mysql.movedFrom == oldSelf.mysql.host)`,message="mysql.host cannot change while services use the databases there: ocadm cluster move-database copies them and changes it",fieldPath=".mysql.host"
+// +kubebuilder:validation:XValidation:rule="(self.?mysql.?port.orValue(0) == 0 ? 3306 : self.mysql.port) == (oldSelf.?mysql.?port.orValue(0) == 0 ? 3306 : oldSelf.mysql.port) || has(self.mysql) && has(self.mysql.movedFrom) && has(oldSelf.mysql) && has(oldSelf.mysql.host) && self.mysql.movedFrom == oldSelf.mysql.host",message="mysql.port cannot change while services use the databases there: ocadm cluster move-database copies them and changes it",fieldPath=".mysql.port"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storageClassName cannot change while the cloud exists: its volumes would begin anew, empty; for one component, set storageClassName in its block",fieldPath=".storageClassName"
 // +kubebuilder:validation:XValidation:rule="oldSelf.?etcd.?disable.orValue(false) == true || self.?etcd.?disable.orValue(false) == true || oldSelf.?etcd.?size.orValue(0) == 0 || self.?etcd.?size.orValue(0) == 0 || self.etcd.size == oldSelf.etcd.size",message="etcd.size cannot change while etcd runs: its members learn of each other at their first start; set etcd.disable, delete the claims of etcd (they hold leases and caches only), and set disable and size again",fieldPath=".etcd.size"
 // +kubebuilder:validation:XValidation:rule="self.?etcd.?size.orValue(0) == 0 || self.etcd.size % 2 != 0",message="an even number of members survives no more failures than one less: give 1, 3 or 5",fieldPath=".etcd.size"

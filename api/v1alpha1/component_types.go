@@ -312,13 +312,60 @@ type APIGatewaySpec struct {
 	CorsHosts []string `json:"corsHosts,omitempty"`
 }
 
-// BackupSpec is the nightly dump of the cloud's databases.
+// BackupSpec is the nightly backup of the cloud.
 type BackupSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Number of dumps that are kept; 7 by default.
+	// Number of backups that are kept; 7 by default.
 	// +nullable
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
+	// Public keys that backups are encrypted for: age1… as age-keygen prints them, or ssh-ed25519 and ssh-rsa keys. Without any, backups are not
+	// encrypted.
+	// +nullable
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=2000
+	Recipients []string `json:"recipients,omitempty"`
+	// Bucket of an object store for the backups, in place of a volume.
+	// +nullable
+	S3 *BackupS3 `json:"s3,omitempty"`
+	// Directory of the node for the backups, in place of a volume.
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:Pattern=`^(/.*)?$`
+	HostPath string `json:"hostPath,omitempty"`
 }
+
+// BackupS3 is a bucket of an object store that speaks S3.
+type BackupS3 struct {
+	// Host, or host:port, of the object store.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Endpoint string `json:"endpoint"`
+	// Name of the bucket, which must exist.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Bucket string `json:"bucket"`
+	// Path of the backups in the bucket.
+	// +kubebuilder:validation:MaxLength=1024
+	Prefix string `json:"prefix,omitempty"`
+	// Region of the bucket, where the object store has regions.
+	// +kubebuilder:validation:MaxLength=64
+	Region string `json:"region,omitempty"`
+	// Talk HTTP instead of HTTPS.
+	Plain bool `json:"plain,omitempty"`
+	// Secret in the namespace of the cloud with the keys access-key and secret-key.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Secret string `json:"secret"`
+}
+
+// The keys of the Secret of an object store.
+const (
+	BackupAccessKey = "access-key"
+	BackupSecretKey = "secret-key"
+)

@@ -296,3 +296,9 @@ func differs(lines []string) error {
 	}
 	return errors.New("what was restored differs from what was saved: " + strings.Join(lines, "; ") + more)
 }
+
+// Agrees reports whether a set of databases is another one: not a row more or less.
+func Agrees(want, have dump.Summary) bool {
+	same := func(d string) string { return d }
+	return len(Same(want, have, same)) == 0 && len(Same(have, want, same)) == 0
+}

@@ -104,16 +104,7 @@ func load(ctx context.Context, s Store, info Info, a *mysql.Admin, ids []age.Ide
 	if err != nil {
 		return out, err
 	}
-	// Before triggers and events exist: what they change is none of the backup's.
-	names := make([]string, len(out.Header.Databases))
-	for i, d := range out.Header.Databases {
-		names[i] = into(d)
-	}
-	have, err := dump.Examine(ctx, a, names)
-	if err != nil {
-		return out, err
-	}
-	if err := differs(Same(out.Manifest.Data, have, into)); err != nil {
+	if err := matches(ctx, a, out.Manifest.Data, out.Header.Databases, into); err != nil {
 		return out, err
 	}
 	return out, l.Finish(ctx)

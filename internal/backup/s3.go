@@ -72,14 +72,15 @@ func (s *S3) key(name string) string { return path.Join(s.cfg.Prefix, name) }
 func (s *S3) Create(ctx context.Context, name string) (File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	f := &s3File{PipeWriter: w, cancel: cancel, done: make(chan error, 1), name: name}
+	f := &s3File{PipeWriter: w, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		_, err := s.client.PutObject(ctx, s.cfg.Bucket, s.key(name), r, -1, minio.PutObjectOptions{PartSize: s3PartSize, ContentType: "application/octet-stream"})
 		if err != nil {
 			err = fmt.Errorf("uploading %s to %s: %w", name, s, err)
 		}
 		_ = r.CloseWithError(err)
-		f.done <- err
+		f.err = err
+		close(f.done)
 	}()
 	return f, nil
 }
@@ -87,8 +88,8 @@ func (s *S3) Create(ctx context.Context, name string) (File, error) {
 type s3File struct {
 	*io.PipeWriter
 	cancel context.CancelFunc
-	done   chan error
-	name   string
+	done   chan struct{}
+	err    error // once done is closed
 	ended  bool
 }
 
@@ -96,7 +97,8 @@ func (f *s3File) Commit() error {
 	_ = f.Close()
 	f.ended = true
 	defer f.cancel()
-	return <-f.done
+	<-f.done
+	return f.err
 }
 
 func (f *s3File) Abort() {

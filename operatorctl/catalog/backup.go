@@ -3,52 +3,65 @@
 package catalog
 
 import (
-	"fmt"
+	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// backup dumps the databases of the cloud every night. It is ours, not the cloud's.
+// backup backs the cloud up every night. It is ours, not the cloud's: it runs this program, which reads the rest from the spec.
 func backup() component.Component {
 	return component.Component{
-		Name: "backup", SpecKey: "backup", Summary: "dumps the databases of the cloud every night",
-		OffByDefault: true, NeedsAdminPassword: true,
-		Image: component.Image{Reference: "mariadb"},
+		Name: "backup", SpecKey: "backup", Summary: "backs the cloud up every night, and proves each backup",
+		OffByDefault: true,
+		Image:        component.Image{Reference: component.OwnImage},
 		Workload: component.Workload{
-			Kind: component.CronJob, Schedule: "0 2 * * *", NoCerts: true, NodeRole: "any", CPU: "100m", Memory: "64Mi",
-			Command: []string{"sh", "/etc/backup/backup.sh"},
-			Env:     backupEnv,
-			Mounts:  []component.Mount{{Name: "dumps", Path: "/backup", Storage: true}},
+			Kind: component.CronJob, Schedule: "0 2 * * *", NoCerts: true, NodeRole: "any", CPU: "100m", Memory: "128Mi",
+			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir}, Env: backupEnv, ServiceAccount: "onecloud-backup",
+			Mounts: []component.Mount{{Name: backupVolume, Path: backupDir, Storage: true}}, Security: backupRights(),
 		},
-		Config:  &component.Config{Plain: "backup.sh.tmpl", File: "backup.sh", Dir: "/etc/backup", Files: backupFiles},
 		Storage: &component.Storage{Size: "20Gi", Backups: true},
+		Adapt:   adaptBackup,
 	}
 }
 
+const backupVolume, backupDir = "dumps", "/backup"
+
+// backupEnv names the cloud. Flags of this program are also read from variables.
 func backupEnv(in component.Inputs) []corev1.EnvVar {
-	keep := int32(7)
-	if k := in.Cluster.Spec.Backup.Keep; k != nil {
-		keep = *k
-	}
-	return []corev1.EnvVar{{Name: "KEEP", Value: fmt.Sprint(keep)}}
+	return []corev1.EnvVar{{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace}}
 }
 
-func backupFiles(in component.Inputs) map[string]string {
-	files := map[string]string{"my.cnf": fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=%s\npassword=%q\n",
-		in.Cluster.MysqlHost, in.Cluster.MysqlPort, in.Cluster.MysqlUser, in.Credentials[component.AdminPassword])}
-	switch t := in.Cluster.Spec.MySQL.TLS; t.Mode {
-	case "", "disabled", "preferred": // MariaDB's client cannot try without
-	default:
-		files["my.cnf"] += "ssl\n"
-		if t.CA != "" {
-			files["ca.pem"] = t.CA
-			files["my.cnf"] += "ssl-ca=/etc/backup/ca.pem\n"
+// backupRights: directories of nodes and of most provisioners are root's. It needs no right beyond writing there.
+func backupRights() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		RunAsUser: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+// adaptBackup puts the backups where the spec says: into a directory of the node, or nowhere near the pod. A volume that exists stays.
+func adaptBackup(o *component.Objects, in component.Inputs) error {
+	s := in.Cluster.Spec.Backup
+	job, is := o.Workload.(*batchv1.CronJob)
+	if !is || s.S3 == nil && s.HostPath == "" {
+		return nil
+	}
+	o.PVCs = nil
+	pod := &job.Spec.JobTemplate.Spec.Template.Spec
+	for i := range pod.Volumes {
+		if pod.Volumes[i].Name != backupVolume {
+			continue
 		}
-		if t.Mode == "verify-identity" {
-			files["my.cnf"] += "ssl-verify-server-cert\n"
+		if s.S3 == nil {
+			pod.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.HostPath, Type: new(corev1.HostPathDirectoryOrCreate)}}
+			return nil
 		}
 	}
-	return files
+	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == backupVolume })
+	c := &pod.Containers[0]
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == backupVolume })
+	return nil
 }

@@ -20,7 +20,7 @@ import (
 
 // written finds in what was rendered the directory to which a component with a claim writes.
 var written = map[string]func(component.Objects) string{
-	"backup":           inFile("backup.sh", regexp.MustCompile(`(?m)^cd (\S+)$`)),
+	"backup":           inArgument("--dir="),
 	"baremetal-agent":  inOption("baremetal-agent.conf", "baremetals_path"),
 	"etcd":             inArgument("--data-dir="),
 	"glance":           inOption("glance.conf", "filesystem_store_datadir"),

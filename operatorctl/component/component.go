@@ -117,6 +117,9 @@ type Image struct {
 	Reference string
 }
 
+// OwnImage is the reference of the operator's own image.
+const OwnImage = "ocadm"
+
 // WorkloadKind is the kind of object that runs the component's pods.
 type WorkloadKind string
 

@@ -194,13 +194,16 @@ type catalogue struct {
 	images       map[string]string
 }
 
-// newCatalogue orders the components. The catalogue's own test keeps it free of cycles.
-func newCatalogue() (catalogue, error) {
+// newCatalogue orders the components; own is the operator's image. The catalogue's own test keeps it free of cycles.
+func newCatalogue(own string) (catalogue, error) {
 	table, err := images.Load()
 	if err != nil {
 		return catalogue{}, err
 	}
 	c := catalogue{components: catalog.All(), images: table.Refs()}
+	if own != "" {
+		c.images[component.OwnImage] = own
+	}
 	after := map[string][]string{}
 	for _, one := range c.components {
 		c.names = append(c.names, one.Name)

@@ -26,9 +26,9 @@ type Preview struct {
 	Redact func(string) string
 }
 
-// PreviewOf reads everything but the resource of the cloud itself from c.
-func PreviewOf(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) (Preview, error) {
-	r, err := New(c, c, nil, Options{Audit: -1})
+// PreviewOf reads everything but the resource of the cloud itself from c. image is that of the operator.
+func PreviewOf(ctx context.Context, c client.Client, image string, cr *v1alpha1.OnecloudCluster) (Preview, error) {
+	r, err := New(c, c, nil, Options{Audit: -1, Image: image})
 	if err != nil {
 		return Preview{}, err
 	}

@@ -29,6 +29,8 @@ const DefaultAudit = 10 * time.Minute
 
 // Options of a Reconciler.
 type Options struct {
+	// Image is the operator's own.
+	Image string
 	// WithoutNodes keeps it from reading nodes: the operator has no right to.
 	WithoutNodes bool
 	// Audit is how often everything outside Kubernetes is verified; 0 means DefaultAudit, negative never.
@@ -72,7 +74,7 @@ type Reconciler struct {
 
 // New makes a Reconciler that writes through c, and reads past its cache with direct.
 func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Options) (*Reconciler, error) {
-	table, err := newCatalogue()
+	table, err := newCatalogue(o.Image)
 	if err != nil {
 		return nil, err
 	}

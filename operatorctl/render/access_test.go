@@ -34,7 +34,7 @@ func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
 			with = append(with, name)
 		}
 	}
-	want := []string{"autoupdate", "kubeserver", "onecloud-service-operator", "region", "telegraf", "yunionagent"}
+	want := []string{"autoupdate", "backup", "kubeserver", "onecloud-service-operator", "region", "telegraf", "yunionagent"}
 	if !slices.Equal(with, want) {
 		t.Errorf("%v have an account, want %v", with, want)
 	}

@@ -113,6 +113,10 @@ func (im images) byDefault(container string, image component.Image, at []string)
 		if !strings.Contains(s, "/") {
 			s = im.facts.Images[s]
 		}
+		if image.Reference == component.OwnImage { // wherever it is, the operator runs from it
+			own := parse(cmp.Or(s, im.repository()+"/"+component.OwnImage+":latest"))
+			return im.chosenParts(own, container, image, at), nil
+		}
 		if s == "" {
 			return ref{}, fmt.Errorf("image %q of %s is not in templates/images.yaml", image.Reference, container)
 		}
@@ -122,6 +126,11 @@ func (im images) byDefault(container string, image component.Image, at []string)
 			r.repository = private
 		}
 	}
+	return im.chosenParts(r, container, image, at), nil
+}
+
+// chosenParts is a reference with the parts that a block of the spec sets.
+func (im images) chosenParts(r ref, container string, image component.Image, at []string) ref {
 	key := func(k string) []string { return append(at[:len(at):len(at)], k) }
 	r.repository = strings.TrimRight(im.spec.text(r.repository, key("repository")...), "/")
 	if name := im.chosenName(container, image, key("imageName")); name != "" {
@@ -137,7 +146,7 @@ func (im images) byDefault(container string, image component.Image, at []string)
 	case tag != "":
 		r.sep, r.tag = ":", tag
 	}
-	return r, nil
+	return r
 }
 
 func (im images) repository() string { return im.spec.repository() }

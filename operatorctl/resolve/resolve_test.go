@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-var thirdParty = map[string]string{"mariadb": "docker.io/library/mariadb:10.11", "busybox": "docker.io/library/busybox:1.37.0-glibc"}
+var thirdParty = map[string]string{"ocadm": "r.example.com/yunionio/ocadm:v9", "busybox": "docker.io/library/busybox:1.37.0-glibc"}
 
 // cloud makes a CR of a spec in YAML.
 func cloud(t *testing.T, spec string) *v1alpha1.OnecloudCluster {
@@ -74,9 +74,9 @@ func TestImages(t *testing.T) {
 		{"fixed tag", "", "version: v1", "host-health", ali + "/host-health:v0.0.4", false},
 		{"fixed tag changed", "", "{version: v1, hostagent: {HostHealth: {tag: v9}}}", "host-health", ali + "/host-health:v9", false},
 		{"etcd has its own key", "", "{version: v1, etcd: {version: 3.5.13}}", "etcd", ali + "/etcd:3.5.13", false},
-		{"third party", "", "version: v1", "backup", "docker.io/library/mariadb:10.11", false},
-		{"third party with the rest", "", `{version: v1, imageRepository: "192.168.0.1:5000/y"}`, "backup", "192.168.0.1:5000/y/mariadb:10.11", false},
-		{"third party from a mirror", "", "{backup: {repository: r.io/m}}", "backup", "r.io/m/mariadb:10.11", false},
+		{"the operator's own", "", "version: v1", "backup", "r.example.com/yunionio/ocadm:v9", false},
+		{"the operator's own stays where it is", "", `{version: v1, imageRepository: "192.168.0.1:5000/y"}`, "backup", "r.example.com/yunionio/ocadm:v9", false},
+		{"the operator's own from a mirror", "", "{backup: {repository: r.io/m}}", "backup", "r.io/m/ocadm:v9", false},
 		{"ee", "ee", "version: v1", "region", ali + "/region-ee:v1", false},
 		{"ee does not touch others", "ee", "version: v1", "keystone", ali + "/keystone:v1", false},
 		{"ce/support", "ce/support", "version: v1", "apigateway", ali + "/apigateway-ee:v1", false},

@@ -27,7 +27,7 @@ type Workload struct {
 	Begun int32
 	// Answering counts the pods that are ready and do not keep ending, whichever version they run.
 	Answering int32
-	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed.
+	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed, or that it has not run for long.
 	Stalled string
 	// Suspended CronJobs do not run.
 	Suspended bool
@@ -83,7 +83,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	case *batchv1.CronJob:
 		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
 		w.Suspended = t.Spec.Suspend != nil && *t.Spec.Suspend
-		w.Stalled = lastRun(t.Status)
+		if w.Stalled = lastRun(t.Status); w.Stalled == "" && !w.Suspended {
+			w.Stalled, w.Due = stale(t, seen.Now)
+		}
 		for _, p := range seen.Pods {
 			if trouble := Trouble(p, seen.Now); trouble != "" && runs(p, t) {
 				w.Stalled = "the run of " + t.Status.LastScheduleTime.UTC().Format(time.RFC3339) + " cannot go on; " + trouble

@@ -197,6 +197,17 @@ func (e *Env) programs() {
 	})
 }
 
+// MoveTo ends the programs and runs those of another namespace from now on: they use the same ports.
+func (e *Env) MoveTo(namespace string) *Env {
+	e.Helper()
+	if err := e.Pods.Close(); err != nil {
+		e.Errorf("the kubelet of programs: %v", err)
+	}
+	other := e.At(namespace)
+	other.programs()
+	return other
+}
+
 // LockPorts keeps the ports of a cloud for this test, against tests in other processes, and makes sure that they are free.
 func (e *Env) LockPorts() {
 	e.Helper()

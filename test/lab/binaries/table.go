@@ -85,6 +85,11 @@ func modules() []module {
 			LDFlags:  "-X github.com/traefik/traefik/v3/pkg/version.Version={version}",
 			Programs: []program{{"traefik", "github.com/traefik/traefik/v3/cmd/traefik"}},
 		},
+		{
+			// A real object store for the tests of backups.
+			Dir: "versitygw", Upstream: "github.com/versity/versitygw",
+			Programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}},
+		},
 	}
 }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/archive"
+)
+
+// typed converts a cloud.
+func typed(u *unstructured.Unstructured) (*v1alpha1.OnecloudCluster, error) {
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr); err != nil {
+		return nil, fmt.Errorf("reading cloud %s: %w", u.GetName(), err)
+	}
+	return cr, nil
+}
+
+// dial reaches addresses as usual, and the names of Services that only the cluster's own DNS knows by their address in the cluster: a
+// node reaches that.
+func dial(c client.Reader, namespace string) archive.Dial {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if unknown := (*net.DNSError)(nil); !errors.As(err, &unknown) {
+			return conn, err
+		}
+		host, port, split := net.SplitHostPort(addr)
+		parts := strings.Split(strings.TrimSuffix(host, "."), ".")
+		if split != nil || len(parts) > 2 && parts[2] != "svc" {
+			return nil, err
+		}
+		key := client.ObjectKey{Namespace: namespace, Name: parts[0]}
+		if len(parts) > 1 {
+			key.Namespace = parts[1]
+		}
+		s := &corev1.Service{}
+		if c.Get(ctx, key, s) != nil || net.ParseIP(s.Spec.ClusterIP) == nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(s.Spec.ClusterIP, port))
+	}
+}
+
+// openDatabases opens a cloud's database server as its administrator.
+func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCluster, server v1alpha1.DatabaseServer, id string) (*mysql.Admin, error) {
+	owner := backup.Cloud{Namespace: cr.Namespace, Name: cr.Name, ID: id}
+	a, err := archive.Connect(ctx, c, cr.Namespace, server, owner, dial(c, cr.Namespace))
+	return a, databaseFinding(err)
+}
+
+// databaseFinding says what to do about a database server that refuses something.
+func databaseFinding(err error) error {
+	e, is := errors.AsType[*mysql.Error](err)
+	if !is {
+		return err
+	}
+	if e.Class == mysql.Foreign {
+		return finding.Errorf("OCA-7403", "A database on the server belongs to another cloud, or to nobody",
+			"use another database server, or remove or rename the databases that the message names", "%w", err)
+	}
+	remedy := e.Remedy()
+	if remedy == "" {
+		remedy = "look into the log of the database server, then run the command again"
+	}
+	return finding.Errorf("OCA-7401", "The database server did not do what was needed", remedy, "%w", err)
+}

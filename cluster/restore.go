@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"filippo.io/age"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/operatorctl/archive"
+)
+
+// Restore puts a cloud back from a backup: into the cloud it was made of, or as a new one.
+type Restore struct {
+	// Namespace of the cloud; that of the backup if empty.
+	Namespace string
+	Store     backup.Store
+	Name      string
+	IDs       []age.Identity
+	// MySQL is the database server of a new cloud, with its password; that of the backup if its host is empty.
+	MySQL v1alpha1.DatabaseServer
+	// Address of a new cloud, as in spec.loadBalancerEndpoint; that of the backup if empty.
+	Address string
+	// Before receives a backup of what an existing cloud holds now; nil to do without.
+	Before func(ctx context.Context, key client.ObjectKey) (backup.Info, error)
+	// Confirm is asked before the first change.
+	Confirm func(question string) error
+	Report  func(what, why string)
+}
+
+// Restored is what a restore did.
+type Restored struct {
+	Cloud   string   `json:"cloud"`
+	Backup  string   `json:"backup"`
+	Changes []string `json:"changes"`
+	Tables  int      `json:"tables"`
+	Rows    int64    `json:"rows"`
+	// Before is the backup of what was there.
+	Before  string  `json:"before,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Apply restores. Whatever interrupts it, it can be run again.
+func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error) {
+	began := time.Now()
+	info, err := backup.ReadInfo(ctx, r.Store, r.Name)
+	if err != nil {
+		return Restored{}, err
+	}
+	r.Report("backup", "reading and checking "+r.Name)
+	contents, err := backup.Verify(ctx, r.Store, info, r.IDs...)
+	if err != nil {
+		return Restored{}, backupFinding(err)
+	}
+	saved := contents.Header.Cloud
+	key := client.ObjectKey{Namespace: r.Namespace, Name: saved.Name}
+	if key.Namespace == "" {
+		key.Namespace = saved.Namespace
+	}
+	out := Restored{Cloud: key.String(), Backup: r.Name}
+	out.Tables, out.Rows = contents.Manifest.Data.Count()
+	live, err := get(ctx, c, key)
+	switch {
+	case err == nil:
+		err = r.inPlace(ctx, c, live, info, contents, &out)
+	case apierrors.IsNotFound(err):
+		err = r.anew(ctx, c, key, info, contents, &out)
+	}
+	out.Seconds = time.Since(began).Seconds()
+	return out, backupFinding(err)
+}
+
+// inPlace restores into the cloud that the backup was made of.
+func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, info backup.Info, contents backup.Contents, out *Restored) error {
+	key := client.ObjectKeyFromObject(live)
+	id, err := archive.CredentialsID(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	if id != "" && id != contents.Header.Cloud.ID {
+		return finding.New("OCA-7407", fmt.Sprintf("Cloud %s is not the one in the backup", key), "the backup is of a cloud with another ID",
+			"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
+	}
+	if r.MySQL.Host != "" || r.Address != "" {
+		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored where it is", key), "another address or database server is for a new cloud",
+			"leave --mysql-host and --load-balancer-endpoint out; to move the databases: ocadm cluster move-database")
+	}
+	cr, err := typed(live)
+	if err != nil {
+		return err
+	}
+	if err := r.Confirm(fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", key, contents.Header.Time.Format(time.RFC3339))); err != nil {
+		return err
+	}
+	admin, err := openDatabases(ctx, c, cr, cr.Spec.MySQL, contents.Header.Cloud.ID)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	r.Report("services", "stopping them")
+	if err := Stop(ctx, c, key, r.Report); err != nil {
+		return err
+	}
+	if r.Before != nil {
+		r.Report("backup", "saving what is there now")
+		before, err := r.Before(ctx, key)
+		if err != nil && before.Name == "" {
+			return fmt.Errorf("saving what is there now: %w", errors.Join(err, Start(ctx, c, key)))
+		}
+		out.Before = before.Name
+	}
+	r.Report("databases", "restoring them")
+	if _, err := backup.RestoreDatabases(ctx, r.Store, info, admin, r.IDs...); err != nil {
+		return finding.Errorf("OCA-7410", fmt.Sprintf("Cloud %s was not restored; its services are stopped", key), "run the same command again", "%w", databaseFinding(err))
+	}
+	objects, err := archive.Place{Namespace: key.Namespace}.Objects(contents)
+	if err != nil {
+		return err
+	}
+	for _, u := range objects {
+		if changed, err := archive.Passwords(ctx, c, kube.FieldManager, u); err != nil {
+			return err
+		} else if changed {
+			out.Changes = append(out.Changes, "passwords: those of the backup")
+		}
+	}
+	if v := contents.Header.Version; v != "" && v != cr.Spec.Version {
+		if err := merge(ctx, c, live, map[string]any{"spec": map[string]any{"version": v}}); err != nil {
+			return fmt.Errorf("setting the version of the backup: %w", err)
+		}
+		out.Changes = append(out.Changes, fmt.Sprintf("spec.version: %s → %s", orNone(cr.Spec.Version), v))
+	}
+	out.Changes = append(out.Changes, databasesRestored(contents))
+	r.Report("services", "starting them")
+	return Start(ctx, c, key)
+}
+
+// anew makes the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
+func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.ObjectKey, info backup.Info, contents backup.Contents, out *Restored) error {
+	id := contents.Header.Cloud.ID
+	if have, err := archive.CredentialsID(ctx, c, key); err != nil {
+		return err
+	} else if have != "" && have != id {
+		return finding.New("OCA-7407", fmt.Sprintf("Namespace %s holds the passwords of another cloud of this name", key.Namespace),
+			"a cloud was deleted there, and its passwords were kept", "restore it into another namespace with --namespace")
+	}
+	server := r.MySQL
+	if server.Host == "" {
+		var err error
+		if server, err = archive.Server(contents); err != nil {
+			return err
+		}
+	}
+	if err := alone(ctx, c, Options{Name: key.Name, Namespace: key.Namespace}); err != nil {
+		return err
+	}
+	if err := twin(ctx, c, key, id, server); err != nil {
+		return err
+	}
+	server.PasswordSecretRef = nil
+	a, err := archive.Connect(ctx, c, key.Namespace, server, backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}, dial(c, key.Namespace))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if err := r.overwrites(ctx, a, contents, server.Host); err != nil {
+		return err
+	}
+	r.Report("databases", "restoring them")
+	if _, err := backup.RestoreDatabases(ctx, r.Store, info, a, r.IDs...); err != nil {
+		return err
+	}
+	objects, err := archive.Place{Namespace: key.Namespace, MySQL: r.MySQL, Address: r.Address}.Objects(contents)
+	if err != nil {
+		return err
+	}
+	namespace := object("Namespace", "", key.Namespace, nil)
+	if err := c.Create(ctx, namespace, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", key.Namespace, err)
+	}
+	r.Report("cloud", "creating it")
+	out.Changes, err = archive.Put(ctx, c, kube.FieldManager, objects)
+	out.Changes = append([]string{databasesRestored(contents)}, out.Changes...)
+	return err
+}
+
+// overwrites asks where databases of the cloud exist on the server.
+func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup.Contents, host string) error {
+	have, err := backup.Databases(ctx, a)
+	if err != nil || len(have) == 0 {
+		return err
+	}
+	present, err := dump.Examine(ctx, a, have)
+	if err != nil {
+		return err
+	}
+	if backup.Agrees(contents.Manifest.Data, present) {
+		return nil // an earlier run has restored them
+	}
+	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s by those of %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
+}
+
+// twin refuses a second cloud on the databases of one that lives.
+func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string, server v1alpha1.DatabaseServer) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk().GroupVersion().WithKind(v1alpha1.Kind + "List"))
+	if err := c.List(ctx, list); err != nil {
+		return fmt.Errorf("listing clouds: %w", err)
+	}
+	for i := range list.Items {
+		cr, err := typed(&list.Items[i])
+		if err != nil {
+			return err
+		}
+		other := client.ObjectKeyFromObject(cr)
+		have, err := archive.CredentialsID(ctx, c, other)
+		if err != nil {
+			return err
+		}
+		if other != key && have == id && cr.Spec.MySQL.Host == server.Host && port(cr.Spec.MySQL) == port(server) {
+			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s lives, and uses these databases", other), "it is the cloud of the backup",
+				"restore into it with --namespace "+other.Namespace+", or name another database server with --mysql-host")
+		}
+	}
+	return nil
+}
+
+func port(s v1alpha1.DatabaseServer) int32 {
+	if s.Port == 0 {
+		return 3306
+	}
+	return s.Port
+}
+
+func databasesRestored(c backup.Contents) string {
+	tables, rows := c.Manifest.Data.Count()
+	return fmt.Sprintf("%d databases with %d tables and %d rows restored", len(c.Header.Databases), tables, rows)
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// storeFlags say how to reach an object store.
+type storeFlags struct {
+	endpoint, region string
+	plain            bool
+}
+
+func (s *storeFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&s.endpoint, "s3-endpoint", "", "host, or host:port, of the object store")
+	fs.StringVar(&s.region, "s3-region", "", "region of the bucket")
+	fs.BoolVar(&s.plain, "s3-plain-http", false, "talk HTTP to the object store")
+}
+
+const bucketScheme = "s3://"
+
+// open returns the store in a place.
+func (s *storeFlags) open(ctx context.Context, place string) (backup.Store, error) {
+	if strings.HasPrefix(place, bucketScheme) {
+		cfg, err := s.s3(place)
+		if err != nil {
+			return nil, err
+		}
+		store, err := backup.NewS3(ctx, cfg)
+		if err != nil {
+			return nil, finding.Errorf("OCA-7412", "The object store cannot be used", "check --s3-endpoint, the bucket and the keys", "%w", err)
+		}
+		return store, nil
+	}
+	if i, err := os.Stat(place); err != nil || !i.IsDir() {
+		return nil, misused(fmt.Sprintf("%q is no directory", place), "give a directory that exists, or s3://BUCKET/PATH")
+	}
+	return backup.Dir(place), nil
+}
+
+// s3 parses s3://BUCKET/PATH.
+func (s *storeFlags) s3(place string) (backup.S3Config, error) {
+	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(place, bucketScheme), "/")
+	if !strings.HasPrefix(place, bucketScheme) || bucket == "" {
+		return backup.S3Config{}, misused(fmt.Sprintf("%q is no bucket", place), "for example s3://backups/cloud")
+	}
+	if s.endpoint == "" {
+		return backup.S3Config{}, misused("the object store is not named", "for example --s3-endpoint s3.example.com")
+	}
+	return backup.S3Config{Endpoint: s.endpoint, Region: s.region, Plain: s.plain, Bucket: bucket, Prefix: strings.Trim(prefix, "/"),
+		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
+}
+
+// file returns the store of a file and its name there.
+func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, string, error) {
+	if !strings.HasPrefix(file, bucketScheme) {
+		if i, err := os.Stat(file); err != nil || i.IsDir() {
+			return nil, "", misused(fmt.Sprintf("%q is no file", file), "ocadm cluster backup list --in DIRECTORY")
+		}
+		return backup.Dir(filepath.Dir(file)), filepath.Base(file), nil
+	}
+	i := strings.LastIndexByte(file, '/')
+	if i < len(bucketScheme) || i == len(file)-1 {
+		return nil, "", misused(fmt.Sprintf("%q names no file in a bucket", file), "for example s3://backups/cloud/default-20261122T020000Z"+backup.Suffix)
+	}
+	store, err := s.open(ctx, file[:i])
+	return store, file[i+1:], err
+}
+
+// keyFlags are the keys of backups.
+type keyFlags struct {
+	to             []string
+	passphraseFile string
+	unencrypted    bool
+	identityFiles  []string
+}
+
+func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&k.to, "recipient", nil, "public key that can read it (age1…, ssh-ed25519 …), or @FILE with one in each line; may be repeated")
+	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with a passphrase to encrypt it with, in place of recipients")
+	fs.BoolVar(&k.unencrypted, "unencrypted", false, "do not encrypt it: everyone who can read the file has all passwords")
+}
+
+func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&k.identityFiles, "identity", nil, "file with the secret key of a recipient; may be repeated")
+	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase it was encrypted with")
+}
+
+// recipients are those of the flags, or else of the cloud.
+func (k *keyFlags) recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]age.Recipient, age.Identity, error) {
+	given := 0
+	for _, is := range []bool{len(k.to) > 0, k.passphraseFile != "", k.unencrypted} {
+		if is {
+			given++
+		}
+	}
+	if given > 1 {
+		return nil, nil, misused("--recipient, --passphrase-file and --unencrypted exclude each other", "give one of them")
+	}
+	switch {
+	case k.unencrypted:
+		return nil, nil, nil
+	case k.passphraseFile != "":
+		return k.passphrase()
+	case len(k.to) > 0:
+		var lines []string
+		for _, r := range k.to {
+			if name, isFile := strings.CutPrefix(r, "@"); isFile {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					return nil, nil, misused(err.Error(), "give a file with public keys")
+				}
+				r = string(text)
+			}
+			lines = append(lines, r)
+		}
+		out, err := backup.Recipients(lines...)
+		if err != nil {
+			return nil, nil, misused(err.Error(), "give what age-keygen prints as public key: age1…")
+		}
+		return out, nil, nil
+	}
+	out, err := cluster.Recipients(ctx, c, key)
+	if err == nil && len(out) == 0 {
+		err = finding.New("OCA-7406", "The backup has no recipient", "the file would hold all passwords in clear text, and spec.backup.recipients is empty",
+			"give --recipient or --passphrase-file; or --unencrypted, and keep the file safe")
+	}
+	return out, nil, err
+}
+
+func (k *keyFlags) passphrase() ([]age.Recipient, age.Identity, error) {
+	text, err := os.ReadFile(k.passphraseFile)
+	secret := strings.TrimRight(string(text), "\r\n")
+	if err == nil && secret == "" {
+		err = errors.New(k.passphraseFile + " is empty")
+	}
+	if err != nil {
+		return nil, nil, misused(err.Error(), "give a file with the passphrase in its first line")
+	}
+	r, i, err := backup.Passphrase(secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []age.Recipient{r}, i, nil
+}
+
+// identities are the keys to read a backup with.
+func (k *keyFlags) identities() ([]age.Identity, error) {
+	if k.passphraseFile != "" {
+		_, i, err := k.passphrase()
+		return []age.Identity{i}, err
+	}
+	var out []age.Identity
+	for _, name := range k.identityFiles {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, misused(err.Error(), "give the file that age-keygen wrote")
+		}
+		ids, err := backup.Identities(text)
+		if err != nil {
+			return nil, misused(err.Error(), "give the file that age-keygen wrote")
+		}
+		out = append(out, ids...)
+	}
+	return out, nil
+}
+
+// same are recipients that can be read with what reads another backup: no secret ends up less protected than it was.
+func (k *keyFlags) same(ids []age.Identity) ([]age.Recipient, age.Identity, error) {
+	if k.passphraseFile != "" {
+		return k.passphrase()
+	}
+	var out []age.Recipient
+	for _, id := range ids {
+		switch key := id.(type) {
+		case *age.X25519Identity:
+			out = append(out, key.Recipient())
+		case *age.HybridIdentity:
+			out = append(out, key.Recipient())
+		default:
+			return nil, nil, misused("what is there now cannot be encrypted for this key", "save it first with ocadm cluster backup create, then give --no-backup")
+		}
+	}
+	return out, nil, nil
+}
+
+// databaseFlags name a database server that is not the cloud's. They are no settings of init: what init saved must not be taken by mistake.
+type databaseFlags struct {
+	host, user, passwordFile, tls, caFile string
+	port                                  int32
+}
+
+func (d *databaseFlags) add(fs *pflag.FlagSet, of string) {
+	fs.StringVar(&d.host, "database-host", "", "database server "+of)
+	fs.Int32Var(&d.port, "database-port", 0, "its port; 3306 without it")
+	fs.StringVar(&d.user, "database-user", "", "its administrator; root without it")
+	fs.StringVar(&d.passwordFile, "database-password-file", "", "file with the administrator's password")
+	fs.StringVar(&d.tls, "database-tls", "", "encryption: disabled, preferred, required, verify-ca or verify-identity")
+	fs.StringVar(&d.caFile, "database-ca-file", "", "file with the CA certificates of the server")
+}
+
+func (d *databaseFlags) server(required bool) (v1alpha1.DatabaseServer, error) {
+	out := v1alpha1.DatabaseServer{Host: d.host, Port: d.port, Username: d.user, TLS: v1alpha1.DatabaseTLS{Mode: d.tls}}
+	if d.host == "" {
+		if required || d.passwordFile != "" {
+			return out, misused("the database server is not named", "give --database-host")
+		}
+		return out, nil
+	}
+	if d.passwordFile == "" {
+		return out, misused("the password of the database server is missing", "give --database-password-file")
+	}
+	text, err := os.ReadFile(d.passwordFile)
+	if err != nil {
+		return out, misused(err.Error(), "give a file with the password")
+	}
+	out.Password = strings.TrimRight(string(text), "\r\n")
+	if d.caFile != "" {
+		ca, err := os.ReadFile(d.caFile)
+		if err != nil {
+			return out, misused(err.Error(), "give a file with certificates in PEM")
+		}
+		out.TLS.CA = string(ca)
+	}
+	return out, nil
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+func newClusterStop(a *app) *cobra.Command {
+	var f cloudFlags
+	var yes bool
+	c := &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the services of the cloud",
+		Long: "Pauses the operator for the cloud, and ends the pods of all services, so that nothing writes to the databases. Agents on nodes and virtual\n" +
+			"machines go on. ocadm cluster start starts the services again.",
+		Example: "  ocadm cluster stop --yes\n  ocadm cluster start --wait",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.confirm(c, yes, "Nothing was stopped")(fmt.Sprintf("This stops all services of cloud %s", f.key())); err != nil {
+				return err
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				if err := cluster.Stop(ctx, k, f.key(), a.waiting()); err != nil {
+					return err
+				}
+				return a.printResult(&f, "stopped")
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), true, "wait until the pods are gone")
+	_ = c.Flags().MarkHidden("wait")
+	addYes(c.Flags(), &yes)
+	return c
+}
+
+func newClusterStart(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use:     "start",
+		Short:   "Start the services of the cloud again",
+		Long:    "Lets the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped.",
+		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				if err := cluster.Start(ctx, k, f.key()); err != nil {
+					return err
+				}
+				if f.wait {
+					return a.waitForCloud(ctx, k, &f)
+				}
+				return a.printResult(&f, "started")
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until every component is available")
+	return c
+}
+
+func newClusterMoveDatabase(a *app) *cobra.Command {
+	var f cloudFlags
+	var d databaseFlags
+	var yes bool
+	c := &cobra.Command{
+		Use:   "move-database --database-host HOST --database-password-file FILE",
+		Short: "Move the databases to another server",
+		Long: "Stops the services, copies all databases of the cloud to another server, compares every row, makes that server the cloud's, and starts the\n" +
+			"services. This machine must reach both servers. Until the switch the cloud belongs to the old server: after an interruption, run the\n" +
+			"command again, or ocadm cluster start to go on where it was. The databases on the old server stay.",
+		Example: "  ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql --wait\n" +
+			"  ocadm cluster move-database --database-host db.example.com --database-port 3307 --database-user ocadm --database-password-file /root/mysql --yes",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			server, err := d.server(true)
+			if err != nil {
+				return err
+			}
+			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+				done, err := cluster.MoveDatabase{Key: f.key(), To: server, Confirm: a.confirm(c, yes, "Nothing was changed"), Report: a.waiting()}.Apply(ctx, k)
+				if err != nil {
+					return err
+				}
+				if f.wait {
+					if err := cluster.Wait(ctx, k, f.key(), func(cluster.Status) {}); err != nil {
+						return err
+					}
+				}
+				return ui.Print(a.Out, f.output.String(), done, func(w io.Writer) error {
+					if !done.Changed {
+						_, err := fmt.Fprintf(w, "the databases are on %s already\n", done.To)
+						return err
+					}
+					_, err := fmt.Fprintf(w, "%d tables with %d rows moved from %s to %s in %.0f s; the old databases are still there\n", done.Tables, done.Rows, done.From, done.To, done.Seconds)
+					return err
+				})
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	d.add(c.Flags(), "to move to")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait until every component is available")
+	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	addYes(c.Flags(), &yes)
+	return c
+}

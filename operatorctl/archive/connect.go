@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/effects"
+)
+
+// Dial replaces the network; nil for the usual one.
+type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// patience bounds each statement of a dump or load: an index over a large table takes long.
+const patience = 2 * time.Hour
+
+// Connect opens a database server as the administrator of a cloud. A password in a Secret is read from namespace.
+func Connect(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (*mysql.Admin, error) {
+	password, err := effects.AdminPassword(ctx, func(ctx context.Context, name, key string) (string, error) {
+		s := &corev1.Secret{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+			return "", fmt.Errorf("reading the password of the database server: %w", err)
+		}
+		if len(s.Data[key]) == 0 {
+			return "", fmt.Errorf("reading the password of the database server: Secret %s/%s has no key %q", namespace, name, key)
+		}
+		return string(s.Data[key]), nil
+	}, server)
+	if err != nil {
+		return nil, err
+	}
+	user := server.Username
+	if user == "" {
+		user = "root"
+	}
+	return mysql.Open(ctx, mysql.Config{
+		Host: server.Host, Port: int(server.Port), User: user, Password: password, TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
+		Owner: mysql.Owner{ID: owner.ID, Namespace: owner.Namespace, Name: owner.Name}, Dial: dial,
+	})
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package archive says which objects of a cloud belong into a backup, and makes them anew for a place of their own: another namespace, address
+// or database server. A backup holds what people chose and what cannot be made again; the operator renders the rest.
+package archive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// Gather reads what belongs into a backup of a cloud, apart from its databases.
+func Gather(ctx context.Context, c client.Reader, cr *unstructured.Unstructured, now time.Time) (backup.Source, error) {
+	var none backup.Source
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(cr.Object, cloud); err != nil {
+		return none, fmt.Errorf("reading cloud %s: %w", cr.GetName(), err)
+	}
+	var allSecrets corev1.SecretList
+	if err := c.List(ctx, &allSecrets, client.InNamespace(cr.GetNamespace())); err != nil {
+		return none, fmt.Errorf("listing the Secrets of cloud %s: %w", cr.GetName(), err)
+	}
+	var configMaps corev1.ConfigMapList
+	if err := c.List(ctx, &configMaps, client.InNamespace(cr.GetNamespace())); err != nil {
+		return none, fmt.Errorf("listing the ConfigMaps of cloud %s: %w", cr.GetName(), err)
+	}
+	out, err := collect(cr, cloud, allSecrets.Items, configMaps.Items)
+	if err != nil {
+		return none, err
+	}
+	out.Header.Time, out.Header.Ocadm = now.UTC().Truncate(time.Second), version.Version
+	return out, nil
+}
+
+// collect is pure.
+func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all []corev1.Secret, configMaps []corev1.ConfigMap) (backup.Source, error) {
+	out := backup.Source{Header: backup.Header{
+		Cloud: backup.Cloud{Namespace: cloud.Namespace, Name: cloud.Name, ID: IDOf(cloud, all)}, Version: versionOf(cloud), Release: cloud.Status.Release.Revision,
+	}}
+	for _, c := range cloud.Status.Components {
+		if c.Image != "" && !slices.Contains(out.Images, c.Image) {
+			out.Images = append(out.Images, c.Image)
+		}
+	}
+	slices.Sort(out.Images)
+	objects := []*unstructured.Unstructured{chosen(cr)}
+	for i := range all {
+		if belongs(cloud, &all[i]) {
+			u, err := bare(&all[i], "Secret")
+			if err != nil {
+				return out, err
+			}
+			objects = append(objects, u)
+		}
+	}
+	for i := range configMaps {
+		cm := configMaps[i].DeepCopy()
+		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 {
+			continue
+		}
+		u, err := bare(cm, "ConfigMap")
+		if err != nil {
+			return out, err
+		}
+		objects = append(objects, u)
+	}
+	for _, u := range objects {
+		text, err := u.MarshalJSON()
+		if err != nil {
+			return out, fmt.Errorf("keeping %s %q: %w", u.GetKind(), u.GetName(), err)
+		}
+		out.Objects = append(out.Objects, backup.Object{Kind: u.GetKind(), Name: u.GetName(), JSON: text})
+	}
+	return out, nil
+}
+
+func versionOf(cloud *v1alpha1.OnecloudCluster) string {
+	if cloud.Spec.Version != "" {
+		return cloud.Spec.Version
+	}
+	return cloud.Status.Version
+}
+
+// IDOf is what the databases of a cloud are marked with.
+func IDOf(cloud *v1alpha1.OnecloudCluster, all []corev1.Secret) string {
+	for i := range all {
+		if id := all[i].Data[component.CloudID]; all[i].Name == secrets.CredentialsSecret(cloud.Name) && len(id) > 0 {
+			return string(id)
+		}
+	}
+	return string(cloud.UID)
+}
+
+// belongs reports whether a Secret cannot be made again: passwords, certificates, releases, and what the spec refers to.
+func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
+	for _, ref := range []*v1alpha1.SecretKeyRef{cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef} {
+		if ref != nil && ref.Name == s.Name {
+			return true
+		}
+	}
+	kept := append([]string{secrets.CredentialsSecret(cloud.Name), secrets.CertsSecret(cloud.Name), secrets.EtcdCASecret(cloud.Name)},
+		secrets.EtcdSecrets(cloud.Name)...)
+	n := release.Revision(s)
+	return slices.Contains(kept, s.Name) || n > 0 && s.Name == release.SecretName(cloud.Name, n)
+}
+
+// chosen is a cloud without its status and without what the operator wrote into its spec: with another owner, a default would become a choice.
+func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": cr.GetAPIVersion(), "kind": cr.GetKind()}}
+	spec, _, _ := unstructured.NestedMap(cr.Object, "spec")
+	out.Object["spec"] = spec
+	metadata(out, cr)
+	defaults, others := fieldpath.NewSet(), fieldpath.NewSet()
+	for _, m := range cr.GetManagedFields() {
+		if m.FieldsV1 == nil || m.Subresource != "" {
+			continue
+		}
+		s := &fieldpath.Set{}
+		if err := s.FromJSON(m.FieldsV1.GetRawReader()); err != nil {
+			continue // an entry the API server wrote is readable
+		}
+		if m.Manager == v1alpha1.ManagerDefaults {
+			defaults = defaults.Union(s)
+		} else {
+			others = others.Union(s)
+		}
+	}
+	defaults.Difference(others).Leaves().Iterate(func(p fieldpath.Path) {
+		var path []string
+		for _, e := range p {
+			if e.FieldName == nil {
+				return
+			}
+			path = append(path, *e.FieldName)
+		}
+		if len(path) > 1 && (path[0] == "spec" || path[0] == "metadata" && path[1] == "annotations") {
+			unstructured.RemoveNestedField(out.Object, path...)
+		}
+	})
+	return out
+}
+
+// chosenData is what people put into a ConfigMap.
+func chosenData(cm *corev1.ConfigMap) map[string]string {
+	out := map[string]string{}
+	for _, m := range cm.ManagedFields {
+		if m.Manager == engine.FieldManager || m.Manager == v1alpha1.ManagerEarlier {
+			continue
+		}
+		for _, k := range engine.DataKeys(m) {
+			if v, there := cm.Data[k]; there {
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
+// metadata copies what does not belong to one place and time.
+func metadata(to, from *unstructured.Unstructured) {
+	to.SetName(from.GetName())
+	to.SetLabels(from.GetLabels())
+	annotations := from.GetAnnotations()
+	for _, a := range []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationPaused, engine.HashAnnotation, lastApplied} {
+		delete(annotations, a)
+	}
+	to.SetAnnotations(annotations)
+}
+
+// lastApplied is kubectl's record of a file.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// bare is an object without what belongs to one place and time.
+func bare(o client.Object, kind string) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("keeping %s %q: %w", kind, o.GetName(), err)
+	}
+	from := &unstructured.Unstructured{Object: content}
+	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}
+	for _, field := range []string{"data", "binaryData", "type", "immutable"} {
+		if v, there := content[field]; there {
+			out.Object[field] = v
+		}
+	}
+	metadata(out, from)
+	return out, nil
+}

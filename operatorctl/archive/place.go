@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// Place is where a cloud comes to be. What is empty stays as it was saved.
+type Place struct {
+	Namespace string
+	// MySQL is the database server; its password goes into a Secret.
+	MySQL v1alpha1.DatabaseServer
+	// Address is spec.loadBalancerEndpoint.
+	Address string
+}
+
+// databaseSecret is a suffix: the Secret <cloud>-database holds the password of the database server, where the place has another one.
+const databaseSecret, databaseKey = "database", "password"
+
+// Objects are the objects of a backup for a place, the cloud last. It is pure.
+func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	var cloud *unstructured.Unstructured
+	for _, o := range c.Objects {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(o.JSON, &u.Object); err != nil {
+			return nil, fmt.Errorf("reading %s %q of the backup: %w", o.Kind, o.Name, err)
+		}
+		u.SetNamespace(p.Namespace)
+		if u.GetKind() == v1alpha1.Kind {
+			cloud = u
+		} else {
+			out = append(out, u)
+		}
+	}
+	if cloud == nil {
+		return nil, fmt.Errorf("the backup holds no %s", v1alpha1.Kind)
+	}
+	set := func(v any, path ...string) {
+		_ = unstructured.SetNestedField(cloud.Object, v, append([]string{"spec"}, path...)...)
+	}
+	if p.MySQL.Host != "" {
+		server := map[string]any{"host": p.MySQL.Host}
+		if p.MySQL.Port != 0 {
+			server["port"] = int64(p.MySQL.Port)
+		}
+		if p.MySQL.Username != "" {
+			server["username"] = p.MySQL.Username
+		}
+		tls, there, _ := unstructured.NestedMap(cloud.Object, "spec", "mysql", "tls")
+		if p.MySQL.TLS.Mode != "" {
+			tls, there = map[string]any{"mode": p.MySQL.TLS.Mode}, true
+			if p.MySQL.TLS.CA != "" {
+				tls["ca"] = p.MySQL.TLS.CA
+			}
+		}
+		if there {
+			server["tls"] = tls
+		}
+		name := cloud.GetName() + "-" + databaseSecret
+		server["passwordSecretRef"] = map[string]any{"name": name, "key": databaseKey}
+		set(server, "mysql")
+		out = append(without(out, "Secret", name), password(p, name))
+	}
+	if v, _, _ := unstructured.NestedString(cloud.Object, "spec", "version"); v == "" && c.Header.Version != "" {
+		set(c.Header.Version, "version")
+	}
+	if p.Address != "" {
+		set(p.Address, "loadBalancerEndpoint")
+	}
+	return append(out, cloud), nil
+}
+
+func without(list []*unstructured.Unstructured, kind, name string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, u := range list {
+		if u.GetKind() != kind || u.GetName() != name {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+func password(p Place, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+		"stringData": map[string]any{databaseKey: p.MySQL.Password}}}
+	u.SetName(name)
+	u.SetNamespace(p.Namespace)
+	return u
+}
+
+// Server is the database server of the cloud in a backup, with its password.
+func Server(c backup.Contents) (v1alpha1.DatabaseServer, error) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	list := map[string]corev1.Secret{}
+	for _, o := range c.Objects {
+		switch o.Kind {
+		case v1alpha1.Kind:
+			if err := json.Unmarshal(o.JSON, cloud); err != nil {
+				return v1alpha1.DatabaseServer{}, fmt.Errorf("reading the cloud of the backup: %w", err)
+			}
+		case "Secret":
+			var s corev1.Secret
+			if err := json.Unmarshal(o.JSON, &s); err != nil {
+				return v1alpha1.DatabaseServer{}, fmt.Errorf("reading Secret %q of the backup: %w", o.Name, err)
+			}
+			list[o.Name] = s
+		}
+	}
+	server := cloud.Spec.MySQL
+	if ref := server.PasswordSecretRef; ref != nil && server.Password == "" {
+		server.Password = string(list[ref.Name].Data[ref.Key])
+	}
+	return server, nil
+}
+
+// Put creates objects. One that exists is left as it is, unless it holds what the cloud is known by: the passwords, which become those of the
+// backup. It returns a line for each change.
+func Put(ctx context.Context, c client.Client, manager string, objects []*unstructured.Unstructured) ([]string, error) {
+	var lines []string
+	for _, u := range objects {
+		err := c.Create(ctx, u.DeepCopy(), client.FieldOwner(manager))
+		if err == nil {
+			lines = append(lines, fmt.Sprintf("%s %s created", u.GetKind(), u.GetName()))
+			continue
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return lines, fmt.Errorf("creating %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		if given, is := u.Object["stringData"]; is { // the password of the place, which an earlier run may have got wrong
+			raw, err := json.Marshal(map[string]any{"stringData": given})
+			if err == nil {
+				err = c.Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, raw), client.FieldOwner(manager))
+			}
+			if err != nil {
+				return lines, fmt.Errorf("updating %s %s: %w", u.GetKind(), u.GetName(), err)
+			}
+			continue
+		}
+		changed, err := Passwords(ctx, c, manager, u)
+		if err != nil {
+			return lines, err
+		}
+		if changed {
+			lines = append(lines, fmt.Sprintf("%s %s: the passwords of the backup", u.GetKind(), u.GetName()))
+		}
+	}
+	return lines, nil
+}
+
+// Passwords makes the passwords of a cloud those of a backup, if u is the Secret with them.
+func Passwords(ctx context.Context, c client.Client, manager string, u *unstructured.Unstructured) (changed bool, err error) {
+	saved, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	if saved[component.CloudID] == "" {
+		return false, nil
+	}
+	live := &corev1.Secret{}
+	key := client.ObjectKeyFromObject(u)
+	if err := c.Get(ctx, key, live); err != nil {
+		return false, fmt.Errorf("reading Secret %s: %w", key, err)
+	}
+	want := &corev1.Secret{}
+	raw, err := json.Marshal(map[string]any{"data": saved})
+	if err == nil {
+		err = json.Unmarshal(raw, want)
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading Secret %s of the backup: %w", key.Name, err)
+	}
+	before := live.DeepCopy()
+	for k, v := range want.Data {
+		if string(live.Data[k]) != string(v) {
+			if live.Data == nil {
+				live.Data = map[string][]byte{}
+			}
+			live.Data[k], changed = v, true
+		}
+	}
+	if !changed {
+		return false, nil
+	}
+	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(manager)); err != nil {
+		return false, fmt.Errorf("restoring the passwords in Secret %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// CredentialsID is what the cloud of a namespace is known by, "" if there is no such cloud.
+func CredentialsID(ctx context.Context, c client.Reader, key client.ObjectKey) (string, error) {
+	s := &corev1.Secret{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: secrets.CredentialsSecret(key.Name)}, s)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the passwords of cloud %s: %w", key, err)
+	}
+	return string(s.Data[component.CloudID]), nil
+}

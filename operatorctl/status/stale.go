@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+)
+
+// stale is what is wrong with a CronJob that has not succeeded for longer than two of its periods, though its last run did not fail: nothing
+// starts it, or a run never ends. due is when that will be so if nothing happens.
+func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
+	period := periodOf(t.Spec.Schedule)
+	since := t.CreationTimestamp.Time
+	if last := t.Status.LastSuccessfulTime; last != nil {
+		since = last.Time
+	}
+	if period == 0 || since.IsZero() {
+		return "", time.Time{}
+	}
+	due = since.Add(2*period + time.Hour)
+	if now.Before(due) {
+		return "", due
+	}
+	if t.Status.LastSuccessfulTime == nil {
+		return "none of its runs has succeeded since " + since.UTC().Format(time.RFC3339), time.Time{}
+	}
+	return "it has not run since the success of " + since.UTC().Format(time.RFC3339), time.Time{}
+}
+
+const day = 24 * time.Hour
+
+// periodOf is the longest time that a schedule leaves between two runs, or somewhat more; 0 if it is not known.
+func periodOf(schedule string) time.Duration {
+	if every, is := strings.CutPrefix(schedule, "@every "); is {
+		d, err := time.ParseDuration(every)
+		if err != nil {
+			return 0
+		}
+		return d
+	}
+	names := map[string]time.Duration{"@hourly": time.Hour, "@daily": day, "@midnight": day, "@weekly": 7 * day, "@monthly": 31 * day, "@yearly": 366 * day, "@annually": 366 * day}
+	if d, is := names[schedule]; is {
+		return d
+	}
+	fields := strings.Fields(schedule)
+	if len(fields) != 5 {
+		return 0
+	}
+	every := func(i int) bool { return strings.HasPrefix(fields[i], "*") || fields[i] == "?" }
+	switch {
+	case !every(3):
+		return 366 * day
+	case !every(2) && every(4):
+		return 31 * day
+	case !every(4):
+		return 7 * day
+	case !every(1):
+		return day
+	}
+	return time.Hour
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// saved is the test of a cloud that is backed up, restored and moved.
+type saved struct {
+	*cloudTest
+	dir, key string
+}
+
+const alice, alicesPassword = "alice", "Open-Sesame-1"
+
+// TestBackup takes one cloud there and back: a backup, a restore into the cloud, a restore of the cloud in another namespace with another
+// database server after everything was deleted, and a move of its databases. The same user logs in with the same password each time.
+func TestBackup(t *testing.T) {
+	e := newCloudTest(t, env.Options{Workloads: env.Programs})
+	e.deployment()
+	e.Install(e.Only("keystone", "region", "glance", "yunionconf", "web"))
+	s := &saved{cloudTest: e, dir: t.TempDir()}
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.key = filepath.Join(s.dir, "key.txt")
+	if err := os.WriteFile(s.key, []byte(id.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, snapshot := e.identity()
+	if _, _, err := c.EnsureUser(t.Context(), snapshot, identity.Account{Name: alice, Password: alicesPassword}); err != nil {
+		t.Fatal(err)
+	}
+	s.sql(e.DB, "CREATE TABLE keystone.kept (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO keystone.kept VALUES (1, 'one'), (2, 'two')")
+	prints(e.Env, "", "component", "options", "set", "glance", "log_level=debug")
+	info := s.create(id)
+	before := s.examine(e.DB)
+
+	s.inPlace(info, before)
+	second := s.elsewhere(info, before)
+	s.move(second, before)
+}
+
+// create makes a backup while the cloud runs.
+func (s *saved) create(id *age.X25519Identity) backup.Info {
+	s.Helper()
+	if out, err := ocadm(s.Env, "cluster", "backup", "create", "--to", s.dir); err == nil {
+		s.Fatalf("a backup without a recipient: %s", out)
+	}
+	out, err := ocadm(s.Env, "cluster", "backup", "create", "--to", s.dir, "--recipient", id.Recipient().String(), "-o", "json")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var list []backup.Info
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		s.Fatal(err)
+	}
+	if len(list) != 1 || list[0].Proven == nil || !list[0].Encrypted || list[0].Version != "v4.0.4" || !slices.Contains(list[0].Databases, "keystone") {
+		s.Errorf("%s", out)
+	}
+	prints(s.Env, "proven", "cluster", "backup", "list", "--in", s.dir)
+	prints(s.Env, "every table as it was saved", "cluster", "backup", "verify", filepath.Join(s.dir, list[0].Name), "--identity", s.key, "--restore")
+	return list[0]
+}
+
+// inPlace damages the cloud and restores it.
+func (s *saved) inPlace(info backup.Info, before dump.Summary) {
+	s.Helper()
+	s.sql(s.DB, "DELETE FROM keystone.kept", "DROP DATABASE glance")
+	s.EditObject(&corev1.Secret{}, cloud+"-credentials", `{"data":{"glance.database-password":"b3RoZXItb3RoZXItb3RoZXI="}}`)
+	prints(s.Env, "restored from", "cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--yes", "--wait")
+	s.UntilReady()
+	s.holds(s.DB, before)
+	s.login(s.Env)
+	list, err := backup.List(s.Context(), backup.Dir(s.dir))
+	if err != nil || len(list) != 2 || !list[0].Encrypted {
+		s.Errorf("what was there before is not saved: %+v %v", list, err)
+	}
+	if a := s.Cloud().Annotations[v1alpha1.AnnotationPaused]; a != "" {
+		s.Errorf("the cloud is paused: %q", a)
+	}
+}
+
+// elsewhere deletes everything, and restores in another namespace with another database server.
+func (s *saved) elsewhere(info backup.Info, before dump.Summary) *saved {
+	s.Helper()
+	const other = "tenant-restored"
+	was := s.Credentials()
+	prints(s.Env, "", "cluster", "delete", "--delete-data", "--yes")
+	s.UntilGone(&v1alpha1.OnecloudCluster{}, cloud)
+	s.StopOperator()
+	for _, name := range []string{"credentials", "certs"} {
+		secret := &corev1.Secret{}
+		secret.Namespace, secret.Name = namespace, cloud+"-"+name
+		if err := s.Client.Delete(s.Context(), secret); client.IgnoreNotFound(err) != nil {
+			s.Fatal(err)
+		}
+	}
+	second := *s
+	second.cloudTest = &cloudTest{Env: s.MoveTo(other)}
+	second.DB = mariadb.Require(s.T.(*testing.T), mariadb.Options{})
+	s.Cleanup(second.Clean)
+	s.Cleanup(second.StopOperator)
+	password := filepath.Join(s.dir, "password")
+	if err := os.WriteFile(password, []byte(second.DB.RootPassword+"\n"), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	args := []string{"cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--namespace", other, "--database-host", second.DB.Host,
+		"--database-port", strconv.Itoa(second.DB.Port), "--database-password-file", password, "--yes"}
+	prints(s.Env, "restored from", args...)
+	second.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{namespace, other} })
+	second.UntilReady()
+	second.holds(second.DB, before)
+	for k, v := range second.Credentials() {
+		if string(was[k]) != string(v) {
+			s.Errorf("password %s is another one", k)
+		}
+	}
+	cr := second.Cloud()
+	if ref := cr.Spec.MySQL.PasswordSecretRef; cr.Spec.MySQL.Password != "" || ref == nil || cr.Spec.MySQL.Host != second.DB.Host {
+		s.Errorf("the database server: %+v", cr.Spec.MySQL)
+	}
+	cm := &corev1.ConfigMap{}
+	if second.Get(cm, cloud+"-glance"); cm.Data["log_level"] != "debug" {
+		s.Errorf("an option of people: %q", cm.Data["log_level"])
+	}
+	second.login(second.Env)
+	return &second
+}
+
+// move moves the databases back to the first server.
+func (s *saved) move(second *saved, before dump.Summary) {
+	s.Helper()
+	password := filepath.Join(s.dir, "password")
+	if err := os.WriteFile(password, []byte(s.DB.RootPassword), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := ocadm(s.Env, "cluster", "backup", "list"); err == nil {
+		s.Error("a list of nothing")
+	}
+	patch := `{"spec":{"mysql":{"host":"10.1.1.1"}}}`
+	if err := s.Client.Patch(s.Context(), second.Cloud(), client.RawPatch("application/merge-patch+json", []byte(patch))); err == nil || !strings.Contains(err.Error(), "move-database") {
+		s.Errorf("the host of the databases was changed by hand: %v", err)
+	}
+	args := []string{"cluster", "move-database", "--namespace", second.Namespace, "--database-host", s.DB.Host, "--database-port", strconv.Itoa(s.DB.Port),
+		"--database-password-file", password, "--yes"}
+	prints(s.Env, "moved from", args...)
+	second.UntilReady()
+	second.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return env.IsReady(cr) && cr.Status.ObservedGeneration == cr.Generation
+	})
+	second.login(second.Env)
+	second.holds(s.DB, before)
+	prints(s.Env, "already", args...)
+	if err := second.DB.Close(); err != nil { // nothing needs the old one
+		s.Error(err)
+	}
+	second.DB = s.DB
+	second.login(second.Env)
+}
+
+func (s *saved) sql(db *mariadb.Server, statements ...string) {
+	s.Helper()
+	if _, err := db.Execute(s.Context(), statements...); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// examine sums up the databases of the cloud on a server.
+func (s *saved) examine(db *mariadb.Server) dump.Summary {
+	s.Helper()
+	a, err := mysql.Open(s.Context(), mysql.Config{Host: db.Host, Port: db.Port, User: "root", Password: db.RootPassword,
+		Owner: mysql.Owner{ID: string(s.Credentials()[component.CloudID])}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer a.Close()
+	names, err := backup.Databases(s.Context(), a)
+	if err != nil {
+		s.Fatal(err)
+	}
+	sum, err := dump.Examine(s.Context(), a, names)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return sum
+}
+
+// holds compares the rows of every table; services that run again may have added some.
+func (s *saved) holds(db *mariadb.Server, before dump.Summary) {
+	s.Helper()
+	have := map[string]dump.TableSummary{}
+	for _, d := range s.examine(db).Databases {
+		for _, t := range d.Tables {
+			have[d.Name+"."+t.Name] = t
+		}
+	}
+	for _, d := range before.Databases {
+		for _, t := range d.Tables {
+			got, there := have[d.Name+"."+t.Name]
+			if !there || got.Rows < t.Rows || t.Name == "kept" && got.Checksum != t.Checksum {
+				s.Errorf("%s.%s has %d rows, had %d", d.Name, t.Name, got.Rows, t.Rows)
+			}
+		}
+	}
+}
+
+// login fails unless alice and the administrator can log in.
+func (s *saved) login(at *env.Env) {
+	s.Helper()
+	certs := &corev1.Secret{}
+	at.Get(certs, cloud+"-"+v1alpha1.SecretCerts)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(certs.Data["ca.crt"])
+	transport := &http.Transport{DialContext: at.Pods.Dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	c, err := identity.New(identity.Options{AuthURL: "https://default-keystone." + at.Namespace + ".svc:30357/v3", Username: "sysadmin",
+		Password: string(at.Credentials()[component.BootstrapPassword]), Transport: transport})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := c.Login(s.Context()); err != nil {
+		s.Errorf("the administrator: %v", err)
+	}
+	if err := c.CheckLogin(s.Context(), alice, alicesPassword, ""); err != nil {
+		s.Errorf("%s: %v", alice, err)
+	}
+}
