@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	goldens    = "../../phases/operator/testdata"
-	crds       = "../../templates/operator/crds"
-	namespace  = "onecloud"
+	goldens   = "../../phases/operator/testdata"
+	crds      = "../../templates/operator/crds"
+	namespace = "onecloud"
 )
 
 // chart is a complete chart in a directory of the test: the golden files and the definitions, which are files as they are.
