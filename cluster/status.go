@@ -34,6 +34,8 @@ type Status struct {
 	NodesNotReady string `json:"nodesNotReady,omitempty"`
 	// Release in force.
 	Release v1alpha1.ReleaseStatus `json:"release,omitzero"`
+	// Operation that moves the cloud to another release, with the waves that it has reached.
+	Operation string `json:"operation,omitempty"`
 	// UpdateAvailable says what another build of the operator would change, "" if nothing.
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
 	// NotSpread is what ends with one node in a cloud of profile ha, "" if only what must be single does.
@@ -72,6 +74,9 @@ func statusOf(object map[string]any) (Status, error) {
 	s.Degraded = meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionDegraded)
 	if spread := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionHighlyAvailable); spread != nil && spread.Status == "False" {
 		s.NotSpread = spread.Message
+	}
+	if r := cr.Status.Rollout; r != nil {
+		s.Operation = fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation)
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}

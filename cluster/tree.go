@@ -140,6 +140,7 @@ func (s Status) facts() (list []string) {
 		progress = fmt.Sprintf("%d of %d components are outdated", outdated, all)
 	}
 	add("update", progress)
+	add("operation", s.Operation)
 	add("nodes", s.NodesNotReady)
 	add("not highly available", s.NotSpread)
 	add("certificates", s.Certificates.Message)

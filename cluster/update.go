@@ -44,6 +44,8 @@ type Update struct {
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
 	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.
 	Bring func(image string) error
+	// Operation, when set, moves the cloud: it is created instead of a change of the cloud. A cloud that has never run gets the change.
+	Operation *Operation
 	// Report is called with what the update waits for, and why.
 	Report func(what, why string)
 }
@@ -51,6 +53,8 @@ type Update struct {
 // Updated is what an update changed, one line each.
 type Updated struct {
 	Changes []string `json:"changes"`
+	// Operation is the name of the operation that moves the cloud, "" if there is nothing to do or it was changed at once.
+	Operation string `json:"operation,omitempty"`
 }
 
 // Apply updates the operator first, waits until only the new one runs, and then changes the cloud, because an old operator must never see a
@@ -73,11 +77,31 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	if len(lines) == 0 {
 		return done, nil
 	}
+	if u.Operation != nil && operates(live) {
+		p := v1alpha1.UpdateParameters{Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition,
+			DisableResourceManagement: u.DisableResourceManagement}
+		if u.Operation.Spec.Update != nil {
+			p.AllowDowngrade = u.Operation.Spec.Update.AllowDowngrade
+		}
+		u.Operation.Namespace, u.Operation.Spec.Update = u.Key.Namespace, &p
+		if err := Operate(ctx, c, u.Operation); err != nil {
+			return done, err
+		}
+		done.Changes, done.Operation = append(done.Changes, lines...), u.Operation.Name
+		return done, nil
+	}
 	if err := merge(ctx, c, live, patch); err != nil {
 		return done, fmt.Errorf("updating cloud %s: %w", u.Key, err)
 	}
 	done.Changes = append(done.Changes, lines...)
 	return done, nil
+}
+
+// operates reports whether operations move this cloud: its operator has said which version its release is of, and it has run once.
+func operates(live *unstructured.Unstructured) bool {
+	release, _, _ := unstructured.NestedString(live.Object, "status", "release", "version")
+	ran, _, _ := unstructured.NestedString(live.Object, "status", "version")
+	return release != "" && ran != ""
 }
 
 // needsCloud reports whether the update is of more than the operator, where there is a cloud.

@@ -37,7 +37,7 @@ func newCluster(a *app) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterHistory(a), newClusterDiff(a),
+	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRollback(a), newClusterHistory(a), newClusterDiff(a),
 		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterStop(a), newClusterStart(a),
 		newClusterDelete(a))
 	return c
@@ -194,6 +194,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	}
 	if s.NotSpread != "" {
 		nodes += "not highly available: " + s.NotSpread + "\n"
+	}
+	if s.Operation != "" {
+		nodes += "operation: " + s.Operation + "\n"
 	}
 	if s.UpdateAvailable != "" {
 		nodes += "update available: " + s.UpdateAvailable + "\n"

@@ -8,9 +8,11 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/ui"
@@ -152,15 +154,20 @@ func newClusterStatus(a *app) *cobra.Command {
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update
-	var noLimits bool
+	var noLimits, downgrade, inWaves bool
+	var onFailure string
 	c := &cobra.Command{
 		Use:   "update",
 		Short: "Move the cloud and the operator to another version or registry",
 		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
 			"the cloud. A new operator alone changes nothing in a running cloud; this command applies what it does otherwise, also without\n" +
-			"--version. To see it before: ocadm cluster diff. If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
+			"--version. To see it before: ocadm cluster diff.\n\n" +
+			"With --waves an operation moves the cloud (ocadm operation): checks run before anything changes, then identity, region, the other\n" +
+			"services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to the\n" +
+			"release of before; --on-failure=pause waits for you instead. --wait follows the operation; without it, the operation goes on alone.\n\n" +
+			"If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
-		Example: "  ocadm cluster update --version v4.0.3 --wait\n  ocadm cluster update\n" +
+		Example: "  ocadm cluster update --version v4.0.3 --wait\n  ocadm cluster update --version v4.0.3 --waves --wait\n  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
 		Args: arguments(cobra.NoArgs),
@@ -172,6 +179,16 @@ func newClusterUpdate(a *app) *cobra.Command {
 				return err
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
+			if !inWaves && (downgrade || onFailure != "") {
+				return misused("--allow-downgrade and --on-failure belong to --waves", "add --waves")
+			}
+			if inWaves && c.Flags().Changed("profile") {
+				return misused("--profile and --waves do not go together", "change the profile in an update of its own")
+			}
+			if inWaves {
+				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
+					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade}}}
+			}
 			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
 				return a.updateCloud(ctx, k, &f, u)
 			})
@@ -180,10 +197,13 @@ func newClusterUpdate(a *app) *cobra.Command {
 	f.add(a, c, map[string]string{
 		"version": "cloud.version", "image-repository": "cluster.imageRepository", "edition": "cloud.edition", "operator-version": "cloud.operatorVersion",
 		"operator-image": "cloud.operatorImage", "profile": "cloud.profile", "disable-resource-management": "cloud.disableResourceManagement",
-	}, "table", "json", "yaml")
+	}, "table", "json", "yaml", "jsonl")
 	fs := c.Flags()
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
+	fs.BoolVar(&inWaves, "waves", false, "let an operation move the cloud in waves, and back if one fails")
+	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier minor release, although its services may lose data")
+	addOnFailure(fs, &onFailure)
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
 	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
 	fs.StringVar(&u.ImageRepository, "image-repository", "", "registry and path of the images of the cloud and the operator")
@@ -226,13 +246,57 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	if len(done.Changes) > 0 {
 		action = "configured"
 	}
+	if done.Operation != "" && !f.wait {
+		action = "is moved by operation " + done.Operation
+	}
 	if !f.wait || u.OperatorOnly {
 		return a.printResult(f, action, done.Changes...)
 	}
 	for _, change := range done.Changes {
 		fmt.Fprintln(a.Err, change)
 	}
+	if done.Operation != "" {
+		_, err := a.watchOperation(ctx, k, f, client.ObjectKey{Namespace: f.namespace, Name: done.Operation})
+		if err != nil || f.output.String() == "jsonl" {
+			return err
+		}
+	}
 	return a.waitForCloud(ctx, k, f)
+}
+
+// addOnFailure adds what becomes of an operation of which a step fails.
+func addOnFailure(fs *pflag.FlagSet, to *string) {
+	fs.Var(ui.NewChoice(to, string(v1alpha1.OnFailureRollback), string(v1alpha1.OnFailurePause)), "on-failure",
+		"what to do if a wave fails: rollback (default) or pause")
+}
+
+func newClusterRollback(a *app) *cobra.Command {
+	var f cloudFlags
+	var revision int
+	var onFailure string
+	c := &cobra.Command{
+		Use:   "rollback",
+		Short: "Move the cloud back to an earlier release",
+		Long: "Moves the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it agrees with what runs.\n" +
+			"Databases stay as they are: services of an earlier release may not work with tables that a later one has changed. ocadm cluster\n" +
+			"history lists the releases.",
+		Example: "  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --wait",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if revision < 0 {
+				return misused(fmt.Sprintf("--to %d is no revision", revision), "ocadm cluster history")
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				return a.operate(ctx, k, &f, &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionRollback,
+					Requester: requester(), OnFailure: v1alpha1.OnFailure(onFailure), Rollback: &v1alpha1.RollbackParameters{Revision: revision}}})
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
+	f.addWait(c.Flags(), false, "wait until every component runs the earlier release")
+	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the one before the release in force)")
+	addOnFailure(c.Flags(), &onFailure)
+	return c
 }
 
 func newClusterRCAdmin(a *app) *cobra.Command {

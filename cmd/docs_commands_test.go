@@ -155,7 +155,7 @@ func TestQuotedCommandsExist(t *testing.T) {
 // The comparison itself finds what it is for.
 func TestMisquoted(t *testing.T) {
 	top := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
-	blocks, prose := quoted("Run `ocadm cluster\nrollback` or\n```\nsource <(ocadm diff)\nocadm init --no-such-flag x # why\n```\n")
+	blocks, prose := quoted("Run `ocadm cluster\nrewind` or\n```\nsource <(ocadm diff)\nocadm init --no-such-flag x # why\n```\n")
 	if len(blocks) != 2 || len(prose) != 1 {
 		t.Fatalf("found %q and %q", blocks, prose)
 	}

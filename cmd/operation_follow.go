@@ -45,9 +45,7 @@ func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o 
 // followOperation shows an operation until it has ended: a tree in place on a terminal, a document a line with -o jsonl, else a line for each
 // change. Only data goes to standard output.
 func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) error {
-	show, end := a.operationView(f.output.String())
-	last, err := cluster.FollowOperation(ctx, k, key, show)
-	end()
+	last, err := a.watchOperation(ctx, k, f, key)
 	if last == nil || f.output.String() == "jsonl" {
 		return err
 	}
@@ -57,6 +55,13 @@ func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudF
 		}
 	}
 	return err
+}
+
+// watchOperation is followOperation without the result.
+func (a *app) watchOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) (*cluster.Operation, error) {
+	show, end := a.operationView(f.output.String())
+	defer end()
+	return cluster.FollowOperation(ctx, k, key, show)
 }
 
 func (a *app) operationView(format string) (show func(*cluster.Operation), end func()) {

@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -71,6 +72,8 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 		addFlag(f, s.Flag, s.Usage, field)
 		keys[s.Flag] = s.Key
 	}
+	f.BoolVar(&o.Waves, "waves", false, "let only operations move a cloud to another release: a changed spec.version creates one")
+	f.DurationVar(&o.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")
 	hide(f, "reach-services-at")
 	a.readsSettings(c, keys)

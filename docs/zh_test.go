@@ -34,6 +34,7 @@ var translated = []string{
 	"docs/monitoring/README.md",
 	"docs/online.md",
 	"docs/operate.md",
+	"docs/upgrade.md",
 	"docs/quickstart.md",
 	"docs/reference/status.md",
 	"docs/troubleshooting.md",

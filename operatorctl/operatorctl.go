@@ -53,6 +53,10 @@ type Options struct {
 	MetricsAddress, HealthAddress, ProfileAddress string
 	// Audit is how often what lies outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration
+	// Waves lets only operations move a cloud to another release: a changed spec.version creates one. Else it moves all components at once.
+	Waves bool
+	// Settle is how long a wave of an operation must serve without interruption; 0 means operation.DefaultSettle.
+	Settle time.Duration
 	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Transport wraps the HTTP transport to the services; tests count with it.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,7 +55,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 			return cached(all)
 		})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		Image: o.Image, WithoutNodes: o.WithoutNodes, SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
+		Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, Waves: o.Waves && !o.WithoutOperations,
+		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
 	})
 	if err != nil {
@@ -77,6 +79,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
+	if !o.WithoutOperations {
+		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.Funcs{UpdateFunc: rolloutChanged}))
+	}
 	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
 	idle := manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) })
 	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(idle)); err != nil {
@@ -88,25 +93,33 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	return operations(mgr, o)
 }
 
+// operated is the cloud of an operation, or the cloud itself.
+func operated(_ context.Context, object client.Object) []ctrl.Request {
+	key := client.ObjectKeyFromObject(object)
+	if one, ok := object.(*v1alpha1.OnecloudOperation); ok {
+		key.Name = one.Spec.Cloud
+	}
+	return []ctrl.Request{{NamespacedName: key}}
+}
+
+// rolloutChanged drops what of an operation does not concern its cloud.
+func rolloutChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudOperation)
+	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudOperation)
+	return !ok1 || !ok2 || old.Status.Phase.Active() != now.Status.Phase.Active() || !equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) ||
+		(old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
+}
+
 // operations wires the controller of operations into the manager.
 func operations(mgr ctrl.Manager, o Options) error {
-	c := operation.New(operation.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Log: o.Log})
-	cloudOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []ctrl.Request {
-		one, ok := object.(*v1alpha1.OnecloudOperation)
-		if !ok {
-			return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(object)}}
-		}
-		return []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: one.Namespace, Name: one.Spec.Cloud}}}
+	c := operation.New(operation.Options{
+		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		Settle: o.Settle, Waves: o.Waves, Log: o.Log,
 	})
-	gone := predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return true }, GenericFunc: func(event.GenericEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectNew.GetDeletionTimestamp() != nil && e.ObjectOld.GetDeletionTimestamp() == nil
-		},
-	}
+	cloudOf := handler.EnqueueRequestsFromMapFunc(operated)
 	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
 		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
-		Watches(&v1alpha1.OnecloudCluster{}, cloudOf, builder.WithPredicates(gone)).
+		Watches(&v1alpha1.OnecloudCluster{}, cloudOf).
 		WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
 		Complete(c)

@@ -32,6 +32,9 @@ const AnnotationRevision = "onecloud.yunion.io/definition-revision"
 // AnnotationUpdateFrom on a cloud holds the revision of its release. It lets the operator bring that release to what its own build renders.
 const AnnotationUpdateFrom = "onecloud.yunion.io/update-from-release"
 
+// AnnotationOperation on a cloud names an action: the operator creates an operation for it and removes the annotation.
+const AnnotationOperation = "onecloud.yunion.io/operation"
+
 // LabelRelease of a Secret holds the revision of the release in it.
 const LabelRelease = "onecloud.yunion.io/release"
 

@@ -68,11 +68,39 @@ const (
 
 // The actions.
 const (
-	ActionCheck = "Check"
+	ActionCheck    = "Check"
+	ActionUpdate   = "Update"
+	ActionRollback = "Rollback"
 )
+
+// UpdateParameters are what an update changes. What is empty stays; with nothing, the cloud is brought to what the operator renders now.
+type UpdateParameters struct {
+	// Release of the cloud.
+	// +kubebuilder:validation:MaxLength=128
+	Version string `json:"version,omitempty"`
+	// Registry and path of the images.
+	// +kubebuilder:validation:MaxLength=256
+	ImageRepository string `json:"imageRepository,omitempty"`
+	// Edition of the cloud.
+	// +kubebuilder:validation:Enum="";ce;"ce/support";ee
+	Edition string `json:"edition,omitempty"`
+	// Whether requests and limits of the components are left out.
+	DisableResourceManagement *bool `json:"disableResourceManagement,omitempty"`
+	// Move to an earlier release although its services change the databases back, and may lose data.
+	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
+}
+
+// RollbackParameters are what a rollback goes back to.
+type RollbackParameters struct {
+	// Revision of the release; the one before the release in force when absent.
+	// +kubebuilder:validation:Minimum=1
+	Revision int `json:"revision,omitempty"`
+}
 
 // OnecloudOperationSpec is what an operation does. It cannot change.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action == 'Update'",message="update belongs to action Update",fieldPath=".update"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
 type OnecloudOperationSpec struct {
 	// Name of the cloud, in the namespace of the operation.
@@ -82,7 +110,7 @@ type OnecloudOperationSpec struct {
 	Cloud string `json:"cloud"`
 	// What to do.
 	// +required
-	// +kubebuilder:validation:Enum=Check
+	// +kubebuilder:validation:Enum=Check;Update;Rollback
 	Action string `json:"action"`
 	// Time after which it counts as failed, for example 2h; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
@@ -94,6 +122,53 @@ type OnecloudOperationSpec struct {
 	// What becomes of it if a step fails: rollback (the default) or pause.
 	// +kubebuilder:validation:Enum=rollback;pause
 	OnFailure OnFailure `json:"onFailure,omitempty"`
+	// Parameters of action Update.
+	// +nullable
+	Update *UpdateParameters `json:"update,omitempty"`
+	// Parameters of action Rollback.
+	// +nullable
+	Rollback *RollbackParameters `json:"rollback,omitempty"`
+}
+
+// Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not
+// reached at the release From.
+type Rollout struct {
+	// Revision of the release in force when the operation began.
+	From int `json:"from"`
+	// Revision of the release that the cloud moves to; 0 until it exists.
+	To int `json:"to,omitempty"`
+	// Revision of the release whose contents the next release repeats; 0 if it is rendered.
+	Of int `json:"of,omitempty"`
+	// True while no release is made.
+	Hold bool `json:"hold,omitempty"`
+	// Number of waves that are reached.
+	Reached int `json:"reached,omitempty"`
+	// Waves in their order.
+	// +listType=atomic
+	Waves []Wave `json:"waves,omitempty"`
+	// Merge patch that brings back what the operation changed in the cloud.
+	Undo string `json:"undo,omitempty"`
+}
+
+// Wave is the components that move together.
+type Wave struct {
+	// Name of the wave.
+	Name string `json:"name"`
+	// Components that change.
+	// +listType=atomic
+	Components []string `json:"components,omitempty"`
+}
+
+// RolloutStatus is what the operator has seen of a rollout when it determined the status of a cloud.
+type RolloutStatus struct {
+	// Name of the operation.
+	Operation string `json:"operation"`
+	// Revision of the release whose contents the release in force repeats; 0 if it was rendered.
+	Of int `json:"of,omitempty"`
+	// True while no release is made.
+	Hold bool `json:"hold,omitempty"`
+	// Number of waves that are reached.
+	Reached int `json:"reached,omitempty"`
 }
 
 // OperationPhase is an operation in one word.
@@ -193,6 +268,9 @@ type OnecloudOperationStatus struct {
 	// What it will do, a line each.
 	// +listType=atomic
 	Plan []string `json:"plan,omitempty"`
+	// How far the cloud has moved to another release.
+	// +nullable
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// Its steps, in order. Those that revert come last.
 	// +listType=atomic
 	Steps []OperationStep `json:"steps,omitempty"`

@@ -15,8 +15,10 @@ const (
 	PhaseCreating  Phase = "Creating"
 	PhaseRunning   Phase = "Running"
 	PhaseUpgrading Phase = "Upgrading"
-	PhaseFailed    Phase = "Failed"
-	PhaseDeleting  Phase = "Deleting"
+	// PhaseRollingBack clouds go back to an earlier release.
+	PhaseRollingBack Phase = "RollingBack"
+	PhaseFailed      Phase = "Failed"
+	PhaseDeleting    Phase = "Deleting"
 )
 
 // The condition types.
@@ -63,6 +65,9 @@ func (c ComponentStatus) Settled() bool { return c.State.Settled() && !c.Outdate
 
 // ReasonInvalidOption is the reason of a component that keeps its configuration until an option in its ConfigMap is corrected.
 const ReasonInvalidOption = "InvalidOption"
+
+// ReasonWave is the reason of a component that serves as it did, until an operation moves it.
+const ReasonWave = "WaitsForWave"
 
 // ComponentStatus is the status of one component.
 type ComponentStatus struct {
@@ -147,6 +152,8 @@ type ReleaseStatus struct {
 	Revision int `json:"revision,omitempty"`
 	// Revision of the last release that every component served.
 	Good int `json:"good,omitempty"`
+	// Version of the release in force.
+	Version string `json:"version,omitempty"`
 }
 
 // OnecloudClusterStatus is the observed state of a cloud.
@@ -174,6 +181,10 @@ type OnecloudClusterStatus struct {
 
 	// Release in force.
 	Release ReleaseStatus `json:"release,omitzero"`
+
+	// Operation that moves the cloud to another release.
+	// +nullable
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 
 	// Values of the fields that cannot change, as last applied.
 	Fixed map[string]string `json:"fixed,omitempty"`

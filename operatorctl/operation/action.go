@@ -38,6 +38,8 @@ type Action struct {
 func Actions() []Action {
 	return []Action{
 		check(),
+		update(),
+		rollback(),
 	}
 }
 
@@ -71,8 +73,12 @@ type Run struct {
 	// Client writes, and reads from the cache; Direct reads past it.
 	Client client.Client
 	Direct client.Reader
+	// Settle is how long a wave must serve without interruption.
+	Settle time.Duration
 
 	record *record
+	// changed gets something after each change of the cloud.
+	changed chan struct{}
 }
 
 // Cloud reads the cloud of the operation from the cache.

@@ -4,6 +4,7 @@ package operation
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -31,6 +32,27 @@ func checks() Step {
 				report.Info("%s %s", f.Code, f.Error())
 			}
 			return list.Err()
+		},
+	}
+}
+
+// checkRollback looks whether the release to go back to is kept. The cloud need not be well: that may be why it goes back.
+func checkRollback() Step {
+	return Step{
+		Name: "check", Short: "Check that the release is kept", ReadOnly: true,
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			to, err := target(ctx, r, cloud)
+			if err != nil {
+				return err
+			}
+			plan := fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", cloud.Status.Release.Revision,
+				cloud.Status.Release.Version, to.Revision, to.Version)
+			report.Info("%s", plan)
+			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = []string{plan} })
 		},
 	}
 }

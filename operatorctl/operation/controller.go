@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,10 @@ type Options struct {
 	Client client.Client
 	Direct client.Reader
 	Events events.EventRecorder
+	// Settle is how long a wave must serve without interruption; 0 means DefaultSettle.
+	Settle time.Duration
+	// Waves creates an update for a changed spec.version.
+	Waves bool
 	// Actions are those there are; nil means Actions().
 	Actions []Action
 	Log     *slog.Logger
@@ -50,13 +55,17 @@ type Controller struct {
 }
 
 // running is a run of this process. pause and cancel are as a user wants it; abort ends it at once and reverts nothing.
-type running struct{ pause, cancel, abort context.CancelCauseFunc }
+type running struct {
+	pause, cancel, abort context.CancelCauseFunc
+	changed              chan struct{}
+}
 
 // New makes a Controller. It is a Runnable of the manager, too: its runs end with it.
 func New(o Options) *Controller {
 	if o.Actions == nil {
 		o.Actions = Actions()
 	}
+	o.Settle = cmp.Or(o.Settle, DefaultSettle)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -82,8 +91,11 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	d := decide(all, cloud, c.Actions)
 	var errs []error
+	if cloud != nil {
+		errs = append(errs, c.trigger(ctx, cloud, all))
+	}
+	d := decide(all, cloud, c.Actions)
 	for _, o := range all {
 		switch end, ends := d.end[o.Name]; {
 		case ends:
@@ -106,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // read returns the operations of a cloud and the cloud, from the cache.
 func (c *Controller) read(ctx context.Context, key client.ObjectKey) ([]*v1alpha1.OnecloudOperation, *v1alpha1.OnecloudCluster, error) {
 	all, err := Of(ctx, c.Client, key)
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return nil, nil, err
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -169,6 +181,10 @@ func (c *Controller) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how
 // advance starts an operation, or lets one that runs know what the user wants.
 func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	if r := c.of(o.UID); r != nil {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
 		switch {
 		case cancelled(o):
 			r.cancel(errCancelled)
@@ -246,11 +262,13 @@ func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
 	if c.base == nil || c.base.Err() != nil || c.running[o.UID] != nil {
 		return
 	}
-	r := &running{}
+	r := &running{changed: make(chan struct{}, 1)}
 	var ctx context.Context
 	ctx, r.abort = context.WithCancelCause(c.base)
 	action, _ := find(c.Actions, o.Spec.Action)
-	x := &execution{action: action, run: &Run{Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, record: newRecord(c.Client, c.Events, o)}}
+	x := &execution{action: action, run: &Run{
+		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, changed: r.changed, record: newRecord(c.Client, c.Events, o),
+	}}
 	x.stop, r.pause = context.WithCancelCause(ctx)
 	x.cancel, r.cancel = context.WithCancelCause(ctx)
 	if cancelled(o) {

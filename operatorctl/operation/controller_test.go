@@ -47,7 +47,7 @@ func newWorld(t *testing.T, actions func(*world) []Action) *world {
 		t.Fatal(err)
 	}
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
-	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(s).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}).Build()}
+	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(s).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}, &v1alpha1.OnecloudCluster{}).Build()}
 	w.actions = actions(w)
 	w.start()
 	t.Cleanup(func() { w.stop() })
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, actions func(*world) []Action) *world {
 // start starts an operator. w.stop kills it: what it did not write is lost.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.Context())
-	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions})
+	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Waves: true})
 	var all sync.WaitGroup
 	all.Go(func() { _ = c.Start(ctx) })
 	all.Go(func() {
@@ -388,12 +388,23 @@ func TestDeletedOperationIsCancelled(t *testing.T) {
 	w.wantSaid("one", "back")
 }
 
+// An operation whose time is up reverts what it has begun.
 func TestTimeout(t *testing.T) {
 	w := newWorld(t, func(w *world) []Action {
 		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", blocks)}, Revert: []Step{w.does("back")}}}
 	})
-	w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Spec.Timeout = "50ms" })
-	if o := w.until("a", v1alpha1.OperationReverted); o.Status.Cause != "the operation did not end within 50ms" {
+	w.stop()
+	w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Spec.Timeout = "1h" })
+	o := w.get("a")
+	began := metav1.NewTime(time.Now().Add(-2 * time.Hour))
+	o.Status.Phase, o.Status.Start = v1alpha1.OperationRunning, began
+	o.Status.Steps = []v1alpha1.OperationStep{{Name: "one", State: v1alpha1.StepRunning, Start: began}}
+	if err := w.client.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if o := w.until("a", v1alpha1.OperationReverted); o.Status.Cause != "the operation did not end within 1h0m0s" {
 		t.Errorf("%q", o.Status.Cause)
 	}
+	w.wantSaid("back")
 }

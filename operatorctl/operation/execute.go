@@ -139,7 +139,7 @@ func (x *execution) revert(ctx context.Context) error {
 	case err == nil:
 		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; what was changed is as it was before")
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // the process ends; the next one goes on
 	case errors.Is(err, errPaused):
 		return x.rest(ctx, "paused while reverting; to go on: ocadm operation resume "+x.run.Operation.Name)
 	}

@@ -17,12 +17,14 @@ import (
 // facts are what the checks judge.
 type facts struct {
 	cloud *v1alpha1.OnecloudCluster
-	now   time.Time
+	// update is what the operation changes, nil if it only checks.
+	update *v1alpha1.UpdateParameters
+	now    time.Time
 }
 
 // judges are the checks, each a function of the facts.
 func judges() []func(facts) finding.List {
-	return []func(facts) finding.List{health, certificates, nodes}
+	return []func(facts) finding.List{health, certificates, nodes, way}
 }
 
 // findingsOf gathers the facts and runs all checks.
@@ -31,7 +33,7 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	if err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
-	f := facts{cloud: cloud, now: time.Now()}
+	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()}
 	var out finding.List
 	for _, judge := range judges() {
 		out = append(out, judge(f)...)
@@ -80,4 +82,12 @@ func nodes(f facts) finding.List {
 	one := finding.New("OCA-7053", "Nodes of the cloud are not Ready", c.Message, "kubectl get nodes; the others are updated without them")
 	one.Severity = finding.Warning
 	return finding.List{one}
+}
+
+// way judges the way from the version in force to the one that is asked for.
+func way(f facts) finding.List {
+	if f.update == nil || f.update.Version == "" {
+		return nil
+	}
+	return path(f.cloud.Status.Release.Version, f.update.Version, f.update.AllowDowngrade)
 }

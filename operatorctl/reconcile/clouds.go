@@ -40,8 +40,10 @@ type cloud struct {
 	// valid is true if nothing was wrong with the spec when it was judged last.
 	valid bool
 	// index of the release that a Secret holds, by UID and version of the Secret. own is the revision that is just what this build renders.
-	index  memo[string, *release.Release]
-	own    int
+	index memo[string, *release.Release]
+	own   int
+	// from are the objects of the release that an operation moves the cloud from.
+	from   memo[string, map[string][]release.Object]
 	issued memo[string, secrets.Certificates]
 	admin  memo[string, string]
 	// provided is a Secret of certificates that a user provides.

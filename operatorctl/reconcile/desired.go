@@ -122,7 +122,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 	if s.Release != nil && !s.free {
 		fmt.Fprintln(h, "held", s.Release.Revision)
 	}
-	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
+	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.Cloud.Spec.Version, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
 		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.passwordTaken())
 	for _, key := range slices.Sorted(maps.Keys(s.Cloud.Annotations)) {
 		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {

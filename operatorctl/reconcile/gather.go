@@ -39,6 +39,8 @@ type reader struct {
 	catalog        catalogue
 	clouds         clouds
 	withoutNodes   bool
+	operations     bool
+	waves          bool
 	audits         bool
 	now            func() time.Time
 }
@@ -69,7 +71,11 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 	if err := r.ownDatabase(ctx, s.Cloud); err != nil {
 		return s, err
 	}
-	if err := gatherRelease(m, &s); err != nil {
+	running, err := r.rollout(ctx, cr)
+	if err != nil {
+		return s, err
+	}
+	if err := gatherRelease(m, &s, running, r.waves); err != nil {
 		return s, err
 	}
 	return s, r.gatherSecrets(ctx, m, &s)

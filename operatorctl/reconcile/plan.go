@@ -325,7 +325,7 @@ func planCleanup(s State, d *Desired) cleanup {
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases))
 	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
-		if revision != s.Cloud.Status.Release.Good {
+		if revision != s.Cloud.Status.Release.Good && (s.Rollout == nil || revision != s.Rollout.From && revision != s.Rollout.Of) {
 			secret := s.Releases[revision].DeepCopy()
 			render.Kind(secret)
 			out.deletes = append(out.deletes, secret)

@@ -33,6 +33,10 @@ type Options struct {
 	Image string
 	// WithoutNodes keeps it from reading nodes: the operator has no right to.
 	WithoutNodes bool
+	// Operations is true if operations may move clouds from one release to another, in waves.
+	Operations bool
+	// Waves is true if nothing else may: a changed version waits for an operation. Else it moves all components at once.
+	Waves bool
 	// Audit is how often everything outside Kubernetes is verified; 0 means DefaultAudit, negative never.
 	Audit time.Duration
 	// SpecsChecked is true if the API server checks specs by the CRD that is built in.
@@ -87,7 +91,7 @@ func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Opti
 		options: o, started: time.Now(),
 		reads: reader{
 			client: c, direct: direct, applier: applier, scheme: c.Scheme(), catalog: table, clouds: newClouds(),
-			withoutNodes: o.WithoutNodes, audits: o.Audit > 0, now: time.Now,
+			withoutNodes: o.WithoutNodes, operations: o.Operations, waves: o.Waves, audits: o.Audit > 0, now: time.Now,
 		},
 		acts: actor{
 			client: c, direct: direct, applier: applier, events: rec, observer: o.Observer, logger: o.Log, catalog: table, options: o.Connections,
@@ -132,6 +136,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	defer desired.release()
 	if state, err = r.acts.record(ctx, m, state, desired); err != nil {
+		return r.stop(ctx, m, state, err)
+	}
+	if desired, err = desired.during(state, r.reads.scheme); err != nil {
 		return r.stop(ctx, m, state, err)
 	}
 	progress := false

@@ -25,8 +25,11 @@ import (
 )
 
 // gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
-func gatherRelease(m *cloud, s *State) error {
+func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, waves bool) error {
 	s.Releases = map[int]*corev1.Secret{}
+	if running == nil {
+		m.from.drop()
+	}
 	current := 0
 	for _, o := range s.Live.objects {
 		secret, ok := o.(*corev1.Secret)
@@ -50,8 +53,13 @@ func gatherRelease(m *cloud, s *State) error {
 		return fmt.Errorf("%w; to go on without it: kubectl -n %s delete secret %s", err, s.Cloud.Namespace, secret.Name)
 	}
 	s.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
-	s.free = m.own == current || s.asked ||
-		cmp.Or(s.Cloud.Spec.Version, s.Release.Version) != s.Release.Version
+	moved := cmp.Or(s.Cloud.Spec.Version, s.Release.Version) != s.Release.Version
+	if running != nil || waves && s.Cloud.Status.Version != "" { // a cloud that never ran has nothing that could fail
+		if moved, err = s.heed(m, running, moved || s.asked); err != nil {
+			return err
+		}
+	}
+	s.free = m.own == current || s.asked || moved
 	if !s.free {
 		s.Catalog = s.Catalog.only(s.Release.Catalog)
 	}
@@ -77,10 +85,17 @@ func (c catalogue) only(names []string) catalogue {
 
 // record keeps what is to be applied as the next release, before it is applied. It does nothing if that is the release in force.
 func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State, error) {
-	if s.Release != nil && d.recorded == s.Release.Revision && !s.asked {
+	next, err := repeated(s)
+	again := next != nil
+	switch {
+	case err != nil || s.Rollout != nil && s.Rollout.Hold:
+		return s, err
+	case again:
+	case s.Release != nil && d.recorded == s.Release.Revision && !s.asked:
 		return s, nil
+	default:
+		next, err = nextRelease(s, d)
 	}
-	next, err := nextRelease(s, d)
 	if err != nil {
 		return s, err
 	}
@@ -103,6 +118,11 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	s.Live.objects[engine.KeyOf(secret)] = kept
 	s.Releases[next.Revision], s.Release, s.asked = kept, next.Index(), false
 	m.index.keep(string(kept.UID)+"/"+kept.ResourceVersion, s.Release)
+	if again { // what it renders is worked out anew
+		s.Rollout.repeated = true
+		m.desired.drop()
+		return s, nil
+	}
 	if d.recorded = next.Revision; d.held == nil {
 		m.own, s.free = next.Revision, true
 	} else {
@@ -132,7 +152,9 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	for _, o := range s.Live.objects { // also those of a cloud of this name that was deleted
 		n.Revision = max(n.Revision, release.Revision(o)+1)
 	}
-	n.By, n.Why = reasons(s, d, n)
+	if n.By, n.Why = reasons(s, d, n); s.Rollout != nil {
+		n.By, n.Why = s.Rollout.operation, append(n.Why, "operation "+s.Rollout.operation)
+	}
 	return n, nil
 }
 
@@ -225,7 +247,7 @@ func reasons(s State, d *Desired, n *release.Release) (by string, why []string) 
 		return "", []string{"first release"}
 	}
 	then := s.Release.From
-	for _, f := range release.Fields(chosen(then.Cloud), chosen(s.Cloud)) {
+	for _, f := range release.Fields(Chosen(then.Cloud), Chosen(s.Cloud)) {
 		why = append(why, "spec."+f.String())
 	}
 	if len(why) > 0 {
@@ -280,8 +302,8 @@ func reasons(s State, d *Desired, n *release.Release) (by string, why []string) 
 	return by, why
 }
 
-// chosen are the fields of the spec that are not defaults.
-func chosen(cloud *v1alpha1.OnecloudCluster) map[string]any {
+// Chosen are the fields of the spec that are not defaults.
+func Chosen(cloud *v1alpha1.OnecloudCluster) map[string]any {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&cloud.Spec)
 	owned, unknown := resolve.NewOwned(cloud)
 	if err != nil || unknown != nil {

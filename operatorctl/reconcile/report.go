@@ -63,6 +63,9 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	}
 	out.ObservedGeneration = s.Cloud.Generation
 	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
+	if s.waiting != "" {
+		out.Conditions = status.VersionWaits(out.Conditions, s.waiting, s.Release.Version, s.Cloud.Generation, s.Now)
+	}
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, ignored(s, d, &out)...)
@@ -70,6 +73,9 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
 	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
 	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
+	if out.Rollout = nil; s.Rollout != nil {
+		out.Phase, out.Rollout = s.Rollout.phase(), s.Rollout.seen()
+	}
 	next := s.Last
 	var nodes []pendingEvent
 	nodes, next.lost = nodeEvents(s)
@@ -85,6 +91,7 @@ func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) [
 	before := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable)
 	out.Conditions = status.UpdateAvailable(out.Conditions, d.Pending, version.Version, s.Cloud.Generation, s.Now)
 	if s.Release != nil {
+		out.Release.Version = s.Release.Version
 		if out.Release.Revision = s.Release.Revision; meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
 			out.Release.Good = s.Release.Revision
 		}
@@ -135,7 +142,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 	p := s.part(c.Name)
 	o := status.Observed{
 		Name: c.Name, Previous: previous(s.Cloud.Status, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Copies: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
+		Held: c.held, BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Copies: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
 	}
 	if err := brokenBy(s, d, c); err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = err.Error(), status.ReasonNotApplied

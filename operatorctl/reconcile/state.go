@@ -36,6 +36,10 @@ type State struct {
 	free, asked bool
 	// past is set if this is what the release was rendered from: nothing is amiss there.
 	past *release.From
+	// waiting is the version of the spec to which no operation has moved the cloud yet, "" if there is none.
+	waiting string
+	// Rollout is the operation that moves the cloud to another release, nil if none does.
+	Rollout *rollout
 	// Audit is true if everything outside Kubernetes is to be verified again.
 	Audit bool
 	// Parts say how far this reconcile is with each component, by name.

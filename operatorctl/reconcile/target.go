@@ -28,6 +28,8 @@ type target struct {
 	paused bool
 	// foreign is true if this build does not know it, and its release has it.
 	foreign bool
+	// held is what it waits for before it moves to the release in force, "" if it does not.
+	held string
 }
 
 // piece is a rendered object.

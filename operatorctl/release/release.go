@@ -45,6 +45,8 @@ type Summary struct {
 	// By is the field manager that changed the spec last, "" where the spec did not change. Why says what changed, a line each.
 	By  string   `json:"by,omitempty"`
 	Why []string `json:"why"`
+	// Of is the revision of the release that this one repeats, 0 if it was rendered.
+	Of int `json:"of,omitempty"`
 }
 
 // Contents are the bulk of a release.

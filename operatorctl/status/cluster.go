@@ -83,6 +83,13 @@ func why(components []v1alpha1.ComponentStatus) string {
 	return strings.Join(parts, "; ")
 }
 
+// VersionWaits reports that the spec has a version to which no operation has moved the cloud yet.
+func VersionWaits(previous []metav1.Condition, wanted, inForce string, generation int64, now time.Time) []metav1.Condition {
+	message := fmt.Sprintf("version %s of the spec waits for an operation, the cloud is at %s: ocadm operation list", wanted, inForce)
+	out := with(slices.Clone(previous), generation, now, v1alpha1.ConditionReady, false, "WaitsForOperation", message)
+	return with(out, generation, now, v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
+}
+
 // Phase is the whole cloud in one word. running is the release that every component has reached once, "" before that. A component that
 // is merely restarting does not change it: that is what the conditions are for.
 func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleting bool) v1alpha1.Phase {

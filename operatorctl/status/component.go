@@ -23,6 +23,7 @@ const (
 	ReasonInvalidOption  = v1alpha1.ReasonInvalidOption
 	ReasonNotApplied     = "NotApplied"
 	ReasonDependencies   = "WaitingForComponents"
+	ReasonWave           = v1alpha1.ReasonWave
 	ReasonEffectPending  = "EffectPending"
 	ReasonEffectFailed   = "EffectFailed"
 	ReasonNotMade        = "NotMade"
@@ -71,6 +72,8 @@ type Observed struct {
 	Current  bool
 	// Copies are its further workloads: read-only replicas, and copies for other zones.
 	Copies []Copy
+	// Held is what it waits for before it is moved to the release in force, "" if it is there: an operation moves components in waves.
+	Held string
 	// Paused is true if a user keeps the operator from its workload, Left if from all of it.
 	Paused, Left bool
 	Now          time.Time
@@ -102,6 +105,9 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 		if len(s.BlockedBy) > 0 {
 			s.Message = "waiting for " + strings.Join(s.BlockedBy, ", ") + " to update"
 		}
+	}
+	if o.Held != "" && s.State == v1alpha1.Available {
+		s.Outdated, s.Reason, s.Message = true, ReasonWave, o.Held
 	}
 	if w := o.Workload; w != nil && o.Resolved.Enabled {
 		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration

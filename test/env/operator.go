@@ -33,6 +33,9 @@ type Launch struct {
 	Options operatorctl.Options
 }
 
+// settle is how long a wave of an operation must serve in a test.
+const settle = 100 * time.Millisecond
+
 // StartOperator runs the operator as its service account: a right that it lacks is an error.
 func (e *Env) StartOperator(changes ...func(*Launch)) {
 	e.Helper()
@@ -40,7 +43,8 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 	l := &Launch{Config: e.Cluster.ServiceAccount(Namespace, "onecloud-operator"), Options: operatorctl.Options{
 		Namespace: Namespace, Namespaces: []string{Namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Grace: Patience,
 		Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement,
-		Log: slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Settle: settle,
+		Log:    slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 	if e.Pods != nil {
 		l.Options.Dial = e.Pods.Dial

@@ -70,6 +70,10 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	e.UntilGone(&networkingv1.Ingress{}, "default-web")
 	e.UntilReady()
 	e.manyOperations()
+	e.EditObject(e.CloudAt("", 0), cloud, `{"metadata":{"annotations":{"onecloud.yunion.io/operation":"Check"}}}`)
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return cr != nil && cr.Annotations[v1alpha1.AnnotationOperation] == ""
+	})
 	e.Delete()
 	e.StopOperator()
 	requests := e.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true})

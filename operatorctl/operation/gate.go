@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// verdict is what a gate says of the components of a wave.
+type verdict struct {
+	// ready is true if all of them serve what they are to serve, done how many do.
+	ready      bool
+	done, want int
+	// why is what is missing, failed why it will not come.
+	why, failed string
+}
+
+// judgeWave looks whether the components of a wave have arrived. It is pure.
+func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
+	var v verdict
+	var missing, failed []string
+	for _, c := range cloud.Status.Components {
+		if !slices.Contains(names, c.Name) || c.State == v1alpha1.Disabled {
+			continue
+		}
+		v.want++
+		switch {
+		case c.Settled():
+			v.done++
+		case c.State == v1alpha1.Degraded:
+			failed = append(failed, fmt.Sprintf("%s: %s", c.Name, c.Message))
+		default:
+			missing = append(missing, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
+		}
+	}
+	v.ready = v.done == v.want
+	v.why, v.failed = strings.Join(append(failed, missing...), "; "), strings.Join(failed, "; ")
+	return v
+}
+
+// followed reports whether the status of a cloud was determined when a rollout was as it is now.
+func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Rollout) bool {
+	seen := cloud.Status.Rollout
+	return seen != nil && seen.Operation == operation && seen.Reached == r.Reached && seen.Hold == r.Hold && (r.Of == 0 || r.Hold || seen.Of == r.Of)
+}

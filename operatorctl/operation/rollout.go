@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// What moves a cloud from one release to another is the same for each action that does: hold the cloud at its release, make the next one, let
+// the waves go. Back is the reverse. The reconciler follows status.rollout of the operation.
+
+const (
+	// DefaultSettle is how long a wave must serve without interruption.
+	DefaultSettle = 30 * time.Second
+	// waveTimeout bounds a wave, agentsTimeout that of the agents, which go one node at a time.
+	waveTimeout   = 20 * time.Minute
+	agentsTimeout = 2 * time.Hour
+	// releaseTimeout bounds what the reconciler does at once.
+	releaseTimeout = 5 * time.Minute
+)
+
+// rollout of the operation, nil before it has begun.
+func (r *Run) rollout() *v1alpha1.Rollout { return r.Status().Rollout }
+
+// steer changes the rollout and waits until the reconciler follows.
+func (r *Run) steer(ctx context.Context, report workflow.Reporter, change func(*v1alpha1.Rollout)) error {
+	err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		if s.Rollout == nil {
+			s.Rollout = &v1alpha1.Rollout{}
+		}
+		change(s.Rollout)
+	})
+	if err != nil {
+		return err
+	}
+	want := *r.rollout()
+	return r.Until(ctx, report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		return followed(cloud, r.Operation.Name, want), "it has not reconciled the cloud yet", nil
+	})
+}
+
+// tick is how often a wait looks without a change: whether a wave has served for long enough.
+const tick = time.Second
+
+// Until waits until a condition of the cloud holds. It looks after each change of the cloud.
+func (r *Run) Until(ctx context.Context, report workflow.Reporter, what string, cond func(*v1alpha1.OnecloudCluster) (done bool, why string, err error)) error {
+	timer := time.NewTicker(tick)
+	defer timer.Stop()
+	for {
+		cloud, err := r.Cloud(ctx)
+		if err != nil {
+			return fmt.Errorf("reading the cloud: %w", err)
+		}
+		done, why, err := cond(cloud)
+		if done || err != nil {
+			return err
+		}
+		report.Waiting(what, why)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %s: %w", what, why, context.Cause(ctx))
+		case <-r.changed:
+		case <-timer.C:
+		}
+	}
+}
+
+// hold keeps the cloud at its release until the next one exists.
+func hold(order []v1alpha1.Wave) Step {
+	return Step{
+		Name: "hold", Short: "Keep every component at the release in force", Timeout: releaseTimeout,
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			if cloud.Status.Release.Revision == 0 {
+				return errors.New("the cloud has no release yet")
+			}
+			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+				if now.From == 0 {
+					now.From, now.Waves = cloud.Status.Release.Revision, order
+				}
+				now.Hold = true
+			})
+		},
+	}
+}
+
+// next makes the release that the cloud moves to. change returns the merge patch that the cloud needs for it, and the one that takes that back;
+// of is the release whose contents it repeats, 0 if it is rendered.
+func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error)) Step {
+	return Step{
+		Name: "release", Short: "Make the next release", Timeout: releaseTimeout,
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			if r.rollout().Undo == "" {
+				patch, undo, of, err := change(ctx, r, cloud)
+				if err != nil {
+					return err
+				}
+				back, err := json.Marshal(undo)
+				if err != nil {
+					return err
+				}
+				// The way back is kept before anything is changed.
+				if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.Undo, s.Rollout.Of = string(back), of }); err != nil {
+					return err
+				}
+				if err := r.patchCloud(ctx, report, patch); err != nil {
+					return err
+				}
+			}
+			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = false }); err != nil {
+				return err
+			}
+			return r.released(ctx, report)
+		},
+	}
+}
+
+// released waits until the next release is in force, and notes its revision.
+func (r *Run) released(ctx context.Context, report workflow.Reporter) error {
+	from, revision := r.rollout(), 0
+	err := r.Until(ctx, report, "the next release", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		revision = cloud.Status.Release.Revision
+		return revision > max(from.From, from.To), fmt.Sprintf("release %d is in force", revision), nil
+	})
+	if err != nil {
+		return err
+	}
+	report.Changed("release %d", revision)
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.To = revision })
+}
+
+// patchCloud changes the cloud and waits until the cache shows it: what is rendered next must have it.
+func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch map[string]any) error {
+	if len(patch) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return err
+	}
+	changed := cloud.DeepCopy()
+	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("changing the cloud: %w", err)
+	}
+	if changed.ResourceVersion == cloud.ResourceVersion {
+		return nil
+	}
+	report.Changed("cloud: %s", raw)
+	return r.Until(ctx, report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
+		return now.Generation >= changed.Generation, "the cache does not show it yet", nil
+	})
+}
+
+// wave lets the components of a wave move and waits until they serve. number counts from 1.
+func wave(number int, name string) Step {
+	timeout := waveTimeout
+	if name == waveNames[len(waveNames)-1] {
+		timeout = agentsTimeout
+	}
+	return Step{
+		Name: "wave-" + name, Short: "Move " + name, Timeout: timeout,
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number }); err != nil {
+				return err
+			}
+			var members []string
+			for _, w := range r.rollout().Waves[:number] {
+				members = append(members, w.Components...)
+			}
+			var since time.Time
+			return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+				v := judgeWave(cloud, members)
+				report.Progress(int64(v.done), int64(v.want), "components")
+				switch {
+				case v.failed != "":
+					return false, "", errors.New(v.failed)
+				case !v.ready:
+					since = time.Time{}
+					return false, v.why, nil
+				case since.IsZero():
+					since = time.Now()
+				}
+				return time.Since(since) >= r.Settle, "all serve; they must for " + r.Settle.String(), nil
+			})
+		},
+	}
+}
+
+// back brings the components of a wave to the release they came from.
+func back(number int, name string) Step {
+	timeout := waveTimeout
+	if name == waveNames[len(waveNames)-1] {
+		timeout = agentsTimeout
+	}
+	return Step{
+		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeout,
+		Skip: func(r *Run) string {
+			if now := r.rollout(); now == nil || now.Reached < number {
+				return "it was not moved"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
+				return err
+			}
+			members := r.rollout().Waves[number-1].Components
+			return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+				v := judgeBack(cloud, members)
+				report.Progress(int64(v.done), int64(v.want), "components")
+				return v.ready, v.why, nil
+			})
+		},
+	}
+}
+
+// restore makes the contents of the release that the cloud came from its release again.
+func restore() Step {
+	return Step{
+		Name: "restore-release", Short: "Make the release of before the release in force", Timeout: releaseTimeout,
+		Skip: func(r *Run) string {
+			if r.rollout() == nil {
+				return "it is in force"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			now := r.rollout()
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			if now.Undo == "" {
+				return nil // no release was made
+			}
+			if now.Of != now.From || now.Hold {
+				if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
+					return err
+				}
+				var undo map[string]any
+				if err := json.Unmarshal([]byte(now.Undo), &undo); err != nil {
+					return fmt.Errorf("reading the way back: %w", err)
+				}
+				if err := r.patchCloud(ctx, report, undo); err != nil {
+					return err
+				}
+				if cloud.Status.Release.Revision == now.From {
+					return nil // the next one was never made
+				}
+			}
+			err = r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold, now.Of = false, now.From })
+			if err != nil {
+				return err
+			}
+			report.Changed("the contents of release %d are in force again", now.From)
+			return nil
+		},
+	}
+}
+
+// judgeBack looks whether the components of a wave serve as they did before. It is pure.
+func judgeBack(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
+	var v verdict
+	var missing []string
+	for _, c := range cloud.Status.Components {
+		if !slices.Contains(names, c.Name) || c.State == v1alpha1.Disabled {
+			continue
+		}
+		v.want++
+		if c.Settled() || c.State == v1alpha1.Available && c.Reason == v1alpha1.ReasonWave {
+			v.done++
+			continue
+		}
+		missing = append(missing, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
+	}
+	v.ready, v.why = v.done == v.want, strings.Join(missing, "; ")
+	return v
+}

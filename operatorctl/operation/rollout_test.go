@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+)
+
+// Every component is in one wave, and none is in a wave before one that it comes after.
+func TestWaves(t *testing.T) {
+	of := map[string]int{}
+	for i, w := range waves() {
+		for _, name := range w.Components {
+			if was, twice := of[name]; twice {
+				t.Errorf("%s is in waves %d and %d", name, was, i)
+			}
+			of[name] = i
+		}
+	}
+	for _, c := range catalog.All() {
+		wave, there := of[c.Name]
+		if !there {
+			t.Errorf("%s is in no wave", c.Name)
+		}
+		for _, before := range c.After {
+			if of[before] > wave {
+				t.Errorf("%s is in wave %d, and %s, which it comes after, in wave %d", c.Name, wave, before, of[before])
+			}
+		}
+	}
+	for name, want := range map[string]int{"keystone": 0, "region": 1, "glance": 2, "apigateway": 2, "host": 3, "host-ovs-vswitchd": 3} {
+		if of[name] != want {
+			t.Errorf("%s is in wave %d, want %d", name, of[name], want)
+		}
+	}
+}
+
+func TestJudgeWave(t *testing.T) {
+	one := func(state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
+		return &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Components: []v1alpha1.ComponentStatus{
+			{Name: "region", State: state, Outdated: outdated, Reason: reason, Message: "m"},
+			{Name: "glance", State: v1alpha1.Degraded}, // of another wave
+			{Name: "llm", State: v1alpha1.Disabled},
+		}}}
+	}
+	members := []string{"region", "llm"}
+	for _, c := range []struct {
+		cloud  *v1alpha1.OnecloudCluster
+		ready  bool
+		failed string
+		back   bool
+	}{
+		{one(v1alpha1.Available, false, ""), true, "", true},
+		{one(v1alpha1.Available, true, v1alpha1.ReasonWave), false, "", true},
+		{one(v1alpha1.Available, true, "WaitingForComponents"), false, "", false},
+		{one(v1alpha1.Progressing, false, ""), false, "", false},
+		{one(v1alpha1.Degraded, false, ""), false, "region: m", false},
+		{one(v1alpha1.Idle, false, ""), true, "", true},
+	} {
+		v := judgeWave(c.cloud, members)
+		if v.ready != c.ready || v.failed != c.failed || v.want != 1 {
+			t.Errorf("%+v: %+v", c.cloud.Status.Components[0], v)
+		}
+		if b := judgeBack(c.cloud, members); b.ready != c.back {
+			t.Errorf("back, %+v: %+v", c.cloud.Status.Components[0], b)
+		}
+	}
+}
+
+func TestWanted(t *testing.T) {
+	cloud := func(change func(*v1alpha1.OnecloudCluster)) *v1alpha1.OnecloudCluster {
+		c := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", ResourceVersion: "7", Annotations: map[string]string{}}}
+		c.Spec.Version, c.Status.Version = "v4.0.4", "v4.0.4"
+		c.Status.Release = v1alpha1.ReleaseStatus{Revision: 3, Version: "v4.0.4"}
+		change(c)
+		return c
+	}
+	moved := func(c *v1alpha1.OnecloudCluster) { c.Spec.Version = "v4.0.5" }
+	running, done := op("r", 1, "Running", ""), op("c-update-3-v4-0-5", 1, "Failed", "")
+	running.Spec.Action = v1alpha1.ActionUpdate
+	for _, c := range []struct {
+		name  string
+		cloud *v1alpha1.OnecloudCluster
+		all   []*v1alpha1.OnecloudOperation
+		want  string
+	}{
+		{"nothing", cloud(func(*v1alpha1.OnecloudCluster) {}), nil, ""},
+		{"another version", cloud(moved), nil, "c-update-3-v4-0-5 v4.0.5"},
+		{"asked for and failed", cloud(moved), []*v1alpha1.OnecloudOperation{done}, ""},
+		{"another one runs", cloud(moved), []*v1alpha1.OnecloudOperation{running}, ""},
+		{"never ran", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Status.Version = "" }), nil, ""},
+		{"what is rendered now", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "3" }), nil, "c-update-3"},
+		{"what was rendered", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "2" }), nil, ""},
+		{"the annotation", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationOperation] = "Check" }), nil, "c-check-7"},
+		{"the annotation, again", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Annotations[v1alpha1.AnnotationOperation] = "Update" }),
+			[]*v1alpha1.OnecloudOperation{done}, "c-update-7 v4.0.5"},
+	} {
+		got := ""
+		if o := wanted(c.cloud, c.all); o != nil {
+			if got = o.Name; o.Spec.Update != nil {
+				got += " " + o.Spec.Update.Version
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	now := map[string]any{"version": "v2", "web": map[string]any{"disable": true}, "same": "x"}
+	then := map[string]any{"version": "v1", "glance": map[string]any{"tag": "t"}, "same": "x"}
+	there, back, err := differences(now, then)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(there) != 3 || there["web"] != nil || there["version"] != "v1" || back["glance"] != nil || back["version"] != "v2" {
+		t.Errorf("%v, %v", there, back)
+	}
+}

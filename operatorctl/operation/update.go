@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// update moves a cloud to another version, or to what the operator renders now, in waves. A step that saves the databases belongs between hold
+// and next; the one that restores them belongs in reverse, where nothing of the new release serves any more.
+func update() Action {
+	order := waves()
+	a := Action{
+		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: 4 * time.Hour,
+		Steps: []Step{checks(), hold(order), next(updatePatch)},
+	}
+	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
+	return a
+}
+
+// rollback moves a cloud back to an earlier release, the last wave first.
+func rollback() Action {
+	order := waves()
+	slices.Reverse(order)
+	a := Action{
+		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: 4 * time.Hour,
+		Steps: []Step{checkRollback(), hold(order), next(rollbackPatch)},
+	}
+	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
+	return a
+}
+
+func forward(order []v1alpha1.Wave) (out []Step) {
+	for i, w := range order {
+		out = append(out, wave(i+1, w.Name))
+	}
+	return out
+}
+
+// reverse takes back what the waves did, the last one first.
+func reverse(order []v1alpha1.Wave) (out []Step) {
+	for i, w := range slices.Backward(order) {
+		out = append(out, back(i+1, w.Name))
+	}
+	return append(out, restore())
+}
+
+// updatePatch is what an update changes in the cloud, and what takes that back.
+func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
+	p := r.Operation.Spec.Update
+	if p == nil {
+		p = &v1alpha1.UpdateParameters{}
+	}
+	spec, before := map[string]any{}, map[string]any{}
+	set := func(key, was, want string) {
+		if want != "" {
+			spec[key], before[key] = want, nil
+			if was != "" {
+				before[key] = was
+			}
+		}
+	}
+	set("version", cloud.Status.Release.Version, p.Version)
+	set("imageRepository", cloud.Spec.ImageRepository, p.ImageRepository)
+	if p.DisableResourceManagement != nil {
+		spec["disableResourceManagement"], before["disableResourceManagement"] = *p.DisableResourceManagement, cloud.Spec.DisableResourceManagement
+	}
+	for block, tag := range map[string]string{"autoupdate": cloud.Spec.Autoupdate.Tag, "hostagent": cloud.Spec.Hostagent.Tag} {
+		if tag != "" && p.Version != "" { // autoupdate leaves them, and they would keep the agents at an older version
+			spec[block], before[block] = map[string]any{"tag": nil}, map[string]any{"tag": tag}
+		}
+	}
+	patch, undo = map[string]any{"spec": spec}, map[string]any{"spec": before}
+	if p.Edition != "" {
+		var was any
+		if edition, there := cloud.Annotations[v1alpha1.AnnotationEdition]; there {
+			was = edition
+		}
+		annotation := func(v any) map[string]any {
+			return map[string]any{"annotations": map[string]any{v1alpha1.AnnotationEdition: v}}
+		}
+		patch["metadata"], undo["metadata"] = annotation(p.Edition), annotation(was)
+	}
+	return patch, undo, 0, nil
+}
+
+// rollbackPatch makes the spec that of an earlier release again.
+func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
+	to, err := target(ctx, r, cloud)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	spec, before, err := differences(reconcile.Chosen(cloud), reconcile.Chosen(to.From.Cloud))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return map[string]any{"spec": spec}, map[string]any{"spec": before}, to.Revision, nil
+}
+
+// differences are the merge patches from one value to another, and back.
+func differences(now, then map[string]any) (there, back map[string]any, err error) {
+	merge := func(from, to map[string]any) (out map[string]any, err error) {
+		a, err := json.Marshal(from)
+		if err != nil {
+			return nil, err
+		}
+		b, err := json.Marshal(to)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := jsonmergepatch.CreateThreeWayJSONMergePatch(a, b, a)
+		if err != nil {
+			return nil, err
+		}
+		return out, json.Unmarshal(raw, &out)
+	}
+	if there, err = merge(now, then); err != nil {
+		return nil, nil, fmt.Errorf("comparing the spec with that of the release: %w", err)
+	}
+	if back, err = merge(then, now); err != nil {
+		return nil, nil, fmt.Errorf("comparing the spec with that of the release: %w", err)
+	}
+	return there, back, nil
+}
+
+// target is the release that a rollback goes back to.
+func target(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
+	revision := 0
+	if p := r.Operation.Spec.Rollback; p != nil {
+		revision = p.Revision
+	}
+	if revision == 0 {
+		revision = cloud.Status.Release.Revision - 1
+	}
+	secret := &corev1.Secret{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading release %d: %w", revision, err)
+	}
+	if err != nil || revision == cloud.Status.Release.Revision {
+		return nil, finding.New("OCA-7020", "The cloud cannot go back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
+	}
+	return release.Decode(secret)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// rollout is an operation that moves a cloud from one release to another: docs/decisions/0029-operations.md.
+type rollout struct {
+	v1alpha1.Rollout
+	operation string
+	reverting bool
+	// released are the objects of the release From, by component.
+	released map[string][]release.Object
+	// repeated is true if the release Of was repeated.
+	repeated bool
+}
+
+// rollout returns the operation of a cloud that has begun and has not ended, nil if there is none.
+func (r reader) rollout(ctx context.Context, cr *v1alpha1.OnecloudCluster) (*v1alpha1.OnecloudOperation, error) {
+	if !r.operations {
+		return nil, nil //nolint:nilnil // documented
+	}
+	var list v1alpha1.OnecloudOperationList
+	if err := r.client.List(ctx, &list, client.InNamespace(cr.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; o.Spec.Cloud == cr.Name && o.Status.Phase.Active() && o.Status.Rollout != nil {
+			return o, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // documented
+}
+
+// heed makes the State follow the operation that runs, and returns whether this build may render another release now. changed is true if a user
+// has asked for another version, or for what this build renders: only an operation brings that.
+func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool) (moved bool, err error) {
+	s.asked = false
+	if wants := s.Cloud.Spec.Version; changed && wants != s.Release.Version {
+		s.waiting, s.Cloud.Spec.Version = wants, s.Release.Version
+	}
+	if running == nil {
+		return false, nil
+	}
+	r := &rollout{Rollout: *running.Status.Rollout, operation: running.Name, reverting: running.Status.Phase == v1alpha1.OperationReverting ||
+		slices.ContainsFunc(running.Status.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })}
+	secret := s.Releases[r.From]
+	if secret == nil {
+		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
+	}
+	r.released, err = m.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) {
+		full, err := release.Decode(secret)
+		if err != nil {
+			return nil, err
+		}
+		return byComponent(full.Objects), nil
+	})
+	if err != nil {
+		return false, err
+	}
+	for revision, kept := range s.Releases {
+		if revision <= r.From || r.Of == 0 {
+			continue
+		}
+		summary, err := release.DecodeSummary(kept)
+		if err != nil {
+			return false, err
+		}
+		r.repeated = r.repeated || summary.Of == r.Of
+	}
+	s.Rollout = r
+	if r.Hold || r.Of != 0 || s.Release.Revision != r.From {
+		return false, nil
+	}
+	s.asked = true // the next release, once
+	s.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Release.Version)
+	return true, nil
+}
+
+// wantedVersion is the version that the spec has when an update makes its release: its step wrote it there.
+func wantedVersion(o *v1alpha1.OnecloudOperation) string {
+	if o.Spec.Update == nil {
+		return ""
+	}
+	return o.Spec.Update.Version
+}
+
+func byComponent(objects []release.Object) map[string][]release.Object {
+	out := map[string][]release.Object{}
+	for _, o := range objects {
+		out[o.Component] = append(out[o.Component], o)
+	}
+	return out
+}
+
+// repeated is the next release if it is to repeat an earlier one, nil if it does already.
+func repeated(s State) (*release.Release, error) {
+	if s.Rollout == nil || s.Rollout.Hold || s.Rollout.Of == 0 || s.Rollout.repeated {
+		return nil, nil //nolint:nilnil // documented
+	}
+	secret := s.Releases[s.Rollout.Of]
+	if secret == nil {
+		return nil, fmt.Errorf("operation %s: release %d is gone", s.Rollout.operation, s.Rollout.Of)
+	}
+	next, err := release.Decode(secret)
+	if err != nil {
+		return nil, err
+	}
+	next.Summary = release.Summary{
+		Revision: 1, Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Rollout.operation, Of: s.Rollout.Of,
+		Why: []string{"back to release " + strconv.Itoa(s.Rollout.Of) + ", operation " + s.Rollout.operation},
+	}
+	for _, o := range s.Live.objects {
+		next.Revision = max(next.Revision, release.Revision(o)+1)
+	}
+	return next, nil
+}
+
+// waits is what a component waits for, "" if its wave is reached.
+func (r *rollout) waits(name string) string {
+	for i, w := range r.Waves {
+		if slices.Contains(w.Components, name) {
+			if i < r.Reached {
+				return ""
+			}
+			return fmt.Sprintf("waits for wave %d of operation %s", i+1, r.operation)
+		}
+	}
+	if r.Reached < len(r.Waves) { // what no wave names goes with the last
+		return fmt.Sprintf("waits for wave %d of operation %s", len(r.Waves), r.operation)
+	}
+	return ""
+}
+
+func (r *rollout) phase() v1alpha1.Phase {
+	if r.reverting || r.Of != 0 {
+		return v1alpha1.PhaseRollingBack
+	}
+	return v1alpha1.PhaseUpgrading
+}
+
+// seen is what the status says of it.
+func (r *rollout) seen() *v1alpha1.RolloutStatus {
+	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Reached: r.Reached}
+	if r.repeated {
+		seen.Of = r.Of
+	}
+	return seen
+}
+
+// during is what the cloud is to be while an operation moves it: each component whose wave is not reached is as it was in the release From. It is
+// pure.
+func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
+	if s.Rollout == nil {
+		return d, nil
+	}
+	out := *d
+	if s.Rollout.Hold {
+		out.defaultsDue = false
+	}
+	out.Components = nil
+	held := map[string]bool{}
+	h := holding{scheme: scheme}
+	for _, c := range d.Components {
+		now, err := s.Rollout.hold(s, d, c, h)
+		if err != nil {
+			return nil, err
+		}
+		held[c.Name] = now != c
+		out.Components = append(out.Components, now)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Rollout.released)) {
+		if name == "" || d.component(name) != nil {
+			continue
+		}
+		gone := &target{Resolved: component.Resolved{Component: component.Component{Name: name}}, foreign: true} // this release has it no longer
+		now, err := s.Rollout.hold(s, d, gone, h)
+		if err != nil {
+			return nil, err
+		}
+		if now != gone {
+			out.Components = append(out.Components, now)
+		}
+	}
+	dropped := map[string]bool{}
+	out.Effects = nil
+	for _, e := range d.Effects {
+		if dropped[e.Key] = held[e.Component] && s.Cloud.Status.Effects[e.Key] != e.Hash; !dropped[e.Key] {
+			out.Effects = append(out.Effects, e)
+		}
+	}
+	for i := range out.Effects {
+		out.Effects[i].Follows = slices.DeleteFunc(slices.Clone(out.Effects[i].Follows), func(key string) bool { return dropped[key] })
+	}
+	return &out, nil
+}
+
+// hold returns the component as it was in the release From, or c itself if its wave is reached or nothing of it differs.
+func (r *rollout) hold(s State, d *Desired, c *target, h holding) (*target, error) {
+	why := r.waits(c.Name)
+	if why == "" || c.err != nil {
+		return c, nil //nolint:nilerr // the component reports it
+	}
+	out := *c
+	out.objects, out.wants, out.foreign = []piece{}, nil, true
+	for _, o := range r.released[c.Name] {
+		p, err := h.piece(o)
+		if err != nil {
+			return nil, err
+		}
+		out.objects = append(out.objects, *p)
+		if image := mainImage(p.Object); p.role == roleWorkload && image != "" {
+			out.FullImage = image
+		}
+	}
+	var err error
+	if out.wants, err = wantsOf(out.objects, absent(s, d, c)); err != nil {
+		return nil, err
+	}
+	if c.Enabled == (len(out.wants) > 0) && sameWants(c.wants, out.wants) {
+		return c, nil
+	}
+	out.held = why
+	if out.Enabled = len(out.wants) > 0; !out.Enabled {
+		out.DisabledReason = why
+	}
+	return &out, nil
+}
