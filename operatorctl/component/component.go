@@ -85,8 +85,6 @@ type Component struct {
 	// values that the spec sets.
 	Credentials       []string
 	ChosenCredentials func(Spec) map[string]string
-	// NeedsAdminPassword puts the database administrator's password among its credentials.
-	NeedsAdminPassword bool
 	// EarlierSection is its section in the earlier operator's record of passwords, where that is not SpecKey. EarlierCredentials are those that
 	// the earlier operator did not record.
 	EarlierSection     string

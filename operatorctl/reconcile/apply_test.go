@@ -70,20 +70,6 @@ func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
 	}
 }
 
-// The backup alone needs the administrator's password; a Secret that is missing is its trouble, not the cloud's.
-func TestMissingAdminSecretIsTheBackupsTroubleOnly(t *testing.T) {
-	b := newBench(t, interceptor.Funcs{}, newCloud())
-	b.reconcile()
-	const patch = `{"spec":{"mysql":{"password":null,"passwordSecretRef":{"name":"gone","key":"password"}},"backup":{"disable":false},"keystone":{"replicas":2}}}`
-	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
-		t.Fatal(err)
-	}
-	b.reconcile()
-	if s := b.component("backup"); s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "gone") {
-		t.Errorf("backup is %s: %s", s.State, s.Message)
-	}
-}
-
 // However long the API server takes, a reconcile looks at the effects: nothing else would bring the next one.
 func TestSlowAPIServerDoesNotKeepEffectsBack(t *testing.T) {
 	var b *bench

@@ -45,7 +45,6 @@ type cloud struct {
 	// from are the objects of the release that an operation moves the cloud from.
 	from   memo[string, map[string][]release.Object]
 	issued memo[string, secrets.Certificates]
-	admin  memo[string, string]
 	// provided is a Secret of certificates that a user provides.
 	provided *corev1.Secret
 	// written is the answer to the last write of the cloud, until the cache has caught up.

@@ -56,9 +56,9 @@ type Desired struct {
 // resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
 func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, error) {
 	passwords, names := secrets.Split(s.Secrets.credentials)
-	passwords[component.AdminPassword] = s.Secrets.admin
+	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password // the administrators' are only to be kept out of messages
 	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
-		passwords[component.ClickHouseAdminPassword] = pw // only to be kept out of messages
+		passwords[component.ClickHouseAdminPassword] = pw
 	}
 	d, err := m.desired.get(desiredFrom(s, passwords, names), func() (*Desired, error) {
 		d, err := r.draft(ctx, m, s, passwords, names)

@@ -270,7 +270,7 @@ func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
 	if err := r.gatherCertificates(ctx, m, s); err != nil {
 		return fmt.Errorf("reading the certificates: %w", err)
 	}
-	return r.gatherAdminPassword(ctx, m, s)
+	return nil
 }
 
 func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) error {
@@ -331,39 +331,6 @@ func certificatesKey(s State) string {
 		fmt.Fprintln(h, found.UID, found.ResourceVersion)
 	}
 	return string(h.Sum(nil))
-}
-
-// gatherAdminPassword reads the database administrator's password if a component needs it. A password in a Secret of the user is read once,
-// and again with each audit; it is not watched. Without it, only the components that need it cannot be made.
-func (r reader) gatherAdminPassword(ctx context.Context, m *cloud, s *State) error {
-	server := s.Cloud.Spec.MySQL
-	var needed []string
-	for _, c := range r.catalog.components {
-		if c.NeedsAdminPassword && !resolve.Disabled(c, &s.Cloud.Spec) {
-			needed = append(needed, c.Name)
-		}
-	}
-	if server.Password != "" || server.PasswordSecretRef == nil {
-		s.Secrets.admin = server.Password
-		return nil
-	}
-	if len(needed) == 0 {
-		return nil
-	}
-	if s.Audit {
-		m.admin.drop()
-	}
-	var err error
-	s.Secrets.admin, err = m.admin.get(server.PasswordSecretRef.Name+"/"+server.PasswordSecretRef.Key, func() (string, error) {
-		return effects.AdminPassword(ctx, secretReader(r.direct, s.Cloud.Namespace), server)
-	})
-	if err != nil {
-		s.Refused = true
-		for _, name := range needed {
-			s.part(name).err = err
-		}
-	}
-	return nil
 }
 
 // secretReader reads a key of a Secret past the cache.

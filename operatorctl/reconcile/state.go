@@ -74,8 +74,6 @@ type stored struct {
 	certificates map[string]*corev1.Secret
 	current      secrets.Certificates
 	issued       bool
-	// admin is the password of the database administrator, if a component needs it.
-	admin string
 }
 
 // Live is what the cluster has of one cloud.
