@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
@@ -317,57 +315,6 @@ func newBackupRestore(a *app) *cobra.Command {
 	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
 	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
 	addYes(fs, &yes)
-	return c
-}
-
-func newBackupSchedule(a *app) *cobra.Command {
-	var f cloudFlags
-	var s storeFlags
-	var keep int32
-	var bucket string
-	schedule := cluster.Schedule{}
-	c := &cobra.Command{
-		Use:   "schedule",
-		Short: "Let the cloud back itself up",
-		Long: "Sets spec.backup of the cloud: the operator then runs a backup at the given times, in a pod of its own image, and proves each. Backups go\n" +
-			"to a volume, or to a bucket with --to s3://BUCKET/PATH. Without a flag for it, a value stays. --off ends it; the backups stay.",
-		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
-			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n  ocadm cluster backup schedule --off",
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			schedule.Key = f.key()
-			if c.Flags().Changed("keep") {
-				schedule.Keep = ptr.To(keep)
-			}
-			if bucket != "" {
-				cfg, err := s.s3(bucket)
-				if err != nil {
-					return err
-				}
-				schedule.S3 = &v1alpha1.BackupS3{Endpoint: cfg.Endpoint, Bucket: cfg.Bucket, Prefix: cfg.Prefix, Region: cfg.Region, Plain: cfg.Plain}
-				schedule.AccessKey, schedule.SecretKey = cfg.AccessKey, cfg.SecretKey
-			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				lines, err := schedule.Apply(ctx, k)
-				if err != nil {
-					return err
-				}
-				action := "unchanged"
-				if len(lines) > 0 {
-					action = "changed"
-				}
-				return a.printResult(&f, action, lines...)
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	fs := c.Flags()
-	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
-	fs.Int32Var(&keep, "keep", 7, "how many backups stay")
-	fs.StringArrayVar(&schedule.Recipients, "recipient", nil, "public key that can read the backups; may be repeated")
-	fs.StringVar(&bucket, "to", "", "bucket, as s3://BUCKET/PATH, in place of a volume")
-	fs.BoolVar(&schedule.Off, "off", false, "make no more backups")
-	s.add(fs)
 	return c
 }
 

@@ -91,7 +91,7 @@ type keyFlags struct {
 }
 
 func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&k.to, "recipient", nil, "public key that can read it (age1…, ssh-ed25519 …), or @FILE with one in each line; may be repeated")
+	addRecipientFlag(fs, &k.to)
 	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with a passphrase to encrypt it with, in place of recipients")
 	fs.BoolVar(&k.unencrypted, "unencrypted", false, "do not encrypt it: everyone who can read the file has all passwords")
 }
@@ -99,6 +99,32 @@ func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
 func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&k.identityFiles, "identity", nil, "file with the secret key of a recipient; may be repeated")
 	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase it was encrypted with")
+}
+
+func addRecipientFlag(fs *pflag.FlagSet, keys *[]string) {
+	fs.StringArrayVar(keys, "recipient", nil, "public key that can read it (age1…, ssh-ed25519 …), or @FILE with one in each line; may be repeated")
+}
+
+// publicKeys are the values of --recipient, with the keys that files hold in place of @FILE.
+func publicKeys(values []string) ([]string, error) {
+	var keys []string
+	for _, v := range values {
+		name, isFile := strings.CutPrefix(v, "@")
+		if !isFile {
+			keys = append(keys, v)
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, misused(err.Error(), "give a file with public keys")
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				keys = append(keys, line)
+			}
+		}
+	}
+	return keys, nil
 }
 
 // recipients are those of the flags, or else of the cloud.
@@ -118,16 +144,9 @@ func (k *keyFlags) recipients(ctx context.Context, c client.Client, key client.O
 	case k.passphraseFile != "":
 		return k.passphrase()
 	case len(k.to) > 0:
-		var lines []string
-		for _, r := range k.to {
-			if name, isFile := strings.CutPrefix(r, "@"); isFile {
-				text, err := os.ReadFile(name)
-				if err != nil {
-					return nil, nil, misused(err.Error(), "give a file with public keys")
-				}
-				r = string(text)
-			}
-			lines = append(lines, r)
+		lines, err := publicKeys(k.to)
+		if err != nil {
+			return nil, nil, err
 		}
 		out, err := backup.Recipients(lines...)
 		if err != nil {
