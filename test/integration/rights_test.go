@@ -28,14 +28,14 @@ import (
 // TestOptionalComponentsComeAndGo: the backup, a CronJob, comes and goes, and so does the console with its Ingress.
 func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e := installed(t, env.Options{}, append([]string{"backup"}, env.Small...)...)
-	e.Edit(`{"spec":{"backup":{"disable":false},"web":{"disable":true}}}`)
+	e.Edit(`{"spec":{"profile":"ha","backup":{"disable":false},"web":{"disable":true}}}`)
 	e.UntilThere(&batchv1.CronJob{}, "default-backup")
-	e.UntilGone(&networkingv1.Ingress{}, "default-web")
-	e.UntilGone(&policyv1.PodDisruptionBudget{}, "default-keystone")
-	e.UntilReady()
 	e.UntilThere(&policyv1.PodDisruptionBudget{}, "default-keystone")
+	e.UntilGone(&networkingv1.Ingress{}, "default-web")
+	e.UntilReady()
 	e.Edit(`{"spec":{"profile":"small","backup":{"disable":true},"web":{"disable":false}}}`)
 	e.UntilGone(&batchv1.CronJob{}, "default-backup")
+	e.UntilGone(&policyv1.PodDisruptionBudget{}, "default-keystone")
 	e.UntilThere(&networkingv1.Ingress{}, "default-web")
 	e.UntilReady()
 }
