@@ -193,20 +193,24 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 		}
 		return nil
 	}
-	if paused(o) && !cancelled(o) {
-		if o.Status.Phase == v1alpha1.OperationPaused {
-			return nil
-		}
-		return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-			s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
-		})
+	if paused(o) && !cancelled(o) && o.Status.Phase == v1alpha1.OperationPaused {
+		return nil
 	}
+	// The cache may show the operation as it was before its run ended.
 	now := &v1alpha1.OnecloudOperation{}
 	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if now.UID != o.UID || now.Status.Phase.Final() || paused(now) && !cancelled(now) {
-		return nil // the cache will show it
+	switch {
+	case now.UID != o.UID || now.Status.Phase.Final():
+		return nil
+	case paused(now) && !cancelled(now):
+		if now.Status.Phase == v1alpha1.OperationPaused {
+			return nil
+		}
+		return newRecord(c.Client, c.Events, now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
+		})
 	}
 	if err := c.take(ctx, now, cloud); err != nil {
 		return err
