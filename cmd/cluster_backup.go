@@ -137,7 +137,7 @@ func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
 				rows = append(rows, []string{i.Name, "", "", "", "", "", "unknown: ocadm cluster backup verify"})
 				continue
 			}
-			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, size(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10), proof(i)})
+			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10), proof(i)})
 		}
 		return ui.Table(w, []string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "STATE"}, rows)
 	})
@@ -155,18 +155,6 @@ func proof(i backup.Info) string {
 		state += ", not encrypted"
 	}
 	return state
-}
-
-func size(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return strconv.FormatInt(n, 10) + " B"
-	}
-	f, i := float64(n)/unit, 0
-	for f >= unit && i < 3 {
-		f, i = f/unit, i+1
-	}
-	return fmt.Sprintf("%.1f %ciB", f, "KMGT"[i])
 }
 
 func newBackupVerify(a *app) *cobra.Command {

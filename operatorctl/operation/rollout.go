@@ -174,14 +174,18 @@ func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch ma
 	})
 }
 
+// timeoutOf a wave, on the way there and back.
+func timeoutOf(name string) time.Duration {
+	if name == waveNames[len(waveNames)-1] {
+		return agentsTimeout
+	}
+	return waveTimeout
+}
+
 // wave lets the components of a wave move and waits until they serve. number counts from 1.
 func wave(number int, name string) Step {
-	timeout := waveTimeout
-	if name == waveNames[len(waveNames)-1] {
-		timeout = agentsTimeout
-	}
 	return Step{
-		Name: "wave-" + name, Short: "Move " + name, Timeout: timeout,
+		Name: "wave-" + name, Short: "Move " + name, Timeout: timeoutOf(name),
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number }); err != nil {
 				return err
@@ -211,12 +215,8 @@ func wave(number int, name string) Step {
 
 // back brings the components of a wave to the release they came from.
 func back(number int, name string) Step {
-	timeout := waveTimeout
-	if name == waveNames[len(waveNames)-1] {
-		timeout = agentsTimeout
-	}
 	return Step{
-		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeout,
+		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeoutOf(name),
 		Skip: func(r *Run) string {
 			if now := r.rollout(); now == nil || now.Reached < number {
 				return "it was not moved"

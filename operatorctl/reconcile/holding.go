@@ -133,10 +133,7 @@ func (h *holding) read() error {
 	if err != nil {
 		return err
 	}
-	h.released = map[string][]release.Object{}
-	for _, o := range full.Objects {
-		h.released[o.Component] = append(h.released[o.Component], o)
-	}
+	h.released = byComponent(full.Objects)
 	return nil
 }
 
