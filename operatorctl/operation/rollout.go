@@ -109,17 +109,12 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 			if err != nil {
 				return err
 			}
-			if r.rollout().Undo == "" {
+			if cloud.Status.Release.Revision == r.rollout().From { // an operator that was killed before may not have changed the cloud yet
 				patch, undo, of, err := change(ctx, r, cloud)
 				if err != nil {
 					return err
 				}
-				back, err := json.Marshal(undo)
-				if err != nil {
-					return err
-				}
-				// The way back is kept before anything is changed.
-				if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.Undo, s.Rollout.Of = string(back), of }); err != nil {
+				if err := r.keepWayBack(ctx, undo, of); err != nil {
 					return err
 				}
 				if err := r.patchCloud(ctx, report, patch); err != nil {
@@ -132,6 +127,18 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 			return r.released(ctx, report)
 		},
 	}
+}
+
+// keepWayBack keeps what takes a change of the cloud back, before it is made. What an interrupted run has kept stays: the cloud may be changed.
+func (r *Run) keepWayBack(ctx context.Context, undo map[string]any, of int) error {
+	if r.rollout().Undo != "" {
+		return nil
+	}
+	back, err := json.Marshal(undo)
+	if err != nil {
+		return err
+	}
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.Undo, s.Rollout.Of = string(back), of })
 }
 
 // released waits until the next release is in force, and notes its revision.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
@@ -209,5 +211,31 @@ func TestUpdateIsRefusedBeforeAnyChange(t *testing.T) {
 	f.end("v4.0.4")
 	if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7061" || o.Status.Rollout != nil {
 		t.Errorf("%+v", o.Status)
+	}
+}
+
+// An operator that was killed between keeping the way back and changing the cloud is followed by one that changes the cloud.
+func TestKilledBeforeTheCloudChanges(t *testing.T) {
+	f := newFollower(t, "")
+	f.stop()
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	o := f.get("u")
+	for _, p := range update().Steps {
+		o.Status.Steps = append(o.Status.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending})
+	}
+	o.Status.Phase, o.Status.Start = v1alpha1.OperationRunning, metav1.Now()
+	o.Status.Steps[0].State, o.Status.Steps[1].State = v1alpha1.StepDone, v1alpha1.StepDone
+	o.Status.Steps[2].State, o.Status.Steps[2].Start = v1alpha1.StepRunning, metav1.Now()
+	o.Status.Rollout = &v1alpha1.Rollout{From: 3, Waves: waves(), Hold: true, Undo: `{"spec":{"version":"v4.0.4"}}`}
+	if err := f.client.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	f.start()
+	o = f.until("u", v1alpha1.OperationSucceeded)
+	f.end("v4.0.5", "keystone v4.0.5", "region v4.0.5", "glance v4.0.5", "host v4.0.5")
+	if o.Status.Rollout.Undo != `{"spec":{"version":"v4.0.4"}}` {
+		t.Errorf("the way back is %s", o.Status.Rollout.Undo)
 	}
 }
