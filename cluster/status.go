@@ -25,7 +25,7 @@ type Status struct {
 	Phase   string `json:"phase,omitempty"`
 	// Ready is true if the operator has seen the latest change and every component is Available or Idle.
 	Ready bool `json:"ready"`
-	// Degraded is true if something failed that does not mend itself. A cloud that is neither Ready nor Degraded is on its way.
+	// Degraded is true if something failed and needs attention. A cloud that is neither Ready nor Degraded is on its way.
 	Degraded bool `json:"degraded"`
 	// Message is why it is not Ready.
 	Message    string                     `json:"message,omitempty"`

@@ -79,7 +79,7 @@ func depotTable(w io.Writer, st depot.Status) error {
 	if err := ui.Table(w, []string{"ROOT", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s uses %s; the disk has %s left, of which %s are not used\n", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
+	_, err := fmt.Fprintf(w, "\n%s uses %s; %s of the disk are free, of which the depot leaves %s\n", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
 	return err
 }
 

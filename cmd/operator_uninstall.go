@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
@@ -46,9 +45,10 @@ func newOperatorUninstall(a *app) *cobra.Command {
 					return a.printRemoved(&f, r, kube.Change.Planned, err)
 				}
 				if !yes {
-					if err := a.confirmRemoval(c.Context(), r); err != nil {
-						return err
-					}
+					a.showRemoval(r)
+				}
+				if err := a.confirm(c, yes, "Nothing was removed")("This removes the operator"); err != nil {
+					return err
 				}
 				return a.remove(ctx, k, &f, r)
 			})
@@ -66,7 +66,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) confirmRemoval(ctx context.Context, r operatorphase.Removal) error {
+func (a *app) showRemoval(r operatorphase.Removal) {
 	var lines []string
 	for _, change := range r.Changes() {
 		lines = append(lines, change.Planned())
@@ -75,11 +75,6 @@ func (a *app) confirmRemoval(ctx context.Context, r operatorphase.Removal) error
 	if len(r.Keep) > 0 {
 		fmt.Fprintf(a.Err, "These stay:\n  %s\n", strings.Join(r.Keep, "\n  "))
 	}
-	sure, err := ui.Confirm(ctx, a.In, a.Err, "Remove the operator? [y/N]", "yes", "--yes")
-	if err == nil && !sure {
-		err = finding.New("OCA-0406", "Nothing was removed", "not confirmed", "ocadm operator uninstall --yes")
-	}
-	return err
 }
 
 func (a *app) remove(ctx context.Context, k client.WithWatch, f *cloudFlags, r operatorphase.Removal) error {

@@ -25,10 +25,11 @@ type lines struct {
 	reported map[string]time.Time      // when the progress of a phase, or one of its waits, was last reported
 	last     map[string]string         // the last line
 	first    map[string]workflow.Event // the first progress of a phase
+	complete map[string]string         // the last amount of a phase that was all of it, which is not repeated
 }
 
 // Lines writes plain lines to w, whatever w is.
-func Lines(w io.Writer, o Options) Renderer { return &lines{w: w, o: o} }
+func Lines(w io.Writer, o Options) Renderer { return &lines{w: w, o: o, complete: map[string]string{}} }
 
 func (l *lines) Close() {}
 
@@ -51,7 +52,10 @@ func (l *lines) text(e workflow.Event) string {
 		return prefix(e) + line
 	case workflow.PhaseProgress:
 		rate := l.rate(e)
-		if over := e.Total > 0 && e.Done >= e.Total; over || l.due(e, "", "progress") {
+		if over := e.Total > 0 && e.Done >= e.Total; over && l.complete[e.Phase] != amount(e) || !over && l.due(e, "", "progress") {
+			if over {
+				l.complete[e.Phase] = amount(e)
+			}
 			return prefix(e) + amount(e) + rate
 		}
 		return ""

@@ -34,7 +34,7 @@ func New(w io.Writer, o Options) Renderer {
 	if IsTerminal(w) {
 		return newTerminal(w, o)
 	}
-	return &lines{w: w, o: o}
+	return Lines(w, o)
 }
 
 // IsTerminal reports whether w is a terminal that can move its cursor.

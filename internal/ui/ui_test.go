@@ -44,6 +44,9 @@ func TestLines(t *testing.T) {
 	r := New(&b, Options{Color: true})
 	for _, e := range aStory(time.Now()) {
 		r.Event(e)
+		if e.Type == workflow.PhaseProgress && e.Done == e.Total {
+			r.Event(e) // what is complete is reported once
+		}
 	}
 	r.Close()
 	want := `[a] Do a

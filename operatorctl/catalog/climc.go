@@ -12,7 +12,7 @@ import (
 func climc() component.Component {
 	return component.Component{
 		Name: "climc", SpecKey: "climc", Summary: "command line of the cloud",
-		Single:   "a shell for administrators, which serves nobody",
+		Single:   "a shell for administrators; no service depends on it",
 		After:    []string{"keystone", "region"}, // its entry point asks region for an SSH key, and ends without an answer
 		Image:    component.Image{EE: "climc-ee", EEFor: eeSupport},
 		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv},

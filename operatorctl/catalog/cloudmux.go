@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func cloudmux() component.Component {
 	return component.Component{
 		Name: "cloudmux", SpecKey: "cloudmux", Summary: "command lines of other clouds",
-		Single:   "a shell for administrators, which serves nobody",
+		Single:   "a shell for administrators; no service depends on it",
 		Releases: component.Releases{First: "v3.10.5"},
 		Products: withoutAI, OffByDefault: true,
 		Image:    component.Image{EE: "cloudmux-ee", EEFor: eeOnly},
