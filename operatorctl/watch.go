@@ -57,7 +57,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, Waves: o.Waves && !o.WithoutOperations,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
-		Connections: effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement},
+		Connections: connectionsOf(o),
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
@@ -93,6 +93,11 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	return operations(mgr, o)
 }
 
+// connectionsOf says how databases and services are reached.
+func connectionsOf(o Options) effects.Options {
+	return effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement}
+}
+
 // operated is the cloud of an operation, or the cloud itself.
 func operated(_ context.Context, object client.Object) []ctrl.Request {
 	key := client.ObjectKeyFromObject(object)
@@ -114,7 +119,7 @@ func rolloutChanged(e event.UpdateEvent) bool {
 func operations(mgr ctrl.Manager, o Options) error {
 	c := operation.New(operation.Options{
 		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Waves: o.Waves, Log: o.Log,
+		Settle: o.Settle, Waves: o.Waves, Connections: connectionsOf(o), Log: o.Log,
 	})
 	cloudOf := handler.EnqueueRequestsFromMapFunc(operated)
 	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").

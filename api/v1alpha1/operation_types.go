@@ -88,6 +88,11 @@ type UpdateParameters struct {
 	DisableResourceManagement *bool `json:"disableResourceManagement,omitempty"`
 	// Move to an earlier release although its services change the databases back, and may lose data.
 	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
+	// Copies of the services: small is one of each, ha two on different nodes.
+	// +kubebuilder:validation:Enum="";small;ha
+	Profile string `json:"profile,omitempty"`
+	// Do without copies of the databases. If the update fails then, its services go back and what they changed in the databases stays.
+	NoBackup bool `json:"noBackup,omitempty"`
 }
 
 // RollbackParameters are what a rollback goes back to.
@@ -95,6 +100,11 @@ type RollbackParameters struct {
 	// Revision of the release; the one before the release in force when absent.
 	// +kubebuilder:validation:Minimum=1
 	Revision int `json:"revision,omitempty"`
+	// Bring back the databases whose tables were changed since, from the copies that the update away from that release made. What was written
+	// since is lost to the cloud; it is saved beside.
+	RestoreDatabases bool `json:"restoreDatabases,omitempty"`
+	// Leave the databases as they are, although their tables were changed since.
+	KeepDatabases bool `json:"keepDatabases,omitempty"`
 }
 
 // OnecloudOperationSpec is what an operation does. It cannot change.
@@ -143,9 +153,14 @@ type Rollout struct {
 	Hold bool `json:"hold,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
+	// Largest number of waves that were reached.
+	Moved int `json:"moved,omitempty"`
 	// Waves in their order.
 	// +listType=atomic
 	Waves []Wave `json:"waves,omitempty"`
+	// Components that are stopped while their databases are replaced.
+	// +listType=atomic
+	Stopped []string `json:"stopped,omitempty"`
 	// Merge patch that brings back what the operation changed in the cloud.
 	Undo string `json:"undo,omitempty"`
 }
@@ -169,6 +184,38 @@ type RolloutStatus struct {
 	Hold bool `json:"hold,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
+	// Components that are stopped.
+	// +listType=atomic
+	Stopped []string `json:"stopped,omitempty"`
+}
+
+// OperationDatabases is what an operation has done with the databases of the cloud.
+type OperationDatabases struct {
+	// Copies that were made before something moved.
+	// +nullable
+	Saved *DatabaseCopies `json:"saved,omitempty"`
+	// Databases that are being replaced by their copies.
+	// +listType=atomic
+	Restoring []string `json:"restoring,omitempty"`
+	// Databases that were replaced by their copies.
+	// +listType=atomic
+	Restored []string `json:"restored,omitempty"`
+	// What the replaced databases held before.
+	// +listType=atomic
+	Replaced []DatabaseCopies `json:"replaced,omitempty"`
+}
+
+// DatabaseCopies are copies of databases on the server of the databases.
+type DatabaseCopies struct {
+	// Name of the set.
+	Set string `json:"set"`
+	// What the name of each copy begins with; the name of the database follows.
+	Prefix string `json:"prefix"`
+	// Time of the copies.
+	Time metav1.Time `json:"time,omitzero"`
+	// Databases that were copied.
+	// +listType=atomic
+	Databases []string `json:"databases,omitempty"`
 }
 
 // OperationPhase is an operation in one word.
@@ -271,6 +318,9 @@ type OnecloudOperationStatus struct {
 	// How far the cloud has moved to another release.
 	// +nullable
 	Rollout *Rollout `json:"rollout,omitempty"`
+	// Copies of databases.
+	// +nullable
+	Databases *OperationDatabases `json:"databases,omitempty"`
 	// Its steps, in order. Those that revert come last.
 	// +listType=atomic
 	Steps []OperationStep `json:"steps,omitempty"`

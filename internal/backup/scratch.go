@@ -43,11 +43,7 @@ func NewScratch(ctx context.Context, a *mysql.Admin, cloudID string, databases [
 
 // Name of the database that stands for another one.
 func (s *Scratch) Name(database string) string {
-	name := scratchPrefix + s.owner + "_" + database
-	if len([]rune(name)) > 64 {
-		name = scratchPrefix + s.owner + "_" + digest([]byte(database))[:32]
-	}
-	return name
+	return within(scratchPrefix+s.owner+"_", database)
 }
 
 // Close drops the databases, even when ctx has ended.
@@ -71,7 +67,7 @@ func (s *Scratch) drop(ctx context.Context) error {
 	return nil
 }
 
-// Databases are those of a cloud that are backed up: all that it owns and that exist, including those of disabled components.
+// Databases are those of a cloud that are backed up: all that it owns and that exist, including those of disabled components. Copies are not.
 func Databases(ctx context.Context, a *mysql.Admin) ([]string, error) {
 	owned, _, err := a.Owned(ctx)
 	if err != nil {
@@ -87,7 +83,7 @@ func Databases(ctx context.Context, a *mysql.Admin) ([]string, error) {
 	}
 	out := []string{}
 	for _, n := range owned {
-		if exists[n] && !strings.HasPrefix(n, scratchPrefix) {
+		if exists[n] && !strings.HasPrefix(n, scratchPrefix) && !strings.HasPrefix(n, savedPrefix) {
 			out = append(out, n)
 		}
 	}

@@ -254,6 +254,15 @@ func (a *Admin) DropDatabase(ctx context.Context, name string) error {
 	return a.unmark(ctx, t)
 }
 
+// Tables lists the tables of a database, sorted.
+func (a *Admin) Tables(ctx context.Context, database string) ([]string, error) {
+	names, err := strings1(ctx, a.cfg, a.db, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? ORDER BY 1", database)
+	if err != nil {
+		return nil, a.fail(fmt.Sprintf("listing the tables of database %q", database), err, NoCreate)
+	}
+	return names, nil
+}
+
 // Size is the space that databases take, in bytes, as the server estimates it.
 func (a *Admin) Size(ctx context.Context, databases ...string) (int64, error) {
 	var total int64

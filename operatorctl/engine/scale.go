@@ -33,10 +33,13 @@ func ScaleEntries(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 	return out
 }
 
-// leaveScale takes the number of pods out of what is to be applied where an autoscaler sets it.
+// leaveScale takes the number of pods out of what is to be applied where an autoscaler sets it. None is none: an autoscaler leaves that alone.
 func leaveScale(desired map[string]any, live client.Object) []Kept {
 	manager := ScaledBy(live)
 	if kind := desired["kind"]; manager == "" || kind != "Deployment" && kind != "StatefulSet" {
+		return nil
+	}
+	if n, set, _ := unstructured.NestedInt64(desired, "spec", "replicas"); set && n == 0 {
 		return nil
 	}
 	unstructured.RemoveNestedField(desired, "spec", "replicas")

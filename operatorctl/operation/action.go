@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
 // Step is one step of an action.
@@ -75,6 +76,8 @@ type Run struct {
 	Direct client.Reader
 	// Settle is how long a wave must serve without interruption.
 	Settle time.Duration
+	// Connections are how databases and services are reached.
+	Connections effects.Options
 
 	record *record
 	// changed gets something after each change of the cloud.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
 // Options of a Controller.
@@ -34,6 +35,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Settle is how long a wave must serve without interruption; 0 means DefaultSettle.
 	Settle time.Duration
+	// Connections are how databases and services are reached.
+	Connections effects.Options
 	// Waves creates an update for a changed spec.version.
 	Waves bool
 	// Actions are those there are; nil means Actions().
@@ -271,7 +274,8 @@ func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
 	ctx, r.abort = context.WithCancelCause(c.base)
 	action, _ := find(c.Actions, o.Spec.Action)
 	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, changed: r.changed, record: newRecord(c.Client, c.Events, o),
+		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections,
+		changed: r.changed, record: newRecord(c.Client, c.Events, o),
 	}}
 	x.stop, r.pause = context.WithCancelCause(ctx)
 	x.cancel, r.cancel = context.WithCancelCause(ctx)

@@ -45,5 +45,6 @@ func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
 // followed reports whether the status of a cloud was determined when a rollout was as it is now.
 func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Rollout) bool {
 	seen := cloud.Status.Rollout
-	return seen != nil && seen.Operation == operation && seen.Reached == r.Reached && seen.Hold == r.Hold && (r.Of == 0 || r.Hold || seen.Of == r.Of)
+	return seen != nil && seen.Operation == operation && seen.Reached == r.Reached && seen.Hold == r.Hold && slices.Equal(seen.Stopped, r.Stopped) &&
+		(r.Of == 0 || r.Hold || seen.Of == r.Of)
 }

@@ -194,7 +194,11 @@ func wave(number int, name string) Step {
 	return Step{
 		Name: "wave-" + name, Short: "Move " + name, Timeout: timeoutOf(name),
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number }); err != nil {
+			err := r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+				now.Reached = max(now.Reached, number)
+				now.Moved = max(now.Moved, now.Reached)
+			})
+			if err != nil {
 				return err
 			}
 			var members []string

@@ -19,13 +19,12 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// update moves a cloud to another version, or to what the operator renders now, in waves. A step that saves the databases belongs between hold
-// and next; the one that restores them belongs in reverse, where nothing of the new release serves any more.
+// update moves a cloud to another version, or to what the operator renders now, in waves.
 func update() Action {
 	order := waves()
 	a := Action{
 		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: 4 * time.Hour,
-		Steps: []Step{checks(), hold(order), next(updatePatch)},
+		Steps: []Step{checks(), hold(order), save(), next(updatePatch)},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
 	return a
@@ -37,7 +36,7 @@ func rollback() Action {
 	slices.Reverse(order)
 	a := Action{
 		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: 4 * time.Hour,
-		Steps: []Step{checkRollback(), hold(order), next(rollbackPatch)},
+		Steps: []Step{checkRollback(), hold(order), save(), next(rollbackPatch), bringForward()},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
 	return a
@@ -50,12 +49,14 @@ func forward(order []v1alpha1.Wave) (out []Step) {
 	return out
 }
 
-// reverse takes back what the waves did, the last one first.
+// reverse takes back what the waves did, the last one first. Databases that were migrated go back before; a migration that began only while a wave
+// went back is found afterwards.
 func reverse(order []v1alpha1.Wave) (out []Step) {
+	out = append(out, bringBack("databases-back", "Bring the migrated databases back"))
 	for i, w := range slices.Backward(order) {
 		out = append(out, back(i+1, w.Name))
 	}
-	return append(out, restore())
+	return append(out, bringBack("databases-again", "Look for databases that were migrated meanwhile"), restore())
 }
 
 // updatePatch is what an update changes in the cloud, and what takes that back.
@@ -75,6 +76,7 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	}
 	set("version", cloud.Status.Release.Version, p.Version)
 	set("imageRepository", cloud.Spec.ImageRepository, p.ImageRepository)
+	set("profile", cloud.Spec.Profile, p.Profile)
 	if p.DisableResourceManagement != nil {
 		spec["disableResourceManagement"], before["disableResourceManagement"] = *p.DisableResourceManagement, cloud.Spec.DisableResourceManagement
 	}
@@ -138,13 +140,7 @@ func differences(now, then map[string]any) (there, back map[string]any, err erro
 
 // target is the release that a rollback goes back to.
 func target(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
-	revision := 0
-	if p := r.Operation.Spec.Rollback; p != nil {
-		revision = p.Revision
-	}
-	if revision == 0 {
-		revision = cloud.Status.Release.Revision - 1
-	}
+	revision := targetOf(r, cloud)
 	secret := &corev1.Secret{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -154,4 +150,15 @@ func target(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (*rele
 		return nil, finding.New("OCA-7020", "The cloud cannot go back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
 	}
 	return release.Decode(secret)
+}
+
+// targetOf is its revision.
+func targetOf(r *Run, cloud *v1alpha1.OnecloudCluster) int {
+	if p := r.Operation.Spec.Rollback; p != nil && p.Revision != 0 {
+		return p.Revision
+	}
+	if now := r.rollout(); now != nil { // the operation may have made a release since
+		return now.From - 1
+	}
+	return cloud.Status.Release.Revision - 1
 }

@@ -85,7 +85,7 @@ func planRound(s State, d *Desired, round int) Plan {
 			switch {
 			case w.role == roleBase && round == 0:
 				p.Base = append(p.Base, item{c, w})
-			case w.role != roleBase && ready && !isPaused(s, w.key):
+			case w.role != roleBase && (ready || w.stopped && !s.part(c.Name).tried) && !isPaused(s, w.key): // what stops waits for nothing
 				p.Workloads = append(p.Workloads, item{c, w})
 			}
 		}
@@ -177,7 +177,9 @@ func observeOne(s State, c *target) (o observation) {
 		o.serving = o.workload.Serving() // as the user who paused it wants it
 		return o
 	}
-	o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied()
+	if o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied(); w.stopped {
+		return o // it serves nobody
+	}
 	// While a cloud is made, nothing of it serves anybody yet: what comes after does not wait for others to last.
 	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())
 	return o

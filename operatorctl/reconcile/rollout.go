@@ -156,7 +156,7 @@ func (r *rollout) phase() v1alpha1.Phase {
 
 // seen is what the status says of it.
 func (r *rollout) seen() *v1alpha1.RolloutStatus {
-	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Reached: r.Reached}
+	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Reached: r.Reached, Stopped: r.Stopped}
 	if r.repeated {
 		seen.Of = r.Of
 	}
@@ -182,7 +182,7 @@ func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 			return nil, err
 		}
 		held[c.Name] = now != c
-		out.Components = append(out.Components, now)
+		out.Components = append(out.Components, s.Rollout.stop(now))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Rollout.released)) {
 		if name == "" || d.component(name) != nil {
@@ -208,6 +208,20 @@ func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 		out.Effects[i].Follows = slices.DeleteFunc(slices.Clone(out.Effects[i].Follows), func(key string) bool { return dropped[key] })
 	}
 	return &out, nil
+}
+
+// stop returns the component without pods if it is to be stopped, else c itself.
+func (r *rollout) stop(c *target) *target {
+	if !slices.Contains(r.Stopped, c.Name) {
+		return c
+	}
+	out := *c
+	out.wants = slices.Clone(c.wants)
+	for i := range out.wants {
+		out.wants[i].stopped = out.wants[i].role != roleBase
+	}
+	out.held = "stopped by operation " + r.operation + ", which replaces its database"
+	return &out
 }
 
 // hold returns the component as it was in the release From, or c itself if its wave is reached or nothing of it differs.

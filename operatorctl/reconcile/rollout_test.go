@@ -88,6 +88,18 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	}
 	rest()
 	b.wantVersions("after a loss", next, next, old)
+	// What is to be stopped is, also behind one that is: nothing has to be available for that.
+	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Stopped = []string{"keystone", "region"} })
+	for name, want := range map[string]int32{"keystone": 0, "region": 0, "glance": 1} {
+		d := &appsv1.Deployment{}
+		if b.get(d, "default-"+name); *d.Spec.Replicas != want {
+			t.Errorf("%s has %d replicas, want %d", name, *d.Spec.Replicas, want)
+		}
+	}
+	if c := b.cloud(); !slices.Equal(c.Status.Rollout.Stopped, []string{"keystone", "region"}) {
+		t.Errorf("%+v", c.Status.Rollout)
+	}
+	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Stopped = nil })
 	// Back.
 	step(func(o *v1alpha1.OnecloudOperation) {
 		o.Status.Phase, o.Status.Rollout.Reached = v1alpha1.OperationReverting, 0

@@ -4,6 +4,7 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -45,11 +46,16 @@ type want struct {
 	role role
 	// absent is how many pods of a DaemonSet hold up its rollout because their node is lost. It is no part of the release.
 	absent int32
+	// stopped is true of a Deployment or DaemonSet that an operation stops. That is no part of the release either.
+	stopped bool
 }
 
 // applied is the hash under which the object is applied.
 func (w want) applied() string {
-	if w.absent == 0 {
+	switch {
+	case w.stopped:
+		return w.hash + "+stopped"
+	case w.absent == 0:
 		return w.hash
 	}
 	return fmt.Sprintf("%s+%d", w.hash, w.absent)
@@ -149,6 +155,9 @@ func object(pieces []piece, w want) client.Object {
 		if engine.KeyOf(p) != w.key {
 			continue
 		}
+		if w.stopped {
+			return stopped(p.Object, w)
+		}
 		ds, ok := p.Object.(*appsv1.DaemonSet)
 		if !ok || w.absent == 0 {
 			return p.Object
@@ -159,4 +168,24 @@ func object(pieces []piece, w want) client.Object {
 		return ds
 	}
 	return nil
+}
+
+// noNode is a label that no node has.
+const noNode = "onecloud.yunion.io/stopped"
+
+// stopped is a workload without pods.
+func stopped(o client.Object, w want) client.Object {
+	switch o := o.DeepCopyObject().(type) {
+	case *appsv1.Deployment:
+		o.Spec.Replicas = new(int32(0))
+		engine.ApplyAs(o, w.applied())
+		return o
+	case *appsv1.DaemonSet:
+		selector := map[string]string{noNode: "true"}
+		maps.Copy(selector, o.Spec.Template.Spec.NodeSelector)
+		o.Spec.Template.Spec.NodeSelector = selector
+		engine.ApplyAs(o, w.applied())
+		return o
+	}
+	return o
 }

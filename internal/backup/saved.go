@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+)
+
+// savedPrefix begins the names of databases that hold copies which stay.
+const savedPrefix = "ocadm_saved_"
+
+// Saved is a set of copies of databases of a cloud, beside them on the same server and marked as the cloud's: docs/decisions/0037.
+type Saved struct {
+	// Set names it, of lower-case letters and digits; By is who made it.
+	Set string `json:"set"`
+	By  string `json:"by"`
+	// Time of the copies.
+	Time time.Time `json:"time"`
+	// Definitions of each database, as dump.Definitions returns them.
+	Definitions map[string]string `json:"definitions"`
+	// Data is what the copies hold, by the names of the originals.
+	Data dump.Summary `json:"-"`
+
+	prefix string
+}
+
+// Prefix of the names of the copies; the name of the database follows.
+func (s Saved) Prefix() string { return s.prefix }
+
+// Copy is the name of the database that is the copy of another one.
+func (s Saved) Copy(database string) string { return within(s.prefix, database) }
+
+// within names a database below a prefix; a name that would be too long becomes a digest.
+func within(prefix, database string) string {
+	name := prefix + database
+	if len([]rune(name)) > 64 {
+		name = prefix + digest([]byte(database))[:64-len(prefix)]
+	}
+	return name
+}
+
+// Databases that it holds, sorted.
+func (s Saved) Databases() []string {
+	var out []string
+	for _, d := range s.Data.Databases {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+// Vault is where a cloud's copies are.
+type Vault struct {
+	Admin *mysql.Admin
+	// CloudID is that of Admin's owner.
+	CloudID string
+}
+
+func (v Vault) prefix() string { return savedPrefix + digest([]byte(v.CloudID))[:8] + "_" }
+
+// index is the database that says what a set holds. It is made last, so that a set with an index is complete.
+func (v Vault) index(set string) string { return v.prefix() + set }
+
+// Save copies databases as they are at one moment, and compares each row. A complete set of the same name and maker stays as it is, another one
+// is replaced. report is called with what it does.
+func (v Vault) Save(ctx context.Context, set, by string, databases []string, report func(string)) (Saved, error) {
+	release, err := v.Admin.Lock(ctx, v.index(""))
+	if err != nil {
+		return Saved{}, err
+	}
+	defer release()
+	was, there, err := v.Read(ctx, set)
+	if err != nil || there && was.By == by {
+		return was, err
+	}
+	for n := 1; ; n++ {
+		s, err := v.save(ctx, set, by, databases)
+		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
+			return s, err
+		}
+		report(err.Error() + ": beginning again")
+	}
+}
+
+func (v Vault) save(ctx context.Context, set, by string, databases []string) (Saved, error) {
+	s := Saved{Set: set, By: by, prefix: v.index(set) + "_"}
+	if err := v.Drop(ctx, set); err != nil {
+		return s, err
+	}
+	for _, d := range databases {
+		if _, err := v.Admin.EnsureDatabase(ctx, nil, s.Copy(d)); err != nil {
+			return s, err
+		}
+	}
+	var err error
+	if s.Definitions, err = dump.Definitions(ctx, v.Admin, databases); err != nil {
+		return s, err
+	}
+	s.Time = time.Now().UTC().Truncate(time.Second)
+	if s.Data, err = copyPieces(ctx, v.Admin, v.Admin, databases, s.Copy); err != nil {
+		return s, err
+	}
+	after, err := dump.Definitions(ctx, v.Admin, databases)
+	if err != nil {
+		return s, err
+	}
+	for d, was := range s.Definitions {
+		if after[d] != was {
+			return s, fmt.Errorf("copying database %q: %w", d, dump.ErrSchemaChanged)
+		}
+	}
+	return s, v.write(ctx, s)
+}
+
+// write makes the index.
+func (v Vault) write(ctx context.Context, s Saved) error {
+	name := v.index(s.Set)
+	if _, err := v.Admin.EnsureDatabase(ctx, nil, name); err != nil {
+		return err
+	}
+	quoted, err := mysql.QuoteIdent(name)
+	if err != nil {
+		return err
+	}
+	rows := map[string]any{"": s}
+	for _, d := range s.Data.Databases {
+		rows[d.Name] = d
+	}
+	fail := func(err error) error { return v.Admin.Fail("noting what the copies hold", err) }
+	c, err := v.Admin.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	const table = " (name VARCHAR(64) NOT NULL PRIMARY KEY, content LONGTEXT NOT NULL) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+	if _, err := c.ExecContext(ctx, "CREATE TABLE "+quoted+".content"+table); err != nil {
+		return fail(err)
+	}
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+	for key, value := range rows {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO "+quoted+".content VALUES (?, ?)", key, string(text)); err != nil {
+			return fail(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// Read returns a set; there is false if it does not exist, or is not complete.
+func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err error) {
+	name := v.index(set)
+	owned, _, err := v.Admin.Owned(ctx)
+	if err != nil || !slices.Contains(owned, name) {
+		return Saved{}, false, err
+	}
+	tables, err := v.Admin.Tables(ctx, name)
+	if err != nil || len(tables) == 0 {
+		return Saved{}, false, err
+	}
+	quoted, err := mysql.QuoteIdent(name)
+	if err != nil {
+		return Saved{}, false, err
+	}
+	c, err := v.Admin.Conn(ctx)
+	if err != nil {
+		return Saved{}, false, err
+	}
+	defer c.Close()
+	rows, err := c.QueryContext(ctx, "SELECT name, content FROM "+quoted+".content ORDER BY name")
+	if err != nil {
+		return Saved{}, false, v.Admin.Fail("reading what the copies hold", err)
+	}
+	defer rows.Close()
+	s.prefix = name + "_"
+	for rows.Next() {
+		var key string
+		var text sql.RawBytes
+		if err = rows.Scan(&key, &text); err == nil {
+			if key == "" {
+				there, err = true, json.Unmarshal(text, &s)
+			} else {
+				d := dump.DatabaseSummary{}
+				err = json.Unmarshal(text, &d)
+				s.Data.Databases = append(s.Data.Databases, d)
+			}
+		}
+		if err != nil {
+			return Saved{}, false, v.Admin.Fail("reading what the copies hold", err)
+		}
+	}
+	return s, there, rows.Err()
+}
+
+// Drop removes a set; its index goes first.
+func (v Vault) Drop(ctx context.Context, set string) error {
+	return v.drop(ctx, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
+}
+
+// Keep removes every set but some.
+func (v Vault) Keep(ctx context.Context, sets ...string) error {
+	return v.drop(ctx, func(name string) bool {
+		set, _, _ := strings.Cut(strings.TrimPrefix(name, v.prefix()), "_")
+		return strings.HasPrefix(name, v.prefix()) && !slices.Contains(sets, set)
+	})
+}
+
+func (v Vault) drop(ctx context.Context, which func(name string) bool) error {
+	owned, _, err := v.Admin.Owned(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range owned { // sorted: an index comes before what it lists
+		if which(name) {
+			if err := v.Admin.DropDatabase(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Changed are the databases of a set whose tables are defined otherwise now, or that are gone.
+func (v Vault) Changed(ctx context.Context, s Saved) ([]string, error) {
+	there, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var have, out []string
+	for _, d := range s.Databases() {
+		if slices.Contains(there, d) {
+			have = append(have, d)
+		} else {
+			out = append(out, d)
+		}
+	}
+	now, err := dump.Definitions(ctx, v.Admin, have)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range have {
+		if now[d] != s.Definitions[d] {
+			out = append(out, d)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Since says how the rows of databases differ now from those of a set, a line for each table.
+func (v Vault) Since(ctx context.Context, s Saved, databases []string) ([]string, error) {
+	there, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := dump.Examine(ctx, v.Admin, slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }))
+	if err != nil {
+		return nil, err
+	}
+	return grown(s.only(databases).Data, now), nil
+}
+
+// grown is pure.
+func grown(then, now dump.Summary) []string {
+	was := map[string]dump.TableSummary{}
+	for _, d := range then.Databases {
+		for _, t := range d.Tables {
+			was[d.Name+"."+t.Name] = t
+		}
+	}
+	var out []string
+	for _, d := range now.Databases {
+		for _, t := range d.Tables {
+			name := d.Name + "." + t.Name
+			old, there := was[name]
+			switch {
+			case !there:
+				out = append(out, fmt.Sprintf("%s: a new table with %d rows", name, t.Rows))
+			case old.Rows != t.Rows:
+				out = append(out, fmt.Sprintf("%s: %d rows, had %d", name, t.Rows, old.Rows))
+			case old.Checksum != t.Checksum:
+				out = append(out, fmt.Sprintf("%s: %d rows as before, with other values or columns", name, t.Rows))
+			}
+		}
+	}
+	return out
+}
+
+// Restore puts copies in the place of databases, and compares each row. Interrupted, it is repeated. Services must not run meanwhile.
+func (v Vault) Restore(ctx context.Context, s Saved, databases []string) error {
+	var copies []string
+	back := map[string]string{}
+	for _, d := range databases {
+		copies = append(copies, s.Copy(d))
+		back[s.Copy(d)] = d
+	}
+	_, err := copyInto(ctx, v.Admin, v.Admin, copies, func(c string) string { return back[c] })
+	return err
+}
+
+// only is a set without some databases.
+func (s Saved) only(databases []string) Saved {
+	s.Data.Databases = slices.DeleteFunc(slices.Clone(s.Data.Databases), func(d dump.DatabaseSummary) bool { return !slices.Contains(databases, d.Name) })
+	return s
+}
+
+// Differs says how the rows of a later set differ from this one, a line for each table.
+func (s Saved) Differs(later Saved) []string {
+	return grown(s.only(later.Databases()).Data, later.Data)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSaved: copies stay until they are dropped, say what has changed since, and take the place of the originals.
+func TestSaved(t *testing.T) {
+	e := setUp(t)
+	v := Vault{Admin: e.admin, CloudID: cloud.ID}
+	silent := func(string) {}
+	if _, there, err := v.Read(t.Context(), "b1"); there || err != nil {
+		t.Fatalf("before: %v %v", there, err)
+	}
+	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, there, err := v.Read(t.Context(), "b1")
+	if err != nil || !there || !slices.Equal(read.Databases(), []string{"keystone", "report"}) || read.Time != first.Time || read.Copy("keystone") != first.Copy("keystone") {
+		t.Fatalf("%+v %v %v", read, there, err)
+	}
+	if names, err := Databases(t.Context(), e.admin); err != nil || !slices.Equal(names, []string{"keystone", "report"}) {
+		t.Errorf("the copies are the cloud's own: %q %v", names, err)
+	}
+	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
+		t.Errorf("%q %v", changed, err)
+	}
+	e.run("INSERT INTO keystone.user VALUES (7, 'new')") // rows change no definition
+	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, silent); err != nil || len(again.Databases()) != 2 {
+		t.Errorf("a complete set was made again: %+v %v", again.Databases(), err)
+	}
+	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
+		t.Errorf("%q %v", changed, err)
+	}
+	e.run("ALTER TABLE keystone.user ADD COLUMN more INT", "CREATE TABLE keystone.added (id INT PRIMARY KEY)", "DROP DATABASE report")
+	changed, err := v.Changed(t.Context(), read)
+	if err != nil || !slices.Equal(changed, []string{"keystone", "report"}) {
+		t.Fatalf("%q %v", changed, err)
+	}
+	lines, err := v.Since(t.Context(), read, []string{"keystone"})
+	if text := strings.Join(lines, "\n"); err != nil || text != "keystone.added: a new table with 0 rows\nkeystone.user: 3 rows, had 2" {
+		t.Errorf("%s %v", text, err)
+	}
+	later, err := v.Save(t.Context(), "u1v1", "one", []string{"keystone"}, silent)
+	if err != nil || len(read.Differs(later)) != 2 {
+		t.Errorf("%q %v", read.Differs(later), err)
+	}
+	for range 2 { // an interrupted restore is repeated
+		if err := v.Restore(t.Context(), read, changed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
+		t.Errorf("restored: %q %v", changed, err)
+	}
+	if lines, err := v.Since(t.Context(), read, read.Databases()); err != nil || len(lines) > 0 {
+		t.Errorf("restored: %q %v", lines, err)
+	}
+	if changed, err := v.Changed(t.Context(), later); err != nil || len(changed) != 1 {
+		t.Errorf("%q %v", changed, err)
+	}
+	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, silent); err != nil || len(other.Databases()) != 1 {
+		t.Errorf("another maker's set: %+v %v", other.Databases(), err)
+	}
+	if err := v.Keep(t.Context(), "u1v1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, there, err := v.Read(t.Context(), "b1"); there || err != nil {
+		t.Errorf("%v %v", there, err)
+	}
+	if _, there, err := v.Read(t.Context(), "u1v1"); !there || err != nil {
+		t.Errorf("%v %v", there, err)
+	}
+	if owned, _, err := e.admin.Owned(t.Context()); err != nil || len(owned) != 4 { // two databases, an index, a copy
+		t.Errorf("%q %v", owned, err)
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Databases go with the services: docs/decisions/0037. Before something moves they are copied, on their server. On the way back, those whose
+// tables are defined otherwise by then are replaced by their copies, while nothing that uses them runs.
+
+// databasesTimeout bounds what reads and writes all databases.
+const databasesTimeout = 4 * time.Hour
+
+// openVault opens the databases of the cloud. Close its Admin afterwards. there is false for a cloud without a server.
+func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v backup.Vault, there bool, err error) {
+	if cloud.Spec.MySQL.Host == "" {
+		return v, false, nil
+	}
+	if v.CloudID, err = archive.CredentialsID(ctx, r.Direct, client.ObjectKeyFromObject(cloud)); err != nil {
+		return v, false, err
+	}
+	if v.CloudID == "" {
+		v.CloudID = string(cloud.UID)
+	}
+	owner := backup.Cloud{ID: v.CloudID, Namespace: cloud.Namespace, Name: cloud.Name}
+	v.Admin, err = archive.Connect(ctx, r.Direct, cloud.Namespace, cloud.Spec.MySQL, owner, r.Connections.Dial)
+	return v, err == nil, err
+}
+
+// maker is who makes the copies of an operation.
+func (r *Run) maker() string { return r.Operation.Name + "/" + string(r.Operation.UID) }
+
+// savedSet is the set with the databases as they were when a cloud left a release.
+func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
+
+// save copies the databases before anything moves.
+func save() Step {
+	return Step{
+		Name: "save", Short: "Copy the databases", Timeout: databasesTimeout,
+		Skip: func(r *Run) string {
+			if p := r.Operation.Spec.Update; p != nil && p.NoBackup {
+				return "an update without copies was asked for"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			v, there, err := r.openVault(ctx, cloud)
+			if err != nil || !there {
+				return err
+			}
+			defer v.Admin.Close()
+			names, err := r.databases(ctx, v, cloud)
+			if err != nil || len(names) == 0 {
+				return err
+			}
+			report.Waiting("the copies", fmt.Sprintf("%d databases are copied on their server, and compared", len(names)))
+			saved, err := v.Save(ctx, savedSet(r.rollout().From), r.maker(), names, func(why string) { report.Info("%s", why) })
+			if err != nil {
+				return err
+			}
+			keep := []string{saved.Set}
+			if p := r.Operation.Spec.Rollback; p != nil {
+				keep = append(keep, savedSet(targetOf(r, cloud)))
+			}
+			if err := v.Keep(ctx, keep...); err != nil {
+				return err
+			}
+			report.Changed("%s", copied(saved))
+			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+				s.Databases = &v1alpha1.OperationDatabases{Saved: copies(saved)}
+			})
+		},
+	}
+}
+
+// databases are those of the components of the cloud that exist.
+func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	have, err := backup.Databases(ctx, v.Admin)
+	if err != nil {
+		return nil, err
+	}
+	var enabled []string
+	for _, c := range cloud.Status.Components {
+		if c.State != v1alpha1.Disabled {
+			enabled = append(enabled, c.Name)
+		}
+	}
+	want := databasesOf(enabled)
+	return slices.DeleteFunc(have, func(name string) bool { return !slices.Contains(want, name) }), nil
+}
+
+// databasesOf are the databases of components that run something.
+func databasesOf(components []string) []string {
+	var out []string
+	for _, c := range catalog.All() {
+		if c.Database != nil && c.Workload.Kind != component.NoWorkload && slices.Contains(components, c.Name) {
+			out = append(append(out, c.Database.Name), c.Database.More...)
+		}
+	}
+	return out
+}
+
+// usersOf are the components that write to databases: their owners, and the services that use the account of an owner. Agents on nodes which do that only
+// read.
+func usersOf(databases []string) []string {
+	var out []string
+	owns := func(c component.Component) bool {
+		return c.Database != nil && slices.ContainsFunc(databasesOf([]string{c.Name}), func(d string) bool { return slices.Contains(databases, d) })
+	}
+	all := catalog.All()
+	for _, c := range all {
+		shares := c.Config != nil && c.Config.AccountOf != "" && slices.ContainsFunc(all, func(o component.Component) bool { return o.Name == c.Config.AccountOf && owns(o) })
+		if owns(c) || shares && (c.Workload.Kind == "" || c.Workload.Kind == component.Deployment) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// copies is what the status says of a set.
+func copies(s backup.Saved) *v1alpha1.DatabaseCopies {
+	return &v1alpha1.DatabaseCopies{Set: s.Set, Prefix: s.Prefix(), Time: metav1.NewTime(s.Time), Databases: s.Databases()}
+}
+
+func copied(s backup.Saved) string {
+	tables, rows := s.Data.Count()
+	return fmt.Sprintf("%d databases with %d tables and %d rows are copied to %s…", len(s.Data.Databases), tables, rows, s.Prefix())
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+// Everything that writes to a database can be stopped.
+func TestUsersOfDatabases(t *testing.T) {
+	for _, c := range catalog.All() {
+		if len(databasesOf([]string{c.Name})) > 0 && !slices.Contains([]component.WorkloadKind{"", component.Deployment, component.DaemonSet}, c.Workload.Kind) {
+			t.Errorf("%s is a %s, which the reconciler does not stop", c.Name, c.Workload.Kind)
+		}
+	}
+	if got := usersOf([]string{"yunioncloud"}); !slices.Contains(got, "region") || !slices.Contains(got, "scheduler") || slices.Contains(got, "region-dns") {
+		t.Errorf("who uses region's database: %q", got)
+	}
+	if got := usersOf([]string{"itsm_engine"}); !slices.Equal(got, []string{"itsm"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestSources(t *testing.T) {
+	saved := &v1alpha1.DatabaseCopies{Set: "b3", Databases: []string{"glance", "keystone", "yunioncloud"}}
+	status := func(moved int, replaced ...v1alpha1.DatabaseCopies) *v1alpha1.OnecloudOperationStatus {
+		return &v1alpha1.OnecloudOperationStatus{
+			Rollout: &v1alpha1.Rollout{From: 3, Moved: moved, Waves: []v1alpha1.Wave{
+				{Components: []string{"keystone"}}, {Components: []string{"region"}}, {Components: []string{"glance"}},
+			}},
+			Databases: &v1alpha1.OperationDatabases{Saved: saved, Replaced: replaced},
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		status *v1alpha1.OnecloudOperationStatus
+		want   string
+	}{
+		{"nothing saved", &v1alpha1.OnecloudOperationStatus{}, "[]"},
+		{"nothing moved", status(0), "[]"},
+		{"two waves", status(2), "[{b3 [keystone yunioncloud]}]"},
+		{"more waves than there are", status(9), "[{b3 [glance keystone yunioncloud]}]"},
+		{"replaced on the way back", status(1, v1alpha1.DatabaseCopies{Set: "u3v1", Databases: []string{"keystone"}}), "[{b3 [keystone]}]"},
+		{"replaced by a rollback", status(3, v1alpha1.DatabaseCopies{Set: "f3", Databases: []string{"keystone"}}), "[{f3 [keystone]} {b3 [glance yunioncloud]}]"},
+		{"a rollback that has not begun to move", status(0, v1alpha1.DatabaseCopies{Set: "f3", Databases: []string{"keystone"}}), "[{f3 [keystone]}]"},
+	} {
+		if got := fmt.Sprint(sources(c.status)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// source is where the contents of some databases of before are.
+type source struct {
+	set       string
+	databases []string
+}
+
+// forwardSet is the set with what a rollback replaced.
+func forwardSet(release int) string { return fmt.Sprintf("f%d", release) }
+
+// sources says for the way back where the contents of before are: in the set that was saved, or, for what the operation itself has replaced since,
+// in what it replaced. It is pure.
+func sources(s *v1alpha1.OnecloudOperationStatus) []source {
+	if s.Databases == nil || s.Databases.Saved == nil || s.Rollout == nil {
+		return nil
+	}
+	var moved []string
+	for _, w := range s.Rollout.Waves[:min(s.Rollout.Moved, len(s.Rollout.Waves))] {
+		moved = append(moved, databasesOf(w.Components)...)
+	}
+	first := source{set: forwardSet(s.Rollout.From)}
+	for _, c := range s.Databases.Replaced {
+		if c.Set == first.set {
+			first.databases = c.Databases
+		}
+	}
+	rest := source{set: s.Databases.Saved.Set}
+	for _, d := range s.Databases.Saved.Databases {
+		if slices.Contains(moved, d) && !slices.Contains(first.databases, d) {
+			rest.databases = append(rest.databases, d)
+		}
+	}
+	return slices.DeleteFunc([]source{first, rest}, func(s source) bool { return len(s.databases) == 0 })
+}
+
+// bringBack replaces what was migrated by its copies, and lets the services of before start.
+func bringBack(name, short string) Step {
+	return Step{
+		Name: name, Short: short, Timeout: databasesTimeout,
+		Skip: func(r *Run) string {
+			if s := r.Status(); len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0) {
+				return "none was saved and moved"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			v, there, err := r.openVault(ctx, cloud)
+			if err != nil || !there {
+				return err
+			}
+			defer v.Admin.Close()
+			s := r.Status()
+			for _, from := range sources(&s) {
+				if err := r.bringBackFrom(ctx, report, v, from); err != nil {
+					return err
+				}
+			}
+			if len(r.rollout().Stopped) == 0 {
+				report.Info("no table of the databases was changed")
+				return nil
+			}
+			return r.startOld(ctx, report)
+		},
+	}
+}
+
+func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, from source) error {
+	saved, there, err := v.Read(ctx, from.set)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return fmt.Errorf("the copies %s of the databases are gone", from.set)
+	}
+	changed, err := v.Changed(ctx, saved)
+	if err != nil {
+		return err
+	}
+	restoring := r.Status().Databases.Restoring
+	databases := slices.DeleteFunc(slices.Clone(from.databases), func(d string) bool { return !slices.Contains(changed, d) && !slices.Contains(restoring, d) })
+	if len(databases) == 0 {
+		return nil
+	}
+	set := fmt.Sprintf("u%dv%d", r.rollout().From, len(r.Status().Databases.Replaced)+1)
+	return r.replace(ctx, report, v, saved, databases, set)
+}
+
+// replace puts copies in the place of databases, and saves what they held as another set. An operator that was killed repeats it.
+func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string, set string) error {
+	if err := r.stop(ctx, report, usersOf(databases)); err != nil {
+		return err
+	}
+	report.Changed("stopped: %s", strings.Join(r.rollout().Stopped, ", "))
+	if len(r.Status().Databases.Restoring) == 0 {
+		report.Waiting("the copies", "what the databases hold now is saved")
+		there, err := v.Admin.Databases(ctx)
+		if err != nil {
+			return err
+		}
+		now, err := v.Save(ctx, set, r.maker(), slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }),
+			func(why string) { report.Info("%s", why) })
+		if err != nil {
+			return err
+		}
+		for _, line := range bounded(saved.Differs(now)) {
+			report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
+		}
+		report.Changed("what they hold now: %s", copied(now))
+		err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			s.Databases.Restoring, s.Databases.Replaced = databases, append(s.Databases.Replaced, *copies(now))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	report.Waiting("the databases", "they are replaced by their copies of "+saved.Time.Format(time.RFC3339))
+	if err := v.Restore(ctx, saved, databases); err != nil {
+		return err
+	}
+	report.Changed("restored as of %s: %s", saved.Time.Format(time.RFC3339), strings.Join(databases, ", "))
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Databases.Restored, s.Databases.Restoring = append(s.Databases.Restored, databases...), nil
+	})
+}
+
+// maxLines bounds what a step says of the tables that differ.
+const maxLines = 20
+
+func bounded(lines []string) []string {
+	if len(lines) <= maxLines {
+		return lines
+	}
+	return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("and %d more tables", len(lines)-maxLines))
+}
+
+// stopTimeout bounds the end of the pods of a service.
+const stopTimeout = 10 * time.Minute
+
+// stop ends all pods of components.
+func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	err := r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+		for _, c := range components {
+			if !slices.Contains(now.Stopped, c) {
+				now.Stopped = append(now.Stopped, c)
+			}
+		}
+		slices.Sort(now.Stopped)
+	})
+	if err != nil {
+		return err
+	}
+	return r.Until(ctx, report, "the pods to end", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		left, err := r.running(ctx, cloud, components)
+		return len(left) == 0, strings.Join(left, ", "), err
+	})
+}
+
+// running are the workloads and pods of components that have not ended.
+func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
+	for _, name := range components {
+		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{
+			v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.Name, v1alpha1.LabelComponent: name,
+		}}
+		var deployments appsv1.DeploymentList
+		if err := r.Client.List(ctx, &deployments, mine...); err != nil {
+			return nil, fmt.Errorf("listing the Deployments of %s: %w", name, err)
+		}
+		for _, d := range deployments.Items {
+			if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
+				left = append(left, fmt.Sprintf("Deployment %s has %d pods", d.Name, d.Status.Replicas))
+			}
+		}
+		var agents appsv1.DaemonSetList
+		if err := r.Client.List(ctx, &agents, mine...); err != nil {
+			return nil, fmt.Errorf("listing the DaemonSets of %s: %w", name, err)
+		}
+		for _, d := range agents.Items {
+			if d.Status.ObservedGeneration < d.Generation || d.Status.DesiredNumberScheduled > 0 || d.Status.CurrentNumberScheduled > 0 {
+				left = append(left, fmt.Sprintf("DaemonSet %s has %d pods", d.Name, d.Status.CurrentNumberScheduled))
+			}
+		}
+		var pods corev1.PodList
+		if err := r.Client.List(ctx, &pods, mine...); err != nil {
+			return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
+		}
+		for _, p := range pods.Items {
+			if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				left = append(left, "Pod "+p.Name)
+			}
+		}
+	}
+	return left, nil
+}
+
+// startOld lets everything go back to the release of before at once: what is stopped cannot wait for waves.
+func (r *Run) startOld(ctx context.Context, report workflow.Reporter) error {
+	if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
+		return err
+	}
+	var members []string
+	for _, w := range r.rollout().Waves {
+		members = append(members, w.Components...)
+	}
+	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		v := judgeBack(cloud, members)
+		report.Progress(int64(v.done), int64(v.want), "components")
+		return v.ready, v.why, nil
+	})
+}
+
+// bringForward puts the copies that were made when the cloud left a release in the place of the databases, and lets the services of that release
+// start, all at once.
+func bringForward() Step {
+	return Step{
+		Name: "databases", Short: "Bring the databases of that release back", Timeout: databasesTimeout,
+		Skip: func(r *Run) string {
+			if p := r.Operation.Spec.Rollback; p == nil || !p.RestoreDatabases {
+				return "the databases stay as they are"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			v, there, err := r.openVault(ctx, cloud)
+			if err != nil || !there {
+				return err
+			}
+			defer v.Admin.Close()
+			saved, there, err := v.Read(ctx, savedSet(targetOf(r, cloud)))
+			if err != nil {
+				return err
+			}
+			if !there {
+				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", targetOf(r, cloud))
+			}
+			databases, err := v.Changed(ctx, saved)
+			if err != nil {
+				return err
+			}
+			if s := r.Status().Databases; s != nil {
+				databases = slices.Compact(slices.Sorted(slices.Values(append(databases, s.Restoring...))))
+			}
+			if len(databases) > 0 {
+				if err := r.replace(ctx, report, v, saved, databases, forwardSet(r.rollout().From)); err != nil {
+					return err
+				}
+			}
+			if len(r.rollout().Stopped) == 0 {
+				report.Info("no table of the databases was changed")
+				return nil
+			}
+			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+				now.Reached, now.Moved, now.Stopped = len(now.Waves), len(now.Waves), nil
+			})
+		},
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/fakecloud/program"
+)
+
+// migrated is the test of a cloud whose services change their tables.
+type migrated struct{ *cloudTest }
+
+// admin opens the databases of the cloud.
+func (m migrated) admin() *mysql.Admin {
+	m.Helper()
+	a, err := mysql.Open(m.Context(), mysql.Config{Host: m.DB.Host, Port: m.DB.Port, User: "root", Password: m.DB.RootPassword,
+		Owner: mysql.Owner{ID: string(m.Credentials()[component.CloudID])}})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return a
+}
+
+// state is how the databases are: their definitions, and the rows of the tables that only a migration changes.
+func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
+	m.Helper()
+	a := m.admin()
+	defer a.Close()
+	names, err := backup.Databases(m.Context(), a)
+	if err != nil {
+		m.Fatal(err)
+	}
+	definitions, err := dump.Definitions(m.Context(), a, names)
+	if err != nil {
+		m.Fatal(err)
+	}
+	sum, err := dump.Examine(m.Context(), a, names)
+	if err != nil {
+		m.Fatal(err)
+	}
+	tables := map[string]dump.TableSummary{}
+	for _, d := range sum.Databases {
+		for _, t := range d.Tables {
+			if strings.HasSuffix(t.Name, "_resources_tbl") || strings.Contains(t.Name, "isolated_devices") || t.Name == "kept" {
+				tables[d.Name+"."+t.Name] = t
+			}
+		}
+	}
+	return definitions, tables
+}
+
+// as fails unless the databases are as they were.
+func (m migrated) as(what string, definitions map[string]string, tables map[string]dump.TableSummary) {
+	m.Helper()
+	now, rows := m.state()
+	for name, was := range definitions {
+		if now[name] != was {
+			m.Errorf("%s: the tables of %s are defined otherwise", what, name)
+		}
+	}
+	for name, was := range tables {
+		if rows[name] != was {
+			m.Errorf("%s: %s has %+v, had %+v", what, name, rows[name], was)
+		}
+	}
+}
+
+func (m migrated) sql(statements ...string) {
+	m.Helper()
+	if _, err := m.DB.Execute(m.Context(), statements...); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// ends waits for the end of an operation.
+func (m migrated) ends(o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
+	m.Helper()
+	o = m.untilOperation(o.Name, ended)
+	if o.Status.Phase != phase {
+		m.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
+	}
+	m.UntilReady()
+	return o
+}
+
+// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables: a release that is broken leaves everything as it was, a good one
+// moves it, and a rollback brings the tables of before back. What was written in between is saved beside.
+func TestMigratedDatabasesGoBack(t *testing.T) {
+	e := newCloudTest(t, env.Options{Workloads: env.Programs})
+	cr := e.Only("keystone", "region", "glance")
+	cr.Spec.Version = "v4.0.3"
+	e.Install(cr)
+	m := migrated{e}
+	m.sql("CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)")
+	definitions, tables := m.state()
+	first := e.Cloud().Status.Release.Revision
+	update := func(name, version string) *v1alpha1.OnecloudOperation {
+		return e.operation(name, v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: version}})
+	}
+	for _, broken := range []program.Failure{program.InMigration, program.AtStart} {
+		o := m.ends(update("u"+string(broken), "v4.0.4"+string(broken)), v1alpha1.OperationReverted)
+		if d := o.Status.Databases; d == nil || d.Saved == nil || !slices.Equal(d.Restored, []string{"keystone"}) || len(d.Replaced) != 1 {
+			t.Errorf("%s: %+v", broken, o.Status.Databases)
+		}
+		m.as(string(broken), definitions, tables)
+	}
+
+	o := m.ends(update("good", "v4.0.4"), v1alpha1.OperationSucceeded)
+	if d := o.Status.Databases; d == nil || len(d.Restored) > 0 || len(d.Saved.Databases) != 3 {
+		t.Errorf("%+v", o.Status.Databases)
+	}
+	from := o.Status.Rollout.From
+	m.sql("INSERT INTO keystone.kept VALUES (2)")
+	back := e.operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback,
+		Rollback: &v1alpha1.RollbackParameters{Revision: from, RestoreDatabases: true}})
+	o = m.ends(back, v1alpha1.OperationSucceeded)
+	if got := e.Cloud().Status.Release.Version; got != "v4.0.3" || len(o.Status.Databases.Restored) != 3 || first == 0 {
+		t.Errorf("release %s, %+v", got, o.Status.Databases)
+	}
+	m.as("rollback", definitions, tables)
+	for _, step := range o.Status.Steps {
+		if step.Name == "databases" && !slices.Contains(step.Evidence, "stopped: glance, keystone, region") {
+			t.Errorf("%q", step.Evidence)
+		}
+	}
+	replaced := o.Status.Databases.Replaced
+	if len(replaced) != 1 {
+		t.Fatalf("%+v", replaced)
+	}
+	out, err := m.DB.Execute(t.Context(), "SELECT COUNT(*) FROM "+replaced[0].Prefix+"keystone.kept")
+	if err != nil || !strings.Contains(out, "2") {
+		t.Errorf("what was written since: %q %v", out, err)
+	}
+}
