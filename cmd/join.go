@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
@@ -23,15 +22,19 @@ func newJoin(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "join HOST[:PORT]",
 		Short: "Join this machine to a cluster",
-		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443.\n" +
-			"On a control-plane node, \"ocadm token create --print-join-command\" prints the complete command.",
+		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443, or with\n" +
+			"--control-plane into a further control-plane node. On a control-plane node, \"ocadm token create --print-join-command\" prints the\n" +
+			"complete command, with --control-plane that of a control-plane node. After a failure, run join again: it continues where it stopped.",
 		Example: `  # as printed on the control plane
   ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
+
+  # join another control-plane node; "ocadm token create --print-join-command --control-plane" prints this line
+  ocadm join 10.0.0.10:6443 --token ... --discovery-token-ca-cert-hash ... --control-plane --certificate-key ...
 
   # join a node that runs virtual machines, without internet access
   ocadm join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... --enable-host-agent --bundle ocadm.bundle`,
 		Args: arguments(cobra.MaximumNArgs(1)),
-		RunE: func(c *cobra.Command, _ []string) error { return a.runJoin(c, p, f) },
+		RunE: func(c *cobra.Command, _ []string) error { return a.runPlan(c, p, f) },
 	}
 	flags := func(fs *pflag.FlagSet, f *runFlags) {
 		addSettings(fs, config.ForJoin)
@@ -43,14 +46,6 @@ func newJoin(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) runJoin(c *cobra.Command, p plan, f runFlags) error {
-	if on, err := c.Flags().GetBool("control-plane"); err == nil && on {
-		return finding.Finding{Code: "OCA-0405", Severity: finding.Error, What: "Additional control-plane nodes are not supported yet",
-			Cause: "--control-plane was given", Remedy: "join this machine as a worker, without --control-plane"}
-	}
-	return a.runPlan(c, p, f)
-}
-
 func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if f.output.String() == "jsonl" {
 		return printResult(a, "join", withNetworks(h, map[string]string{"node": h.Config.Node.Name}))
@@ -58,8 +53,12 @@ func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if f.quiet {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.Err, "\nThis machine is node %s of the cluster at %s. On the control plane:\n\n  kubectl get nodes\n%s",
-		h.Config.Node.Name, h.Config.Join.Endpoint, afterCompute(h))
+	role, where := "node", "On the control plane:"
+	if h.Config.Join.ControlPlane {
+		role, where = "control-plane node", "To use the cluster as root, run:\n\n  export KUBECONFIG="+h.Kubeconfig()
+	}
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is %s %s of the cluster at %s. %s\n\n  kubectl get nodes\n%s",
+		role, h.Config.Node.Name, h.Config.Join.Endpoint, where, afterCompute(h))
 	return err
 }
 

@@ -23,6 +23,7 @@ func legacyFlags() []legacyFlag {
 	const label = "it set a label that nothing reads; choose the nodes of a service with spec.COMPONENT.affinity"
 	const calico = "the pod network is flannel; to install Calico yourself, give --cni none"
 	const vip = "use a load balancer for the control plane and give its address with --control-plane-endpoint"
+	const keys = "ocadm token create --print-join-command --control-plane stores the keys of the control plane in the cluster when they are needed"
 	return []legacyFlag{
 		{name: "host-name", command: nodes, advice: "the host agent uses the name of the node; set it with --node-name"},
 		{name: "glance-node", boolean: true, command: nodes, advice: label},
@@ -34,8 +35,8 @@ func legacyFlags() []legacyFlag {
 		{name: "addon-calico-ipv4-block-size", command: config.ForInit, advice: calico + ", or set --node-cidr-mask-size"},
 		{name: "print-addon-yaml", boolean: true, command: config.ForInit, advice: "ocadm init --dry-run shows what would be applied"},
 		{name: "upgrade-from-v2", boolean: true, command: nodes, advice: "clouds of version 2 cannot be upgraded"},
-		{name: "upload-certs", boolean: true, command: config.ForInit, advice: "only workers can join; the keys of the control plane stay on the first node"},
-		{name: "certificate-key", command: nodes, advice: "only workers can join; the keys of the control plane stay on the first node"},
+		{name: "upload-certs", boolean: true, command: config.ForInit, advice: keys},
+		{name: "certificate-key", command: config.ForInit, advice: keys},
 		{name: "cert-dir", command: config.ForInit | config.ForReset, advice: "certificates are always in /etc/kubernetes/pki"},
 		{name: "patches", command: nodes, advice: "ocadm writes the kubeadm patches itself, to /etc/ocadm/patches"},
 		{name: "skip-token-print", boolean: true, command: config.ForInit, advice: "redirect standard output"},
@@ -63,8 +64,7 @@ func addLegacy(fs *pflag.FlagSet, command config.For) {
 	if command&config.ForJoin != 0 {
 		fs.String("discovery-token", "", "")
 		fs.String("tls-bootstrap-token", "", "")
-		fs.Bool("control-plane", false, "")
-		for _, name := range []string{"discovery-token", "tls-bootstrap-token", "control-plane"} {
+		for _, name := range []string{"discovery-token", "tls-bootstrap-token"} {
 			hide(fs, name)
 		}
 	}

@@ -252,6 +252,12 @@ func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	}
 }
 
+// completeHere fills in what follows from the machine, for a command that has no settings of init or join.
+func completeHere(h *host.Host) {
+	asRegistered(h.Config, kubernetes.RegisteredAs(h))
+	complete(h.Config, h.Facts, "")
+}
+
 func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host, error) {
 	root, err := rootOf(rootfs)
 	if err != nil {

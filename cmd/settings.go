@@ -139,7 +139,7 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 		a.proxies(&cfg)
 	}
 	a.legacy(c.Flags(), &cfg, command)
-	a.redact.Add(cfg.Database.Password, cfg.Cluster.Token, cfg.Join.Token, cfg.Node.BundleToken)
+	a.redact.Add(cfg.Database.Password, cfg.Cluster.Token, cfg.Join.Token, cfg.Join.CertificateKey, cfg.Node.BundleToken)
 	return &cfg, nil
 }
 

@@ -72,7 +72,7 @@ type createdToken struct {
 
 func newTokenCreate(a *app, open openHost) *cobra.Command {
 	var o kubernetes.TokenOptions
-	var printJoin, download, dryRun bool
+	var printJoin, download, dryRun, controlPlane bool
 	var roles kubernetes.JoinRoles
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
@@ -86,6 +86,9 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 
   # for a node that runs the cloud's services but no VMs
   ocadm token create --print-join-command --enable-host-agent=false --as-onecloud-controller
+
+  # for another control-plane node
+  ocadm token create --print-join-command --control-plane
 
   # a token for two hours, for a script
   ocadm token create --ttl 2h -o json`,
@@ -104,6 +107,11 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 			}
 			if download && !depotphase.Has(h) {
 				return noDepot(errors.New("--with-download has nothing to download from; the cluster may have been made with --depot none"))
+			}
+			if controlPlane {
+				if err := controlPlaneRoles(c, h, printJoin || download || output.String() != "text", dryRun, &roles); err != nil {
+					return err
+				}
 			}
 			if dryRun {
 				_, err := fmt.Fprintln(a.Out, "would create a token")
@@ -139,9 +147,31 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	c.Flags().BoolVar(&download, "with-download", false, "print a join command that first downloads ocadm from the depot")
 	c.Flags().BoolVar(&roles.Host, "enable-host-agent", true, "join command for a node that runs virtual machines")
 	c.Flags().BoolVar(&roles.Controller, "as-onecloud-controller", false, "join command for a node that runs the cloud's services")
+	c.Flags().BoolVar(&controlPlane, "control-plane", false,
+		"join command for a control-plane node; stores the certificate authorities in the cluster, encrypted, for two hours, and invalidates earlier such commands")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
 	c.Flags().VarP(output, "output", "o", "output format")
 	return c
+}
+
+// controlPlaneRoles makes the join command one of a control-plane node, which runs virtual machines only if that was asked for.
+func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun bool, roles *kubernetes.JoinRoles) error {
+	if !printsCommand {
+		return misused("--control-plane is of the join command", "ocadm token create --print-join-command --control-plane")
+	}
+	roles.Host = roles.Host && c.Flags().Changed("enable-host-agent")
+	roles.Controller = false // every control-plane node is one
+	completeHere(h)
+	if dryRun {
+		client, err := h.Kube(c.Context())
+		if err != nil {
+			return noCluster(err)
+		}
+		return kubernetes.NeedEndpoint(c.Context(), client)
+	}
+	key, err := kubernetes.UploadAuthorities(c.Context(), h)
+	roles.CertificateKey = key
+	return err
 }
 
 // sayArchitectures reports for which machines the depot has ocadm.

@@ -30,6 +30,7 @@ var translated = []string{
 	"docs/existing-cluster.md",
 	"docs/first-steps.md",
 	"docs/glossary.md",
+	"docs/high-availability.md",
 	"docs/install.md",
 	"docs/monitoring/README.md",
 	"docs/online.md",

@@ -115,7 +115,7 @@ func otherImages() node.ImageGroup {
 // runsHere reports whether a node with the roles of the configuration may run the image.
 func runsHere(c *config.Config, image string) bool {
 	roles := c.Cloud.ImageRoles[config.ImageName(image)]
-	labels := kubernetes.NodeLabels(c, kubernetes.Worker)
+	labels := kubernetes.NodeLabels(c, kubernetes.JoinRole(c))
 	return len(roles) == 0 || slices.ContainsFunc(roles, func(role string) bool {
 		return slices.Contains(labels, v1alpha1.NodeRolePrefix+role+"="+v1alpha1.Enable)
 	})

@@ -87,7 +87,7 @@ func forCloud(p host.Phase) host.Phase {
 	return p
 }
 
-// Join makes a worker of this machine.
+// Join makes a worker of this machine, or with --control-plane a control-plane node.
 func Join() []host.Phase {
 	return slices.Concat(
 		[]host.Phase{
@@ -101,10 +101,24 @@ func Join() []host.Phase {
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 		[]host.Phase{
-			node.Mirrors("kubelet-wait-bootstrap"),
+			joinedDepot(),
+			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
 			after(compute.LabelPhase(), "node-registered"),
 		},
 	)
+}
+
+// joinedDepot makes the depot of a further control-plane node, which takes over what the others have.
+func joinedDepot() host.Phase {
+	p := depot.Phase("mark-control-plane", imageOfTheOperator(), "images")
+	skip := p.Skip
+	p.Skip = func(h *host.Host) string {
+		if !h.Config.Join.ControlPlane {
+			return "this machine becomes a worker"
+		}
+		return skip(h)
+	}
+	return p
 }
 
 // Reset takes the machine out of its cluster and takes back what ocadm made on it.

@@ -126,7 +126,7 @@ func (c *Client) list(ctx context.Context) ([]member, error) {
 	defer cancel()
 	answer, err := c.v3.MemberList(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the members of etcd: %w", err)
+		return nil, listing(err)
 	}
 	var out []member
 	for _, m := range answer.Members {
@@ -176,3 +176,5 @@ func (c *Client) status(ctx context.Context, m member) (*clientv3.StatusResponse
 	}
 	return s, nil
 }
+
+func listing(err error) error { return fmt.Errorf("listing the members of etcd: %w", err) }

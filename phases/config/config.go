@@ -172,6 +172,10 @@ type Join struct {
 	UnsafeSkipCAVerification bool          `json:"unsafeSkipCAVerification"` // --discovery-token-unsafe-skip-ca-verification
 	DiscoveryFile            string        `json:"discoveryFile"`
 	Timeout                  time.Duration `json:"timeout"`
+	// ControlPlane makes a control-plane node of this machine, not a worker. --control-plane
+	ControlPlane bool `json:"controlPlane"`
+	// CertificateKey decrypts the cluster's authorities, which "token create --control-plane" stores in it for two hours. --certificate-key
+	CertificateKey string `json:"certificateKey"`
 }
 
 // Operator is how "operator run" behaves.

@@ -3,6 +3,7 @@
 package config_test
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -212,6 +213,48 @@ func TestErrorsNameFlagAndKey(t *testing.T) {
 		if err := config.Validate(c, config.ForJoin); err == nil {
 			t.Errorf("endpoint %q is accepted", name)
 		}
+	}
+}
+
+func TestCertificateKey(t *testing.T) {
+	key := strings.Repeat("0a", 32)
+	for name, tt := range map[string]struct {
+		on   bool
+		key  string
+		want string
+	}{
+		"worker": {false, "", ""}, "control plane": {true, key, ""}, "missing": {true, "", "--certificate-key"},
+		"of a worker": {false, key, "--control-plane"}, "malformed": {true, "canary", "64 hexadecimal digits"},
+	} {
+		c := good(nil)
+		c.Join.Endpoint, c.Join.ControlPlane, c.Join.CertificateKey = "10.0.0.1", tt.on, tt.key
+		err := config.Validate(c, config.ForJoin)
+		if got := fmt.Sprint(err); (tt.want == "") != (err == nil) || !strings.Contains(got, tt.want) || strings.Contains(got, "canary") {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// etcd is reached from outside only where other control-plane nodes can come.
+func TestPortsOfEtcd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*config.Config)
+		want   bool
+	}{
+		"one control plane": {func(*config.Config) {}, false},
+		"an endpoint":       {func(c *config.Config) { c.Cluster.ControlPlaneEndpoint = "api.example.org:6443" }, true},
+	} {
+		c := good(tt.change)
+		config.Complete(c, config.Machine{})
+		for _, p := range config.Ports(c, true) {
+			if p.First == 2380 && p.Reached != tt.want {
+				t.Errorf("%s: %s is reached: %v", name, p, p.Reached)
+			}
+		}
+	}
+	c := good(func(c *config.Config) { c.Join.ControlPlane = true })
+	if !slices.ContainsFunc(config.Ports(c, false), func(p config.PortUse) bool { return p.First == 2380 && p.Reached }) {
+		t.Error("a control-plane node that joins opens no port for etcd")
 	}
 }
 

@@ -30,8 +30,15 @@ func (p PortUse) String() string {
 // PodInterfaces are the interfaces through which flannel's pods reach their node: all that comes from them must pass a firewall.
 func PodInterfaces() []string { return []string{"cni0", "flannel.1"} }
 
-// Ports are the ports that a node uses, by its roles. controlPlane is true for init.
+// hasEndpoint reports whether the cluster can have several control-plane nodes: its endpoint is not the address of this one.
+func (c *Config) hasEndpoint() bool {
+	host, _, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, DefaultPort)
+	return c.Join.ControlPlane || err == nil && host != "" && host != cmp.Or(c.Node.AdvertiseAddress, c.Node.IP)
+}
+
+// Ports are the ports that a node uses, by its roles. controlPlane is true for init; a configuration of join says it by itself.
 func Ports(c *Config, controlPlane bool) []PortUse {
+	controlPlane = controlPlane || c.Join.ControlPlane
 	local := func(n int, of string) PortUse { return PortUse{n, n, "tcp", of, false, true} }
 	open := func(first, last int, protocol, of string) PortUse {
 		return PortUse{first, last, protocol, of, true, false}
@@ -51,7 +58,8 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 			list = append(list, PortUse{DepotPort, DepotPort, "tcp", "the depot", true, true})
 		}
 		list = append(list,
-			local(2379, "etcd"), local(2380, "etcd's peers"), local(2381, "etcd's health check"),
+			// Where there can be other control-plane nodes, they reach etcd, which lets in whom its own authority has signed.
+			PortUse{2379, 2379, "tcp", "etcd", c.hasEndpoint(), true}, PortUse{2380, 2380, "tcp", "etcd's peers", c.hasEndpoint(), true}, local(2381, "etcd's health check"),
 			local(10257, "the controller manager"), local(10259, "the scheduler"))
 	}
 	if controlPlane || c.Node.AsController {

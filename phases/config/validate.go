@@ -186,6 +186,8 @@ func (v *validation) cluster() {
 
 var token = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
+var certificateKey = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
+
 // token never repeats the value: it is a secret.
 func (v *validation) token(key, t string) {
 	if t != "" && !token.MatchString(t) {
@@ -270,5 +272,16 @@ func (v *validation) join() {
 	v.token("join.token", j.Token)
 	if j.Timeout <= 0 {
 		v.add("join.timeout", "it is not longer than nothing")
+	}
+	switch {
+	case !j.ControlPlane && j.CertificateKey != "":
+		v.add("join.certificateKey", "only --control-plane takes it")
+	case j.ControlPlane && j.CertificateKey == "":
+		v.add("join.certificateKey", `it is missing; on a control-plane node: ocadm token create --print-join-command --control-plane`)
+	case j.ControlPlane && !certificateKey.MatchString(j.CertificateKey):
+		v.add("join.certificateKey", "it is not 64 hexadecimal digits") // never the value: it is a secret
+	}
+	if j.ControlPlane && v.c.Node.BindPort == DepotPort && v.c.Node.Depot != None {
+		v.add("node.bindPort", fmt.Sprintf("%d is the port of the depot; choose another, or give --depot none", DepotPort))
 	}
 }

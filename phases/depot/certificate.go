@@ -59,6 +59,9 @@ func certificateNames(h *host.Host) []string {
 	if endpoint, _, err := config.SplitEndpoint(c.Cluster.ControlPlaneEndpoint, config.DefaultPort); err == nil {
 		list = append(list, endpoint)
 	}
+	if endpoint, _, err := config.SplitEndpoint(c.Join.Endpoint, config.DefaultPort); err == nil {
+		list = append(list, endpoint)
+	}
 	list = append(list, c.Cluster.APIServerCertExtraSANs...)
 	if certs, err := pki.ParseCerts([]byte(h.Files.Text(pkiDir + "/apiserver.crt"))); err == nil {
 		services := strings.Split(kubernetes.EarlierConfig(h).Networking.ServiceSubnet, ",")

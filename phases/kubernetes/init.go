@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -34,12 +35,13 @@ type Order struct {
 // The kubelet starts as soon as it has a kubeconfig and picks up the static pods as their manifests appear. Once the API server speaks
 // the kubelet is restarted (kubelet-finalize does that anyway): it then registers its node at once instead of after a back-off.
 func InitPhases(o Order) []host.Phase {
-	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderInit(h.Config) }, ControlPlane)
+	configuration := configPhase(func(h *host.Host) ([]byte, error) { return RenderInit(h.Config) },
+		func(*config.Config) Role { return ControlPlane })
 	if len(o.Software) > 0 {
-		config.After = []string{"preflight"}
+		configuration.After = []string{"preflight"}
 	}
 	return []host.Phase{
-		config,
+		configuration,
 		certsPhase(),
 		kubeconfigPhase(),
 		etcdPhase(),
@@ -66,11 +68,12 @@ func InitPhases(o Order) []host.Phase {
 // apiServerReady is the phase after which the API server answers.
 const apiServerReady = "wait-control-plane/apiserver"
 
-func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase {
+func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Config) Role) host.Phase {
 	return host.Phase{
 		Name: "kubeadm-config", Short: "Write kubeadm's configuration",
 		Long: "Renders kubeadm's configuration from ocadm's and writes it to " + ConfigFile + " (mode 0600, it may hold a token).",
 		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
+			role := roleOf(h.Config)
 			want, err := configFiles(h, render, role)
 			if err != nil {
 				return err
@@ -91,7 +94,7 @@ func configPhase(render func(*host.Host) ([]byte, error), role Role) host.Phase 
 		// The first phase undoes for all that follow: their work is one heap, and goes as a whole.
 		Undo: undoInit,
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		want, err := configFiles(h, render, role)
+		want, err := configFiles(h, render, roleOf(h.Config))
 		return want.Todo(h), err
 	})
 }

@@ -23,19 +23,19 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// JoinPhases make this machine a worker of a cluster. software names the phases after which containerd and the kubelet are installed;
+// JoinPhases make this machine a worker or a control-plane node of a cluster. software names the phases after which containerd and the kubelet are installed;
 // discovery and configuration need none.
 func JoinPhases(software ...string) []host.Phase {
 	discovery := discoveryPhase()
 	if len(software) > 0 {
 		discovery.After = []string{"preflight"}
 	}
-	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderJoin(h.Config) }, Worker)
+	config := configPhase(func(h *host.Host) ([]byte, error) { return RenderJoin(h.Config) }, JoinRole)
 	config.After = []string{discovery.Name}
 	files := []string{kubeletConfigFile, kubeletFlagsFile}
 	join := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"join", "phase", "kubelet-start"},
-		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name}, software...),
+		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name, checkEtcdName}, software...),
 		check: func(ctx context.Context, h *host.Host) (bool, error) {
 			there, err := filesThere(files...)(ctx, h)
 			return there && (h.Files.Exists(bootstrapConf) || kubeletJoined(h)) && kubeletActive(ctx, h), err
@@ -46,7 +46,8 @@ func JoinPhases(software ...string) []host.Phase {
 	start := join.phase()
 	join.check = filesThere(files...)
 	start.Verify = join.verify
-	return []host.Phase{discovery, config, start, bootstrapPhase(), registeredPhase()}
+	return slices.Concat([]host.Phase{discovery, config}, prepareControlPlanePhases(config.Name), []host.Phase{start},
+		joinControlPlanePhases(start.Name), []host.Phase{bootstrapPhase(), registeredPhase(), markJoinedPhase()})
 }
 
 func discoveryPhase() host.Phase {

@@ -39,6 +39,8 @@ const joinTokenMargin = 10 * time.Minute
 type JoinRoles struct {
 	// Host makes a compute node, Controller one that runs the cloud's services.
 	Host, Controller bool
+	// CertificateKey makes the command one of a control-plane node; it is a secret, from UploadAuthorities.
+	CertificateKey string
 }
 
 func (r JoinRoles) flags() string {
@@ -48,6 +50,9 @@ func (r JoinRoles) flags() string {
 	}
 	if r.Controller {
 		out += " --as-onecloud-controller"
+	}
+	if r.CertificateKey != "" {
+		out += " --control-plane --certificate-key " + r.CertificateKey
 	}
 	return out
 }

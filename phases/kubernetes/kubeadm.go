@@ -131,7 +131,10 @@ func digest(h *host.Host, role Role) (string, error) {
 	c := *h.Config
 	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
 	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
-	if role == ControlPlane {
+	switch {
+	case role == Worker && c.Join.ControlPlane:
+		render = func() ([]byte, error) { return documents(nodeRegistration(&c, ControlPlane), localAPIEndpoint(&c)) }
+	case role == ControlPlane:
 		render = func() ([]byte, error) { return RenderInit(&c) }
 	}
 	doc, err := render()

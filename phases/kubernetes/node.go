@@ -28,6 +28,14 @@ const (
 	Worker       Role = "worker"
 )
 
+// JoinRole is what join makes of a machine.
+func JoinRole(c *config.Config) Role {
+	if c.Join.ControlPlane {
+		return ControlPlane
+	}
+	return Worker
+}
+
 // NodeLabels are the labels that the kubelet gives its node when it registers it: the cloud's roles, then the user's.
 func NodeLabels(c *config.Config, role Role) []string {
 	var labels []string
@@ -94,8 +102,11 @@ func Images(c *config.Config) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// WorkerImages are the images of kubeadm's that a worker may run, sorted.
+// WorkerImages are the images of kubeadm's that a node which joins may run, sorted.
 func WorkerImages(c *config.Config) ([]string, error) {
+	if c.Join.ControlPlane {
+		return Images(c)
+	}
 	k, err := internalCluster(c)
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func RenderInit(c *config.Config) ([]byte, error) {
 	return documents(init, cluster, kubeletConfiguration(), proxyConfiguration(c))
 }
 
-// RenderJoin is kubeadm's configuration of a joining worker. It holds the bootstrap token.
+// RenderJoin is kubeadm's configuration of a machine that joins. It holds the bootstrap token, and on a control-plane node the certificate key.
 func RenderJoin(c *config.Config) ([]byte, error) {
 	return documents(joinConfiguration(c))
 }
@@ -78,7 +78,7 @@ func initConfiguration(c *config.Config) (kubeadmv1beta4.InitConfiguration, erro
 		TypeMeta:         metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "InitConfiguration"},
 		BootstrapTokens:  []bootstraptokenv1.BootstrapToken{token},
 		NodeRegistration: nodeRegistration(c, ControlPlane),
-		LocalAPIEndpoint: kubeadmv1beta4.APIEndpoint{AdvertiseAddress: advertiseAddress(c), BindPort: bindPort(c)},
+		LocalAPIEndpoint: localAPIEndpoint(c),
 		Patches:          &kubeadmv1beta4.Patches{Directory: PatchesDir},
 	}, nil
 }
@@ -184,7 +184,10 @@ func proxyMode(c *config.Config) proxyv1alpha1.ProxyMode {
 func joinConfiguration(c *config.Config) kubeadmv1beta4.JoinConfiguration {
 	j := kubeadmv1beta4.JoinConfiguration{
 		TypeMeta:         metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "JoinConfiguration"},
-		NodeRegistration: nodeRegistration(c, Worker),
+		NodeRegistration: nodeRegistration(c, JoinRole(c)),
+	}
+	if c.Join.ControlPlane {
+		j.ControlPlane = &kubeadmv1beta4.JoinControlPlane{LocalAPIEndpoint: localAPIEndpoint(c), CertificateKey: c.Join.CertificateKey}
 	}
 	if KubeletPatch(c) != nil {
 		j.Patches = &kubeadmv1beta4.Patches{Directory: PatchesDir}
@@ -240,6 +243,10 @@ func featureGates(s string) (map[string]bool, error) {
 		gates[k] = on
 	}
 	return gates, nil
+}
+
+func localAPIEndpoint(c *config.Config) kubeadmv1beta4.APIEndpoint {
+	return kubeadmv1beta4.APIEndpoint{AdvertiseAddress: advertiseAddress(c), BindPort: bindPort(c)}
 }
 
 func advertiseAddress(c *config.Config) string { return cmp.Or(c.Node.AdvertiseAddress, c.Node.IP) }

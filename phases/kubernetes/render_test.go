@@ -149,6 +149,10 @@ func TestRenderJoin(t *testing.T) {
 			c.Node.CgroupV1 = true
 			c.Join.Timeout = 90 * time.Second
 		},
+		"join-control-plane.yaml": func(c *config.Config) {
+			c.Join.ControlPlane, c.Join.CertificateKey = true, strings.Repeat("0a", 32)
+			c.Node.AdvertiseAddress, c.Node.BindPort = "10.77.0.99", 7443
+		},
 		"join-file.yaml": func(c *config.Config) {
 			c.Join = config.Join{DiscoveryFile: "/root/discovery.conf", Token: "abcdef.0123456789abcdef"}
 		},

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -125,7 +124,7 @@ func removeEtcdMemberPhase() host.Phase {
 			if why := notMade(h); why != "" {
 				return why
 			}
-			if _, err := h.Files.ReadFile(manifest(constants.Etcd)); err != nil {
+			if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {
 				return "no etcd runs here"
 			}
 			return ""
@@ -133,28 +132,8 @@ func removeEtcdMemberPhase() host.Phase {
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			return []string{"remove the etcd member if the cluster has others"}, nil
 		},
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			if !otherControlPlanes(ctx, h) {
-				r.Info("no other control-plane node answers: etcd ends with this one")
-				return nil
-			}
-			return kubeadm(ctx, h, r, "reset", "phase", "remove-etcd-member", "--kubeconfig", AdminKubeconfig)
-		},
+		Run: leaveEtcd,
 	}
-}
-
-func otherControlPlanes(ctx context.Context, h *host.Host) bool {
-	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return false
-	}
-	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
-		return false
-	}
-	return slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name != h.Config.Node.Name })
 }
 
 func cleanupNodePhase() host.Phase {

@@ -155,6 +155,7 @@ type controlPlane struct {
 	readyNode  string
 	proxy      string // the configuration of kube-proxy
 	date       time.Time
+	certs      map[string][]byte // what upload-certs left
 }
 
 func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -171,6 +172,8 @@ func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "kubernetesVersion: v1.36.3\nnetworking: {podSubnet: 10.1.0.0/16, serviceSubnet: 10.2.0.0/16, dnsDomain: example.internal}\n"}})
 	case c.proxy != "" && strings.HasSuffix(r.URL.Path, "/kube-system/configmaps/kube-proxy"):
 		answer(corev1.ConfigMap{Data: map[string]string{"config.conf": c.proxy}})
+	case c.certs != nil && strings.HasSuffix(r.URL.Path, "/kube-system/secrets/kubeadm-certs"):
+		answer(corev1.Secret{Data: c.certs})
 	case c.readyNode != "" && strings.HasSuffix(r.URL.Path, "/nodes/"+c.readyNode):
 		answer(corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 	default:

@@ -112,7 +112,11 @@ func DepotAddresses(c *config.Config) []string {
 	if err != nil || endpoint == "" {
 		return nil
 	}
-	return []string{net.JoinHostPort(endpoint, strconv.Itoa(config.DepotPort))}
+	list := []string{net.JoinHostPort(endpoint, strconv.Itoa(config.DepotPort))}
+	if c.Join.ControlPlane && own != "" { // once it has its own, that helps when the endpoint does not answer
+		list = append(list, net.JoinHostPort(own, strconv.Itoa(config.DepotPort)))
+	}
+	return list
 }
 
 // hostsFile is containerd's configuration of a registry. Without offline, the registry itself comes last.

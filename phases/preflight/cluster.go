@@ -15,7 +15,8 @@ import (
 func joinChecks() []Check {
 	return []Check{{
 		Name: "ControlPlane", Short: "the control plane answers and takes the token", Timeout: 15 * time.Second,
-		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4111", "OCA-4112"},
+		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4109", "OCA-4111", "OCA-4112",
+			"OCA-4131", "OCA-4132", "OCA-4134", "OCA-4135"},
 		Applies: func(k Kind, c *config.Config) bool {
 			return k == Join && c.Join.DiscoveryFile == ""
 		},
@@ -37,6 +38,11 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	}
 	if err := kubernetes.ProxyModeFits(m.h.Facts.Kernel, d.ProxyMode); err != nil {
 		return finding.Of(err)
+	}
+	if m.h.Config.Join.ControlPlane {
+		if err := kubernetes.CheckControlPlaneJoin(ctx, m.h, d); err != nil {
+			return finding.Of(err)
+		}
 	}
 	if s := d.Skew.Abs(); s > maxSkew {
 		return []finding.Finding{finding.Warn("OCA-4111", "The clocks of this machine and of the control plane differ", s.Round(time.Second).String(),

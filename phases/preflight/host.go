@@ -27,7 +27,7 @@ func hostChecks() []Check {
 		{Name: "System", Short: "Linux with systemd on a supported architecture", Codes: []string{"OCA-1002", "OCA-1003"}, run: checkSystem},
 		{Name: "NodeState", Short: "no other Kubernetes, and none of another release of ocadm, is on the machine",
 			Codes: []string{"OCA-1004", "OCA-1005", "OCA-1006", "OCA-1007", "OCA-1027"}, run: checkNodeState},
-		{Name: "CPU", Short: "enough processors for a control plane", Codes: []string{"OCA-1008"}, Applies: onInit, run: checkCPU},
+		{Name: "CPU", Short: "enough processors for a control plane", Codes: []string{"OCA-1008"}, Applies: onControlPlane, run: checkCPU},
 		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
 		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},
 		{Name: "Cgroups", Short: "cgroup v2 with the controllers that the kubelet needs", Codes: []string{"OCA-1011", "OCA-1012"}, run: checkCgroups},
@@ -80,7 +80,7 @@ func checkCPU(_ context.Context, m *machine) []finding.Finding {
 
 func checkMemory(_ context.Context, m *machine) []finding.Finding {
 	need := m.limits.MemoryInit
-	if m.kind == Join {
+	if !m.controlPlane() {
 		need = m.limits.MemoryJoin
 	}
 	total := m.h.Facts.Memory
@@ -181,10 +181,10 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 		need uint64
 	}
 	demands := []demand{{"/var/lib/containerd", m.limits.DiskImages}, {"/var/lib/kubelet", m.limits.DiskKubelet}}
-	if m.kind == Init {
+	if m.controlPlane() {
 		demands = append(demands, demand{"/var/lib/etcd", m.limits.DiskEtcd})
 	}
-	if m.kind == Init && m.h.Config.Node.Depot != config.None {
+	if m.controlPlane() && m.h.Config.Node.Depot != config.None {
 		// The depot stores what the bundle holds, and stops where less than its reserve would be left.
 		need := uint64(depotphase.Reserve)
 		need += m.bundleSize(ctx)

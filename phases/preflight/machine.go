@@ -59,6 +59,9 @@ func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
 	}
 }
 
+// controlPlane reports whether the machine becomes a control-plane node.
+func (m *machine) controlPlane() bool { return onControlPlane(m.kind, m.h.Config) }
+
 // output is what a program prints; ok is false when it is not there or ends badly.
 func (m *machine) output(ctx context.Context, path string, args ...string) (out string, ok bool) {
 	res, err := m.h.Exec.Run(ctx, exec.Command{Path: path, Args: args})

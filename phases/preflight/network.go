@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
 
@@ -88,7 +89,7 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkPorts(ctx context.Context, m *machine) []finding.Finding {
-	if m.ours() && m.initialised() {
+	if m.ours() && (m.initialised() || m.h.Files.Exists(kubernetes.AdminKubeconfig)) { // the pods of a control plane may run before the kubelet has joined
 		return nil // the holders are the cluster's own programs
 	}
 	taken := listening(m.h.Files.Text("/proc/net/tcp") + m.h.Files.Text("/proc/net/tcp6"))

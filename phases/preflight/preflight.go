@@ -129,4 +129,8 @@ func gather(ctx context.Context, m *machine, checks []Check) finding.List {
 	return slices.Concat(found...)
 }
 
+func onControlPlane(k Kind, c *config.Config) bool {
+	return k == Init || k == Join && c.Join.ControlPlane
+}
+
 func onInit(k Kind, _ *config.Config) bool { return k == Init }

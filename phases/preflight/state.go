@@ -9,6 +9,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/owned"
 )
 
 // checkNodeState refuses a machine that is another tool's node. ocadm works on fresh machines and on its own.
@@ -38,6 +39,14 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return finding.Of(err)
 	}
 	earlier := kubernetes.EarlierConfig(m.h)
+	if node := owned.NodeOf(m.h); m.kind == Join && earlier.Join && node.ControlPlane != m.h.Config.Join.ControlPlane {
+		was, now := "a worker", "a control-plane node"
+		if node.ControlPlane {
+			was, now = now, was
+		}
+		return []finding.Finding{finding.New("OCA-1006", "ocadm join cannot make "+now+" of this machine", "ocadm has made it "+was,
+			"to begin anew: ocadm reset; or run the command again as it was")}
+	}
 	if earlier.Join != (m.kind == Join) {
 		was, now := "the first control-plane node of its cluster", "join"
 		if earlier.Join {

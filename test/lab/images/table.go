@@ -68,6 +68,7 @@ func upstream() []image {
 			Programs:   program("local-path-provisioner", "usr/bin/local-path-provisioner"),
 			Entrypoint: []string{"local-path-provisioner"},
 		},
+		{Name: Repository + "/keepalived:v2.0.25", Base: []string{"keepalived"}, Cmd: []string{"keepalived", "--dont-fork", "--log-console"}},
 		{Name: "docker.io/library/busybox:1.37.0-glibc", Base: []string{"busybox"}, Cmd: []string{"sh"}},
 		{
 			Name:       "docker.io/library/traefik:v3.6.12",

@@ -75,6 +75,16 @@ func mariadbTree() debian.Tree {
 	}
 }
 
+// keepalivedTree is keepalived. Its configuration and what it needs to know come from the pod.
+func keepalivedTree() debian.Tree {
+	return debian.Tree{
+		Name: "image-keepalived", Variant: "extract",
+		Packages: []string{"keepalived"},
+		Files:    map[string]string{"run/.keep": ""},
+		Remove:   append(noPerl(), "usr/lib/*-linux-gnu/gconv", "usr/share/snmp", "etc/keepalived", "usr/bin/rdma", "usr/sbin/arpd"),
+	}
+}
+
 func noPerl() []string {
 	return []string{
 		"usr/bin/perl*", "usr/share/perl*", "usr/lib/*-linux-gnu/perl*", "usr/lib/x86_64-linux-gnu/libperl*", "usr/share/bash-completion",
@@ -85,5 +95,5 @@ func noPerl() []string {
 
 // trees are the Debian layers by name.
 func trees() map[string]debian.Tree {
-	return map[string]debian.Tree{"network": networkTree(), "nginx": nginxTree(), "mariadb": mariadbTree()}
+	return map[string]debian.Tree{"network": networkTree(), "nginx": nginxTree(), "mariadb": mariadbTree(), "keepalived": keepalivedTree()}
 }

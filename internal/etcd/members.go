@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"slices"
+)
+
+// Listed is a member as etcd lists it.
+type Listed struct {
+	ID   uint64
+	Name string // empty until it has started for the first time
+	// PeerURLs are where the other members reach it.
+	PeerURLs []string
+	// Learner members do not vote yet. There can be only one at a time.
+	Learner bool
+}
+
+// Started reports whether the member has ever run.
+func (l Listed) Started() bool { return l.Name != "" }
+
+// At reports whether others reach the member at a peer URL.
+func (l Listed) At(peer string) bool { return slices.Contains(l.PeerURLs, peer) }
+
+// List lists the members, in the order of their IDs. It needs a majority.
+func (c *Client) List(ctx context.Context) ([]Listed, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := c.v3.MemberList(ctx)
+	if err != nil {
+		return nil, listing(err)
+	}
+	var out []Listed
+	for _, m := range answer.Members {
+		out = append(out, Listed{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner})
+	}
+	return out, nil
+}
+
+// Remove takes a member out of etcd for good: its data must not come back. It needs a majority.
+func (c *Client) Remove(ctx context.Context, m Listed) error {
+	return c.remove(ctx, member{id: m.ID, name: m.Name})
+}

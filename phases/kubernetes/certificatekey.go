@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	cryptoutil "k8s.io/kubernetes/cmd/kubeadm/app/util/crypto"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const newCertificateKey = "on a control-plane node: ocadm token create --print-join-command --control-plane"
+
+// UploadAuthorities stores the certificate authorities and keys of this control-plane node in the cluster, encrypted, for two hours, and returns
+// the key, a secret. An earlier key no longer fits. The cluster must have an endpoint of its own.
+func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error) {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := NeedEndpoint(ctx, k); err != nil {
+		return "", err
+	}
+	if !HasAuthorities(ctx, h) {
+		return "", finding.New("OCA-4133", "This machine does not have the keys of the cluster", "they are in "+pkiDir+" of control-plane nodes",
+			"run the command on a control-plane node")
+	}
+	conf, err := liveClusterConfiguration(ctx, k)
+	if err != nil {
+		return "", err
+	}
+	raw := make([]byte, constants.CertificateKeySize)
+	if _, err := rand.Read(raw); err != nil {
+		return "", fmt.Errorf("making a certificate key: %w", err)
+	}
+	key = hex.EncodeToString(raw)
+	doc, err := uploadConfiguration(conf, h.Config, key)
+	if err != nil {
+		return "", err
+	}
+	// The key reaches kubeadm through standard input: arguments are visible to everybody, and a file would have to be removed.
+	args := []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print", "--config", "/dev/stdin"}
+	_, err = h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), Stdin: bytes.NewReader(doc)})
+	if err != nil {
+		return "", kubeadmFailed(ctx, args, err)
+	}
+	return key, nil
+}
+
+// uploadConfiguration is what kubeadm needs to know to find and encrypt the authorities.
+func uploadConfiguration(conf *kubeadmv1beta4.ClusterConfiguration, c *config.Config, key string) ([]byte, error) {
+	conf.TypeMeta = metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "ClusterConfiguration"}
+	return documents(kubeadmv1beta4.InitConfiguration{
+		TypeMeta:         metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "InitConfiguration"},
+		CertificateKey:   key,
+		NodeRegistration: nodeRegistration(c, ControlPlane),
+		LocalAPIEndpoint: localAPIEndpoint(c),
+	}, conf)
+}
+
+// CheckCertificateKey is a finding when the authorities of the cluster cannot be downloaded with the certificate key.
+func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) error {
+	a, err := ask(ctx, pinned(d.CA), withPort(c.Join.Endpoint), "/api/v1/namespaces/kube-system/secrets/"+constants.KubeadmCertsSecret, c.Join.Token)
+	if err != nil {
+		return finding.Finding{Code: "OCA-4101", Severity: finding.Error, What: "The control plane does not answer any more", Cause: networkCause(err),
+			Remedy: "run the command again", Err: err}
+	}
+	var s corev1.Secret
+	if a.status != http.StatusOK || json.Unmarshal(a.body, &s) != nil {
+		return finding.New("OCA-4131", "The cluster does not hold its certificate authorities for joins any more",
+			fmt.Sprintf("they stay there for two hours; asked for them, the server answers %d", a.status), newCertificateKey)
+	}
+	if err := fits(s.Data["ca.crt"], c.Join.CertificateKey); err != nil {
+		return finding.New("OCA-4132", "The certificate key is not the cluster's present one", err.Error()+"; each key that is printed replaces the one before",
+			newCertificateKey)
+	}
+	return nil
+}
+
+// fits says why a key does not decrypt.
+func fits(encrypted []byte, key string) error {
+	raw, err := hex.DecodeString(key)
+	if err != nil {
+		return errors.New("it is not hexadecimal")
+	}
+	if _, err := cryptoutil.DecryptBytes(encrypted, raw); err != nil {
+		return errors.New("it does not decrypt them")
+	}
+	return nil
+}
+
+// CheckControlPlaneJoin is a finding when the cluster that was discovered cannot take this machine as a control-plane node.
+func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) error {
+	c := h.Config
+	if d.Cluster.Etcd.External != nil {
+		return finding.New("OCA-4134", "The cluster uses an etcd outside of it", "ocadm adds control-plane nodes with an etcd member of their own only",
+			"join this machine as a worker, without --control-plane, or add it with the tool that made the cluster")
+	}
+	if d.Cluster.KubernetesVersion != c.Cluster.KubernetesVersion {
+		return finding.New("OCA-4109", "The cluster has another version of Kubernetes",
+			fmt.Sprintf("it has %s, and this command installs %s; the control-plane nodes of a cluster have one version", d.Cluster.KubernetesVersion, c.Cluster.KubernetesVersion),
+			"add --kubernetes-version "+d.Cluster.KubernetesVersion)
+	}
+	if endpoint := d.Cluster.ControlPlaneEndpoint; endpoint != "" && withPort(endpoint) != withPort(c.Join.Endpoint) {
+		if _, err := ask(ctx, pinned(d.CA), withPort(endpoint), "/version", ""); err != nil {
+			return finding.Finding{Code: "OCA-4135", Severity: finding.Error, What: "The endpoint of the cluster cannot be reached from this machine",
+				Cause: withPort(endpoint) + ": " + networkCause(err), Remedy: "curl -k https://" + withPort(endpoint) + "/version, and see to its name, routes and firewalls", Err: err}
+		}
+	}
+	if HasAuthorities(ctx, h) {
+		return nil // an interrupted join goes on with them
+	}
+	return CheckCertificateKey(ctx, c, d)
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// A further control-plane node comes into being in the order of kubeadm's own join: certificates and manifests, then the kubelet, then etcd, because
+// the kubelet of a control-plane node gets its certificate through its own API server, which needs an etcd beside it.
+
+const (
+	checkEtcdName = "check-etcd"
+	// etcdJoinTimeout is more than kubeadm waits by itself: 2 minutes for the start, 2 for the promotion, 40 s for the health of all.
+	etcdJoinTimeout = 7 * time.Minute
+)
+
+// notControlPlane is why a phase of a control-plane node does not apply.
+func notControlPlane(h *host.Host) string {
+	if h.Config.Join.ControlPlane {
+		return ""
+	}
+	return "this machine becomes a worker"
+}
+
+func authorities() []certificate {
+	return slices.DeleteFunc(certificates(), func(c certificate) bool { return c.ca != "" })
+}
+
+func leaves() []certificate {
+	return slices.DeleteFunc(certificates(), func(c certificate) bool { return c.ca == "" })
+}
+
+func serviceAccountKeys() []string { return []string{pkiDir + "/sa.key", pkiDir + "/sa.pub"} }
+
+// HasAuthorities reports whether the certificate authorities and keys that control-plane nodes share are on this machine: nothing needs to be
+// downloaded any more.
+func HasAuthorities(ctx context.Context, h *host.Host) bool {
+	for _, c := range authorities() {
+		if ok, err := c.whole(ctx, h); !ok || err != nil {
+			return false
+		}
+	}
+	there, err := filesThere(serviceAccountKeys()...)(ctx, h)
+	return there && err == nil
+}
+
+// prepareControlPlanePhases write certificates, kubeconfigs and manifests, and look at etcd before anything joins it.
+func prepareControlPlanePhases(after string) []host.Phase {
+	prepare := host.Phase{
+		Name: "control-plane-prepare", Short: "Write the certificates, kubeconfigs and manifests of a control-plane node", After: []string{after},
+		Skip: notControlPlane,
+		Phases: []host.Phase{
+			downloadCertsPhase(),
+			joinStep(kubeadmPhase{name: "certs", short: "Create the certificates of this node", check: allWhole(leaves()), clear: clearLeaves}, leafFiles()),
+			joinStep(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane",
+				check: kubeconfigsWhole, clear: clearKubeconfigs}, kubeconfigFiles()),
+			joinStep(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane", check: manifestsWhole}, componentManifests()),
+		},
+	}
+	return []host.Phase{prepare, checkEtcdPhase(prepare.Name)}
+}
+
+// joinStep is a child of control-plane-prepare. Each follows the one before it.
+func joinStep(k kubeadmPhase, writes []string) host.Phase {
+	k.args, k.writes = []string{"join", "phase", "control-plane-prepare", k.name}, writes
+	return k.phase()
+}
+
+func downloadCertsPhase() host.Phase {
+	files := serviceAccountKeys()
+	for _, c := range authorities() {
+		files = append(files, c.path()+".crt", c.path()+".key")
+	}
+	return joinStep(kubeadmPhase{
+		name: "download-certs", short: "Download the certificate authorities of the cluster",
+		check: func(ctx context.Context, h *host.Host) (bool, error) { return HasAuthorities(ctx, h), nil },
+		clear: forgetOtherAuthority,
+	}, files)
+}
+
+func allWhole(list []certificate) check {
+	return func(ctx context.Context, h *host.Host) (bool, error) {
+		for _, c := range list {
+			if ok, err := c.whole(ctx, h); !ok || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+}
+
+func clearLeaves(h *host.Host, r workflow.Reporter, changed bool) error {
+	for _, c := range leaves() {
+		if err := c.clear(h, r, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func leafFiles() (files []string) {
+	for _, c := range leaves() {
+		files = append(files, c.path()+".crt", c.path()+".key")
+	}
+	return files
+}
+
+// joinedKubeconfigs are those that kubeadm writes when a control-plane node joins. The kubelet gets its own from the cluster.
+func joinedKubeconfigs() []kubeconfig {
+	return slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
+}
+
+func kubeconfigFiles() (files []string) {
+	for _, k := range joinedKubeconfigs() {
+		files = append(files, k.file)
+	}
+	return files
+}
+
+func kubeconfigsWhole(ctx context.Context, h *host.Host) (bool, error) {
+	for _, k := range joinedKubeconfigs() {
+		if ok, err := k.whole(ctx, h); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func clearKubeconfigs(h *host.Host, r workflow.Reporter, changed bool) error {
+	for _, k := range joinedKubeconfigs() {
+		if err := k.clear(h, r, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func componentManifests() (files []string) {
+	for _, c := range constants.ControlPlaneComponents {
+		files = append(files, manifest(c))
+	}
+	return files
+}
+
+func manifestsWhole(_ context.Context, h *host.Host) (bool, error) {
+	for _, c := range constants.ControlPlaneComponents {
+		if ok, err := manifestWhole(h, c); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// joinControlPlanePhases make a member of etcd and wait for this node's own API server.
+func joinControlPlanePhases(after string) []host.Phase {
+	etcd := kubeadmPhase{
+		name: "etcd-join", short: "Add a member to etcd and wait until it votes", args: []string{"join", "phase", "etcd-join"},
+		writes: []string{manifest(constants.Etcd), "a member of etcd"}, check: memberVotes, after: []string{after},
+	}.phase()
+	etcd.Skip, etcd.Timeout = notControlPlane, etcdJoinTimeout
+	etcd.Long = "The member joins as a learner, which does not vote, and is promoted when it has caught up. After an interruption it goes on with the same member."
+	wait := host.Phase{
+		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: notControlPlane,
+		Phases: []host.Phase{
+			waitPhase("apiserver", "Wait for the API server", probeAPIServer, hopelessAPIServer, diagnosePod(constants.KubeAPIServer, constants.Etcd)),
+			waitPhase("controller-manager", "Wait for the controller manager",
+				probeLocal(constants.KubeControllerManager, constants.KubeControllerManagerPort, "healthz"), always(nil), diagnosePod(constants.KubeControllerManager)),
+			waitPhase("scheduler", "Wait for the scheduler", probeLocal(constants.KubeScheduler, constants.KubeSchedulerPort, "livez"),
+				always(nil), diagnosePod(constants.KubeScheduler)),
+		},
+	}
+	return []host.Phase{etcd, wait}
+}
+
+// markJoinedPhase labels the node.
+func markJoinedPhase() host.Phase {
+	p := kubeadmPhase{
+		name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"join", "phase", "control-plane-join", "mark-control-plane"},
+		writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
+		finish: labelMasterNode, after: []string{"node-registered"},
+	}.phase()
+	p.Skip = notControlPlane
+	return p
+}

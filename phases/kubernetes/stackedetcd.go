@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// learnerPatience is how long a join waits for the join of another machine. kubeadm gives a learner two minutes to start and two to catch up.
+const learnerPatience = 5 * time.Minute
+
+// OpenEtcd connects to the etcd of the cluster with the certificates of this control-plane node. Its members are those that have announced
+// themselves on their Pods. Close the client.
+func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client, error) {
+	var pods corev1.PodList
+	err := k.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": constants.Etcd, "tier": "control-plane"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of etcd: %w", err)
+	}
+	c := etcd.Config{}
+	for _, p := range pods.Items {
+		if url := p.Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
+			name := strings.TrimPrefix(p.Name, constants.Etcd+"-")
+			c.Members = append(c.Members, etcd.Member{Name: name, ClientURL: url, PeerURL: peerOfClient(url)})
+		}
+	}
+	if c.TLS, err = etcdTLS(h); err != nil {
+		return nil, err
+	}
+	return etcd.Open(ctx, c)
+}
+
+// peerOfClient is the peer URL of a member of kubeadm's, which listens for its peers on the port after that for clients.
+func peerOfClient(url string) string {
+	return strings.TrimSuffix(url, strconv.Itoa(constants.EtcdListenClientPort)) + strconv.Itoa(constants.EtcdListenPeerPort)
+}
+
+func ownPeerURL(c *config.Config) string {
+	return "https://" + net.JoinHostPort(advertiseAddress(c), strconv.Itoa(constants.EtcdListenPeerPort))
+}
+
+// etcdClientCert is by what ocadm, as kubeadm does, proves itself to etcd.
+const etcdClientCert = pkiDir + "/etcd/healthcheck-client"
+
+func etcdTLS(h *host.Host) (*tls.Config, error) {
+	ca, err := h.Files.ReadFile(pkiDir + "/etcd/ca.crt")
+	if err != nil {
+		return nil, fmt.Errorf("reading etcd's certificate authority: %w", err)
+	}
+	pair, err := tls.LoadX509KeyPair(h.Files.Path(etcdClientCert+".crt"), h.Files.Path(etcdClientCert+".key"))
+	if err != nil {
+		return nil, fmt.Errorf("reading this node's certificate for etcd: %w", err)
+	}
+	out := pinned(ca)
+	out.Certificates = []tls.Certificate{pair}
+	return out, nil
+}
+
+// checkEtcdPhase is the last look before the machine becomes part of the cluster: with the administrator's rights that it has now, everything
+// that would make it harm the cluster can be seen.
+func checkEtcdPhase(after string) host.Phase {
+	return host.Phase{
+		Name: checkEtcdName, Short: "Check that the cluster can take another control-plane node", After: []string{after}, Skip: notControlPlane, ReadOnly: true,
+		Timeout: learnerPatience + time.Minute,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			return memberVotes(ctx, h)
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"check the endpoint of the cluster, and that a majority of etcd answers and nobody else joins it"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return err
+			}
+			if err := NeedEndpoint(ctx, k); err != nil {
+				return err
+			}
+			c, err := OpenEtcd(ctx, h, k)
+			if err != nil {
+				return etcdUnwell(err)
+			}
+			defer c.Close()
+			return awaitLearners(ctx, h, c, r)
+		},
+	}
+}
+
+// awaitLearners waits until no other machine joins etcd, which takes one learner at a time.
+func awaitLearners(ctx context.Context, h *host.Host, c *etcd.Client, r workflow.Reporter) error {
+	ctx, cancel := context.WithTimeout(ctx, learnerPatience)
+	defer cancel()
+	var other etcd.Listed
+	err := wait.Until(ctx, "etcd", time.Second, func(ctx context.Context) (bool, string, error) {
+		list, err := c.List(ctx)
+		if err != nil {
+			return false, "", etcdUnwell(err)
+		}
+		var joins bool
+		if other, joins = otherLearner(list, ownPeerURL(h.Config)); !joins {
+			return true, "", nil
+		}
+		return false, fmt.Sprintf("another machine, at %s, joins it", strings.Join(other.PeerURLs, ", ")), nil
+	}, func(why string) { r.Waiting("etcd", why) })
+	if err == nil || len(finding.Of(err)) > 0 || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return finding.New("OCA-4137", "The join of another control-plane node did not end",
+		fmt.Sprintf("etcd has a learner at %s, and takes one at a time", strings.Join(other.PeerURLs, ", ")),
+		"end the join of that machine: run its join command again there, or take it out with: ocadm reset")
+}
+
+// otherLearner is the member of another machine whose join has not ended. This machine's own goes on.
+func otherLearner(list []etcd.Listed, own string) (etcd.Listed, bool) {
+	at := slices.IndexFunc(list, func(m etcd.Listed) bool { return (m.Learner || !m.Started()) && !m.At(own) })
+	if at < 0 {
+		return etcd.Listed{}, false
+	}
+	return list[at], true
+}
+
+func etcdUnwell(err error) error {
+	if len(finding.Of(err)) > 0 {
+		return err
+	}
+	return finding.Errorf("OCA-4136", "etcd of the cluster does not answer", "on a control-plane node: kubectl -n kube-system get pods -l component=etcd -o wide", "%w", err)
+}
+
+// memberVotes is the check of etcd-join: this node's member is no learner any more.
+func memberVotes(ctx context.Context, h *host.Host) (bool, error) {
+	if there, err := manifestWhole(h, constants.Etcd); !there || err != nil {
+		return false, err
+	}
+	return live(func(ctx context.Context, k client.Client, h *host.Host) (bool, error) {
+		c, err := OpenEtcd(ctx, h, k)
+		if err != nil {
+			return false, err
+		}
+		defer c.Close()
+		list, err := c.List(ctx)
+		return slices.ContainsFunc(list, func(m etcd.Listed) bool { return m.At(ownPeerURL(h.Config)) && m.Started() && !m.Learner }), err
+	})(ctx, h)
+}
+
+// NeedEndpoint is a finding when the address by which nodes reach the control plane is that of one of its nodes: others would not help when that
+// one is lost, and kubeadm cannot change the endpoint of a cluster.
+func NeedEndpoint(ctx context.Context, k client.Client) error {
+	conf, err := liveClusterConfiguration(ctx, k)
+	if err != nil {
+		return fmt.Errorf("reading the configuration of the cluster: %w", err)
+	}
+	host, _, err := config.SplitEndpoint(conf.ControlPlaneEndpoint, config.DefaultPort)
+	if err != nil {
+		return fmt.Errorf("reading the endpoint of the cluster: %w", err)
+	}
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
+		return fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	of := host
+	for _, n := range nodes.Items {
+		for _, a := range n.Status.Addresses {
+			if a.Address == host || host == "" {
+				of = n.Name
+			}
+		}
+	}
+	if host != "" && of == host {
+		return nil
+	}
+	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node",
+		fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", conf.ControlPlaneEndpoint, of),
+		"back up the cloud (ocadm cluster backup), take the cluster down (ocadm reset), and make it again with "+
+			"ocadm init --control-plane-endpoint HOST:PORT")
+}
+
+// leaveEtcd removes this machine's member, be it a learner whose join did not end. The machine leaves also when that is not possible.
+func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*removalTimeout)
+	defer cancel()
+	k, err := h.Kube(ctx)
+	if err != nil {
+		r.Info("the API server does not answer: etcd ends with this machine, or keeps its member")
+		return nil
+	}
+	c, err := OpenEtcd(ctx, h, k)
+	if err == nil {
+		defer c.Close()
+		err = removeMember(ctx, h, c, r)
+	}
+	if err != nil {
+		r.Info("the member of etcd could not be removed: %v; on another control-plane node: ocadm node remove %s", err, h.Config.Node.Name)
+	}
+	return nil
+}
+
+func removeMember(ctx context.Context, h *host.Host, c *etcd.Client, r workflow.Reporter) error {
+	list, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(m etcd.Listed) bool { return m.Name == h.Config.Node.Name || m.At(ownPeer(h)) })
+	switch {
+	case at < 0:
+		r.Info("etcd has no member of this machine")
+		return nil
+	case len(list) == 1:
+		r.Info("no other control-plane node is in etcd: it ends with this one")
+		return nil
+	}
+	if err := c.Remove(ctx, list[at]); err != nil {
+		return err
+	}
+	r.Changed("removed member %s of etcd", h.Config.Node.Name)
+	return nil
+}
+
+// ownPeer is the peer URL of this machine's member, as its manifest has it: reset is not given the addresses of init or join again.
+func ownPeer(h *host.Host) string {
+	var pod corev1.Pod
+	if yaml.Unmarshal([]byte(h.Files.Text(manifest(constants.Etcd))), &pod) == nil {
+		if url := pod.Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
+			return peerOfClient(url)
+		}
+	}
+	return ownPeerURL(h.Config)
+}
