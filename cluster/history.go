@@ -150,7 +150,7 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	if err != nil {
 		return release.Diff{}, err
 	}
-	view, err := reconcile.PreviewOf(ctx, c, image, cr)
+	view, err := reconcile.PreviewOf(ctx, c, c, reconcile.Options{Image: image}, cr)
 	if err != nil {
 		return release.Diff{}, err
 	}

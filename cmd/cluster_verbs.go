@@ -154,7 +154,7 @@ func newClusterStatus(a *app) *cobra.Command {
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update
-	var noLimits, downgrade, inWaves bool
+	var noLimits, downgrade, inWaves, rehearse bool
 	var onFailure string
 	c := &cobra.Command{
 		Use:   "update",
@@ -165,9 +165,12 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"With --waves an operation moves the cloud (ocadm operation): checks run before anything changes, then identity, region, the other\n" +
 			"services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to the\n" +
 			"release of before; --on-failure=pause waits for you instead. --wait follows the operation; without it, the operation goes on alone.\n\n" +
+			"--rehearse changes nothing: the services of the new version migrate copies of the databases, apart from the cloud, and the command\n" +
+			"reports which of them fail, how long each takes and how much space it needs.\n\n" +
 			"If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
-		Example: "  ocadm cluster update --version v4.0.3 --wait\n  ocadm cluster update --version v4.0.3 --waves --wait\n  ocadm cluster update\n" +
+		Example: "  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
+			"  ocadm cluster update --version v4.0.3 --waves --wait\n  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
 		Args: arguments(cobra.NoArgs),
@@ -177,6 +180,9 @@ func newClusterUpdate(a *app) *cobra.Command {
 			}
 			if err := somethingToUpdate(u); err != nil {
 				return err
+			}
+			if rehearse {
+				return a.rehearseUpdate(c, &f, u, downgrade)
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
 			if !inWaves && (downgrade || onFailure != "") {
@@ -202,6 +208,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
 	fs.BoolVar(&inWaves, "waves", false, "let an operation move the cloud in waves, and back if one fails")
+	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier minor release, although its services may lose data")
 	addOnFailure(fs, &onFailure)
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")

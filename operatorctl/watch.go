@@ -117,12 +117,20 @@ func rolloutChanged(e event.UpdateEvent) bool {
 
 // operations wires the controller of operations into the manager.
 func operations(mgr ctrl.Manager, o Options) error {
+	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of operations: %w", err)
+	}
 	c := operation.New(operation.Options{
 		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Waves: o.Waves, Connections: connectionsOf(o), Log: o.Log,
+		Settle: o.Settle, Waves: o.Waves, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
+				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{Image: o.Image, WithoutNodes: o.WithoutNodes}, cr)
+			},
+		},
 	})
 	cloudOf := handler.EnqueueRequestsFromMapFunc(operated)
-	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
+	err = ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
 		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
 		Watches(&v1alpha1.OnecloudCluster{}, cloudOf).
 		WatchesRawSource(source.Channel(c.Woken(), cloudOf)).

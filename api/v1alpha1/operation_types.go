@@ -71,6 +71,7 @@ const (
 	ActionCheck    = "Check"
 	ActionUpdate   = "Update"
 	ActionRollback = "Rollback"
+	ActionRehearse = "Rehearse"
 )
 
 // UpdateParameters are what an update changes. What is empty stays; with nothing, the cloud is brought to what the operator renders now.
@@ -109,7 +110,7 @@ type RollbackParameters struct {
 
 // OnecloudOperationSpec is what an operation does. It cannot change.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action == 'Update'",message="update belongs to action Update",fieldPath=".update"
+// +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Update', 'Rehearse']",message="update belongs to actions Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
 type OnecloudOperationSpec struct {
@@ -120,7 +121,7 @@ type OnecloudOperationSpec struct {
 	Cloud string `json:"cloud"`
 	// What to do.
 	// +required
-	// +kubebuilder:validation:Enum=Check;Update;Rollback
+	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse
 	Action string `json:"action"`
 	// Time after which it counts as failed, for example 2h; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
@@ -132,7 +133,7 @@ type OnecloudOperationSpec struct {
 	// What becomes of it if a step fails: rollback (the default) or pause.
 	// +kubebuilder:validation:Enum=rollback;pause
 	OnFailure OnFailure `json:"onFailure,omitempty"`
-	// Parameters of action Update.
+	// Parameters of actions Update and Rehearse.
 	// +nullable
 	Update *UpdateParameters `json:"update,omitempty"`
 	// Parameters of action Rollback.
@@ -324,6 +325,10 @@ type OnecloudOperationStatus struct {
 	// Its steps, in order. Those that revert come last.
 	// +listType=atomic
 	Steps []OperationStep `json:"steps,omitempty"`
+	// What a rehearsal found out, one entry for each component with databases.
+	// +listType=map
+	// +listMapKey=component
+	Rehearsal []Rehearsed `json:"rehearsal,omitempty"`
 	// Why a check refused it or a step failed.
 	// +listType=atomic
 	Findings []OperationFinding `json:"findings,omitempty"`
@@ -351,4 +356,41 @@ type OperationFinding struct {
 	Cause string `json:"cause,omitempty"`
 	// What to do next.
 	Remedy string `json:"remedy,omitempty"`
+}
+
+// RehearsalResult is how a rehearsed migration ended.
+type RehearsalResult string
+
+// The results.
+const (
+	// RehearsalPassed migrations came to their end.
+	RehearsalPassed RehearsalResult = "Passed"
+	// RehearsalFailed migrations did not: an update would fail there.
+	RehearsalFailed RehearsalResult = "Failed"
+	// RehearsalSkipped migrations were not tried; the message says why.
+	RehearsalSkipped RehearsalResult = "Skipped"
+)
+
+// Rehearsed is what a component of the release to come did to a copy of its databases.
+type Rehearsed struct {
+	// Name of the component.
+	// +required
+	Component string `json:"component"`
+	// Image that ran.
+	Image string `json:"image,omitempty"`
+	// How it ended.
+	Result RehearsalResult `json:"result"`
+	// Why it failed or was skipped.
+	Message string `json:"message,omitempty"`
+	// Databases that were copied.
+	// +listType=atomic
+	Databases []string `json:"databases,omitempty"`
+	// Rows in these databases.
+	Rows int64 `json:"rows,omitempty"`
+	// Time that the migration took, for example 1.5s.
+	Duration string `json:"duration,omitempty"`
+	// Size of the copies before the migration, in bytes, as the server estimates it.
+	BytesBefore int64 `json:"bytesBefore,omitempty"`
+	// Size of the copies after the migration, in bytes.
+	BytesAfter int64 `json:"bytesAfter,omitempty"`
 }

@@ -5,6 +5,7 @@ package backup
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/mysql"
@@ -53,7 +54,7 @@ func (s *Scratch) Close(ctx context.Context) error {
 }
 
 func (s *Scratch) drop(ctx context.Context) error {
-	owned, _, err := s.admin.Owned(ctx)
+	owned, accounts, err := s.admin.Owned(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,6 +63,22 @@ func (s *Scratch) drop(ctx context.Context) error {
 			if err := s.admin.DropDatabase(ctx, name); err != nil {
 				return err
 			}
+		}
+	}
+	if slices.Contains(accounts, s.User()) {
+		return s.admin.DropAccount(ctx, s.User())
+	}
+	return nil
+}
+
+// User is the account that Grant makes.
+func (s *Scratch) User() string { return scratchPrefix + s.owner }
+
+// Grant makes an account that may do everything in these databases, and nothing in any other. Close drops it.
+func (s *Scratch) Grant(ctx context.Context, password string) error {
+	for _, d := range s.names {
+		if _, err := s.admin.EnsureAccount(ctx, nil, mysql.Account{User: s.User(), Password: password, Database: s.Name(d)}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -263,6 +263,25 @@ func (a *Admin) Tables(ctx context.Context, database string) ([]string, error) {
 	return names, nil
 }
 
+// DropAccount removes an account that is this cloud's. One that does not exist is fine.
+func (a *Admin) DropAccount(ctx context.Context, user string) error {
+	snap, err := a.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	t := snap.normal(thing{kindAccount, user})
+	switch owner, marked := snap.owner(t); {
+	case !marked:
+		return nil
+	case owner.ID != a.cfg.Owner.ID:
+		return a.foreign(fmt.Sprintf("dropping account %q", user), snap, obstacle{t, owner})
+	}
+	if _, err := a.dropAccount(ctx, Account{User: user}); err != nil {
+		return err
+	}
+	return a.unmark(ctx, t)
+}
+
 // Size is the space that databases take, in bytes, as the server estimates it.
 func (a *Admin) Size(ctx context.Context, databases ...string) (int64, error) {
 	var total int64

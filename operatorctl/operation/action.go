@@ -41,6 +41,7 @@ func Actions() []Action {
 		check(),
 		update(),
 		rollback(),
+		rehearse(),
 	}
 }
 
@@ -78,6 +79,7 @@ type Run struct {
 	Settle time.Duration
 	// Connections are how databases and services are reached.
 	Connections effects.Options
+	Means
 
 	record *record
 	// changed gets something after each change of the cloud.

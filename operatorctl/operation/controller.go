@@ -41,7 +41,8 @@ type Options struct {
 	Waves bool
 	// Actions are those there are; nil means Actions().
 	Actions []Action
-	Log     *slog.Logger
+	Means
+	Log *slog.Logger
 }
 
 // Controller runs the operations of all clouds, one at a time for each cloud. Its request is a cloud.
@@ -274,7 +275,7 @@ func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
 	ctx, r.abort = context.WithCancelCause(c.base)
 	action, _ := find(c.Actions, o.Spec.Action)
 	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections,
+		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections, Means: c.Means,
 		changed: r.changed, record: newRecord(c.Client, c.Events, o),
 	}}
 	x.stop, r.pause = context.WithCancelCause(ctx)

@@ -26,9 +26,10 @@ type Preview struct {
 	Redact func(string) string
 }
 
-// PreviewOf reads everything but the resource of the cloud itself from c. image is that of the operator.
-func PreviewOf(ctx context.Context, c client.Client, image string, cr *v1alpha1.OnecloudCluster) (Preview, error) {
-	r, err := New(c, c, nil, Options{Audit: -1, Image: image})
+// PreviewOf reads everything but the resource of the cloud itself from c, and past a cache from direct. Of the options, those count that say
+// what is made: the image of the operator, whether there are nodes and operations.
+func PreviewOf(ctx context.Context, c client.Client, direct client.Reader, o Options, cr *v1alpha1.OnecloudCluster) (Preview, error) {
+	r, err := New(c, direct, nil, Options{Audit: -1, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations})
 	if err != nil {
 		return Preview{}, err
 	}

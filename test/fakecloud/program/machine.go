@@ -19,6 +19,8 @@ type Machine struct {
 	Name string
 	// Environment replaces this process's, if it is not nil.
 	Environment map[string]string
+	// Address, when set, is where programs listen, whatever their options say.
+	Address string
 	// Dial, when set, finds Services by their names.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -273,7 +274,7 @@ func (m Machine) stayUp(ctx context.Context, p servicespec.Spec, err error) erro
 func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, serverTLS *tls.Config, routes rest.Routes) error {
 	defaults := rest.Defaults(m.imageVersion(), p.OpenDefaults, options.List("default_handlers_whitelist_user_agents"))
 	handler := m.bears(append(defaults, routes...))
-	address := options.Text("address", "")
+	address := cmp.Or(m.Address, options.Text("address", ""))
 	listeners := []rest.Listener{{Address: address, Port: options.Number(p.PortKey, p.Port), TLS: serverTLS, Handler: handler}}
 	if p.SecondPortKey != "" {
 		second := handler

@@ -3,6 +3,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type pod struct {
 	object   *corev1.Pod
 	cancel   context.CancelFunc
 	done     chan struct{}
+	// bare is true if somebody else made the object, and deletes it; address is where its programs listen.
+	bare     bool
+	address  string
 	began    metav1.Time
 	minReady time.Duration
 
@@ -76,7 +80,9 @@ func (p *pod) run(ctx context.Context) {
 		p.containers = append(p.containers, newContainer(c, false))
 	}
 	p.mu.Unlock()
-	p.create(context.WithoutCancel(ctx))
+	if !p.bare {
+		p.create(context.WithoutCancel(ctx))
+	}
 	defer p.remove(context.WithoutCancel(ctx))
 	p.report(ctx)
 	if !p.prepare(ctx) {
@@ -154,8 +160,8 @@ func (p *pod) keep(ctx context.Context, c *container) bool {
 			c.status.State = corev1.ContainerState{Terminated: ended}
 			c.status.Ready, c.status.Started = done, ptr.To(false)
 		})
-		if done {
-			return true
+		if done || p.bare {
+			return done
 		}
 		wait := backOff[min(attempt, len(backOff)-1)]
 		p.change(ctx, func() {
@@ -201,7 +207,9 @@ func (p *pod) once(ctx context.Context, c *container) *corev1.ContainerStateTerm
 	if !c.init {
 		probing.Go(func() { p.untilReady(running, c) })
 	}
-	err = program.Run(running, program.Machine{Root: p.root(c), Mounts: c.mounts, Name: p.name, Environment: env, Dial: p.w.k.Dial}, argv)
+	err = program.Run(running, program.Machine{
+		Root: p.root(c), Mounts: c.mounts, Name: cmp.Or(p.object.Spec.Hostname, p.name), Environment: env, Address: p.address, Dial: p.dial,
+	}, argv)
 	killed := errors.Is(context.Cause(running), errKilled)
 	end(nil)
 	probing.Wait()
@@ -241,8 +249,10 @@ func (p *pod) create(ctx context.Context) {
 func (p *pod) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := client.IgnoreNotFound(p.w.k.client.Delete(ctx, p.object, client.GracePeriodSeconds(0))); err != nil {
-		p.w.k.note(fmt.Errorf("deleting Pod %q: %w", p.name, err))
+	if !p.bare {
+		if err := client.IgnoreNotFound(p.w.k.client.Delete(ctx, p.object, client.GracePeriodSeconds(0))); err != nil {
+			p.w.k.note(fmt.Errorf("deleting Pod %q: %w", p.name, err))
+		}
 	}
 	if err := os.RemoveAll(p.dir()); err != nil {
 		p.w.k.note(fmt.Errorf("removing the files of Pod %q: %w", p.name, err))
@@ -320,7 +330,7 @@ func (p *pod) isAvailable() bool {
 }
 
 func (p *pod) status() corev1.PodStatus {
-	s := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &p.began, HostIP: "127.0.0.1", PodIP: "127.0.0.1", PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}}
+	s := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &p.began, HostIP: "127.0.0.1", PodIP: p.address, PodIPs: []corev1.PodIP{{IP: p.address}}}
 	initialized := true
 	p.each(func(c *container) {
 		status := *c.status.DeepCopy()
@@ -333,6 +343,9 @@ func (p *pod) status() corev1.PodStatus {
 	})
 	if !initialized {
 		s.Phase = corev1.PodPending
+	}
+	if p.bare {
+		s.Phase = barePhase(s)
 	}
 	is := map[corev1.PodConditionType]bool{
 		corev1.PodScheduled: true, corev1.PodInitialized: initialized, corev1.ContainersReady: p.isReady(), corev1.PodReady: p.isReady(),

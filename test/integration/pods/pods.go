@@ -4,10 +4,13 @@
 // server. Package test/fakecloud/program plays every program in /opt/yunion/bin, a goroutine for each container. A container has a
 // directory as its root with its volumes, an environment, a host name, restarts with back-off and a readiness probe; a pod has a Pod object.
 //
-// Everything shares loopback, so a pod listens on 127.0.0.1 at its own port, the name of a Service leads there, and each container runs
-// once however many replicas are asked for; the old pod is gone before the new one starts, whatever the strategy. A container whose
+// Everything shares loopback, so a pod of a Deployment listens on 127.0.0.1 at its own port, the name of a Service leads there, and each container
+// runs once however many replicas are asked for; the old pod is gone before the new one starts, whatever the strategy. A container whose
 // program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources, security
 // contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
+//
+// A pod that somebody else creates, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
+// finds other hosts by its aliases.
 package pods
 
 import (
@@ -26,6 +29,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
@@ -65,6 +69,7 @@ type Kubelet struct {
 
 	mu        sync.Mutex
 	workloads map[string]*workload
+	bare      map[types.UID]*pod
 	published map[string]string
 	serial    int
 	errs      []error
@@ -86,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a directory: %w", err)
 	}
-	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}, published: map[string]string{}}
+	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}, bare: map[types.UID]*pod{}, published: map[string]string{}}
 	log.SetOutput(&k.log)
 	ctx, k.cancel = context.WithCancel(ctx)
 	if err := k.start(ctx, reader); err != nil {
@@ -108,6 +113,9 @@ func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error 
 		AddFunc: want, UpdateFunc: func(_, object any) { want(object) }, DeleteFunc: func(object any) { k.gone(object) },
 	}); err != nil {
 		return fmt.Errorf("watching deployments: %w", err)
+	}
+	if err := k.watchBare(ctx, factory); err != nil {
+		return err
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())

@@ -18,7 +18,7 @@ import (
 
 // untilReady asks a program that runs whether it is ready until it is.
 func (p *pod) untilReady(running context.Context, c *container) {
-	for !answers(running, c.spec) {
+	for !answers(running, p.address, c.spec) {
 		if !sleep(running, 30*time.Millisecond) {
 			return
 		}
@@ -27,7 +27,7 @@ func (p *pod) untilReady(running context.Context, c *container) {
 }
 
 // answers makes one readiness probe.
-func answers(ctx context.Context, c corev1.Container) bool {
+func answers(ctx context.Context, address string, c corev1.Container) bool {
 	probe := c.ReadinessProbe
 	if probe == nil {
 		return true
@@ -35,13 +35,13 @@ func answers(ctx context.Context, c corev1.Container) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(1, probe.TimeoutSeconds))*time.Second)
 	defer cancel()
 	if probe.HTTPGet == nil {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", number(c, probe.TCPSocket.Port)))
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", address, number(c, probe.TCPSocket.Port)))
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
 	}
-	url := fmt.Sprintf("%s://127.0.0.1:%d%s", strings.ToLower(string(cmp.Or(probe.HTTPGet.Scheme, "HTTP"))), number(c, probe.HTTPGet.Port), probe.HTTPGet.Path)
+	url := fmt.Sprintf("%s://%s:%d%s", strings.ToLower(string(cmp.Or(probe.HTTPGet.Scheme, "HTTP"))), address, number(c, probe.HTTPGet.Port), probe.HTTPGet.Path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+)
+
+const (
+	// migrationTimeout bounds the migration of one component.
+	migrationTimeout = time.Hour
+	// atOnce is how many migrations run at a time: they compete for one database server.
+	atOnce = 4
+	// cleanTimeout bounds the removal of what a rehearsal made.
+	cleanTimeout = 5 * time.Minute
+	// copyTries is how often copying begins again because a service changed its tables meanwhile.
+	copyTries = 3
+)
+
+// rehearsal is one that runs.
+type rehearsal struct {
+	*Run
+	report workflow.Reporter
+	cloud  *v1alpha1.OnecloudCluster
+	admin  *mysql.Admin
+	// owner is what the databases of the cloud are marked with.
+	owner    string
+	subjects []subject
+	redact   func(string) string
+
+	scratch *backup.Scratch
+	copied  dump.Summary
+	account credentials
+	// identity is the address of the identity service that works on its copy.
+	identity string
+	done     atomic.Int64
+}
+
+func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehearsal, error) {
+	cloud, view, err := r.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v, there, err := r.openVault(ctx, cloud)
+	if err != nil {
+		return nil, cannotRehearse(err)
+	}
+	if !there {
+		return nil, cannotRehearse(errors.New("the cloud has no database server"))
+	}
+	admin := v.Admin
+	names, err := backup.Databases(ctx, admin)
+	if err != nil {
+		return nil, cannotRehearse(errors.Join(err, admin.Close()))
+	}
+	all, err := subjects(cloud.Name, view.Next, catalog.All(), names)
+	if err != nil {
+		return nil, errors.Join(err, admin.Close())
+	}
+	return &rehearsal{
+		Run: r, report: report, cloud: cloud, admin: admin, owner: v.CloudID, subjects: all, redact: view.Redact,
+		account: credentials{password: rand.Text() + "-x9"}, // the end pleases servers that ask for small letters, digits and signs
+	}, nil
+}
+
+// run does it, and leaves nothing behind.
+func (h *rehearsal) run(ctx context.Context) (err error) {
+	defer h.admin.Close()
+	if err := h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rehearsal = nil }); err != nil {
+		return err
+	}
+	if err := h.clean(ctx); err != nil { // of an operator that was killed
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
+		err = errors.Join(err, h.clean(ctx))
+		if h.scratch != nil {
+			err = errors.Join(err, h.scratch.Close(ctx))
+		}
+	}()
+	if err := h.copy(ctx); err != nil {
+		return cannotRehearse(err)
+	}
+	if err := h.migrateAll(ctx); err != nil {
+		return err
+	}
+	return conclude(h.Status().Rehearsal)
+}
+
+// copy fills scratch databases with those of the subjects as they are at one moment, and makes an account that may use them and nothing else.
+func (h *rehearsal) copy(ctx context.Context) error {
+	var names []string
+	for _, s := range h.subjects {
+		if s.skip == "" {
+			names = append(names, s.databases...)
+		}
+	}
+	bytes, err := h.admin.Size(ctx, names...)
+	if err != nil {
+		return err
+	}
+	h.report.Info("copies %d databases, %s", len(names), mebibytes(bytes))
+	for try := 1; ; try++ {
+		if h.scratch, err = backup.NewScratch(ctx, h.admin, h.owner, names); err != nil {
+			return err
+		}
+		h.copied, err = backup.CopyBeside(ctx, h.admin, h.scratch)
+		if !errors.Is(err, dump.ErrSchemaChanged) || try == copyTries {
+			break
+		}
+		if err := h.scratch.Close(ctx); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	h.account.user = h.scratch.User()
+	return h.scratch.Grant(ctx, h.account.password)
+}
+
+// migrateAll migrates the identity service, starts it on its copy, and then migrates the others: they log in when they start, and write their
+// options there.
+func (h *rehearsal) migrateAll(ctx context.Context) error {
+	why := "there is no identity service"
+	if i := slices.IndexFunc(h.subjects, func(s subject) bool { return s.component.Name == component.IdentityService }); i >= 0 {
+		first, err := h.migrate(ctx, h.subjects[i])
+		if err != nil {
+			return err
+		}
+		why = "the identity service cannot migrate"
+		if first.Result == v1alpha1.RehearsalPassed {
+			if why, err = h.serve(ctx, h.subjects[i], first); err != nil {
+				return err
+			}
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, s := range h.subjects {
+		if s.component.Name == component.IdentityService {
+			continue
+		}
+		if s.skip == "" {
+			s.skip = why
+		}
+		g.Go(func() error {
+			_, err := h.migrate(ctx, s)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// migrate runs the migration of a component on its copy, and keeps how it ended. Only what keeps the rehearsal itself from going on is an error.
+func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed, error) {
+	out := v1alpha1.Rehearsed{
+		Component: s.component.Name, Image: s.template.Spec.Containers[0].Image, Databases: s.databases, Result: v1alpha1.RehearsalSkipped, Message: s.skip,
+	}
+	if s.skip != "" {
+		return out, h.tell(ctx, out)
+	}
+	scratch := make([]string, len(s.databases))
+	for i, d := range s.databases {
+		scratch[i] = h.scratch.Name(d)
+	}
+	out.Rows = rowsOf(h.copied, s.databases)
+	var err error
+	if out.BytesBefore, err = h.admin.Size(ctx, scratch...); err != nil {
+		return out, err
+	}
+	secret, err := s.secret(h.Operation, h.account, h.scratch.Name)
+	if err != nil {
+		return out, err
+	}
+	if err := h.create(ctx, secret); err != nil {
+		return out, err
+	}
+	began := time.Now()
+	end, err := h.follow(ctx, s.pod(h.Operation, h.cloud, false, h.identity))
+	if err != nil {
+		return out, err
+	}
+	if end.ran.Duration == 0 {
+		end.ran.Duration = time.Since(began)
+	}
+	out.Duration = end.ran.Round(100 * time.Millisecond).String()
+	if out.Result = v1alpha1.RehearsalPassed; !end.ok {
+		out.Result, out.Message = v1alpha1.RehearsalFailed, h.hide(end.why)
+	}
+	if out.BytesAfter, err = h.admin.Size(ctx, scratch...); err != nil {
+		return out, err
+	}
+	return out, h.tell(ctx, out)
+}
+
+// serve starts the identity service on its copy. It returns why that cannot be, which is a failure of the release, too.
+func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehearsed) (why string, err error) {
+	end, err := h.follow(ctx, s.pod(h.Operation, h.cloud, true, ""))
+	if err != nil {
+		return "", err
+	}
+	if end.ok {
+		h.identity = end.address
+		return "", nil
+	}
+	first.Result, first.Message = v1alpha1.RehearsalFailed, "it migrated, and does not start: "+h.hide(end.why)
+	return "the identity service does not start", h.tell(ctx, first)
+}
+
+// create makes an object of the rehearsal.
+func (h *rehearsal) create(ctx context.Context, o client.Object) error {
+	if err := h.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		if apierrors.IsForbidden(err) {
+			return cannotRehearse(err)
+		}
+		return fmt.Errorf("creating %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// follow runs a pod to its end, or until it serves.
+func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) {
+	if err := h.create(ctx, p); err != nil {
+		return outcome{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, migrationTimeout)
+	defer cancel()
+	var end outcome
+	err := kube.WaitFor(limited, h.Pods, p.DeepCopy(), func(o client.Object) (bool, string) {
+		now, there := kube.As[corev1.Pod](o)
+		if !there {
+			end = outcome{over: true, why: "its pod was deleted"}
+			return true, end.why
+		}
+		end = judgePod(now)
+		return end.over, end.why
+	}, func(why string) { h.report.Waiting(p.Name, why) })
+	if limited.Err() != nil && ctx.Err() == nil {
+		return outcome{over: true, why: fmt.Sprintf("it did not end within %s: %s", migrationTimeout, end.why)}, nil
+	}
+	return end, err
+}
+
+// tell keeps a result and reports it.
+func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
+	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
+	h.report.Info("%s: %s %s", one.Component, one.Result, one.Message)
+	return h.keep(ctx, one)
+}
+
+// hide takes the passwords out of a text.
+func (h *rehearsal) hide(text string) string {
+	for _, p := range passwordsOf(h.account) {
+		text = strings.ReplaceAll(text, p, "(hidden)")
+	}
+	return h.redact(text)
+}
+
+// clean removes the pods and Secrets of the rehearsal, and waits until the pods are gone: they use the databases.
+func (h *rehearsal) clean(ctx context.Context) error {
+	of := []client.ListOption{client.InNamespace(h.Operation.Namespace), client.MatchingLabels{labelRehearsal: h.Operation.Name}}
+	var pods corev1.PodList
+	var secrets corev1.SecretList
+	if err := errors.Join(h.Pods.List(ctx, &pods, of...), h.Pods.List(ctx, &secrets, of...)); err != nil {
+		return fmt.Errorf("listing what the rehearsal made: %w", err)
+	}
+	var errs []error
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if err := client.IgnoreNotFound(h.Pods.Delete(ctx, p)); err != nil {
+			errs = append(errs, fmt.Errorf("deleting pod %s: %w", p.Name, err))
+			continue
+		}
+		errs = append(errs, kube.WaitFor(ctx, h.Pods, p, func(o client.Object) (bool, string) { return o == nil, "it ends" },
+			func(why string) { h.report.Waiting(p.Name, why) }))
+	}
+	for i := range secrets.Items {
+		if err := client.IgnoreNotFound(h.Pods.Delete(ctx, &secrets.Items[i])); err != nil {
+			errs = append(errs, fmt.Errorf("deleting Secret %s: %w", secrets.Items[i].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func rowsOf(s dump.Summary, databases []string) (rows int64) {
+	for _, d := range s.Databases {
+		if slices.Contains(databases, d.Name) {
+			_, n := dump.Summary{Databases: []dump.DatabaseSummary{d}}.Count()
+			rows += n
+		}
+	}
+	return rows
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// cannotRehearse says that nothing is known about the update.
+func cannotRehearse(err error) error {
+	if err == nil {
+		return nil
+	}
+	remedy := "see the cause; the cloud is as it was"
+	if e, ok := errors.AsType[*mysql.Error](err); ok {
+		remedy = e.Remedy()
+	} else if apierrors.IsForbidden(err) {
+		remedy = "give the operator the rights of its release: ocadm init phase operator"
+	}
+	return finding.Errorf("OCA-7091", "The update cannot be rehearsed", remedy, "%w", err)
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/render"
+)
+
+// Everything in this file is pure.
+
+// subject is a component whose migration is rehearsed: the pods that the next release gives it, and the files that they read.
+type subject struct {
+	component component.Component
+	template  corev1.PodTemplateSpec
+	files     map[string][]byte
+	databases []string
+	// skip is why it is not rehearsed, "" if it is.
+	skip string
+}
+
+// subjects are the components of a release that have databases. exists are the databases that there are.
+func subjects(cloud string, next *release.Release, all []component.Component, exists []string) ([]subject, error) {
+	var out []subject
+	for _, c := range all {
+		if c.Database == nil || c.Config == nil {
+			continue
+		}
+		one := subject{component: c, databases: append([]string{c.Database.Name}, c.Database.More...)}
+		d := &appsv1.Deployment{}
+		if found, err := objectOf(next, "Deployment", cloud+"-"+c.Name, d); err != nil || !found {
+			if err != nil {
+				return nil, err
+			}
+			continue // it does not run
+		}
+		one.template = d.Spec.Template
+		s := &corev1.Secret{}
+		if _, err := objectOf(next, "Secret", cloud+"-"+c.Name+render.ConfigSuffix, s); err != nil {
+			return nil, err
+		}
+		one.files = s.Data
+		one.databases = slices.DeleteFunc(one.databases, func(n string) bool { return !slices.Contains(exists, n) })
+		switch {
+		case len(one.databases) == 0:
+			one.skip = "it has no database yet"
+		case !migrates(one):
+			one.skip = "its program cannot be asked for its migration alone"
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func objectOf(r *release.Release, kind, name string, into any) (bool, error) {
+	i := slices.IndexFunc(r.Objects, func(o release.Object) bool { return o.Kind == kind && o.Name == name })
+	if i < 0 {
+		return false, nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(r.Objects[i].Content, into); err != nil {
+		return false, fmt.Errorf("reading %s %s of the next release: %w", kind, name, err)
+	}
+	return true, nil
+}
+
+// migrates reports whether a component is a service of the cloud that knows --exit-after-db-init, or serves when it has migrated.
+func migrates(s subject) bool {
+	if len(s.template.Spec.Containers) == 0 {
+		return false
+	}
+	command := s.template.Spec.Containers[0].Command
+	_, err := diverted(s.files[render.FileName(s.component)], credentials{}, func(n string) string { return n })
+	return err == nil && len(command) > 1 && strings.HasPrefix(command[0], "/opt/yunion/bin/") && slices.Contains(command, "--config")
+}
+
+// credentials are those of the account that may use the copies.
+type credentials struct{ user, password string }
+
+var errNoConnection = errors.New("it has no sql_connection")
+
+// diverted is a configuration file that leads to the copy of a database, and to no other store: no ClickHouse, no locks in etcd.
+func diverted(file []byte, as credentials, into func(string) string) ([]byte, error) {
+	options := map[string]any{}
+	if err := yaml.Unmarshal(file, &options); err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	dsn, _ := options["sql_connection"].(string)
+	scheme, rest, found := strings.Cut(dsn, "://")
+	at := strings.LastIndex(rest, "@")
+	if !found || at < 0 {
+		return nil, errNoConnection
+	}
+	server, tail, found := strings.Cut(rest[at+1:], "/")
+	if !found {
+		return nil, errNoConnection
+	}
+	database, query, asks := strings.Cut(tail, "?")
+	dsn = scheme + "://" + as.user + ":" + as.password + "@" + server + "/" + into(database)
+	if asks {
+		dsn += "?" + query
+	}
+	options["sql_connection"] = dsn
+	delete(options, "clickhouse")
+	delete(options, "ops_log_with_clickhouse")
+	if _, there := options["lockman_method"]; there {
+		options["lockman_method"] = "inmemory"
+	}
+	return yaml.Marshal(options)
+}
+
+// labelRehearsal on a Pod or Secret holds the name of the operation that made it. No Service selects it.
+const labelRehearsal = "onecloud.yunion.io/rehearsal"
+
+// actorMeta is the metadata of what a rehearsal makes.
+func actorMeta(o *v1alpha1.OnecloudOperation, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name + "-" + name, Labels: map[string]string{labelRehearsal: o.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.OperationKind, Name: o.Name, UID: o.UID}},
+	}
+}
+
+// secret holds the files of a subject, with its configuration diverted.
+func (s subject) secret(o *v1alpha1.OnecloudOperation, as credentials, into func(string) string) (*corev1.Secret, error) {
+	name := render.FileName(s.component)
+	file, err := diverted(s.files[name], as, into)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration of %s: %w", s.component.Name, err)
+	}
+	files := maps.Clone(s.files)
+	files[name] = file
+	return &corev1.Secret{ObjectMeta: actorMeta(o, s.component.Name), Data: files}, nil
+}
+
+// pod is one that only migrates, or one that serves. It has nothing of the cloud but its image, its certificates and its place: no claim, no
+// directory of the node, no label of a Service, no priority. The names of the identity service lead to address, if there is one.
+func (s subject) pod(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, serves bool, address string) *corev1.Pod {
+	from := s.template.Spec.DeepCopy()
+	main := from.Containers[0]
+	main.Lifecycle, main.LivenessProbe, main.StartupProbe, main.Resources = nil, nil, nil, corev1.ResourceRequirements{}
+	name := s.component.Name
+	if serves {
+		name += "-serves"
+	} else {
+		main.Command = append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init")
+	}
+	var volumes []corev1.Volume
+	for _, v := range from.Volumes {
+		if slices.ContainsFunc(main.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
+			volumes = append(volumes, s.volume(v, o, cloud))
+		}
+	}
+	// Programs see a host name as they have it in the cloud: the name of an operation says nothing to them.
+	p := &corev1.Pod{ObjectMeta: actorMeta(o, name), Spec: corev1.PodSpec{
+		Hostname:      cloud.Name + "-" + s.component.Name + "-rehearsal",
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{main}, Volumes: volumes, ImagePullSecrets: from.ImagePullSecrets,
+		SecurityContext: from.SecurityContext, NodeSelector: from.NodeSelector, Tolerations: from.Tolerations, DNSConfig: from.DNSConfig,
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false), TerminationGracePeriodSeconds: new(int64(1)),
+		ActiveDeadlineSeconds: new(int64(migrationTimeout.Seconds())),
+	}}
+	if from.Affinity != nil {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: from.Affinity.NodeAffinity}
+	}
+	if address != "" {
+		service := cloud.Name + "-" + component.IdentityService
+		in := service + "." + cloud.Namespace
+		p.Spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{service, in, in + ".svc", in + ".svc.cluster.local"}}}
+	}
+	return p
+}
+
+// volume is one of the pod's, with the files of the rehearsal, and nothing that outlives it.
+func (s subject) volume(v corev1.Volume, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) corev1.Volume {
+	files, ours := cloud.Name+"-"+s.component.Name+render.ConfigSuffix, o.Name+"-"+s.component.Name
+	out := *v.DeepCopy()
+	switch {
+	case out.Secret != nil && out.Secret.SecretName == files:
+		out.Secret.SecretName = ours
+	case out.Projected != nil:
+		for _, source := range out.Projected.Sources {
+			if source.Secret != nil && source.Secret.Name == files {
+				source.Secret.Name = ours
+			}
+		}
+	case out.PersistentVolumeClaim != nil || out.HostPath != nil:
+		out.VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	}
+	return out
+}
+
+// outcome is how a pod of a rehearsal ended.
+type outcome struct {
+	over, ok bool
+	// why it failed, or what it waits for.
+	why string
+	// ran is how long its program has run.
+	ran metav1.Duration
+	// address of the pod.
+	address string
+}
+
+// stuck are the reasons for which a container will not start.
+var stuck = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+
+// judgePod looks how far a pod is. One that is ready has migrated: the services listen when their tables are in order.
+func judgePod(p *corev1.Pod) outcome {
+	out := outcome{why: string(p.Status.Phase), address: p.Status.PodIP}
+	for _, c := range p.Status.ContainerStatuses {
+		switch {
+		case c.State.Terminated != nil:
+			t := c.State.Terminated
+			out.ran.Duration = t.FinishedAt.Sub(t.StartedAt.Time)
+			out.over, out.ok = true, t.ExitCode == 0
+			if !out.ok {
+				out.why = fmt.Sprintf("exit code %d: %s", t.ExitCode, lastLine(t.Message, t.Reason))
+			}
+			return out
+		case c.State.Waiting != nil:
+			out.why = strings.TrimSuffix(c.State.Waiting.Reason+": "+c.State.Waiting.Message, ": ")
+			out.over = slices.Contains(stuck, c.State.Waiting.Reason)
+		case c.Ready && p.Spec.Containers[0].ReadinessProbe != nil:
+			out.over, out.ok = true, true
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed {
+		out.over, out.ok = true, false
+		out.why = strings.TrimSuffix(p.Status.Reason+": "+p.Status.Message, ": ")
+	}
+	return out
+}
+
+// messageLimit is how many bytes of a program's last words are kept.
+const messageLimit = 1000
+
+func lastLine(message, reason string) string {
+	message = strings.TrimSpace(message)
+	if message == "" {
+		return reason
+	}
+	if len(message) > messageLimit {
+		message = "…" + strings.ToValidUTF8(message[len(message)-messageLimit:], "")
+	}
+	return message
+}
+
+// passwordsOf are the secrets of files that must not be in a message.
+func passwordsOf(as credentials) []string {
+	return []string{as.password, base64.StdEncoding.EncodeToString([]byte(as.password))}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+func TestDiverted(t *testing.T) {
+	into := func(name string) string { return "copy_" + name }
+	const file = "admin_user: glance\nclickhouse: tcp://ch\nlockman_method: etcd\nops_log_with_clickhouse: true\n" +
+		"sql_connection: mysql+pymysql://glance:secret@db.example.com:3306/glance?charset=utf8&tls=true\n"
+	got, err := diverted([]byte(file), credentials{"scratch", "other"}, into)
+	want := "admin_user: glance\nlockman_method: inmemory\nsql_connection: mysql+pymysql://scratch:other@db.example.com:3306/copy_glance?charset=utf8&tls=true\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%s%v\nwant %s", got, err, want)
+	}
+	for _, bad := range []string{"", "a: b\n", "sql_connection: glance\n", "sql_connection: mysql://glance@db\n", "- a\n"} {
+		if out, err := diverted([]byte(bad), credentials{}, into); err == nil {
+			t.Errorf("%q becomes %q", bad, out)
+		}
+	}
+}
+
+// nextRelease has keystone, a glance with a claim and a priority, and a program that cannot be asked to migrate.
+func nextRelease() *release.Release {
+	deployment := func(name string, command ...any) release.Object {
+		return release.Object{Kind: "Deployment", Name: "default-" + name, Content: map[string]any{"spec": map[string]any{"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"app": name}},
+			"spec": map[string]any{
+				"priorityClassName": "system-cluster-critical", "serviceAccountName": "some",
+				"initContainers": []any{map[string]any{"name": "init", "image": "r/" + name + ":v2"}},
+				"containers": []any{map[string]any{"name": name, "image": "r/" + name + ":v2", "command": command,
+					"volumeMounts": []any{map[string]any{"name": "config", "mountPath": "/etc/yunion"}, map[string]any{"name": "data", "mountPath": "/opt"}}}},
+				"volumes": []any{map[string]any{"name": "config", "secret": map[string]any{"secretName": "default-" + name + "-config"}},
+					map[string]any{"name": "data", "persistentVolumeClaim": map[string]any{"claimName": "default-" + name}}, map[string]any{"name": "unused"}},
+			},
+		}}}}
+	}
+	secret := func(name string) release.Object {
+		file := "sql_connection: mysql+pymysql://" + name + ":pw@db:3306/" + name + "\n"
+		return release.Object{Kind: "Secret", Name: "default-" + name + "-config", Content: map[string]any{
+			"data": map[string]any{name + ".conf": base64.StdEncoding.EncodeToString([]byte(file))}}}
+	}
+	bin := func(name string) []any {
+		return []any{"/opt/yunion/bin/" + name, "--config", "/etc/yunion/" + name + ".conf"}
+	}
+	return &release.Release{Contents: release.Contents{Objects: []release.Object{
+		deployment("keystone", bin("keystone")...), secret("keystone"), deployment("glance", bin("glance")...), secret("glance"),
+		deployment("itsm", "java"), deployment("new", bin("new")...), secret("new"),
+	}}}
+}
+
+func subjectsOfNext(t *testing.T) []subject {
+	t.Helper()
+	var all []component.Component
+	for _, name := range []string{"keystone", "glance", "itsm", "new", "off"} {
+		all = append(all, component.Component{Name: name, Config: &component.Config{}, Database: &component.Database{Name: name}})
+	}
+	all = append(all, component.Component{Name: "apigateway", Config: &component.Config{}})
+	out, err := subjects("default", nextRelease(), all, []string{"keystone", "glance", "itsm", "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestSubjects(t *testing.T) {
+	got := map[string]string{}
+	for _, s := range subjectsOfNext(t) {
+		got[s.component.Name] = s.skip
+	}
+	want := map[string]string{
+		"keystone": "", "glance": "", "itsm": "its program cannot be asked for its migration alone", "new": "it has no database yet",
+	}
+	for name, skip := range want {
+		if why, there := got[name]; !there || why != skip {
+			t.Errorf("%s: %q (%t), want %q", name, why, there, skip)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestPodOfRehearsal: nothing of the cloud reaches it, and it reaches nothing of the cloud.
+func TestPodOfRehearsal(t *testing.T) {
+	s := subjectsOfNext(t)[1]
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
+	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "rehearse-1", UID: "u"}}
+	p := s.pod(o, cloud, false, "10.0.0.9")
+	spec := p.Spec
+	if p.Name != "rehearse-1-glance" || p.Labels["app"] != "" || p.Labels[labelRehearsal] != "rehearse-1" || len(p.OwnerReferences) != 1 {
+		t.Errorf("%+v", p.ObjectMeta)
+	}
+	if spec.PriorityClassName != "" || spec.ServiceAccountName != "" || len(spec.InitContainers) != 0 || spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("%+v", spec)
+	}
+	if len(spec.Volumes) != 2 || spec.Volumes[0].Secret.SecretName != "rehearse-1-glance" || spec.Volumes[1].EmptyDir == nil {
+		t.Errorf("%+v", spec.Volumes)
+	}
+	if command := spec.Containers[0].Command; !slices.Equal(command[3:], []string{"--auto-sync-table", "--exit-after-db-init"}) {
+		t.Errorf("%q", command)
+	}
+	if a := spec.HostAliases; len(a) != 1 || a[0].IP != "10.0.0.9" || !slices.Contains(a[0].Hostnames, "default-keystone.onecloud.svc") {
+		t.Errorf("%+v", a)
+	}
+	if p := s.pod(o, cloud, true, ""); p.Name != "rehearse-1-glance-serves" || len(p.Spec.Containers[0].Command) != 3 || p.Spec.HostAliases != nil {
+		t.Errorf("%+v", p)
+	}
+	secret, err := s.secret(o, credentials{"scratch", "pw2"}, func(n string) string { return "copy_" + n })
+	if err != nil || !strings.Contains(string(secret.Data["glance.conf"]), "scratch:pw2@db:3306/copy_glance") || secret.Name != "rehearse-1-glance" {
+		t.Errorf("%v %q", err, secret.Data)
+	}
+}
+
+func TestJudgePod(t *testing.T) {
+	with := func(c corev1.ContainerStatus) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{ReadinessProbe: &corev1.Probe{}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{c}}}
+	}
+	ended := func(code int32) corev1.ContainerStatus {
+		return corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: "no such column\n"}}}
+	}
+	waits := func(reason string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "why"}}}
+	}
+	evicted := with(corev1.ContainerStatus{})
+	evicted.Status.Phase, evicted.Status.Reason, evicted.Status.ContainerStatuses = corev1.PodFailed, "Evicted", nil
+	for name, one := range map[string]struct {
+		pod  *corev1.Pod
+		want outcome
+	}{
+		"migrated":   {with(ended(0)), outcome{over: true, ok: true, why: "Running"}},
+		"failed":     {with(ended(1)), outcome{over: true, why: "exit code 1: no such column"}},
+		"serves":     {with(corev1.ContainerStatus{Ready: true}), outcome{over: true, ok: true, why: "Running"}},
+		"no image":   {with(waits("ImagePullBackOff")), outcome{over: true, why: "ImagePullBackOff: why"}},
+		"on its way": {with(waits("ContainerCreating")), outcome{why: "ContainerCreating: why"}},
+		"evicted":    {evicted, outcome{over: true, why: "Evicted"}},
+	} {
+		if got := judgePod(one.pod); got != one.want {
+			t.Errorf("%s: %+v, want %+v", name, got, one.want)
+		}
+	}
+}
+
+func TestConclude(t *testing.T) {
+	list := []v1alpha1.Rehearsed{{Component: "a", Result: v1alpha1.RehearsalPassed}, {Component: "b", Result: v1alpha1.RehearsalSkipped}}
+	if err := conclude(list); err != nil {
+		t.Error(err)
+	}
+	list = append(list, v1alpha1.Rehearsed{Component: "c", Result: v1alpha1.RehearsalFailed, Message: "no such column"})
+	if err := conclude(list); err == nil || !strings.Contains(err.Error(), "c: no such column") {
+		t.Error(err)
+	}
+}

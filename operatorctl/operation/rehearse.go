@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+)
+
+// Means are what an action may need beside the API server's objects in the cache.
+type Means struct {
+	// Preview is what this build would make of a cloud.
+	Preview func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error)
+	// Pods reads and watches pods that no cache holds.
+	Pods client.WithWatch
+}
+
+// rehearse lets the services of a release to come migrate copies of the databases. Both steps only look: what they make is apart from the cloud,
+// and gone when they end.
+func rehearse() Action {
+	return Action{
+		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,
+		Steps: []Step{checkRehearsal(), {
+			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true,
+			Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+				one, err := newRehearsal(ctx, r, report)
+				if err != nil {
+					return err
+				}
+				return one.run(ctx)
+			},
+		}},
+	}
+}
+
+// checkRehearsal judges the way to the release. The cloud need not be well: only its databases are read.
+func checkRehearsal() Step {
+	return Step{
+		Name: "check", Short: "Check the way to the release", ReadOnly: true,
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			cloud, err := r.Cloud(ctx)
+			if err != nil {
+				return err
+			}
+			list := way(facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()})
+			for _, f := range list.Warnings() {
+				report.Info("%s %s", f.Code, f.Error())
+			}
+			return errors.Join(r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = findings(list) }), list.Err())
+		},
+	}
+}
+
+// next is what an update with the parameters of this operation would make of the cloud. The change is tried, and made nowhere.
+func (r *Run) next(ctx context.Context) (*v1alpha1.OnecloudCluster, reconcile.Preview, error) {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return nil, reconcile.Preview{}, err
+	}
+	patch, _, _, err := updatePatch(ctx, r, cloud)
+	if err != nil {
+		return nil, reconcile.Preview{}, err
+	}
+	meta, _ := patch["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	annotations[v1alpha1.AnnotationUpdateFrom] = strconv.Itoa(cloud.Status.Release.Revision)
+	patch["metadata"] = map[string]any{"annotations": annotations}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, reconcile.Preview{}, err
+	}
+	trial := cloud.DeepCopy()
+	if err := r.Client.Patch(ctx, trial, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(v1alpha1.ManagerOperator), client.DryRunAll); err != nil {
+		return nil, reconcile.Preview{}, fmt.Errorf("changing the cloud on trial: %w", err)
+	}
+	view, err := r.Preview(ctx, trial)
+	return cloud, view, err
+}
+
+// conclude turns the results into the end of the rehearsal: nil, or a finding that names each migration that failed. It is pure.
+func conclude(list []v1alpha1.Rehearsed) error {
+	var failed, lines []string
+	for _, one := range list {
+		if one.Result == v1alpha1.RehearsalFailed {
+			failed = append(failed, one.Component)
+			lines = append(lines, one.Component+": "+one.Message)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	f := finding.New("OCA-7090", "Migrations fail: the update would not succeed", strings.Join(lines, "; "),
+		"ocadm operation list shows the rehearsal; do not update to this release before the cause is corrected")
+	f.Evidence = lines
+	return f
+}
+
+// keep adds a result to the status, and keeps the results in the order of their components.
+func (r *Run) keep(ctx context.Context, one v1alpha1.Rehearsed) error {
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Rehearsal = slices.DeleteFunc(s.Rehearsal, func(other v1alpha1.Rehearsed) bool { return other.Component == one.Component })
+		s.Rehearsal = append(s.Rehearsal, one)
+		slices.SortFunc(s.Rehearsal, func(a, b v1alpha1.Rehearsed) int { return cmp.Compare(a.Component, b.Component) })
+	})
+}
