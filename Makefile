@@ -50,7 +50,7 @@ bin/ocadm:
 
 .PHONY: bundle
 bundle: ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
-	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(KUBERNETES),--kubernetes-version $(KUBERNETES)) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: release
 release: ## The files of a release, for amd64 and arm64, in dist/release; RPM_KEY and APK_KEY sign packages: make release VERSION=v0.1.0
@@ -97,6 +97,10 @@ e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 .PHONY: distributions
 distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and IPv6 (some minutes for each)
 	OCADM_TEST_DISTRIBUTIONS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestDistributions ./test/e2e/
+
+.PHONY: earlier-kubernetes
+earlier-kubernetes: ## A cluster and a cloud of the minor version of Kubernetes before the linked one (the first time it builds that: half an hour)
+	OCADM_TEST_KUBERNETES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 90m -run TestEarlierKubernetes ./test/e2e/
 
 .PHONY: online
 online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)

@@ -200,6 +200,11 @@ func Root() error {
 // Build makes bin/ocadm and the bundle in a checkout, and returns their absolute paths; both take moments when nothing changed. images
 // is a directory of image archives that take the place of the stand-ins, or none.
 func Build(ctx context.Context, checkout, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
+	return BuildFor(ctx, checkout, "", version, images, logf)
+}
+
+// BuildFor is Build for a version of Kubernetes that the lab has; that of this ocadm when empty.
+func BuildFor(ctx context.Context, checkout, kubernetes, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
 	if err := Root(); err != nil {
 		return "", "", err
 	}
@@ -215,11 +220,11 @@ func Build(ctx context.Context, checkout, version, images string, logf cache.Log
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("building bin/ocadm: %w\n%s", err, out)
 	}
-	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist/ocadm.bundle")
+	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist", strings.TrimSuffix("ocadm-"+kubernetes, "-")+".bundle")
 	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
 		return "", "", err
 	}
 	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
-	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, ServiceImages: images, Logf: logf})
+	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, KubernetesVersion: kubernetes, ServiceImages: images, Logf: logf})
 	return ocadm, bundle, err
 }

@@ -5,6 +5,7 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,8 @@ type Options struct {
 	Out string
 	// CloudVersion is the tag of the cloud's images.
 	CloudVersion string
+	// KubernetesVersion is that of this ocadm when empty.
+	KubernetesVersion string
 	// Fakecloud is the stand-in program; it is built from this repository when empty.
 	Fakecloud string
 	// ServiceImages is a directory of image archives that take the place of the stand-ins.
@@ -45,7 +48,7 @@ func Bundle(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	files, err := nodeFiles(ctx, o.Logf)
+	files, err := nodeFiles(ctx, o.KubernetesVersion, o.Logf)
 	if err != nil {
 		return err
 	}
@@ -85,10 +88,13 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 	if err := complete(ctx, o); err != nil {
 		return nil, err
 	}
-	return images.All(ctx, images.Options{CloudVersion: o.CloudVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf})
+	return images.All(ctx, images.Options{
+		CloudVersion: o.CloudVersion, KubernetesVersion: o.KubernetesVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf,
+	})
 }
 
 func complete(ctx context.Context, o *Options) (err error) {
+	o.KubernetesVersion = cmp.Or(o.KubernetesVersion, version.Kubernetes)
 	if o.Fakecloud == "" {
 		o.Fakecloud, err = own(ctx, "fakecloud", "./test/fakecloud", "", o.Logf)
 	}
@@ -102,7 +108,7 @@ type file struct {
 }
 
 // nodeFiles are the programs that a fresh node lacks.
-func nodeFiles(ctx context.Context, logf cache.Logf) ([]file, error) {
+func nodeFiles(ctx context.Context, kubernetes string, logf cache.Logf) ([]file, error) {
 	programs := map[string]string{
 		"containerd":              "usr/local/bin/containerd",
 		"containerd-shim-runc-v2": "usr/local/bin/containerd-shim-runc-v2",
@@ -117,7 +123,7 @@ func nodeFiles(ctx context.Context, logf cache.Logf) ([]file, error) {
 	}
 	var files []file
 	for name, path := range programs {
-		b, err := binaries.Get(ctx, name, logf)
+		b, err := binaries.GetFor(ctx, name, kubernetes, logf)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +142,7 @@ func bundleInfo(ctx context.Context, o Options) (bundle.Info, error) {
 		}
 		versions[name] = b.Version
 	}
-	return bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: version.Kubernetes, Versions: versions}, nil
+	return bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: o.KubernetesVersion, Versions: versions}, nil
 }
 
 // inputs condenses everything that the bundle is made of.

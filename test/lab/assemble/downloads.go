@@ -38,7 +38,7 @@ func Release(ctx context.Context, dir string, logf cache.Logf) (Downloads, error
 	if err != nil {
 		return d, err
 	}
-	files, err := nodeFiles(ctx, logf)
+	files, err := nodeFiles(ctx, version.Kubernetes, logf)
 	if err != nil {
 		return d, err
 	}

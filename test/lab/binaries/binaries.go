@@ -25,6 +25,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
@@ -52,14 +53,20 @@ func logToStderr(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+fo
 
 // Get returns one program like Path, with its version.
 func Get(ctx context.Context, name string, logf cache.Logf) (Built, error) {
+	return GetFor(ctx, name, version.Kubernetes, logf)
+}
+
+// GetFor returns one program like Get. Those of Kubernetes are of the given version: that of go.mod, or the one that the lab has of the minor
+// version before it.
+func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Built, error) {
 	if name == pauseName {
 		return pause(ctx, logf)
 	}
-	for _, m := range modules() {
+	for _, m := range modules(kubernetes) {
 		for _, p := range m.Programs {
 			if p.Name == name {
-				dir, version, err := buildModule(ctx, m, logf)
-				return Built{Name: name, Path: filepath.Join(dir, name), Version: version}, err
+				dir, built, err := buildModule(ctx, m, logf)
+				return Built{Name: name, Path: filepath.Join(dir, name), Version: built}, err
 			}
 		}
 	}
@@ -69,7 +76,7 @@ func Get(ctx context.Context, name string, logf cache.Logf) (Built, error) {
 // Names are all programs.
 func Names() []string {
 	var names []string
-	for _, m := range modules() {
+	for _, m := range modules(version.Kubernetes) {
 		for _, p := range m.Programs {
 			names = append(names, p.Name)
 		}
@@ -97,26 +104,29 @@ func Checkout() (string, error) {
 }
 
 // buildModule returns the directory with a module's programs, and their version.
-func buildModule(ctx context.Context, m module, logf cache.Logf) (dir, version string, err error) {
+func buildModule(ctx context.Context, m module, logf cache.Logf) (dir, has string, err error) {
 	checkout, err := Checkout()
 	if err != nil {
 		return "", "", err
 	}
 	source := filepath.Join(checkout, "test", "lab", "modules", m.Dir)
-	version, err = upstreamVersion(source, m.Upstream)
+	has, err = upstreamVersion(source, m.Upstream)
 	if err != nil {
 		return "", "", err
+	}
+	if m.Version != "" && m.Version != has {
+		return "", "", fmt.Errorf("building %s %s: the lab has %s; test/lab/modules/%s/go.mod pins it", m.Upstream, m.Version, has, m.Dir)
 	}
 	sum, err := hashTree(source)
 	if err != nil {
 		return "", "", err
 	}
-	args := buildArgs(m, version)
-	key := m.Dir + "-" + version + "-" + cache.Key(sum, strings.Join(args, " "), fmt.Sprint(m.Cgo), runtime.Version(), runtime.GOARCH)
+	args := buildArgs(m, has)
+	key := m.Dir + "-" + has + "-" + cache.Key(sum, strings.Join(args, " "), fmt.Sprint(m.Cgo), runtime.Version(), runtime.GOARCH)
 	dir, err = cache.Entry(ctx, "binaries", key, logf, func(ctx context.Context, dir string) error {
-		return compile(ctx, m, version, source, dir, args, logf)
+		return compile(ctx, m, has, source, dir, args, logf)
 	})
-	return dir, version, err
+	return dir, has, err
 }
 
 // buildArgs is the command line of "go build", without where to and what.

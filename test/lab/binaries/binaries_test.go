@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/internal/artifacts"
+	"yunion.io/x/ocadm/internal/version"
 )
 
 func TestEveryModuleHasAVersion(t *testing.T) {
@@ -13,16 +16,42 @@ func TestEveryModuleHasAVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range modules() {
-		version, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream)
-		if err != nil || !strings.HasPrefix(version, "v") {
-			t.Errorf("%s: version %q, error %v", m.Dir, version, err)
+	for _, m := range modules(version.Kubernetes) {
+		has, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream)
+		if err != nil || !strings.HasPrefix(has, "v") || m.Version != "" && m.Version != has {
+			t.Errorf("%s: version %q, error %v", m.Dir, has, err)
 		}
 	}
 }
 
+// The lab has every minor version that ocadm installs, and says which when another patch version is asked for.
+func TestKubernetesVersions(t *testing.T) {
+	checkout, err := Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{version.Kubernetes, Earlier} {
+		m := modules(v)[0]
+		if has, err := upstreamVersion(checkout+"/test/lab/modules/"+m.Dir, m.Upstream); err != nil || has != v {
+			t.Errorf("%s: %q, %v", v, has, err)
+		}
+	}
+	table, err := artifacts.Parse(artifacts.Embedded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range table.Of(Earlier, "amd64", "") {
+		if a.SHA256 == "" {
+			t.Errorf("%s %s is not pinned", a.Name, a.Version)
+		}
+	}
+	if _, err := GetFor(t.Context(), "kubelet", "v1.35.0", t.Logf); err == nil || !strings.Contains(err.Error(), Earlier) {
+		t.Errorf("a version that the lab does not have: %v", err)
+	}
+}
+
 func TestBuildArgs(t *testing.T) {
-	kubernetes := modules()[0]
+	kubernetes := modules(version.Kubernetes)[0]
 	want := []string{
 		"-trimpath", "-buildvcs=false", "-ldflags",
 		"-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36",

@@ -2,14 +2,21 @@
 
 package binaries
 
-import "path"
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/mod/semver"
+
+	"yunion.io/x/ocadm/internal/version"
+)
 
 // module is one directory below test/lab/modules: a set of upstream programs with versions of its own.
 type module struct {
 	Dir string
-	// Upstream is the module whose version is the programs' version.
-	Upstream string
-	Programs []program
+	// Upstream is the module whose version is the programs' version. Version is the one that is wanted; empty, any is.
+	Upstream, Version string
+	Programs          []program
 	// LDFlags stamp the version; {version}, {major} and {minor} are replaced.
 	LDFlags string
 	Tags    string
@@ -20,11 +27,23 @@ type module struct {
 
 type program struct{ Name, Package string }
 
-// modules are all programs of the lab that come from Go modules.
-func modules() []module {
+// Earlier is the version of Kubernetes that the lab has of the minor version before that of go.mod. ocadm installs both.
+const Earlier = "v1.35.8"
+
+// kubernetesDir has the module of a version of Kubernetes: one directory for that of go.mod, which scripts/pin-k8s.sh keeps equal, and one for each
+// other minor version.
+func kubernetesDir(kubernetes string) string {
+	if kubernetes == version.Kubernetes {
+		return "kubernetes"
+	}
+	return "kubernetes-" + strings.TrimPrefix(semver.MajorMinor(kubernetes), "v")
+}
+
+// modules are all programs of the lab that come from Go modules, with those of a version of Kubernetes.
+func modules(kubernetes string) []module {
 	return []module{
 		{
-			Dir: "kubernetes", Upstream: "k8s.io/kubernetes",
+			Dir: kubernetesDir(kubernetes), Upstream: "k8s.io/kubernetes", Version: kubernetes,
 			LDFlags: "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major}" +
 				" -X k8s.io/component-base/version.gitMinor={minor}",
 			Programs: []program{

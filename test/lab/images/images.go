@@ -27,8 +27,8 @@ import (
 
 // Options say what the cloud's images are made of.
 type Options struct {
-	// CloudVersion is the tag of the cloud's images.
-	CloudVersion string
+	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes'.
+	CloudVersion, KubernetesVersion string
 	// Fakecloud is a static program.
 	Fakecloud string
 	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
@@ -46,13 +46,13 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 // All makes every image of the lab, ordered by name.
 func All(ctx context.Context, o Options) ([]Named, error) {
-	b := &builder{logf: o.Logf, bases: map[string]v1.Layer{}}
+	b := &builder{logf: o.Logf, kubernetes: o.KubernetesVersion, bases: map[string]v1.Layer{}}
 	made := map[string]v1.Image{}
 	services, err := cloud(o.CloudVersion, o.Fakecloud)
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range append(upstream(), services...) {
+	for _, i := range append(upstream(o.KubernetesVersion), services...) {
 		img, err := b.build(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("making the image %s: %w", i.Name, err)
@@ -72,8 +72,9 @@ func All(ctx context.Context, o Options) ([]Named, error) {
 
 // builder makes each base layer once.
 type builder struct {
-	logf  cache.Logf
-	bases map[string]v1.Layer
+	logf       cache.Logf
+	kubernetes string
+	bases      map[string]v1.Layer
 }
 
 func (b *builder) build(ctx context.Context, i image) (v1.Image, error) {
@@ -87,7 +88,7 @@ func (b *builder) build(ctx context.Context, i image) (v1.Image, error) {
 	}
 	var entries []entry
 	for name, path := range i.Programs {
-		p, err := binaries.Get(ctx, name, b.logf)
+		p, err := binaries.GetFor(ctx, name, b.kubernetes, b.logf)
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	pinned "yunion.io/x/ocadm/internal/images"
+
+	"yunion.io/x/ocadm/internal/version"
 )
 
 // sample makes the same image in a cache and from a file of its own.
@@ -206,7 +208,7 @@ func all(t *testing.T) []image {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(upstream(), services...)
+	return append(upstream(version.Kubernetes), services...)
 }
 
 // TestImagesOfTheCloudFollowTheCatalogue: those of components that are off are there, those of pods with several containers, those with tags

@@ -11,7 +11,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	pinned "yunion.io/x/ocadm/internal/images"
-	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
@@ -44,14 +43,14 @@ type image struct {
 // program puts a program under its own name into the image.
 func program(name, path string) map[string]string { return map[string]string{name: path} }
 
-// upstream are the images of Kubernetes and its add-ons.
-func upstream() []image {
+// upstream are the images of a version of Kubernetes and of its add-ons.
+func upstream(kubernetes string) []image {
 	list := []image{
 		{Name: "registry.k8s.io/etcd:" + etcdTag, Programs: etcdPrograms()},
 		{Name: "registry.k8s.io/coredns/coredns:" + corednsTag, Programs: program("coredns", "coredns"), Entrypoint: []string{"/coredns"}},
 		{Name: "registry.k8s.io/pause:" + pauseTag, Programs: program("pause", "pause"), Entrypoint: []string{"/pause"}, User: "65535:65535"},
 		{
-			Name: "registry.k8s.io/kube-proxy:" + version.Kubernetes, Base: []string{"network"},
+			Name: "registry.k8s.io/kube-proxy:" + kubernetes, Base: []string{"network"},
 			Programs: program("kube-proxy", "usr/local/bin/kube-proxy"),
 		},
 		{
@@ -85,7 +84,7 @@ func upstream() []image {
 		},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		list = append(list, image{Name: "registry.k8s.io/" + name + ":" + version.Kubernetes, Programs: program(name, "usr/local/bin/"+name)})
+		list = append(list, image{Name: "registry.k8s.io/" + name + ":" + kubernetes, Programs: program(name, "usr/local/bin/"+name)})
 	}
 	return list
 }
