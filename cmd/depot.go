@@ -37,6 +37,7 @@ func newDepot(a *app) *cobra.Command {
 // depotServer are the flags of "depot serve".
 type depotServer struct {
 	directory, listen, cert, key, clientCA, kubeconfig, node string
+	upstream                                                 upstreamFlags
 }
 
 func (d *depotServer) flags(fs *pflag.FlagSet) {
@@ -47,6 +48,7 @@ func (d *depotServer) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.clientCA, "client-ca-file", "/etc/kubernetes/pki/ca.crt", "authority of the certificates of nodes and of the server")
 	fs.StringVar(&d.node, "node", "", "name of this node, to report the images of its pods to machines that join")
 	fs.StringVar(&d.kubeconfig, "kubeconfig", "/etc/kubernetes/kubelet.conf", "kubeconfig of this node, to verify join tokens at the API server")
+	d.upstream.flags(fs)
 }
 
 // readers are the groups whose certificates let a client read: nodes and administrators.
@@ -58,8 +60,8 @@ func newDepotServe(_ *app) *cobra.Command {
 		Use: "serve", Short: "Serve the depot of this node",
 		Long: "Serves the depot over HTTPS until it is stopped. Clients show the certificate of a node or a join token. The API server is asked\n" +
 			"about a token; one that was valid is accepted for another day while the API server does not answer. /ca.crt, the certificate of the\n" +
-			"authority, is served to everybody.",
-		Example: "  # as the static pod of init does\n  ocadm depot serve\n\n  # on another port\n  ocadm depot serve --listen :7444",
+			"authority, is served to everybody. With --copy it also copies the images that nodes ask for and it lacks from their registries.",
+		Example: "  # as the static pod of init does\n  ocadm depot serve --copy\n\n  # on another port\n  ocadm depot serve --listen :7444",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },
 	}
@@ -105,8 +107,15 @@ func (d *depotServer) serve(ctx context.Context) error {
 		return cannotServe(err)
 	}
 	var followers sync.WaitGroup
-	followers.Go(func() { store.Follow(ctx, followEvery, follow) })
 	defer followers.Wait()
+	if d.upstream.copy {
+		u, err := depot.NewUpstream(store, d.upstream.registries)
+		if err != nil {
+			return cannotServe(err)
+		}
+		followers.Go(func() { u.Run(ctx) })
+	}
+	followers.Go(func() { store.Follow(ctx, followEvery, follow) })
 	access := &depot.Access{Tokens: depot.Reviewed(config), Groups: readers, Authority: authority}
 	return depot.Listen(ctx, l, depot.ServerTLS(certificate, clients), depot.Handler(store, access))
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,8 @@ func newDepotStatus(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Show what the depot of this node holds",
 		Long: "Shows the roots of the depot, their sizes, and how much space the disk has left. A root is what one bundle, one ocadm or this node\n" +
-			"has brought; roots share what they have in common. A root that is not complete is repaired by ocadm init phase depot.",
+			"has brought, or an image that nodes have pulled; roots share what they have in common. A root that is not complete is repaired by\n" +
+			"ocadm init phase depot. Below are the images that are to be copied from their registries, and why that has failed so far.",
 		Example: "  ocadm depot status\n  ocadm depot status -o json | jq .free",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,11 +75,17 @@ func newDepotStatus(a *app) *cobra.Command {
 func depotTable(w io.Writer, st depot.Status) error {
 	var rows [][]string
 	for _, r := range st.Roots {
-		rows = append(rows, []string{r.Name, r.Since.Local().Format(time.DateTime), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
+		rows = append(rows, []string{cmp.Or(r.Image, r.Name), r.Since.Local().Format(time.DateTime), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
 			map[bool]string{true: "yes", false: "no"}[r.Complete]})
 	}
-	if err := ui.Table(w, []string{"ROOT", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows); err != nil {
+	if err := ui.Table(w, []string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows); err != nil {
 		return err
+	}
+	for i, want := range st.Wanted {
+		if i == 0 {
+			fmt.Fprintln(w, "\nto be copied:")
+		}
+		fmt.Fprintf(w, "  %s  %s\n", want.Image, cmp.Or(strings.ReplaceAll(want.Why, "\n", "; "), "soon"))
 	}
 	_, err := fmt.Fprintf(w, "\n%s uses %s; %s of the disk are free, of which the depot leaves %s\n", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
 	return err
@@ -100,7 +108,8 @@ func newDepotPrune(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
 		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and what no other root\n" +
-			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay.\n" +
+			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay, and a copied image for a\n" +
+			"week after a node asked for it. What a node has brought that is no longer in the cluster goes, unless nothing else has it.\n" +
 			"The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
@@ -123,12 +132,16 @@ func newDepotPrune(a *app) *cobra.Command {
 			if err != nil {
 				return noCluster(err)
 			}
+			nodes, err := nodeNames(c.Context(), k)
+			if err != nil {
+				return noCluster(err)
+			}
 			var p pruned
-			inUse := func(image string) bool { return used[image] }
+			of := depot.Cluster{Uses: func(image string) bool { return used[image] }, Left: func(node string) bool { return !nodes[node] }}
 			if dryRun {
-				p.Removed, p.Kept, err = s.Unused(c.Context(), inUse)
+				p.Removed, p.Kept, err = s.Unused(c.Context(), of)
 			} else {
-				p.Removed, p.Kept, p.Freed, err = s.Prune(c.Context(), inUse, fillGrace)
+				p.Removed, p.Kept, p.Freed, err = s.Prune(c.Context(), of, fillGrace)
 			}
 			if err != nil {
 				return err
@@ -183,6 +196,20 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 		}
 	}
 	return used, nil
+}
+
+// nodeNames are the nodes of the cluster.
+func nodeNames(ctx context.Context, k client.Client) (map[string]bool, error) {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := k.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	names := map[string]bool{}
+	for _, n := range list.Items {
+		names[n.Name] = true
+	}
+	return names, nil
 }
 
 // podImages are the images of the pods of a node, by their full names. A kubelet may read those, so the depot needs no further right. While the API

@@ -100,6 +100,14 @@ func (a *Access) certified(r *http.Request) bool {
 	return len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return slices.Contains(of, g) })
 }
 
+// nodeGroup is what the certificates of kubelets name: https://kubernetes.io/docs/reference/access-authn-authz/node/
+const nodeGroup = "system:nodes"
+
+// isNode reports whether a client has shown the certificate of a node.
+func (a *Access) isNode(r *http.Request) bool {
+	return a.certified(r) && slices.Contains(r.TLS.VerifiedChains[0][0].Subject.Organization, nodeGroup)
+}
+
 func (a *Access) check(ctx context.Context, token string) error {
 	if a.Tokens == nil || !tokenForm.MatchString(token) {
 		return ErrNoToken

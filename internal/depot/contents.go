@@ -22,14 +22,21 @@ type joined struct {
 	contents Root
 	// indexes are those that no root has: of images that come from several roots, each for another architecture.
 	indexes map[v1.Hash][]byte
+	// pulled are the roots of copied images, by the names that no other root has.
+	pulled map[string]string
 }
 
 // Contents are all names of all roots. Where roots differ, the first of Roots counts that has the image for an architecture. They must not be
 // changed.
 func (s *Store) Contents(ctx context.Context) (Root, error) {
+	j, err := s.joined(ctx)
+	return j.contents, err
+}
+
+func (s *Store) joined(ctx context.Context) (joined, error) {
 	roots, state, err := s.ranked()
 	if err != nil {
-		return Root{}, err
+		return joined{}, err
 	}
 	s.mu.Lock()
 	last := s.last
@@ -41,14 +48,17 @@ func (s *Store) Contents(ctx context.Context) (Root, error) {
 		s.last = last
 		s.mu.Unlock()
 	}
-	return last.contents, nil
+	return last, nil
 }
 
 func (s *Store) join(ctx context.Context, roots []Root) joined {
-	out := joined{contents: Root{Images: map[string]v1.Descriptor{}, Files: map[string]File{}}, indexes: map[v1.Hash][]byte{}}
+	out := joined{contents: Root{Images: map[string]v1.Descriptor{}, Files: map[string]File{}}, indexes: map[v1.Hash][]byte{}, pulled: map[string]string{}}
 	images := map[string][]v1.Descriptor{}
 	for _, r := range roots {
 		for name, d := range r.Images {
+			if r.pulled() && len(images[name]) == 0 {
+				out.pulled[name] = r.Name
+			}
 			if !slices.ContainsFunc(images[name], func(o v1.Descriptor) bool { return o.Digest == d.Digest }) {
 				images[name] = append(images[name], d)
 			}

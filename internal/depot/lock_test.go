@@ -31,7 +31,7 @@ func TestPruneWhileFilling(t *testing.T) {
 		})
 	}()
 	h := <-stored
-	if _, _, _, err := other.Prune(t.Context(), none, -time.Hour); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeBusy {
+	if _, _, _, err := other.Prune(t.Context(), Cluster{Uses: none}, -time.Hour); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeBusy {
 		t.Errorf("a prune during a fill: %v", err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
@@ -42,7 +42,7 @@ func TestPruneWhileFilling(t *testing.T) {
 	// One that waits long enough begins after the fill, and sees its root.
 	other.patience = time.Minute
 	go func() {
-		_, kept, _, err := other.Prune(t.Context(), none, -time.Hour)
+		_, kept, _, err := other.Prune(t.Context(), Cluster{Uses: none}, -time.Hour)
 		if err == nil && strings.Join(kept, " ") != "x" {
 			err = errors.New("kept " + strings.Join(kept, " "))
 		}

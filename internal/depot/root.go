@@ -47,6 +47,9 @@ const NodeRoot = "node"
 
 // rank is which roots count first where several have the same name of an image or file.
 func (r Root) rank() int {
+	if r.pulled() {
+		return 2
+	}
 	if r.Name == NodeRoot || strings.HasPrefix(r.Name, NodeRoot+"-") {
 		return 1
 	}
@@ -362,9 +365,9 @@ func (s *Store) Collect(ctx context.Context, keep []string, grace time.Duration)
 }
 
 // Prune collects what the cluster does not use, see Unused.
-func (s *Store) Prune(ctx context.Context, used func(image string) bool, grace time.Duration) (removed, kept []string, freed int64, err error) {
+func (s *Store) Prune(ctx context.Context, c Cluster, grace time.Duration) (removed, kept []string, freed int64, err error) {
 	err = s.alone(ctx, func() error { // what is stored from now on is not among kept
-		if removed, kept, err = s.Unused(ctx, used); err == nil {
+		if removed, kept, err = s.Unused(ctx, c); err == nil {
 			freed, err = s.collect(ctx, kept, grace)
 		}
 		return err

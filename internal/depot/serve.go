@@ -64,7 +64,7 @@ func Handler(s *Store, a *Access) http.Handler {
 			refuse(w, http.StatusNotFound, "NAME_UNKNOWN")
 			return
 		}
-		serve(w, r, s, t)
+		serve(w, r, s, t, a.isNode(r))
 	})
 }
 
@@ -85,6 +85,8 @@ type target struct {
 	kind kind
 	// name is that of a file, or of an image without tag.
 	name string
+	// registry is set if the name begins with the one that the client meant.
+	registry bool
 	// tag or digest of a manifest, and digest of a blob.
 	tag    string
 	digest v1.Hash
@@ -134,14 +136,15 @@ func parse(path, registry string) (target, bool) {
 		}
 		name = registry + "/" + name
 	}
+	known := registry != ""
 	h, err := v1.NewHash(ref)
 	switch {
 	case what == "blobs" && err == nil:
 		return target{kind: blob, digest: h}, true
 	case what == "manifests" && err == nil:
-		return target{kind: manifest, name: name, digest: h}, true
+		return target{kind: manifest, name: name, registry: known, digest: h}, true
 	case what == "manifests" && tagName.MatchString(ref):
-		return target{kind: manifest, name: name, tag: ref}, true
+		return target{kind: manifest, name: name, registry: known, tag: ref}, true
 	}
 	return target{}, false
 }
@@ -154,7 +157,7 @@ func cutLast(s string) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
+func serve(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool) {
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
 	switch t.kind {
 	case base:
@@ -187,7 +190,7 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target) {
 	case blob:
 		serveBlob(w, r, s, t.digest, "application/octet-stream", "BLOB_UNKNOWN")
 	case manifest:
-		serveManifest(w, r, s, t)
+		serveManifest(w, r, s, t, node)
 	}
 }
 
@@ -210,15 +213,18 @@ func (s *Store) inUse(ctx context.Context) []string {
 }
 
 // serveManifest serves only what is known as a manifest: a client would take any JSON for one.
-func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target) {
-	c, err := s.Contents(r.Context())
+func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool) {
+	c, err := s.joined(r.Context())
 	if err != nil {
 		failed(w, r, err, "MANIFEST_UNKNOWN")
 		return
 	}
-	d, ok := c.Images[t.name+":"+t.tag]
+	d, ok := c.contents.Images[t.name+":"+t.tag]
 	if t.tag == "" {
-		d, ok = s.manifest(r.Context(), c, t.digest)
+		d, ok = s.manifest(r.Context(), c.contents, t.digest)
+	}
+	if s.Upstream != nil && node && t.registry {
+		ok = s.Upstream.asked(r.Context(), t, c, d, ok)
 	}
 	if !ok {
 		failed(w, r, ErrAbsent, "MANIFEST_UNKNOWN")

@@ -3,10 +3,13 @@
 package depot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -20,6 +23,8 @@ type Status struct {
 	Used    int64 `json:"used"`
 	Free    int64 `json:"free"`
 	Reserve int64 `json:"reserve"`
+	// Wanted are the images that are to be copied from their registries.
+	Wanted []Want `json:"wanted"`
 }
 
 // RootStatus is one root. Roots share blobs, so their sizes add up to more than is used.
@@ -30,11 +35,13 @@ type RootStatus struct {
 	Files    int       `json:"files"`
 	Size     int64     `json:"size"`
 	Complete bool      `json:"complete"`
+	// Image is the one that the root was made for, copied from its registry. Since is when a node asked for it last, to a day.
+	Image string `json:"image,omitempty"`
 }
 
 // Status looks at the depot. It reads manifests, but no layers.
 func (s *Store) Status(ctx context.Context) (Status, error) {
-	out := Status{Directory: s.dir, Reserve: s.reserve, Roots: []RootStatus{}}
+	out := Status{Directory: s.dir, Reserve: s.reserve, Roots: []RootStatus{}, Wanted: []Want{}}
 	roots, err := s.Roots()
 	if err != nil {
 		return out, err
@@ -45,8 +52,16 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		for size := range maps.Values(s.reach(ctx, r)) {
 			one.Size += size
 		}
+		if r.pulled() {
+			one.Image = r.image()
+		}
 		out.Roots = append(out.Roots, one)
 	}
+	wants, err := s.Wants()
+	if err != nil {
+		return out, err
+	}
+	out.Wanted = append(out.Wanted, wants...)
 	entries, err := os.ReadDir(s.blobDir())
 	if err != nil {
 		return out, fmt.Errorf("looking at the blobs of the depot: %w", err)
@@ -60,28 +75,59 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return out, err
 }
 
-// Unused are the names of the roots that the cluster does not need. It needs the latest root of each series, and of each image in use the first
-// root that has it, because later ones do not serve it. used gets full names and digests of images.
-func (s *Store) Unused(ctx context.Context, used func(image string) bool) (unused, kept []string, err error) {
+// Unused are the names of the roots that the cluster does not need. It needs the latest root of each series, of each image in use the first
+// root that has it, because later ones do not serve it, and the copied images that nodes have asked for in the last days. Of a control-plane node
+// that has left the cluster it needs what no other root has: programs for an architecture, and images in use.
+func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, err error) {
 	roots, err := s.Roots()
 	if err != nil {
 		return nil, nil, err
 	}
+	left := func(r Root) bool {
+		node, ok := strings.CutPrefix(r.series(), NodeSeries(""))
+		return ok && c.Left != nil && c.Left(node)
+	}
+	slices.SortStableFunc(roots, func(a, b Root) int { return cmp.Compare(rankOf(left(a)), rankOf(left(b))) })
 	latest, provided := map[string]bool{}, map[string]bool{}
 	for _, r := range roots {
-		needed := r.series() != "" && !latest[r.series()]
-		latest[r.series()] = true
+		needed := r.pulled() && time.Since(r.Since) < keptFor
+		if left(r) {
+			for file := range r.Files {
+				needed = needed || !provided[file]
+			}
+		} else {
+			needed = needed || r.series() != "" && !latest[r.series()]
+			latest[r.series()] = true
+		}
 		for image := range s.references(ctx, r) {
-			needed = needed || used(image) && !provided[image]
+			needed = needed || c.Uses(image) && !provided[image]
 			provided[image] = true
 		}
-		if needed {
-			kept = append(kept, r.Name)
-		} else {
+		if !needed {
 			unused = append(unused, r.Name)
+			continue
+		}
+		kept = append(kept, r.Name)
+		for file := range r.Files {
+			provided[file] = true
 		}
 	}
 	return unused, kept, nil
+}
+
+// Cluster is what of a cluster decides which roots it needs.
+type Cluster struct {
+	// Uses gets full names and digests of images.
+	Uses func(image string) bool
+	// Left, which may be nil, reports whether the cluster has no node of this name any more.
+	Left func(node string) bool
+}
+
+func rankOf(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
 }
 
 // references are what a workload may name an image of the root by: its full name, and the digests of its index and manifests.

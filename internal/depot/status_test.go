@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,13 +68,40 @@ func TestUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unused, kept, err := s.Unused(t.Context(), func(i string) bool {
+	unused, kept, err := s.Unused(t.Context(), Cluster{Uses: func(i string) bool {
 		return i == "used" || i == "pause" || i == "used alone" || i == pinned.Digest.String()
-	})
+	}})
 	slices.Sort(kept)
 	slices.Sort(unused)
 	if err != nil || !slices.Equal(unused, []string{"bundle-1", "ocadm-v1", "one"}) ||
 		!slices.Equal(kept, []string{"bundle-2", "bundle-3", "bundle-4", "node-1", "ocadm-v2", "two"}) {
+		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
+	}
+}
+
+// What a control-plane node had that has left goes, unless nothing else has it: an image in use, or programs for an architecture.
+func TestUnusedOfNodesThatLeft(t *testing.T) {
+	s := newStore(t)
+	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
+	f := File{Digest: d.Digest, Size: 8}
+	for _, r := range []Root{
+		{Name: "node-stays", Files: map[string]File{"linux/amd64/kubelet": f}},
+		{Name: "node-left", Files: map[string]File{"linux/amd64/kubelet": f}, Images: map[string]v1.Descriptor{"any": d}},
+		{Name: "node-arm", Files: map[string]File{"linux/arm64/kubelet": f}},
+		{Name: "node-used", Images: map[string]v1.Descriptor{"used": d}},
+		{Name: "bundle-1", Images: map[string]v1.Descriptor{"other": d}},
+	} {
+		node, ok := strings.CutPrefix(r.Name, "node-")
+		if r.Series = NodeSeries(node); !ok {
+			r.Series = "bundle"
+		}
+		if err := s.SetRoot(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Cluster{Uses: func(image string) bool { return image == "used" }, Left: func(node string) bool { return node != "stays" }}
+	unused, kept, err := s.Unused(t.Context(), c)
+	if slices.Sort(kept); err != nil || !slices.Equal(unused, []string{"node-left"}) || !slices.Equal(kept, []string{"bundle-1", "node-arm", "node-stays", "node-used"}) {
 		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
 	}
 }
@@ -102,7 +130,7 @@ func TestEarlierRoots(t *testing.T) {
 	if want := []string{"ocadm-v2", "ocadm-v1", "bundle-2", "bundle-1", "node"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("roots %q, %v; want %q", names, err, want)
 	}
-	unused, _, err := s.Unused(t.Context(), func(string) bool { return false })
+	unused, _, err := s.Unused(t.Context(), Cluster{Uses: func(string) bool { return false }})
 	if want := []string{"ocadm-v1", "bundle-1"}; err != nil || !slices.Equal(unused, want) {
 		t.Errorf("unused %q, %v; want %q", unused, err, want)
 	}

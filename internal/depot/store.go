@@ -41,6 +41,8 @@ var ErrAbsent = errors.New("the depot does not have it")
 type Store struct {
 	// InUse, which may be nil, are the images of the pods on this node, for those that join: several releases may be in the store.
 	InUse func(context.Context) ([]string, error)
+	// Upstream, which may be nil, copies what nodes ask for and the store lacks; NewUpstream sets it.
+	Upstream *Upstream
 
 	dir     string
 	reserve int64

@@ -187,11 +187,17 @@ func pairs(v any) (out [][2]string) {
 }
 
 // transport trusts what the endpoint's certificate must be signed by.
-func (e Endpoint) transport() (http.RoundTripper, error) {
-	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify {
+func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.RoundTripper, error) {
+	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify && proxy == nil {
 		return http.DefaultTransport, nil
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	if proxy != nil {
+		t.Proxy = proxy
+	}
+	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify {
+		return t, nil
+	}
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: e.SkipVerify} //nolint:gosec // skip_verify of hosts.toml
 	if len(e.CA) > 0 {
 		pool := x509.NewCertPool()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry asks container registries whether they have images, as containerd would: through the mirrors of hosts.toml, with the
-// credentials of a docker config.json. It pulls nothing.
+// Package registry asks container registries for images, as containerd would: through the mirrors of hosts.toml, with the credentials of a docker
+// config.json. It stores nothing.
 package registry
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
@@ -25,6 +26,8 @@ type Client struct {
 	Endpoints func(registry string) ([]Endpoint, error)
 	// Credentials are those of the registries.
 	Credentials Credentials
+	// Proxy, which may be nil, is as in http.Transport; nil stands for the environment's.
+	Proxy func(*http.Request) (*url.URL, error)
 }
 
 // Kind is why an image cannot be had.
@@ -61,8 +64,22 @@ func Name(ref name.Reference) string {
 // DockerHub is the registry of images that name none.
 const DockerHub = "docker.io"
 
-// Find asks every endpoint of an image's registry for its manifest until one has it. The error is an *Error.
-func (c Client) Find(ctx context.Context, image string) error {
+// Find asks every endpoint of an image's registry for its manifest until one has it, and returns its digest. The error is an *Error.
+func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
+	var digest v1.Hash
+	err := c.first(ctx, image, func(s place) error {
+		defer s.close()
+		d, err := remote.Head(s.ref, s.options(ctx)...)
+		if err == nil {
+			digest = d.Digest
+		}
+		return err
+	})
+	return digest, err
+}
+
+// first asks the endpoints of an image's registry one after the other until ask returns nil. The error is an *Error.
+func (c Client) first(ctx context.Context, image string, ask func(place) error) error {
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		return &Error{Kind: Missing, Err: fmt.Errorf("reading the name of the image: %w", err)}
@@ -75,7 +92,10 @@ func (c Client) Find(ctx context.Context, image string) error {
 	}
 	var all []error
 	for _, e := range endpoints {
-		err := e.head(ctx, ref, c.Credentials)
+		s, err := c.at(e, ref)
+		if err == nil {
+			err = s.way.because(ask(s))
+		}
 		if err == nil {
 			return nil
 		}
@@ -119,36 +139,47 @@ func brief(err error) error {
 	return err
 }
 
-// head asks one endpoint.
-func (e Endpoint) head(ctx context.Context, ref name.Reference, credentials Credentials) error {
+// place is an image at one endpoint.
+type place struct {
+	ref  name.Reference
+	auth authn.Authenticator
+	way  *rooted
+}
+
+func (c Client) at(e Endpoint, ref name.Reference) (place, error) {
 	var options []name.Option
 	if e.Root.Scheme == "http" {
 		options = append(options, name.Insecure)
 	}
-	server, err := name.NewRegistry(e.Root.Host, options...)
+	host, err := name.NewRegistry(e.Root.Host, options...)
 	if err != nil {
-		return err
+		return place{}, err
 	}
-	repository := server.Repo(strings.Split(ref.Context().RepositoryStr(), "/")...)
+	repository := host.Repo(strings.Split(ref.Context().RepositoryStr(), "/")...)
 	var there name.Reference = repository.Tag(ref.Identifier())
 	if _, ok := ref.(name.Digest); ok {
 		there = repository.Digest(ref.Identifier())
 	}
-	next, err := e.transport()
+	next, err := e.transport(c.Proxy)
 	if err != nil {
-		return err
+		return place{}, err
 	}
 	auth := authn.Anonymous
-	if a, ok := credentials.For(ref); ok {
+	if a, ok := c.Credentials.For(ref); ok {
 		auth = authn.FromConfig(a)
 	}
-	way := &rooted{Endpoint: e, registry: Name(ref), next: next}
-	_, err = remote.Head(there, remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(way))
-	var answer *transport.Error
-	if err != nil && way.failed != nil && !errors.As(err, &answer) {
-		return way.failed
+	return place{there, auth, &rooted{Endpoint: e, registry: Name(ref), next: next}}, nil
+}
+
+func (s place) options(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(s.auth), remote.WithTransport(s.way)}
+}
+
+// close ends the connections of a transport that is not shared.
+func (s place) close() {
+	if t, ok := s.way.next.(*http.Transport); ok && t != http.DefaultTransport {
+		t.CloseIdleConnections()
 	}
-	return err
 }
 
 // rooted sends what is meant for the API of an endpoint to where that API is, over no other scheme.
@@ -157,6 +188,15 @@ type rooted struct {
 	registry string
 	next     http.RoundTripper
 	failed   error // the last request that got no answer; requests follow each other
+}
+
+// because prefers the cause of a request that got no answer.
+func (r *rooted) because(err error) error {
+	var answer *transport.Error
+	if err != nil && r.failed != nil && !errors.As(err, &answer) {
+		return r.failed
+	}
+	return err
 }
 
 func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -186,7 +186,7 @@ func TestFind(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			err := Client{Machine(tc.machine.read), credentials}.Find(ctx, tc.image)
+			_, err := Client{Endpoints: Machine(tc.machine.read), Credentials: credentials}.Find(ctx, tc.image)
 			if tc.says == "" {
 				if err != nil {
 					t.Error(err)

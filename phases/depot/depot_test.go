@@ -285,14 +285,48 @@ func TestManifest(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range got.Spec.Containers {
+		request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+		if request.IsZero() || limit.Cmp(*request) <= 0 {
+			t.Errorf("%s: memory %s of %s", c.Name, request, limit)
+		}
+	}
+	copiesFromRegistries(t, h, &got)
 	// With the authority's key elsewhere, nothing can renew.
 	if err := os.Remove(h.Files.Path(authorityKey)); err != nil {
 		t.Fatal(err)
 	}
 	files, err := manifest(h)
-	if err != nil || strings.Contains(string(files[0].Data), "renew") {
+	if err != nil || strings.Contains(string(files[len(files)-1].Data), "renew") {
 		t.Errorf("%s, %v", files, err)
 	}
+}
+
+// copiesFromRegistries checks that the depot asks registries as the node does, but no depot, and with --offline nothing. No secret is in the pod.
+func copiesFromRegistries(t *testing.T, h *host.Host, p *corev1.Pod) {
+	t.Helper()
+	const auth = `{"auths":{"r.example":{"auth":"YTpjYW5hcnk="}}}`
+	args := strings.Join(p.Spec.Containers[0].Args, " ")
+	if !strings.Contains(args, "--copy --registry-config "+CredentialsFile+" --except "+strings.Join(node.DepotAddresses(h.Config), ",")) {
+		t.Errorf("the depot runs %s", args)
+	}
+	if got := h.Files.Text(CredentialsFile); got != "{}" {
+		t.Errorf("without credentials it has %s", got)
+	}
+	put(t, h, "/etc/ssl/certs/ca-certificates.crt", "")
+	h.Config.Node.RegistryAuth = auth
+	files, err := manifest(h)
+	if err != nil || len(files) != 2 || string(files[0].Data) != auth || files[0].Mode != 0o600 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	if text := string(files[1].Data); strings.Contains(text, "YTpj") || !strings.Contains(text, "path: /etc/ssl/certs\n") || !strings.Contains(text, "path: /etc/containerd\n") {
+		t.Errorf("the pod is %s", text)
+	}
+	h.Config.Node.Offline = true
+	if files, err = manifest(h); err != nil || len(files) != 1 || strings.Contains(string(files[0].Data), "--copy") || strings.Contains(string(files[0].Data), "/etc/containerd") {
+		t.Errorf("with --offline: %v, %v", files, err)
+	}
+	h.Config.Node.Offline = false
 }
 
 // cluster gives a machine a certificate authority, and an API server with names of its own.

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/node"
 )
 
 const (
@@ -31,13 +33,48 @@ const (
 	nodeCertificates = "/var/lib/kubelet/pki"
 )
 
-// manifest is the static pod. Where the key of the authority is elsewhere, nothing in it renews the certificate.
-func manifest(h *host.Host) (host.FileSet, error) {
-	raw, err := yaml.Marshal(pod(h.Config.OperatorImage(), certificateNames(h), h.Files.Exists(authorityKey)))
+// manifest is the static pod, and before it the credentials with which it asks registries. Where the key of the authority is elsewhere, nothing in
+// it renews the certificate.
+func manifest(h *host.Host) (files host.FileSet, _ error) {
+	p := pod(h.Config.OperatorImage(), certificateNames(h), h.Files.Exists(authorityKey))
+	if !h.Config.Node.Offline {
+		copies(h, p)
+		files = append(files, host.File{Name: CredentialsFile, Data: node.RegistryAuth(h), Mode: 0o600})
+	}
+	raw, err := yaml.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("writing the depot's pod: %w", err)
 	}
-	return host.FileSet{{Name: manifestFile, Data: raw, Mode: 0o600}}, nil
+	return append(files, host.File{Name: manifestFile, Data: raw, Mode: 0o600}), nil
+}
+
+// CredentialsFile are those with which the depot asks registries: a copy, because a file that is replaced would stay the old one in the container.
+// Package owned removes it.
+const CredentialsFile = pkiDir + "/ocadm-depot/registry.json"
+
+// authorityFiles are where distributions have the authorities of the machine in one file, as Go's crypto/x509 looks for them. The directory is
+// mounted, because the file is replaced.
+var authorityFiles = []string{
+	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Red Hat, openEuler
+	"/var/lib/ca-certificates/ca-bundle.pem",            // SUSE
+}
+
+// copies lets the depot copy images from registries, as containerd on this node asks them.
+func copies(h *host.Host, p *corev1.Pod) {
+	c := &p.Spec.Containers[0]
+	c.Args = append(c.Args, "--copy", "--registry-config", CredentialsFile)
+	if depots := node.DepotAddresses(h.Config); len(depots) > 0 {
+		c.Args = append(c.Args, "--except", strings.Join(depots, ","))
+	}
+	mounts := []mount{{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false}}
+	if i := slices.IndexFunc(authorityFiles, h.Files.Exists); i >= 0 {
+		const inside = "/etc/ocadm/authorities"
+		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_DIR", Value: inside}) // beside the file of the image
+		p.Spec.Volumes = append(p.Spec.Volumes, hostPath(mount{"authorities", path.Dir(authorityFiles[i]), corev1.HostPathDirectory, false}))
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: inside, ReadOnly: true})
+	}
+	mountInto(p, c, mounts...)
 }
 
 // mount is a file or directory of the node in a container.
@@ -57,7 +94,7 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		},
 	}
-	serve := container("depot", image, "32Mi", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
+	serve := container("depot", image, "64Mi", "256Mi", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
 		"--tls-cert-file", CertificateFile, "--tls-private-key-file", CertificateFile, "--client-ca-file", authority,
 		"--kubeconfig", kubernetes.KubeletKubeconfig, "--node", "$(NODE_NAME)", "--v", "1")
 	serve.Env = []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
@@ -72,7 +109,7 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 		mount{"kubeconfig", kubernetes.KubeletKubeconfig, corev1.HostPathFile, false},
 		mount{"node-certificates", nodeCertificates, corev1.HostPathDirectory, false})
 	if renews {
-		add(p, container("certificate", image, "16Mi", append([]string{"renew"}, names...)...),
+		add(p, container("certificate", image, "32Mi", "128Mi", append([]string{"renew"}, names...)...),
 			mount{"certificate", path.Dir(CertificateFile), corev1.HostPathDirectory, true},
 			mount{"authority", authority, corev1.HostPathFile, false},
 			mount{"authority-key", authorityKey, corev1.HostPathFile, false})
@@ -80,15 +117,17 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 	return p
 }
 
-// container runs a subcommand of "depot". It is root, because the keys are readable for root only, and has no capability.
-func container(name, image, memory string, args ...string) corev1.Container {
+// container runs a subcommand of "depot". It is root, because the keys are readable for root only, and has no capability. Of memory it gets what was
+// measured on lab machines, and at most limit: 22 MiB of its own at rest, and 51 MiB of the program, which all its processes on a node share.
+func container(name, image, memory, limit string, args ...string) corev1.Container {
 	var root int64
 	var no, yes = false, true
 	return corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: append([]string{"depot"}, args...),
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(memory),
-		}},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(memory)},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
+		},
 		SecurityContext: &corev1.SecurityContext{
 			RunAsUser: &root, RunAsGroup: &root, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -98,12 +137,19 @@ func container(name, image, memory string, args ...string) corev1.Container {
 
 // add adds a container with its mounts to a pod.
 func add(p *corev1.Pod, c corev1.Container, mounts ...mount) {
+	mountInto(p, &c, mounts...)
+	p.Spec.Containers = append(p.Spec.Containers, c)
+}
+
+func mountInto(p *corev1.Pod, c *corev1.Container, mounts ...mount) {
 	for _, m := range mounts {
 		if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.name }) {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: m.name,
-				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: m.path, Type: &m.kind}}})
+			p.Spec.Volumes = append(p.Spec.Volumes, hostPath(m))
 		}
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: m.name, MountPath: m.path, ReadOnly: !m.write})
 	}
-	p.Spec.Containers = append(p.Spec.Containers, c)
+}
+
+func hostPath(m mount) corev1.Volume {
+	return corev1.Volume{Name: m.name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: m.path, Type: &m.kind}}}
 }

@@ -168,7 +168,7 @@ func TestRootsOfSeveralNodes(t *testing.T) {
 			t.Errorf("%s is to be stored again: %v", r.name, err)
 		}
 	}
-	unused, kept, err := s.Unused(t.Context(), func(string) bool { return false })
+	unused, kept, err := s.Unused(t.Context(), depot.Cluster{Uses: func(string) bool { return false }})
 	if err != nil || len(unused) != 0 || len(kept) != 3 {
 		t.Errorf("unused %q, kept %q, %v", unused, kept, err)
 	}

@@ -61,6 +61,22 @@ func credentialsOf(h *host.Host) (registry.Credentials, error) {
 	return c, nil
 }
 
+// RegistryAuth are the credentials of the configuration, else those that the kubelet has, as a docker config.json. What cannot be used is left out:
+// preflight has reported it.
+func RegistryAuth(h *host.Host) []byte {
+	if auth := h.Config.Node.RegistryAuth; auth != "" {
+		return []byte(auth)
+	}
+	raw, err := h.Files.ReadFile(kubeletCredentials)
+	if err == nil {
+		_, err = registry.ParseCredentials(raw)
+	}
+	if err != nil {
+		return []byte("{}")
+	}
+	return raw
+}
+
 // login is what a pull of the image logs in with, nil without credentials. It names no server: containerd takes it for every server that it
 // asks for the image, as it does with what the kubelet gives it.
 func login(c registry.Credentials, image string) (*cri.AuthConfig, error) {

@@ -108,7 +108,8 @@ func ask(ctx context.Context, client registry.Client, images []string) []*regist
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, imageTimeout)
 			defer cancel()
-			errors.As(client.Find(ctx, image), &out[i])
+			_, err := client.Find(ctx, image)
+			errors.As(err, &out[i])
 		})
 	}
 	wg.Wait()

@@ -7,13 +7,16 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/lab/mirror"
@@ -28,7 +31,7 @@ func TestOnlineDefaults(t *testing.T) {
 	}
 	needRoot(t)
 	ctx := t.Context()
-	s, o := online(t)
+	s, o := online(t, 1)
 	internet, err := mirror.StartInternet(s.Lab.Host(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +80,7 @@ func TestOnline(t *testing.T) {
 	needRoot(t)
 	const canary = "Canary-91c3$\"x"
 	ctx := t.Context()
-	j, o := online(t)
+	j, o := online(t, 2)
 	o.Proxy, o.Registry = mirror.Account{User: "proxy", Password: "pw-of-proxy"}, mirror.Account{User: "puller", Password: canary}
 	server, err := mirror.Start(j.Lab.Host(), o)
 	if err != nil {
@@ -118,14 +121,64 @@ func TestOnline(t *testing.T) {
 			t.Errorf("%s prints %q, want %q (%v)", command, got, want, err)
 		}
 	}
+	j.pulledOnce(t, server, credentials, config, flags)
 	t.Logf("containerd pulled %d MiB, ocadm downloaded %d MiB", server.Served("containerd")>>20, server.Served("Go-http-client")>>20)
 	var times strings.Builder
 	j.Report(&times)
 	t.Logf("times\n%s", times.String())
 }
 
-// online makes one fresh machine with nothing but ocadm, and what a mirror needs to have for it.
-func online(t *testing.T) (*suite, mirror.Options) {
+// pulledOnce joins machine 2, which pulls an image that nobody has through the proxy. Then there is no upstream any more, and machine 1 gets the image
+// from its depot, which has copied it.
+func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, config string, flags []string) {
+	t.Helper()
+	ctx := t.Context()
+	const image = "registry.cn-beijing.aliyuncs.com/yunionio/s3gateway:" + version
+	if err := s.Lab.Node(2).Write(ctx, credentials, 0o600, strings.NewReader(config)); err != nil {
+		t.Fatal(err)
+	}
+	join := []string{"--http-proxy", server.Proxy, "--https-proxy", server.Proxy, "--registry-config", credentials}
+	for i, f := range flags {
+		if f == "--registry-mirror" {
+			join = append(join, f, flags[i+1])
+		}
+	}
+	if err := s.Join(ctx, 2, join...); err != nil {
+		t.Fatal(err)
+	}
+	s.lacks(t, 1, image)
+	s.lacks(t, 2, image)
+	// containerd has these variables from its unit.
+	argv := []string{"env", "HTTP_PROXY=" + server.Proxy, "NO_PROXY=" + s.Lab.Node(1).Address.String(), "ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir",
+		"/etc/containerd/certs.d", image}
+	if out, err := s.On(ctx, 2, argv...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s.until(t, "the copy of the depot", func(ctx context.Context) (bool, string, error) {
+		out, err := s.On(ctx, 1, scenario.Ocadm, "depot", "status", "-o", "json")
+		var st depot.Status
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &st)
+		}
+		has := slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return r.Image == image && r.Complete })
+		return has && len(st.Wanted) == 0, fmt.Sprintf("%+v", st.Wanted), err
+	})
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.pull(t, 1, image); err != nil {
+		t.Errorf("without upstream: %v\n%s", err, out)
+	}
+	log, err := s.Kubectl(ctx, "-n", "kube-system", "logs", "ocadm-depot-node1", "-c", "depot")
+	if err != nil || strings.Contains(log, "Canary") || strings.Contains(log, "pw-of-proxy") {
+		t.Errorf("the log of the depot (%v) is\n%s", err, log)
+	}
+	s.shell(t, 1, `for p in $(pgrep -f ' depot ([s]erve|[r]enew) '); do tr '\0' ' ' < /proc/$p/cmdline | cut -c1-20 >&2; grep -E 'VmHWM|RssAnon' /proc/$p/status >&2; `+
+		`cat /sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/$p/cgroup)/memory.max_usage_in_bytes >&2; done`)
+}
+
+// online makes fresh machines with nothing but ocadm, and what a mirror needs to have for them.
+func online(t *testing.T, nodes int) (*suite, mirror.Options) {
 	t.Helper()
 	ctx, log := t.Context(), logf(t)
 	lab := labName(t) + "-online"
@@ -150,7 +203,7 @@ func online(t *testing.T) (*suite, mirror.Options) {
 	if err := machine.Down(ctx, lab, log); err != nil && !errors.Is(err, machine.ErrNoLab) {
 		t.Fatal(err)
 	}
-	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: 1, Ocadm: pinned, Logf: log})
+	l, err := machine.Up(ctx, machine.Options{Name: lab, Nodes: nodes, Ocadm: pinned, Logf: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/registry"
+)
+
+// copy stores an image under a root of its own. Of an index it takes the manifest for the architecture of this node, and those that it has
+// already; a node of another one asks for its manifest next. Nothing keeps a prune from running meanwhile: that spares what is new.
+func (u *Upstream) copy(ctx context.Context, image string) error {
+	name, digest, byDigest := digestOf(image)
+	owner := Root{}
+	if byDigest {
+		c, err := u.store.Contents(ctx)
+		if err != nil {
+			return err
+		}
+		if d, known := u.store.manifest(ctx, c, digest); known && u.store.whole(ctx, d) {
+			return nil // it came with its tag
+		}
+		if owner, err = u.store.indexWith(ctx, digest); err != nil {
+			return err
+		}
+	}
+	client, err := u.Registries()
+	if err != nil {
+		return err
+	}
+	from, err := client.Open(ctx, image, u.Fetcher)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if byDigest && from.Digest != digest {
+		return fmt.Errorf("copying %s: the registry sent %s", image, from.Digest)
+	}
+	if err := u.manifest(ctx, from, from.Descriptor, from.Raw); err != nil {
+		return fmt.Errorf("copying %s: %w", name, err)
+	}
+	if owner.Name != "" { // a new version, so that other depots take over the manifest
+		return u.store.setPulled(ctx, owner.image(), owner.Images[owner.image()])
+	}
+	return u.store.setPulled(ctx, image, v1.Descriptor{MediaType: from.MediaType, Digest: from.Digest, Size: from.Size})
+}
+
+// digestOf takes "NAME@sha256:…" apart.
+func digestOf(image string) (name string, digest v1.Hash, ok bool) {
+	name, text, _ := strings.Cut(image, "@")
+	digest, err := v1.NewHash(text)
+	return name, digest, err == nil
+}
+
+// whole reports whether everything of a manifest is here, and of an index at least one manifest.
+func (s *Store) whole(ctx context.Context, d v1.Descriptor) bool {
+	need := map[v1.Hash]int64{}
+	s.below(ctx, d, need)
+	for h := range need {
+		if !s.has(h) {
+			return false
+		}
+	}
+	return !d.MediaType.IsIndex() || len(need) > 1
+}
+
+// manifest stores what a manifest needs, and then the manifest.
+func (u *Upstream) manifest(ctx context.Context, from *registry.Image, d v1.Descriptor, raw []byte) error {
+	var m manifests
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return fmt.Errorf("reading the manifest %s: %w", d.Digest, err)
+	}
+	if d.MediaType.IsIndex() {
+		for _, child := range m.Manifests {
+			if !u.store.has(child.Digest) && (child.Platform == nil || child.Platform.OS != "linux" || child.Platform.Architecture != u.arch) {
+				continue
+			}
+			raw, err := from.Manifest(ctx, child.Digest)
+			if err != nil {
+				return err
+			}
+			if err := u.manifest(ctx, from, child, raw); err != nil {
+				return err
+			}
+		}
+	} else {
+		for _, b := range append(m.Layers, m.Config) {
+			if err := u.blob(ctx, from, b); err != nil {
+				return err
+			}
+		}
+	}
+	return u.store.Put(ctx, d.Digest, int64(len(raw)), bytes.NewReader(raw))
+}
+
+func (u *Upstream) blob(ctx context.Context, from *registry.Image, b v1.Descriptor) error {
+	if u.store.has(b.Digest) {
+		return u.store.Put(ctx, b.Digest, b.Size, eof{}) // which makes it new: a prune might remove it before it has a root
+	}
+	if err := u.store.roomToCopy(b.Size); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(from.Blob(ctx, b.Digest, w)) }()
+	return errors.Join(u.store.Put(ctx, b.Digest, b.Size, r), r.Close())
+}
+
+// eof has no content.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }

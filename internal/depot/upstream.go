@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
+
+	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/registry"
+)
+
+// Upstream copies the images that nodes ask for and the depot lacks from their registries, in the background: the node that asks first pulls from
+// the registry, later ones find the image here.
+type Upstream struct {
+	// Registries asks the registries with the settings of this node, which it reads anew.
+	Registries func() (registry.Client, error)
+	// Fetcher says how patient downloads are.
+	Fetcher fetch.Fetcher
+
+	store    *Store
+	arch     string
+	now      func() time.Time
+	wake     chan struct{}
+	checking singleflight.Group
+
+	mu      sync.Mutex
+	wants   map[string]Want
+	checked map[string]check
+}
+
+// check is what a registry answered about a tag.
+type check struct {
+	at     time.Time
+	digest v1.Hash
+	err    error
+}
+
+const (
+	// headStart is what a node has before the depot downloads the same image.
+	headStart = 10 * time.Second
+	// copiers is how many images are copied at once.
+	copiers = 2
+	// checkedFor is how long the answer about a tag counts: nodes that pull together cause one question. After an error the registry is left
+	// alone for longer, because each question may take checkTimeout.
+	checkedFor       = 15 * time.Second
+	checkedForFailed = time.Minute
+	checkTimeout     = 5 * time.Second
+	maxChecks        = 4096
+)
+
+// NewUpstream makes a store copy what it lacks. What an earlier process had not copied yet is copied by Run.
+func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstream, error) {
+	u := &Upstream{Registries: registries, store: s, arch: runtime.GOARCH, now: time.Now, wake: make(chan struct{}, 1), wants: map[string]Want{}, checked: map[string]check{}}
+	list, err := s.Wants()
+	if err != nil {
+		slog.Warn("the depot has forgotten which images it was to copy", "err", err)
+	}
+	for _, w := range list {
+		u.wants[w.Image] = w
+	}
+	s.Upstream = u
+	return u, s.setWants(u.wants)
+}
+
+// Run copies until ctx ends.
+func (u *Upstream) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, copiers)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case slots <- struct{}{}:
+		}
+		w, pause := u.take()
+		if w.Image != "" {
+			running.Go(func() {
+				defer func() { <-slots }()
+				u.finish(ctx, w, u.copy(ctx, w.Image))
+			})
+			continue
+		}
+		<-slots
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-u.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// take is the next image to copy.
+func (u *Upstream) take() (Want, time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w, pause := due(u.wants, u.now())
+	if w.Image != "" {
+		w.busy = true
+		u.wants[w.Image] = w
+	}
+	return w, pause
+}
+
+func (u *Upstream) finish(ctx context.Context, w Want, err error) {
+	if ctx.Err() != nil { // the next process goes on
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.wants, w.Image)
+	if err == nil {
+		slog.Info("the depot has copied an image", "image", w.Image)
+	} else if next, again := w.after(err, u.now()); again {
+		u.wants[w.Image] = next
+		slog.Warn("the depot has not copied an image yet", "image", w.Image, "err", err, "again", next.Next)
+	} else {
+		slog.Warn("the depot does not copy an image", "image", w.Image, "err", err)
+	}
+	u.changed()
+}
+
+// changed wakes Run and keeps the list. The caller holds the lock.
+func (u *Upstream) changed() {
+	if err := u.store.setWants(u.wants); err != nil {
+		slog.Warn("the depot would forget in a restart which images it is to copy", "err", err)
+	}
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want notes an image that a node has asked for and that is not here.
+func (u *Upstream) want(image string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.wants[image]; known || len(u.wants) >= maxWants {
+		return
+	}
+	u.wants[image] = Want{Image: image, Since: u.now(), Next: u.now().Add(headStart)}
+	u.changed()
+}
+
+// asked notes what a node asks for, and reports whether it gets it from here. d is what the depot has, if ok. What the depot lacks, and a
+// copy that is no longer what the registry has, the node gets from the registry.
+func (u *Upstream) asked(ctx context.Context, t target, c joined, d v1.Descriptor, ok bool) bool {
+	image := t.name + ":" + t.tag
+	if t.tag == "" {
+		image = t.name + "@" + t.digest.String()
+	}
+	if local(t.name) {
+		return ok
+	}
+	root := c.pulled[image]
+	if ok && u.store.has(d.Digest) && (root == "" || t.tag == "" || u.current(ctx, image, d.Digest)) {
+		if root == "" {
+			return true
+		}
+		if err := u.store.askedFor(ctx, root, u.now()); err != nil {
+			slog.Warn("the depot cannot note that an image is in use", "image", image, "err", err)
+		}
+		return true
+	}
+	u.want(image)
+	return false
+}
+
+// current reports whether a copied image is still what its registry has under this name. While the registry does not say, it is.
+func (u *Upstream) current(ctx context.Context, image string, has v1.Hash) bool {
+	c := u.ask(ctx, image)
+	if c.err != nil {
+		slog.Info("the depot serves a copy that it cannot compare with its registry", "image", image, "err", c.err)
+	}
+	return c.err != nil || c.digest == has
+}
+
+func (u *Upstream) ask(ctx context.Context, image string) check {
+	u.mu.Lock()
+	c := u.checked[image]
+	u.mu.Unlock()
+	if age := u.now().Sub(c.at); age < checkedFor || c.err != nil && age < checkedForFailed {
+		return c
+	}
+	v, _, _ := u.checking.Do(image, func() (any, error) {
+		// The first that asked may go; the others wait for the answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+		defer cancel()
+		var c check
+		client, err := u.Registries()
+		if err == nil {
+			c.digest, err = client.Find(ctx, image)
+		}
+		c.at, c.err = u.now(), err
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if len(u.checked) >= maxChecks {
+			clear(u.checked)
+		}
+		u.checked[image] = c
+		return c, nil
+	})
+	return v.(check)
+}

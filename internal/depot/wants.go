@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package depot
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/registry"
+)
+
+// Want is an image that a node has asked for and that the depot is to copy.
+type Want struct {
+	// Image is its full name with a tag or a digest.
+	Image string `json:"image"`
+	// Since is when a node asked for it first, Next when it is tried, and Tries how often it failed.
+	Since time.Time `json:"since"`
+	Next  time.Time `json:"next"`
+	Tries int       `json:"tries,omitempty"`
+	// Why is what was wrong the last time.
+	Why string `json:"why,omitempty"`
+
+	busy bool
+}
+
+const (
+	// maxWants bounds what is remembered: a node may ask for anything.
+	maxWants = 512
+	// copyTries is how often an image is tried; the node that asks again begins anew.
+	copyTries = 8
+	// copyPause is before the second try and doubles up to maxCopyPause.
+	copyPause    = time.Minute
+	maxCopyPause = time.Hour
+	// fullPause is how long nothing is copied to a disk that is too full.
+	fullPause = 10 * time.Minute
+)
+
+// after is what becomes of a want when a try failed; false means that it is given up.
+func (w Want) after(err error, now time.Time) (Want, bool) {
+	w.Why, w.busy = err.Error(), false
+	var refused *registry.Error
+	switch found := finding.Of(err); {
+	case now.Sub(w.Since) > keptFor:
+		return w, false
+	case len(found) == 1 && found[0].Code == CodeNoSpace:
+		w.Next = now.Add(fullPause)
+		return w, true
+	case errors.As(err, &refused) && refused.Kind == registry.Missing:
+		return w, false
+	}
+	w.Tries++
+	w.Next = now.Add(min(copyPause<<(w.Tries-1), maxCopyPause))
+	return w, w.Tries < copyTries
+}
+
+// due is the want that has waited longest of those whose time has come, and how long until the next one's comes. Of a repository, one is copied at
+// a time, and tags come first: a pull by tag also asks for the digests that the tag leads to, and these come with the tag.
+func due(wants map[string]Want, now time.Time) (Want, time.Duration) {
+	busy, tagged := map[string]bool{}, map[string]bool{}
+	for _, w := range wants {
+		name, byDigest := w.repository()
+		busy[name] = busy[name] || w.busy
+		tagged[name] = tagged[name] || !byDigest
+	}
+	var first Want
+	pause := maxCopyPause
+	for _, w := range wants {
+		name, byDigest := w.repository()
+		if busy[name] || byDigest && tagged[name] {
+			continue
+		}
+		if wait := w.Next.Sub(now); wait > 0 {
+			pause = min(pause, wait)
+		} else if first.Image == "" || w.before(first) {
+			first = w
+		}
+	}
+	return first, pause
+}
+
+func (w Want) before(o Want) bool {
+	return cmp.Or(w.Next.Compare(o.Next), w.Since.Compare(o.Since), strings.Compare(w.Image, o.Image)) < 0
+}
+
+func (w Want) repository() (name string, byDigest bool) {
+	name, _, byDigest = strings.Cut(w.Image, "@")
+	if !byDigest {
+		name, _ = splitTag(name)
+	}
+	return name, byDigest
+}
+
+// local reports whether an image is of a registry of the machine that asks: that is another one on every machine.
+func local(image string) bool {
+	host, _, _ := strings.Cut(image, "/")
+	host = strings.TrimPrefix(host, "[")
+	return host == "localhost" || strings.HasPrefix(host, "localhost:") || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "::1]")
+}
+
+func (s *Store) wantsFile() string { return filepath.Join(s.dir, "wanted.json") }
+
+// Wants are the images that the process which serves this depot is to copy, the first that was asked for first. A depot that copies nothing has
+// none.
+func (s *Store) Wants() ([]Want, error) {
+	raw, err := os.ReadFile(s.wantsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var list []Want
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading which images the depot is to copy: %w", err)
+	}
+	return list, nil
+}
+
+// setWants keeps them for a restart and for Status.
+func (s *Store) setWants(wants map[string]Want) error {
+	list := make([]Want, 0, len(wants))
+	for _, w := range wants {
+		list = append(list, w)
+	}
+	slices.SortFunc(list, func(a, b Want) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Image, b.Image)) })
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("noting which images the depot is to copy: %w", err)
+	}
+	temp, err := s.temp("wanted-*")
+	if err != nil {
+		return fmt.Errorf("noting which images the depot is to copy: %w", err)
+	}
+	if _, err = temp.Write(raw); err == nil {
+		err = os.Rename(temp.Name(), s.wantsFile())
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(temp.Name()))
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return fmt.Errorf("noting which images the depot is to copy: %w", err)
+	}
+	return nil
+}

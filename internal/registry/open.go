@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"yunion.io/x/ocadm/internal/fetch"
+)
+
+// maxManifest bounds manifests, which are read into memory. It is what registries accept:
+// https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests asks for 4 MiB at least.
+const maxManifest = 8 << 20
+
+// accepted are the kinds of manifests that nodes can use.
+const accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
+	"application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+
+// Image is an image at the first endpoint that has it. The caller closes it.
+type Image struct {
+	// Descriptor is that of its manifest or index, Raw the document itself.
+	v1.Descriptor
+	Raw []byte
+
+	place   place
+	fetcher fetch.Fetcher
+}
+
+// Open asks every endpoint of an image's registry until one has the image. f says how patient downloads are. The error is an *Error.
+func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image, error) {
+	var out *Image
+	err := c.first(ctx, image, func(s place) error {
+		d, err := remote.Get(s.ref, s.options(ctx)...)
+		if err != nil {
+			s.close()
+			return err
+		}
+		repository := s.ref.Context()
+		session, err := transport.NewWithContext(ctx, repository.Registry, s.auth, s.way, []string{repository.Scope(transport.PullScope)})
+		if err != nil {
+			s.close()
+			return err
+		}
+		f.Client, f.Header = &http.Client{Transport: session}, http.Header{"Accept": {accepted}}
+		out = &Image{Descriptor: d.Descriptor, Raw: d.Manifest, place: s, fetcher: f}
+		return nil
+	})
+	return out, err
+}
+
+// Close ends its connections.
+func (i *Image) Close() { i.place.close() }
+
+// Manifest downloads one of the manifests of an index. It is not compared with its digest.
+func (i *Image) Manifest(ctx context.Context, h v1.Hash) ([]byte, error) {
+	raw, err := i.fetcher.Document(ctx, i.address("manifests", h), maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("downloading the manifest %s: %w", h, err)
+	}
+	return raw, nil
+}
+
+// Blob downloads a layer or a configuration, and goes on where a connection breaks. Another content is an error at the end.
+func (i *Image) Blob(ctx context.Context, h v1.Hash, w io.Writer) error {
+	if err := i.fetcher.Copy(ctx, i.address("blobs", h), w, h.Hex, func(int64) {}); err != nil {
+		return fmt.Errorf("downloading %s: %w", h, err)
+	}
+	return nil
+}
+
+func (i *Image) address(kind string, h v1.Hash) string {
+	r := i.place.ref.Context()
+	return r.Scheme() + "://" + r.RegistryStr() + "/v2/" + r.RepositoryStr() + "/" + kind + "/" + h.String()
+}

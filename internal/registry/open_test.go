@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"yunion.io/x/ocadm/internal/fetch"
+)
+
+// An image is downloaded from the first server that has it: with a login by token, over a redirect to another host that must not get the login, and on from
+// where a connection broke.
+func TestOpen(t *testing.T) {
+	var bearer *httptest.Server
+	var leaked, broken atomic.Bool
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			leaked.Store(true)
+		}
+		blob := strings.Repeat("x", 1000)
+		if r.Header.Get("Range") == "" && !broken.Swap(true) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(blob[:500]))
+			return // the connection breaks
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(blob))
+	}))
+	t.Cleanup(storage.Close)
+	want, _, err := v1.SHA256(strings.NewReader(strings.Repeat("x", 1000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/blobs/"+want.String()) {
+				http.Redirect(w, r, storage.URL, http.StatusTemporaryRedirect)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
+	bearer = serve(t, "library/busybox", false, func(h http.Handler) http.Handler { return tokens(func() string { return bearer.URL })(away(h)) })
+	empty := serve(t, "other", false, nil)
+	machine := files{"/etc/containerd/certs.d/docker.io/hosts.toml": "server = '" + bearer.URL + "'\n[host.'" + empty.URL + "']\n"}
+	auth := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+	credentials, err := ParseCredentials(fmt.Appendf(nil, `{"auths":{"docker.io":{"auth":%q}}}`, auth))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Client{Endpoints: Machine(machine.read), Credentials: credentials}
+	img, err := c.Open(t.Context(), "docker.io/library/busybox:v1", fetch.Fetcher{Pause: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	if d, err := c.Find(t.Context(), "docker.io/library/busybox:v1"); err != nil || d != img.Digest {
+		t.Errorf("the digest is %s (%v), want %s", d, err, img.Digest)
+	}
+	var m v1.Manifest
+	if err := json.Unmarshal(img.Raw, &m); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := img.Manifest(t.Context(), img.Digest); err != nil || !bytes.Equal(raw, img.Raw) {
+		t.Errorf("the manifest by its digest: %s, %v", raw, err)
+	}
+	for h, size := range map[v1.Hash]int64{m.Config.Digest: m.Config.Size, m.Layers[0].Digest: m.Layers[0].Size, want: 1000} {
+		var out bytes.Buffer
+		if err := img.Blob(t.Context(), h, &out); err != nil || int64(out.Len()) != size {
+			t.Errorf("%s has %d bytes, want %d (%v)", h, out.Len(), size, err)
+		}
+	}
+	if leaked.Load() || !broken.Load() {
+		t.Errorf("another host got the login: %v; the connection broke: %v", leaked.Load(), broken.Load())
+	}
+}
