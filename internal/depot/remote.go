@@ -57,6 +57,17 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 	return r, nil
 }
 
+// FileOf are the files of a path, by architecture (a GOARCH).
+func (r *Remote) FileOf(path string) map[string]File {
+	out := map[string]File{}
+	for _, arch := range architectures(r.root) {
+		if f, ok := r.root.Files["linux/"+arch+path]; ok {
+			out[arch] = f
+		}
+	}
+	return out
+}
+
 // CheckArchitecture returns a finding if a cluster's depot has programs, but none for the architecture.
 func (r *Remote) CheckArchitecture() error {
 	if arch := r.contents.Info.Arch; len(r.files) == 0 && len(r.root.Files) > 0 {

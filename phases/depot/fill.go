@@ -31,7 +31,7 @@ func roots(ctx context.Context, h *host.Host) []root {
 		return append(list, nodeRoot(ctx, h))
 	}
 	if h.Bundle == nil {
-		return append(list, servedRoot(h.Depot))
+		return append(append(list, servedRoot(h.Depot)), servedPrograms(h)...)
 	}
 	name := bundleName(h)
 	list = append(list, root{name,
@@ -80,7 +80,15 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 	if err != nil {
 		return err
 	}
-	for _, root := range todo {
+	for i, root := range todo {
+		if i > 0 { // what was stored before may show that there is nothing to do
+			if done, err := root.done(ctx, s); done || err != nil {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
 		if err := store(ctx, s, root, func(done, total int64) { r.Progress(done, total, "B") }); err != nil {
 			return err
 		}

@@ -73,6 +73,44 @@ func bundledPrograms(h *host.Host) (out []root) {
 	return out
 }
 
+// servedPrograms are those that the server of the bundle has for other architectures. Which version they have, only they themselves say: one of another
+// version stays a file. They come after all that the server has.
+func servedPrograms(h *host.Host) (out []root) {
+	for arch, f := range h.Depot.FileOf(ProgramPath) {
+		if arch == h.Facts.Arch {
+			continue
+		}
+		p := otherProgram(arch, f.Digest.String(), func(ctx context.Context, s *depot.Store) (*os.File, error) { return s.Blob(ctx, f.Digest) })
+		r := p.root(h, programImages(h))
+		done, fill := r.done, r.fill
+		r.done = func(ctx context.Context, s *depot.Store) (bool, error) {
+			if is, err := thisVersion(ctx, s, f.Digest); err == nil && !is {
+				return true, nil
+			}
+			return done(ctx, s)
+		}
+		r.fill = func(ctx context.Context, s *depot.Store, progress func(done, total int64)) error {
+			if is, err := thisVersion(ctx, s, f.Digest); err != nil || !is {
+				return err
+			}
+			return fill(ctx, s, progress)
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b root) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// thisVersion reports whether a program in the depot is ocadm of this version.
+func thisVersion(ctx context.Context, s *depot.Store, digest v1.Hash) (bool, error) {
+	f, err := s.Blob(ctx, digest)
+	if err != nil {
+		return false, err
+	}
+	_, _, err = ownimage.Inspect(f.Name(), version.Version)
+	return err == nil, f.Close()
+}
+
 // programName is the root of this version for an architecture, as this node has it.
 func programName(h *host.Host, arch string) string {
 	return strings.Trim("ocadm-"+strings.Trim(strings.Map(func(r rune) rune {

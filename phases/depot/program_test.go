@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"io"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage/programtest"
 	"yunion.io/x/ocadm/internal/version"
@@ -97,6 +99,38 @@ func TestProgramsOfTheBundle(t *testing.T) {
 	run(t, h, "ocadm-", "bundle-")
 	if got := architectures(t, h); len(got) != 1 {
 		t.Errorf("with another version the image is for %q", got)
+	}
+}
+
+// From a served bundle for two architectures, the depot has ocadm for both, too. A program of another version stays a file, and a second run has
+// nothing to do.
+func TestProgramsOfAServedBundle(t *testing.T) {
+	other, elfMachine := otherMachine()
+	for _, v := range []string{version.Version, "v9"} {
+		h, _ := machine(t)
+		useBundleForBoth(t, h, programtest.Program(t, elfMachine, false, "ocadm "+v), v)
+		store, err := depot.Open(t.TempDir(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Fill(t.Context(), "bundle", h.Bundle, nil); err != nil {
+			t.Fatal(err)
+		}
+		const token = "abcdef.0123456789abcdef"
+		server := httptest.NewTLSServer(depot.Handler(store, &depot.Access{Tokens: depot.OneToken(token)}))
+		defer server.Close()
+		c := depot.NewClient(server.URL, token, fetch.Fetcher{Client: server.Client()})
+		if h.Depot, err = c.Remote(t.Context(), runtime.GOARCH); err != nil {
+			t.Fatal(err)
+		}
+		h.Bundle, h.Config.Node.Bundle = nil, server.URL
+		got := run(t, h, "ocadm-", "bundle-", "ocadm-")
+		if f := got.Files["linux/"+other+ProgramPath]; f.Size == 0 || f.Mode != programMode {
+			t.Errorf("ocadm %s for %s: %+v", v, other, f)
+		}
+		if archs := architectures(t, h); len(archs) != map[bool]int{true: 2, false: 1}[v == version.Version] {
+			t.Errorf("with ocadm %s for %s the image is for %q", v, other, archs)
+		}
 	}
 }
 
