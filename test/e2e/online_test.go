@@ -47,6 +47,7 @@ func TestOnlineDefaults(t *testing.T) {
 	}
 	argv := append([]string{scenario.Ocadm, "init", "--onecloud-version", version}, scenario.MachineFlags()...)
 	s.initOnline(t, argv)
+	s.copied(t, keystone) // with the authority of the machine
 	if lacking := internet.Lacking(); len(lacking) > 0 {
 		t.Errorf("the internet of the lab lacks %v", lacking)
 	}
@@ -154,15 +155,7 @@ func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, con
 	if out, err := s.On(ctx, 2, argv...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	s.until(t, "the copy of the depot", func(ctx context.Context) (bool, string, error) {
-		out, err := s.On(ctx, 1, scenario.Ocadm, "depot", "status", "-o", "json")
-		var st depot.Status
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &st)
-		}
-		has := slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return r.Image == image && r.Complete })
-		return has && len(st.Wanted) == 0, fmt.Sprintf("%+v", st.Wanted), err
-	})
+	s.copied(t, image)
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +168,20 @@ func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, con
 	}
 	s.shell(t, 1, `for p in $(pgrep -f ' depot ([s]erve|[r]enew) '); do tr '\0' ' ' < /proc/$p/cmdline | cut -c1-20 >&2; grep -E 'VmHWM|RssAnon' /proc/$p/status >&2; `+
 		`cat /sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/$p/cgroup)/memory.max_usage_in_bytes >&2; done`)
+}
+
+// copied waits until the depot of machine 1 has copied an image.
+func (s *suite) copied(t *testing.T, image string) {
+	t.Helper()
+	s.until(t, "the copy of "+image, func(ctx context.Context) (bool, string, error) {
+		out, err := s.On(ctx, 1, scenario.Ocadm, "depot", "status", "-o", "json")
+		var st depot.Status
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &st)
+		}
+		has := slices.ContainsFunc(st.Roots, func(r depot.RootStatus) bool { return r.Image == image && r.Complete })
+		return has, fmt.Sprintf("%+v", st.Wanted), err
+	})
 }
 
 // online makes fresh machines with nothing but ocadm, and what a mirror needs to have for them.
