@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/agentlog"
+)
+
+// seenDelay is how long the operator may take to see a change of the cloud.
+const seenDelay = 2 * time.Minute
+
+func operatorCauses() []Cause {
+	return []Cause{
+		{ID: "definition-missing", Code: "OCA-7005", Layer: Operator, Title: "The operator is not installed", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-7005") }},
+		{ID: "operator-missing", Code: "OCA-7530", Layer: Operator, On: string(operator), Title: "The operator's Deployment is gone",
+			Why: "there is a cloud, and nothing works on it", Next: "ocadm operator install",
+			When: func(f *facts) []Hit {
+				if f.Cloud == nil || f.Refused != nil || f.operator() >= 0 || len(f.operatorPods()) > 0 || f.lacks("deployments") {
+					return nil
+				}
+				return []Hit{{On: operator, Evidence: []string{"no Deployment onecloud-operator in the namespaces that were read"}}}
+			}},
+		{ID: "operator-stopped", Code: "OCA-7531", Layer: Operator, Title: "The operator is scaled to 0", Why: "somebody stopped it, and nothing works on the cloud",
+			Next: "kubectl -n ${namespace} scale deployment onecloud-operator --replicas=1",
+			Fix:  &Fix{Action: StartOperator, Title: "Start the operator: one replica", Command: "kubectl -n ${namespace} scale deployment ${deployment} --replicas=1"},
+			When: func(f *facts) []Hit {
+				i := f.operator()
+				if i < 0 || f.Deployments[i].Spec.Replicas == nil || *f.Deployments[i].Spec.Replicas != 0 {
+					return nil
+				}
+				d := f.Deployments[i]
+				return []Hit{{On: operator, Evidence: []string{"Deployment " + d.Namespace + "/" + d.Name + " has 0 replicas"},
+					Values: map[string]string{"namespace": d.Namespace, "deployment": d.Name}}}
+			}},
+		{ID: "operator-down", Code: "OCA-7532", Layer: Symptom, Title: "The operator does not run", What: "Pod ${pod} of the operator does not run",
+			Why: "it is not ready", Next: "kubectl -n ${namespace} logs ${pod} --previous",
+			When: func(f *facts) []Hit {
+				var out []Hit
+				if pods := f.operatorPods(); f.allUnwell(pods) {
+					for _, p := range pods {
+						out = append(out, Hit{On: podSubject(p), Via: []Subject{operator}, Evidence: []string{f.podLine(p)}})
+					}
+				}
+				return out
+			}},
+		{ID: "operator-behind", Code: "OCA-7533", Layer: Operator, Title: "The operator has not seen the latest change",
+			Why: "it hangs, or may not read the cloud; it answers within seconds otherwise", Next: "kubectl -n ${namespace} logs deployment/onecloud-operator --tail=50",
+			When: func(f *facts) []Hit {
+				if f.Cloud == nil || f.Cloud.Status.ObservedGeneration >= f.Cloud.Generation || f.Time.Sub(f.changed()) < seenDelay {
+					return nil
+				}
+				return []Hit{{On: operator, Evidence: []string{fmt.Sprintf("generation %d, observed %d", f.Cloud.Generation, f.Cloud.Status.ObservedGeneration)}}}
+			}},
+		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a right", What: "The operator lacks a right that ${component} needs",
+			Why: "its ClusterRole is of another release, or was edited", Next: "ocadm operator install",
+			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
+		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The operator is told to leave the cloud alone", What: "The cloud is paused",
+			Why:  "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
+			Next: "kubectl -n ${namespace} annotate oc ${cloud} " + v1alpha1.AnnotationPaused + "-", When: func(f *facts) []Hit {
+				if f.Cloud == nil || f.Cloud.Annotations[v1alpha1.AnnotationPaused] != "true" {
+					return nil
+				}
+				return []Hit{{On: cloud, Evidence: []string{v1alpha1.AnnotationPaused + ": true"}}}
+			}},
+		{ID: "cloud-certificates", Code: "OCA-7536", Layer: Operator, Title: "The certificate of the services has expired", Why: "services and clients reject it",
+			Next: "kubectl -n ${namespace} describe oc ${cloud}; with certificates of your own, replace Secret ${cloud}-certs",
+			When: func(f *facts) []Hit { return f.cloudCertificates(func(left time.Duration) bool { return left <= 0 }) }},
+		{ID: "cloud-certificates-expiring", Code: "OCA-7536", Layer: Operator, Warning: true, Title: "The certificate of the services expires soon",
+			Why: "it is yours, so the operator does not renew it", Next: "replace Secret ${cloud}-certs: docs/configure.md, Certificates of your own",
+			When: func(f *facts) []Hit {
+				return f.cloudCertificates(func(left time.Duration) bool {
+					return left > 0 && left < certificateWarning && f.Cloud.Status.Certificates.Supplied
+				})
+			}},
+		{ID: "cloud-ca", Code: "OCA-7536", Layer: Operator, Title: "The CA of the cloud cannot be read", Why: "the Secret ${cloud}-certs was edited",
+			Next: "restore Secret ${cloud}-certs, or delete it to get a new CA", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},
+	}
+}
+
+func cloudCauses() []Cause {
+	reason := func(id, code, word, title, why, next string) Cause {
+		return Cause{ID: id, Code: code, Layer: Setting, Title: title, What: title + ": ${component}", Why: why, Next: next, Says: regexp.MustCompile(`^` + word + `: `),
+			In: Message}
+	}
+	const status = "ocadm cluster status; kubectl -n ${namespace} events --for oc/${cloud}"
+	return []Cause{
+		{ID: "no-cloud", Code: "OCA-7002", Layer: Operator, Title: "There is no such cloud", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-7002") }},
+		{ID: "invalid-spec", Code: "OCA-7540", Layer: Setting, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
+			Next: "kubectl -n ${namespace} edit oc ${cloud}", Says: regexp.MustCompile(`^InvalidSpec: `), In: Message},
+		reason("invalid-option", "OCA-7013", v1alpha1.ReasonInvalidOption, "An option of a component is invalid", "the service does not know the option, or not the value", "ocadm component options list ${component}; ocadm component options unset ${component} OPTION"),
+		reason("field-conflict", "OCA-7541", "FieldConflict", "Another tool keeps changing an object", "the message names its field manager", "stop that tool, or let it leave the field alone; "+status),
+		reason("immutable-field", "OCA-7542", "ImmutableField", "A field of an object cannot change", "Kubernetes does not change it in place", "run the command in the message: "+status),
+		{ID: "cloud-etcd", Code: "OCA-7543", Layer: Setting, Title: "The etcd of the cloud has no majority, or is damaged",
+			Why: "members have lost their disks, or their data differ", Next: "read the message of component etcd: it has the command; docs/reference/faults.md",
+			Says: regexp.MustCompile(`leaves no majority|etcd reports [A-Z]+ of member|etcd is nearly full`), In: Message},
+		{ID: "deletion-blocked", Code: "OCA-7544", Layer: Setting, Title: "Something keeps a cloud from being deleted", Why: "a finalizer, or a pod that nothing owns",
+			Next: "read the condition Ready: kubectl -n ${namespace} describe oc ${cloud}",
+			When: func(f *facts) []Hit {
+				if f.Cloud == nil || f.Cloud.DeletionTimestamp == nil || f.Time.Sub(f.Cloud.DeletionTimestamp.Time) < eventAge/3 {
+					return nil
+				}
+				return []Hit{{On: cloud,
+					Evidence: []string{"it is being deleted since " + f.Cloud.DeletionTimestamp.UTC().Format(time.RFC3339), shorten(f.condition(v1alpha1.ConditionReady))}}}
+			}},
+		{ID: "operation-failed", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "The last operation failed", What: "Operation ${operation} failed",
+			Why: "its steps say why", Next: "ocadm operation show ${operation}",
+			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
+		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
+			Why: "it waits for somebody", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
+			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationPaused) }},
+		reason("backup-failed", "OCA-7546", "LastRunFailed", "The last backup failed", "its Job says why", "kubectl -n ${namespace} logs -l app=backup --tail=20"),
+		{ID: "object-refused", Code: "OCA-7547", Layer: Symptom, Title: "The API server refuses an object", What: "The API server refuses an object of ${component}",
+			Why: "its message says why", Next: status, Says: regexp.MustCompile(`^NotApplied: `), In: Message},
+		{ID: "effect-failed", Code: "OCA-7548", Layer: Symptom, Title: "The operator cannot do what a component needs",
+			What: "The operator cannot do what ${component} needs", Why: "its message says what", Next: status, Says: regexp.MustCompile(`^EffectFailed: `), In: Message},
+		{ID: "rollout-stalled", Code: "OCA-7549", Layer: Symptom, Title: "Pods do not become ready in time", What: "The pods of ${component} do not become ready",
+			Why: "the rollout has exceeded its deadline", Next: "kubectl -n ${namespace} describe pod -l app=${component}", Says: regexp.MustCompile(`^RolloutStalled: `),
+			In: Message},
+		{ID: "component-degraded", Code: "OCA-7201", Layer: Symptom, Title: "A component is Degraded", What: "Component ${component} is Degraded",
+			Why: "its message says why", Next: status, Says: regexp.MustCompile(`.`), In: Message,
+			Of: func(_ *facts, t Text) bool { return t.Values["state"] == string(v1alpha1.Degraded) }},
+		{ID: "fields-ignored", Code: "OCA-7550", Layer: Setting, Warning: true, Title: "Fields of the cloud are unknown",
+			Why: "the operator does not know them, so they have no effect", Next: "kubectl -n ${namespace} edit oc ${cloud}",
+			When: func(f *facts) []Hit {
+				if !strings.HasPrefix(f.condition(v1alpha1.ConditionIgnored), "UnknownFields: ") {
+					return nil
+				}
+				return []Hit{{On: cloud, Evidence: []string{shorten(f.condition(v1alpha1.ConditionIgnored))}}}
+			}},
+	}
+}
+
+// agents are the components whose logs package agentlog knows.
+var agents = []string{"host", "host-deployer", "host-image", "host-health", "host-sdnagent", "host-ovn-controller", "host-ovs-vswitchd",
+	"host-ovsdb-server", "host-ovs-image", "telegraf", "lbagent"}
+
+// agentCauses are those of package agentlog, and what "ocadm node doctor" found on a machine.
+func agentCauses() []Cause {
+	var out []Cause
+	for _, r := range agentlog.Rules() {
+		out = append(out, Cause{ID: fmt.Sprintf("agent-%s-%d", r.Code[len("OCA-"):], len(out)+1), Code: r.Code, Layer: Setting, Warning: r.Severity == "warning",
+			Title: r.What, Why: r.Cause, Next: r.Remedy,
+			Says: r.Match, In: LogLine | Event, Of: func(_ *facts, t Text) bool { return slices.Contains(agents, t.Values["component"]) }})
+	}
+	return out
+}
+
+func (f *facts) operator() int {
+	for i, d := range f.Deployments {
+		if d.Name == "onecloud-operator" {
+			return i
+		}
+	}
+	return -1
+}
+
+// lacks reports whether a kind could not be read.
+func (f *facts) lacks(kind string) bool {
+	re := regexp.MustCompile(`\b` + kind + `\b`)
+	return slices.ContainsFunc(f.Missing, re.MatchString)
+}
+
+// changed is when the spec of the cloud was changed last, as its field managers say.
+func (f *facts) changed() time.Time {
+	t := f.Cloud.CreationTimestamp.Time
+	for _, m := range f.Cloud.ManagedFields {
+		if m.Subresource == "" && m.Time != nil && m.Time.After(t) {
+			t = m.Time.Time
+		}
+	}
+	return t
+}
+
+func (f *facts) cloudCertificates(is func(left time.Duration) bool) []Hit {
+	if f.Cloud == nil {
+		return nil
+	}
+	end := f.Cloud.Status.Certificates.NotAfter
+	if end.IsZero() || !is(end.Sub(f.Time)) {
+		return nil
+	}
+	return []Hit{{On: cloud, Evidence: []string{"it ends at " + end.UTC().Format(time.RFC3339)}}}
+}
+
+// operations is the newest operation if it is in a phase.
+func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
+	var newest *v1alpha1.OnecloudOperation
+	for i, o := range f.Operations {
+		if o.Spec.Cloud == f.Name && (newest == nil || o.CreationTimestamp.After(newest.CreationTimestamp.Time)) {
+			newest = &f.Operations[i]
+		}
+	}
+	if newest == nil || newest.Status.Phase != phase {
+		return nil
+	}
+	return []Hit{{On: cloud, Values: map[string]string{"operation": newest.Name}, Evidence: []string{shorten("it is " + string(phase) + ": " + newest.Status.Message)}}}
+}

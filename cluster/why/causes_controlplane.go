@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+const (
+	// certificateWarning is how long before its end a certificate is worth a warning: kubeadm renews with every upgrade, of which there are
+	// three a year.
+	certificateWarning = 30 * 24 * time.Hour
+	// leaseAge is how long a leader may be silent: it renews its lease every 2 s, and loses it after 15 s.
+	leaseAge = time.Minute
+)
+
+func controlPlaneCauses() []Cause {
+	return []Cause{
+		{ID: "api-unreachable", Code: "OCA-4203", Layer: ControlPlane, Title: "The API server does not answer", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-4203") }},
+		{ID: "api-credentials", Code: "OCA-4204", Layer: ControlPlane, Title: "The API server rejects the kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-4204") }},
+		{ID: "api-forbidden", Code: "OCA-4205", Layer: ControlPlane, Title: "The account of the kubeconfig lacks rights", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-4205") }},
+		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
+			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
+			Next: "on ${node}: ocadm kubeadm certs renew all, then restart the control plane: docs/operate.md, Certificates",
+			When: func(f *facts) []Hit { return f.certificates(func(left time.Duration) bool { return left <= 0 }) }},
+		{ID: "certificate-expiring", Code: "OCA-4301", Layer: ControlPlane, Warning: true, Title: "A certificate of Kubernetes expires soon",
+			What: "The certificate ${file} of ${node} expires soon", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
+			Next: "on ${node}: ocadm kubeadm certs renew all",
+			When: func(f *facts) []Hit {
+				return f.certificates(func(left time.Duration) bool { return left > 0 && left < certificateWarning })
+			}},
+		{ID: "certificate-rejected", Code: "OCA-4301", Layer: ControlPlane, Title: "Kubernetes rejects a certificate as expired",
+			Why:  "a certificate has expired, or a clock is wrong",
+			Next: "on each control-plane node: ocadm kubeadm certs check-expiration; timedatectl",
+			Says: regexp.MustCompile(`x509: certificate has expired or is not yet valid`), In: Journal | State | Event | LogLine,
+			Of: func(f *facts, t Text) bool {
+				return t.On == controlPlane || t.In == Journal || t.Values["namespace"] == "kube-system"
+			}},
+		{ID: "etcd-no-space", Code: "OCA-4302", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes accepts no writes",
+			Why:  "its database has reached its quota (alarm NOSPACE)",
+			Next: "on a control-plane node, with etcdctl: etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm",
+			Says: regexp.MustCompile(`mvcc: database space exceeded|alarm:NOSPACE`), Of: notOwnEtcd},
+		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes has no leader",
+			Why:  "a majority of its members is needed, and their disks must not be slow",
+			Next: "on the control-plane nodes: crictl ps --name etcd; crictl logs $(crictl ps -q --name etcd) | tail",
+			Says: regexp.MustCompile(`etcdserver: (no leader|request timed out|leader changed)`), Of: notOwnEtcd},
+		{ID: "etcd-damaged", Code: "OCA-4014", Layer: ControlPlane, On: string(controlPlane), Title: "The data of etcd is damaged, or another cluster's",
+			Why:  "/var/lib/etcd holds the data of another cluster, or was damaged by a power cut or a full disk",
+			Next: "copy /var/lib/etcd first; with several control planes, remove this member and join again; with one, restore a snapshot",
+			Says: regexp.MustCompile(`crc mismatch|cluster ID mismatch|wal: .*(broken|corrupt)|panic: .*(bbolt|freelist|page)|walpb: crc`), Of: notOwnEtcd},
+		{ID: "control-plane-pod", Code: "OCA-4304", Layer: Symptom, Title: "A part of the control plane does not run",
+			What: "${pod} does not run", Why: "a static pod of the control plane is not ready",
+			Next: "kubectl -n kube-system logs ${pod} --previous; kubectl -n kube-system describe pod ${pod}",
+			When: func(f *facts) []Hit {
+				var out []Hit
+				for _, p := range f.podsLabelled("kube-system", "tier", "control-plane") {
+					if f.unwell(p) {
+						out = append(out, Hit{On: podSubject(p), Via: []Subject{controlPlane}, Evidence: []string{f.podLine(p)}})
+					}
+				}
+				return out
+			}},
+		{ID: "controllers-silent", Code: "OCA-4305", Layer: ControlPlane, On: string(controlPlane), Title: "A controller of Kubernetes is silent",
+			What: "${lease} is silent", Why: "without it no pods are made, or none find a node",
+			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: crictl ps",
+			When: (*facts).silentControllers},
+		{ID: "webhook-down", Code: "OCA-4306", Layer: ControlPlane, On: "webhook/${webhook}", Title: "An admission webhook does not answer",
+			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot ask a webhook whose failurePolicy is Fail",
+			Next: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; mend the service behind ${webhook}, or delete its configuration",
+			Says: regexp.MustCompile(`failed calling webhook "(?P<webhook>[^"]+)"`)},
+		{ID: "webhook-denies", Code: "OCA-4307", Layer: Setting, Title: "An admission policy refuses an object",
+			What: "${policy} refuses an object of ${component}", Why: "a webhook or policy of the cluster forbids it; its message says why",
+			Next: "change the policy, or what it refuses: kubectl describe validatingadmissionpolicies,validatingwebhookconfigurations",
+			Says: regexp.MustCompile(`(?P<policy>admission webhook "[^"]+"|ValidatingAdmissionPolicy '[^']+')(?: with binding '[^']+')? denied (?:the )?request`)},
+		{ID: "pod-security", Code: "OCA-4307", Layer: Setting, Title: "Pod Security refuses a pod",
+			Why: "the namespace enforces a profile that the pod does not meet; agents and the database need privileged or baseline", In: Message | Event,
+			Next: "kubectl label namespace ${namespace} --overwrite pod-security.kubernetes.io/enforce=privileged",
+			Says: regexp.MustCompile(`violates PodSecurity "(?P<level>[^"]+)"`)},
+		{ID: "quota", Code: "OCA-4308", Layer: Setting, Title: "A quota of the namespace is used up",
+			What: "The quota ${quota} refuses objects of ${component}", Why: "a ResourceQuota of the namespace is used up",
+			Next: "kubectl -n ${namespace} describe quota ${quota}; raise it",
+			Says: regexp.MustCompile(`exceeded quota: (?P<quota>[^,\s]+)`)},
+		{ID: "limit-range", Code: "OCA-4308", Layer: Setting, Title: "A limit range of the namespace refuses pods",
+			Why: "a LimitRange of the namespace allows less than the pod asks for", Next: "kubectl -n ${namespace} describe limits",
+			Says: regexp.MustCompile(`(maximum|minimum) (cpu|memory|storage) usage per (Container|Pod|PersistentVolumeClaim)`)},
+	}
+}
+
+// notOwnEtcd leaves out the etcd of the cloud, which logs the same.
+func notOwnEtcd(f *facts, t Text) bool {
+	return t.Values["component"] != "etcd" && (t.On == controlPlane || t.Values["namespace"] == "kube-system" || t.In == Message || t.In == Event)
+}
+
+// refused is the hit of what the API server, or the lack of a cloud, said to the one who asked.
+func (f *facts) refused(code string) []Hit {
+	if f.Refused == nil || f.Refused.Code != code {
+		return nil
+	}
+	return []Hit{{On: controlPlane, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
+}
+
+func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
+	var out []Hit
+	for _, m := range f.Machines {
+		for _, c := range m.Certificates {
+			if is(c.NotAfter.Sub(f.Time)) {
+				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node},
+					Evidence: []string{fmt.Sprintf("%s ends at %s", c.File, c.NotAfter.UTC().Format(time.RFC3339))}})
+			}
+		}
+	}
+	return out
+}
+
+// silentControllers compares the leases with the newest one: this machine's clock does not matter.
+func (f *facts) silentControllers() []Hit {
+	newest := f.newestLease()
+	var out []Hit
+	for _, l := range f.Leases {
+		if l.Namespace != "kube-system" || l.Name != "kube-controller-manager" && l.Name != "kube-scheduler" || l.Spec.RenewTime == nil {
+			continue
+		}
+		if age := newest.Sub(l.Spec.RenewTime.Time); age > leaseAge {
+			out = append(out, Hit{On: controlPlane, Values: map[string]string{"lease": l.Name},
+				Evidence: []string{fmt.Sprintf("lease %s was renewed last %s before the newest lease of the cluster", l.Name, age.Round(time.Second))}})
+		}
+	}
+	return out
+}
+
+// newestLease is of the control plane: API servers have leases there, too. The leases of nodes bear the times of their clocks.
+func (f *facts) newestLease() (newest time.Time) {
+	for _, l := range f.Leases {
+		if l.Namespace == "kube-system" && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) {
+			newest = l.Spec.RenewTime.Time
+		}
+	}
+	return newest
+}

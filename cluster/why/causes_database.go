@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+func databaseCauses() []Cause {
+	return []Cause{
+		{ID: "database-unreachable", Code: "OCA-6001", Layer: Database, On: string(database), Title: "The database server cannot be reached",
+			Why:  "it does not run, or a firewall or a wrong address keeps the nodes from it",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.host}:{.spec.mysql.port}'; from a node: timeout 3 bash -c '</dev/tcp/HOST/3306' && echo reachable",
+			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|network is unreachable|deadline exceeded|invalid connection|bad connection|driver: bad`),
+			Of:   aboutDatabase},
+		{ID: "database-password", Code: "OCA-6002", Layer: Database, On: string(database), Title: "The database server refuses the administrator's account",
+			Why:  "the password in the Secret is not that of the account, or the account may not log in from here",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql}'; correct the Secret, or ALTER USER in the server: docs/troubleshooting.md, Error 1045",
+			Says: regexp.MustCompile(`Error 1045|Access denied for user \S+ \(using|OCA-6002`), In: Message, Of: ofEffect("database/")},
+		{ID: "database-account", Code: "OCA-6101", Layer: Database, Title: "The database server refuses a service's own account",
+			What: "The database server refuses the account of ${component}",
+			Why:  "the account's password was changed in the server; most likely another cloud uses the same server",
+			Next: "kubectl -n ${namespace} patch secret ${cloud}-credentials --type json -p '[{\"op\":\"remove\",\"path\":\"/data/${component}.database-password\"}]'",
+			Says: regexp.MustCompile(`Error 1045|Access denied for user \S+ \(using`), In: LogLine | Message,
+			Of: func(f *facts, t Text) bool { return !ofEffect("database/")(f, t) }},
+		{ID: "database-host-refused", Code: "OCA-6003", Layer: Database, On: string(database), Title: "The database server does not accept connections from a node",
+			Why: "the server has no account for the address of the node", Next: "in the server: SELECT user, host FROM mysql.user; CREATE USER …@'%'",
+			Says: regexp.MustCompile(`Error 1130|is not allowed to connect to this (MySQL|MariaDB) server`)},
+		{ID: "database-host-blocked", Code: "OCA-6004", Layer: Database, On: string(database), Title: "The database server has blocked a node",
+			Why: "too many connections from it failed", Next: "in the server: FLUSH HOSTS", Says: regexp.MustCompile(`Error 1129|is blocked because of many connection errors`)},
+		{ID: "database-connections", Code: "OCA-6009", Layer: Database, On: string(database), Title: "The database server has no free connection",
+			Why: "max_connections, or max_user_connections of the account, is reached", Next: "in the server: SHOW PROCESSLIST; SET GLOBAL max_connections = 2000",
+			Says: regexp.MustCompile(`Error (1040|1203|1226)|Too many connections|max_user_connections`)},
+		{ID: "database-read-only", Code: "OCA-6011", Layer: Database, On: string(database), Title: "The database server is read-only",
+			Why: "it is a replica, or was set so", Next: "name the primary: ocadm cluster move-database; or in the server: SET GLOBAL read_only = OFF",
+			Says: regexp.MustCompile(`Error (1290|1836).*read.only|running with the --read-only option|super-read-only`)},
+		{ID: "database-tls", Code: "OCA-6008", Layer: Database, On: string(database), Title: "The TLS connection to the database server fails",
+			Why:  "the server's certificate is not from the expected CA, or it does not offer TLS",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.tls}'",
+			Says: regexp.MustCompile(`x509: |TLS requested but server does not support TLS|tls: `),
+			In:   Message, Of: ofEffect("database/")},
+		{ID: "database-secret", Code: "OCA-6102", Layer: Database, On: string(database), Title: "The password of the database is missing",
+			Why:  "spec.mysql.passwordSecretRef names a Secret, or a key of one, that does not exist",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.mysql.passwordSecretRef}'; kubectl -n ${namespace} get secrets",
+			Says: regexp.MustCompile(`secrets "[^"]+" not found|Secret "[^"]+" has no key`), In: Message, Of: ofEffect("database/")},
+		{ID: "database-rights", Code: "OCA-6012", Layer: Database, On: string(database), Title: "The administrator's account lacks privileges",
+			Why: "it needs all privileges WITH GRANT OPTION", Next: "in the server: GRANT ALL PRIVILEGES ON *.* TO 'ACCOUNT'@'%' WITH GRANT OPTION",
+			Says: regexp.MustCompile(`Error (1044|1142|1227)|command denied to user`), Of: aboutDatabase},
+		{ID: "database-owned", Code: "OCA-7403", Layer: Database, Title: "A database belongs to another cloud",
+			What: "The database of ${component} belongs to another cloud, or to none",
+			Why:  "the server has a database or account of that name that this cloud did not make",
+			Next: "read the message of ${component}: it names the annotation that lets the cloud take it over; docs/operate.md, Databases that exist",
+			Says: regexp.MustCompile(`(database or account|database|account) "?[^ "]+"? .*(exists|belongs to)`), In: Message, Of: ofEffect("database/")},
+		{ID: "database-schema", Code: "OCA-6103", Layer: Database, Title: "A service does not know the tables of its database",
+			What: "The tables of ${component} are not those of its release",
+			Why:  "its init container did not change them: it failed, or the image is of an older release",
+			Next: "kubectl -n ${namespace} logs ${pod} --all-containers | head; ocadm cluster history",
+			Says: regexp.MustCompile(`database schema not in sync`), In: LogLine | Message},
+		{ID: "database-gone", Code: "OCA-6104", Layer: Database, Title: "The database of a service is gone", What: "The database of ${component} does not exist",
+			Why:  "it was dropped; the operator's audit makes it again, empty",
+			Next: "ocadm cluster backup list; restore it, then ocadm component restart ${component}", Says: regexp.MustCompile(`Error 1049|Unknown database`),
+			In: LogLine | Message},
+		{ID: "database-table", Code: "OCA-6105", Layer: Database, On: string(database), Title: "A table of the database is damaged",
+			Why: "the server or its disk was stopped hard", Next: "in the server: CHECK TABLE, REPAIR TABLE; else restore a backup",
+			Says: regexp.MustCompile(`Error (145|1194|1034|126)\b|marked as crashed|is corrupt(ed)?; try to repair|Database page corruption|InnoDB:.*(corrupt|log sequence number .* is in the future)`),
+			In:   LogLine | Message},
+		{ID: "database-full", Code: "OCA-6106", Layer: Database, On: string(database), Title: "The database server has no space", Why: "the disk of its data is full",
+			Next: "on the machine of the server: df -h; PURGE BINARY LOGS",
+			Says: regexp.MustCompile(`Error (1021|1114)\b|The table '[^']+' is full|Disk full`), In: LogLine | Message},
+		{ID: "database-down", Code: "OCA-6107", Layer: Symptom, Title: "The embedded database does not run", Why: "its pod is not ready",
+			Next: "kubectl -n ${namespace} logs ${pod} --previous; kubectl -n ${namespace} describe pod ${pod}",
+			When: func(f *facts) []Hit {
+				var out []Hit
+				for _, p := range f.databasePods() {
+					if f.unwell(p) {
+						out = append(out, Hit{On: podSubject(p), Evidence: []string{f.podLine(p)}})
+					}
+				}
+				return out
+			}},
+		{ID: "clickhouse-unreachable", Code: "OCA-6108", Layer: Database, On: "clickhouse", Title: "The ClickHouse server cannot be used",
+			Why:  "it does not run, or refuses the account",
+			Next: "kubectl -n ${namespace} get oc ${cloud} -o jsonpath='{.spec.clickhouse}'",
+			Says: regexp.MustCompile(`connection refused|i/o timeout|no route to host|Authentication failed|deadline exceeded`), In: Message, Of: ofEffect("clickhouse/")},
+	}
+}
+
+// ofEffect picks messages of the operator about a kind of effect: "database/region: …".
+func ofEffect(kind string) func(*facts, Text) bool {
+	re := regexp.MustCompile(`(^|[\s;])` + regexp.QuoteMeta(kind))
+	return func(_ *facts, t Text) bool { return t.In == Message && re.MatchString(t.Line) }
+}
+
+// aboutDatabase picks texts about the database server: messages of the operator, and lines with its address or port.
+func aboutDatabase(f *facts, t Text) bool {
+	return ofEffect("database/")(f, t) || (t.In == LogLine || t.In == Message) && f.toDatabase(t.Line)
+}
+
+func (f *facts) toDatabase(line string) bool {
+	host, port := "", "3306"
+	if f.Cloud != nil {
+		host = f.Cloud.Spec.MySQL.Host
+		if p := f.Cloud.Spec.MySQL.Port; p != 0 {
+			port = fmt.Sprint(p)
+		}
+	}
+	return strings.Contains(line, ":"+port+":") || host != "" && strings.Contains(line, host+":"+port) || strings.Contains(line, "[mysql]")
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func networkCauses() []Cause {
+	return []Cause{
+		{ID: "dns-loop", Code: "OCA-5102", Layer: Network, Title: "CoreDNS asks itself", Why: "the node's resolv.conf names a loopback address, such as that of systemd-resolved",
+			Next: "set resolvConf: /run/systemd/resolve/resolv.conf in /var/lib/kubelet/config.yaml, restart the kubelet, delete the CoreDNS pods",
+			Says: regexp.MustCompile(`plugin/loop: Loop`), In: LogLine},
+		{ID: "dns-down", Code: "OCA-5103", Layer: Network, Title: "The cluster's DNS does not run", Why: "no pod of CoreDNS is ready, so services do not find each other",
+			Next: "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; kubectl -n kube-system logs -l k8s-app=kube-dns",
+			When: func(f *facts) []Hit {
+				pods := f.dnsPods()
+				if !f.allUnwell(pods) {
+					return nil
+				}
+				h := Hit{On: dns}
+				for _, p := range pods {
+					h.Evidence = append(h.Evidence, f.podLine(p))
+				}
+				for _, t := range f.texts {
+					if cannotResolve.MatchString(t.Line) {
+						h.Via = append(h.Via, t.On)
+						h.Evidence = append(h.Evidence, t.Source+": "+shorten(t.Line))
+					}
+				}
+				return []Hit{h}
+			}},
+		{ID: "dns-missing", Code: "OCA-5103", Layer: Network, Title: "The cluster has no DNS", Why: "CoreDNS was deleted or scaled to 0",
+			Next: "kubectl -n kube-system scale deployment coredns --replicas=2; or: ocadm kubeadm init phase addon coredns",
+			When: func(f *facts) []Hit {
+				for _, d := range f.Deployments {
+					if d.Namespace == "kube-system" && d.Name == "coredns" && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+						return []Hit{{On: dns, Evidence: []string{"Deployment kube-system/coredns has 0 replicas"}}}
+					}
+				}
+				return nil
+			}},
+		{ID: "name-unresolved", Code: "OCA-5104", Layer: Network, Title: "A name does not resolve", What: "The name ${name} does not resolve",
+			Why:  "the DNS server does not know it, or cannot be reached",
+			Next: "kubectl -n kube-system logs -l k8s-app=kube-dns; look for a wrong host name in the configuration of ${component}", Says: cannotResolve,
+			In: Message | LogLine, Of: func(f *facts, t Text) bool { return !f.allUnwell(f.dnsPods()) && !pulling.MatchString(t.Line) }},
+		{ID: "flannel-subnet", Code: "OCA-5105", Layer: Network, On: "node/${node}", Title: "flannel does not run on a node", What: "flannel does not run on node ${node}",
+			Why:  "/run/flannel/subnet.env is missing: the flannel pod of the node has not started",
+			Next: "kubectl -n kube-flannel get pods -o wide; kubectl -n kube-flannel logs -l app=flannel",
+			Says: regexp.MustCompile(`/run/flannel/subnet\.env`), In: Event | State},
+		{ID: "flannel-interface", Code: "OCA-5105", Layer: Network, Title: "flannel finds no interface",
+			Why:  "the node has no default route, or the address of its interface has changed",
+			Next: "on ${node}: ip route; ip -br address; then kubectl -n ${namespace} delete pod ${pod}",
+			Says: regexp.MustCompile(`(?i)failed to (find|get) (any )?(valid |default )?interface|Unable to find default.* route`), In: LogLine},
+		{ID: "flannel-no-cidr", Code: "OCA-5106", Layer: Network, Title: "A node has no range of pod addresses",
+			Why:  "kube-controller-manager has given the node no podCIDR: the pod network is used up, or not set",
+			Next: "kubectl get nodes -o custom-columns=NODE:.metadata.name,CIDR:.spec.podCIDR; compare with --cluster-cidr of kube-controller-manager",
+			Says: regexp.MustCompile(`pod cidr not assigned|Error registering network: failed to acquire lease`), In: LogLine},
+		{ID: "pod-addresses", Code: "OCA-5106", Layer: Network, On: "node/${node}", Title: "A node has no pod address left", What: "Node ${node} has no pod address left",
+			Why:  "addresses of ended pods were not released, or more pods run than the range holds",
+			Next: "on ${node}: ls /var/lib/cni/networks/*/ | wc -l; reboot ${node} in a quiet moment",
+			Says: regexp.MustCompile(`no IP addresses available|failed to allocate for range`), In: Event | State},
+		{ID: "cni-plugin", Code: "OCA-5107", Layer: Network, On: "node/${node}", Title: "A program of the network plugin is missing",
+			What: "The network program ${plugin} is missing on ${node}",
+			Why:  "/opt/cni/bin lacks it", Next: "on ${node}: ls /opt/cni/bin; run ocadm join again, which installs it",
+			Says: regexp.MustCompile(`failed to find plugin "(?P<plugin>[^"]+)"`), In: Event | State},
+		{ID: "netfilter", Code: "OCA-5108", Layer: Network, Title: "A kernel module for pod networks is missing", Why: "br_netfilter, vxlan or nf_tables cannot be used",
+			Next: "on ${node}: modprobe br_netfilter vxlan; sysctl net.bridge.bridge-nf-call-iptables", In: LogLine | Event,
+			Says: regexp.MustCompile(`bridge-nf-call-iptables.*no such file|br_netfilter|failed to (create|add) vxlanDevice|vxlan.*operation not supported`)},
+		{ID: "sandbox", Code: "OCA-5109", Layer: Network, Title: "The runtime cannot set up a pod", Why: "the network plugin or the runtime refuses",
+			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u containerd -n 50",
+			Says: regexp.MustCompile(`FailedCreatePodSandBox: `), In: Event},
+		{ID: "service-unreachable", Code: "OCA-5110", Layer: Container, Title: "A service cannot be reached from a pod", What: "${pod} does not reach ${address}",
+			Why:  "what listens there does not run, or a firewall or kube-proxy drops the connection",
+			Next: "kubectl get svc,endpoints -A | grep ${address}; kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide",
+			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): (connect: )?(no route to host|network is unreachable|i/o timeout)`), In: LogLine,
+			Of: func(f *facts, t Text) bool { return !f.toDatabase(t.Line) }},
+		{ID: "proxy-down", Code: "OCA-5111", Layer: Network, On: "node/${node}", Title: "kube-proxy does not run on a node", What: "kube-proxy does not run on node ${node}",
+			Why: "without it the addresses of services lead nowhere on this node", Next: "kubectl -n kube-system logs ${pod}",
+			When: func(f *facts) []Hit { return f.agentDown("k8s-app", "kube-proxy") }},
+		{ID: "flannel-down", Code: "OCA-5105", Layer: Symptom, Title: "flannel does not run on a node", What: "flannel does not run on node ${node}",
+			Why: "without it pods of this node do not reach those of other nodes", Next: "kubectl -n ${namespace} logs ${pod}",
+			When: func(f *facts) []Hit { return f.agentDown("app", "flannel") }},
+	}
+}
+
+var (
+	cannotResolve = regexp.MustCompile(`(?:lookup (?P<name>[^ :]+).*: (?:no such host|server misbehaving|i/o timeout|connection refused)|[Cc]ould not resolve host:? ?(?P<name2>\S*)|Temporary failure in name resolution|Name or service not known)`)
+	pulling       = regexp.MustCompile(`(?i)pull|/v2/`)
+)
+
+// agentDown finds pods of a DaemonSet that do not run on their nodes.
+func (f *facts) agentDown(label, value string) []Hit {
+	var out []Hit
+	for _, p := range f.podsLabelled("", label, value) {
+		if f.unwell(p) && p.Spec.NodeName != "" && !f.nodeSilent(p.Spec.NodeName) {
+			out = append(out, Hit{On: nodeSubject(p.Spec.NodeName), Values: podValues(p), Evidence: []string{f.podLine(p)}})
+		}
+	}
+	return out
+}
+
+// nodeSilent reports whether the kubelet of a node does not report; what is known of its pods is old then.
+func (f *facts) nodeSilent(name string) bool {
+	n := f.node(name)
+	return n != nil && nodeReady(n).Status == corev1.ConditionUnknown
+}
+
+// podLine is what a pod says of itself first.
+func (f *facts) podLine(p *corev1.Pod) string {
+	i := slices.IndexFunc(f.texts, func(t Text) bool { return t.On == podSubject(p) })
+	if i < 0 {
+		return "pod " + p.Name + " is " + string(p.Status.Phase) + " and not ready"
+	}
+	return f.texts[i].Source + ": " + shorten(f.texts[i].Line)
+}

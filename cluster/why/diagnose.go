@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Report answers why a component, a node or a cloud is not well.
+type Report struct {
+	// Symptom is what was asked about: "cloud", "component/region", "node/n1".
+	Symptom Subject `json:"symptom"`
+	// State is what is known of it, in a line.
+	State string `json:"state"`
+	// Healthy is true if nothing explains anything but warnings, and the status says that all is well.
+	Healthy bool `json:"healthy"`
+	// Cause is the root cause, nil if there is none.
+	Cause *Found `json:"cause,omitempty"`
+	// Way leads from the symptom to the cause.
+	Way []Subject `json:"way,omitempty"`
+	// Consequences are explained by the cause.
+	Consequences []Found `json:"consequences,omitempty"`
+	// Others are anomalies that the cause does not explain.
+	Others []Found `json:"others,omitempty"`
+	// Missing says what could not be read.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Err is what the exit status follows: nil if all is well.
+func (r Report) Err() error {
+	if r.Cause != nil && r.Cause.Severity == finding.Error {
+		return r.Cause.Finding
+	}
+	if r.Healthy {
+		return nil
+	}
+	return finding.New("OCA-7301", "No cause is known: "+r.State, "nothing that ocadm knows is wrong; something may be on its way",
+		"ocadm cluster status --watch")
+}
+
+// parts are the subjects that can be asked about beside components and nodes.
+var parts = []Subject{operator, controlPlane, database, dns, identity}
+
+// Names are what Diagnose can be asked about: parts of every cloud, and the components and nodes of a snapshot.
+func (s *Snapshot) Names() []string {
+	var out []string
+	for _, p := range parts {
+		out = append(out, string(p))
+	}
+	if s.Cloud != nil {
+		for _, c := range s.Cloud.Status.Components {
+			out = append(out, c.Name)
+		}
+	}
+	for _, n := range s.Nodes {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// Diagnose looks for the cause of what is wrong with a component or a node; "" is the cloud and all it stands on. ok is false for a name
+// that is neither.
+func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
+	f := factsOf(s)
+	symptom := cloud
+	switch {
+	case name == "":
+	case f.component(name) != nil:
+		symptom = componentSubject(name)
+	case f.node(name) != nil:
+		symptom = nodeSubject(name)
+	case slices.Contains(parts, Subject(name)):
+		symptom = Subject(name)
+	default:
+		return r, false
+	}
+	found := append(find(f, Causes()), f.onMachines()...)
+	g := graphOf(f, found)
+	r = Report{Symptom: symptom, Missing: s.Missing}
+	before := g.reach(symptom)
+	r.Cause = root(g, before, found)
+	state, well := f.state(symptom)
+	r.State, r.Healthy = state, well && (r.Cause == nil || r.Cause.Severity == finding.Warning)
+	if r.Cause != nil {
+		r.Way = way(before, r.Cause.On)
+	}
+	for _, x := range found {
+		switch {
+		case r.Cause != nil && x.ID == r.Cause.ID && x.On == r.Cause.On:
+		case r.Cause != nil && explains(g, *r.Cause, x):
+			x.Because = r.Cause.ID
+			r.Consequences = append(r.Consequences, x)
+		default:
+			r.Others = append(r.Others, x)
+		}
+	}
+	return r, true
+}
+
+// onMachines are the findings of "ocadm node doctor".
+func (f *facts) onMachines() []Found {
+	var out []Found
+	for _, m := range f.Machines {
+		for _, x := range m.Findings {
+			out = append(out, Found{Finding: x, ID: "doctor-" + strings.TrimPrefix(x.Code, "OCA-"), On: nodeSubject(m.Node), layer: Setting})
+		}
+	}
+	return out
+}
+
+// root is the cause that no other one explains. Errors come before warnings, then what depends on nothing that is wrong, then the lower
+// layer, then that which more subjects suffer from, then the order of the table.
+func root(g graph, before map[Subject]Subject, found []Found) *Found {
+	var inReach []Found
+	for _, x := range found {
+		if _, there := before[x.On]; there {
+			inReach = append(inReach, x)
+		}
+	}
+	if len(inReach) == 0 {
+		return nil
+	}
+	type scored struct {
+		Found
+		severity, explained, suffer int
+	}
+	list := make([]scored, len(inReach))
+	for i, x := range inReach {
+		list[i] = scored{Found: x}
+		if x.Severity == finding.Warning {
+			list[i].severity = 1
+		}
+		for _, y := range inReach {
+			if y.Severity == finding.Error && explains(g, y, x) {
+				list[i].explained++
+			}
+			if explains(g, x, y) {
+				list[i].suffer++
+			}
+		}
+	}
+	best := slices.MinFunc(list, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(a.severity, b.severity), cmp.Compare(min(a.explained, 1), min(b.explained, 1)),
+			cmp.Compare(a.layer, b.layer), cmp.Compare(b.suffer, a.suffer), cmp.Compare(a.explained, b.explained))
+	})
+	return &best.Found
+}
+
+// explains reports whether a cause explains another one: it is on something that the other's subject depends on, or on the same and lies
+// lower. Of two that depend on each other the lower one explains.
+func explains(g graph, cause, other Found) bool {
+	if cause.ID == other.ID && cause.On == other.On {
+		return false
+	}
+	if cause.On == other.On {
+		return cause.layer < other.layer
+	}
+	if _, there := g.reach(other.On)[cause.On]; !there {
+		return false
+	}
+	if _, back := g.reach(cause.On)[other.On]; back {
+		return cause.layer < other.layer
+	}
+	return true
+}
+
+// state says how a symptom is, and whether that is well.
+func (f *facts) state(s Subject) (string, bool) {
+	kind, name := s.split()
+	switch {
+	case f.Refused != nil:
+		return f.Refused.What, false
+	case kind == "component":
+		c := f.component(name)
+		text := "component " + name + " is " + string(c.State)
+		if m := strings.TrimSpace(cmp.Or(c.Message, c.Reason)); m != "" && !c.Settled() {
+			text += ": " + shorten(m)
+		}
+		return text, c.Settled()
+	case kind == "node":
+		if c := nodeReady(f.node(name)); c.Status != "True" {
+			return "node " + name + " is not Ready: " + shorten(c.Message), false
+		}
+		return "node " + name + " is Ready", true
+	case s != cloud:
+		return string(s) + " has no state of its own", true
+	case f.Cloud == nil:
+		return "there is no cloud " + f.Namespace + "/" + f.Name, false
+	}
+	var names []string
+	for _, c := range f.Cloud.Status.Components {
+		if !c.Settled() {
+			names = append(names, c.Name+" ("+string(c.State)+")")
+		}
+	}
+	head := "cloud " + f.Namespace + "/" + f.Name
+	if len(names) == 0 && f.condition(v1alpha1.ConditionReady) != "" {
+		return head + " is well", true
+	}
+	if len(names) == 0 {
+		return head + " has no status yet", false
+	}
+	return head + " is not well: " + some(names), false
+}
+
+// namesShown is how many components a line names.
+const namesShown = 5
+
+func some(names []string) string {
+	if more := len(names) - namesShown; more > 1 {
+		names = append(slices.Clone(names[:namesShown]), "and more")
+	}
+	return strings.Join(names, ", ")
+}

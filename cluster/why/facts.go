@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+const (
+	// eventAge is how old an event may be: what is older has been overcome, or is repeated.
+	eventAge = 15 * time.Minute
+	// restartAge is how long a container that runs again counts as one that keeps ending, after restartsFrom restarts.
+	restartAge   = 5 * time.Minute
+	restartsFrom = 2
+)
+
+// facts are a snapshot with what follows from it.
+type facts struct {
+	*Snapshot
+	texts []Text
+}
+
+func factsOf(s *Snapshot) *facts {
+	f := &facts{Snapshot: s}
+	f.say()
+	return f
+}
+
+// PodUnwell reports whether a pod is worth a look: it is neither ready nor done, or its containers keep ending.
+func PodUnwell(p *corev1.Pod, now time.Time) bool {
+	if p.Status.Phase == corev1.PodSucceeded {
+		return false
+	}
+	if p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && now.Sub(p.DeletionTimestamp.Time) > time.Minute {
+		return true
+	}
+	ready := false
+	for _, c := range p.Status.Conditions {
+		ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	}
+	for _, c := range containers(p) {
+		last := c.LastTerminationState.Terminated
+		if last != nil && c.RestartCount >= restartsFrom && now.Sub(last.FinishedAt.Time) < restartAge {
+			return true
+		}
+	}
+	return !ready
+}
+
+func containers(p *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+}
+
+func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) }
+
+func podSubject(p *corev1.Pod) Subject { return Subject("pod/" + p.Namespace + "/" + p.Name) }
+
+func podValues(p *corev1.Pod) map[string]string {
+	return map[string]string{"namespace": p.Namespace, "pod": p.Name, "node": p.Spec.NodeName, "component": p.Labels[v1alpha1.LabelComponent]}
+}
+
+// values are those of a hit, and what its subject adds.
+func (f *facts) values(h Hit) map[string]string {
+	out := map[string]string{"namespace": f.Namespace, "cloud": f.Name}
+	kind, name := h.On.split()
+	switch kind {
+	case "pod":
+		if p := f.pod(h.On); p != nil {
+			maps.Copy(out, podValues(p))
+		}
+	case "node", "component":
+		out[kind] = name
+	case "claim":
+		out["namespace"], out["claim"], _ = strings.Cut(name, "/")
+	}
+	for k, v := range h.Values {
+		if v != "" {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (f *facts) pod(s Subject) *corev1.Pod {
+	for i := range f.Pods {
+		if podSubject(&f.Pods[i]) == s {
+			return &f.Pods[i]
+		}
+	}
+	return nil
+}
+
+// component of the cloud in the snapshot; nil if there is none of that name.
+func (f *facts) component(name string) *v1alpha1.ComponentStatus {
+	if f.Cloud == nil {
+		return nil
+	}
+	for i, c := range f.Cloud.Status.Components {
+		if c.Name == name {
+			return &f.Cloud.Status.Components[i]
+		}
+	}
+	return nil
+}
+
+func (f *facts) condition(kind string) string {
+	if f.Cloud == nil {
+		return ""
+	}
+	if c := meta.FindStatusCondition(f.Cloud.Status.Conditions, kind); c != nil {
+		return c.Reason + ": " + c.Message
+	}
+	return ""
+}
+
+// say collects what everything that is not well has to say. A pod that is ready has overcome what its events and logs report.
+func (f *facts) say() {
+	f.cloudSays()
+	unwell := map[Subject]*corev1.Pod{}
+	for i := range f.Pods {
+		if p := &f.Pods[i]; f.unwell(p) {
+			unwell[podSubject(p)] = p
+			f.podSays(p)
+		}
+	}
+	f.eventsSay(unwell)
+	for _, l := range f.Logs {
+		p := unwell[Subject("pod/"+l.Namespace+"/"+l.Pod)]
+		if p == nil {
+			continue
+		}
+		source := fmt.Sprintf("log of pod %s, container %s", l.Pod, l.Container)
+		if l.Previous {
+			source += " (previous start)"
+		}
+		for _, line := range l.Lines {
+			f.add(LogLine, podSubject(p), source, line, podValues(p), "container", l.Container)
+		}
+	}
+	for _, m := range f.Machines {
+		for _, unit := range slices.Sorted(maps.Keys(m.Journals)) {
+			if state := m.Units[unit]; state == "active" && !f.nodeUnwell(m.Node) {
+				continue
+			}
+			for _, line := range m.Journals[unit] {
+				f.add(Journal, Subject("node/"+m.Node), "journal of "+unit+" on "+m.Node, line, map[string]string{"node": m.Node, "unit": unit})
+			}
+		}
+		if f.Refused == nil {
+			continue // pods say it
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.StaticPods)) {
+			for _, line := range m.StaticPods[name] {
+				f.add(LogLine, controlPlane, "log of "+name+" on "+m.Node, line, map[string]string{"node": m.Node, "container": name})
+			}
+		}
+	}
+}
+
+func (f *facts) add(in Place, on Subject, source, line string, values map[string]string, more ...string) {
+	if strings.TrimSpace(line) == "" {
+		return
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		values[more[i]] = more[i+1]
+	}
+	f.texts = append(f.texts, Text{In: in, On: on, Source: source, Line: line, Values: values})
+}
+
+func (f *facts) cloudSays() {
+	if f.Cloud == nil {
+		return
+	}
+	for _, c := range f.Cloud.Status.Conditions {
+		if c.Type == v1alpha1.ConditionDegraded && c.Status == "True" && c.Reason != "ComponentsDegraded" {
+			f.add(Message, cloud, "condition Degraded of the cloud", c.Reason+": "+c.Message, map[string]string{})
+		}
+	}
+	for _, c := range f.Cloud.Status.Components {
+		if c.Settled() {
+			continue
+		}
+		text := c.Reason + ": " + c.Message
+		f.add(Message, componentSubject(c.Name), "component "+c.Name+" is "+string(c.State), text, map[string]string{"component": c.Name, "state": string(c.State)})
+	}
+}
+
+func (f *facts) podSays(p *corev1.Pod) {
+	source := "pod " + p.Name
+	for _, c := range p.Status.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			f.add(State, podSubject(p), source, c.Reason+": "+c.Message, podValues(p))
+		}
+	}
+	if p.Status.Reason != "" || p.Status.Message != "" {
+		f.add(State, podSubject(p), source, p.Status.Reason+": "+p.Status.Message, podValues(p))
+	}
+	for _, c := range containers(p) {
+		more := []string{"container", c.Name, "image", c.Image}
+		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			f.add(State, podSubject(p), source+", container "+c.Name, w.Reason+": "+w.Message, podValues(p), more...)
+		}
+		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if t != nil && t.ExitCode != 0 {
+				head := fmt.Sprintf("ended with status %d: %s", t.ExitCode, t.Reason)
+				f.add(State, podSubject(p), source+", container "+c.Name, head, podValues(p), more...)
+				for line := range strings.Lines(t.Message) {
+					f.add(LogLine, podSubject(p), source+", container "+c.Name, strings.TrimSpace(line), podValues(p), more...)
+				}
+			}
+		}
+	}
+}
+
+// eventsSay takes the warnings of the last minutes about pods that are not well, about claims that are not bound and about what makes
+// pods. Times are those of the newest event, so that a wrong clock here does not matter.
+func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
+	var newest time.Time
+	for i := range f.Events {
+		if t := eventTime(&f.Events[i]); t.After(newest) {
+			newest = t
+		}
+	}
+	if f.Time.After(newest) && f.Time.Sub(newest) < 24*time.Hour {
+		newest = f.Time
+	}
+	for i := range f.Events {
+		e := &f.Events[i]
+		if e.Type != corev1.EventTypeWarning && e.Reason != "Killing" || newest.Sub(eventTime(e)) > eventAge {
+			continue
+		}
+		on, values := f.about(e, unwell)
+		if on == "" {
+			continue
+		}
+		values["reason"] = e.Reason
+		f.add(Event, on, fmt.Sprintf("event of %s %s", e.InvolvedObject.Kind, e.InvolvedObject.Name), e.Reason+": "+e.Message, values)
+	}
+}
+
+func eventTime(e *corev1.Event) time.Time {
+	t := e.LastTimestamp.Time
+	if e.EventTime.After(t) {
+		t = e.EventTime.Time
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(t) {
+		t = e.Series.LastObservedTime.Time
+	}
+	return t
+}
+
+// about is the subject of an event, "" if it is well or not known.
+func (f *facts) about(e *corev1.Event, unwell map[Subject]*corev1.Pod) (Subject, map[string]string) {
+	o := e.InvolvedObject
+	switch o.Kind {
+	case "Pod":
+		if p := unwell[Subject("pod/"+o.Namespace+"/"+o.Name)]; p != nil && (o.UID == "" || o.UID == p.UID) {
+			return podSubject(p), podValues(p)
+		}
+	case "PersistentVolumeClaim":
+		for _, c := range f.Claims {
+			if c.Namespace == o.Namespace && c.Name == o.Name && c.Status.Phase != corev1.ClaimBound {
+				return claimSubject(c.Namespace, c.Name), map[string]string{"claim": c.Name, "namespace": c.Namespace}
+			}
+		}
+	case "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job":
+		if name := f.componentOf(o.Namespace, o.Name); name != "" {
+			return componentSubject(name), map[string]string{"component": name}
+		}
+	case "Node":
+		if f.nodeUnwell(o.Name) {
+			return Subject("node/" + o.Name), map[string]string{"node": o.Name}
+		}
+	}
+	return "", nil
+}
+
+// componentOf is the component that is not settled and whose workload has a name, or begins it: a ReplicaSet's has a suffix.
+func (f *facts) componentOf(namespace, name string) string {
+	best := ""
+	if f.Cloud == nil || namespace != f.Namespace {
+		return ""
+	}
+	for _, c := range f.Cloud.Status.Components {
+		own := f.Name + "-" + c.Name
+		if (name == own || strings.HasPrefix(name, own+"-")) && len(c.Name) > len(best) {
+			best = c.Name
+		}
+	}
+	if c := f.component(best); c == nil || c.Settled() {
+		return ""
+	}
+	return best
+}
+
+func (f *facts) node(name string) *corev1.Node {
+	for i := range f.Nodes {
+		if f.Nodes[i].Name == name {
+			return &f.Nodes[i]
+		}
+	}
+	return nil
+}
+
+func nodeReady(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NeverReported", Message: "its kubelet has not reported yet"}
+}
+
+// nodeUnwell also holds for a machine that the cluster does not know.
+func (f *facts) nodeUnwell(name string) bool {
+	n := f.node(name)
+	return n == nil || nodeReady(n).Status != corev1.ConditionTrue
+}
+
+// podsLabelled are the pods with a label in a namespace; "" is every namespace.
+func (f *facts) podsLabelled(namespace, label, value string) []*corev1.Pod {
+	var out []*corev1.Pod
+	for i := range f.Pods {
+		if p := &f.Pods[i]; p.Labels[label] == value && cmp.Or(namespace, p.Namespace) == p.Namespace {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (f *facts) dnsPods() []*corev1.Pod { return f.podsLabelled("kube-system", "k8s-app", "kube-dns") }
+
+func (f *facts) operatorPods() []*corev1.Pod { return f.podsLabelled("", "app", "onecloud-operator") }
+
+func (f *facts) databasePods() []*corev1.Pod {
+	return f.podsLabelled("", "app", "ocadm-mysql")
+}
+
+// allUnwell reports whether there are pods, and none of them is well.
+func (f *facts) allUnwell(pods []*corev1.Pod) bool {
+	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !f.unwell(p) })
+}

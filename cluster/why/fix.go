@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+// Action is a change that loses nothing: what it touches is made again, or is only allowed again.
+type Action string
+
+// The actions.
+const (
+	// DeletePod lets the controller of a pod make another one.
+	DeletePod Action = "delete-pod"
+	// ForgetPod removes the record of a pod whose kubelet cannot confirm its end.
+	ForgetPod Action = "forget-pod"
+	// Uncordon lets a node take pods again.
+	Uncordon Action = "uncordon"
+	// StartOperator gives the operator's Deployment one pod.
+	StartOperator Action = "start-operator"
+)
+
+// Fix is a repair that ocadm may offer.
+type Fix struct {
+	Action Action
+	// Title says what it does, Command is the same as a command of kubectl.
+	Title, Command string
+}
+
+// Repair is a Fix of one hit.
+type Repair struct {
+	Action    Action `json:"action"`
+	Title     string `json:"title"`
+	Command   string `json:"command"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+func (x Fix) repair(values map[string]string) *Repair {
+	r := &Repair{Action: x.Action, Title: fill(x.Title, values), Command: fill(x.Command, values), Namespace: values["namespace"], Name: values["pod"]}
+	switch x.Action {
+	case Uncordon:
+		r.Namespace, r.Name = "", values["node"]
+	case StartOperator:
+		r.Name = values["deployment"]
+	}
+	return r
+}
+
+// Repairs are the fixes that a report offers, each once, the cause's first.
+func (r Report) Repairs() []Repair {
+	var out []Repair
+	seen := map[string]bool{}
+	list := append([]Found{}, r.Consequences...)
+	list = append(list, r.Others...)
+	if r.Cause != nil {
+		list = append([]Found{*r.Cause}, list...)
+	}
+	for _, x := range list {
+		if x.Fix != nil && !seen[x.Fix.Command] {
+			seen[x.Fix.Command] = true
+			out = append(out, *x.Fix)
+		}
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gather takes snapshots for package why: it reads the API server, and through it the logs of containers and the statistics of the
+// kubelets. It changes nothing, reads no more than it needs, and takes every secret out of what it read.
+package gather
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// Namespaces are read beside that of the cloud, as far as they exist: there runs what every pod needs.
+var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "local-path-storage", "traefik", "ingress-nginx", cluster.DefaultNamespace}
+
+// parallel is how many requests are under way at once.
+const parallel = 8
+
+// Options say what to read.
+type Options struct {
+	// Cloud to look at.
+	Cloud client.ObjectKey
+	// Everything reads the logs of all containers, with more lines: for a support bundle.
+	Everything bool
+	// Log reads the log of a container; nil reads none.
+	Log cluster.ReadLog
+	// Stats reads the summary of a kubelet's statistics; nil reads none.
+	Stats func(ctx context.Context, node string) ([]byte, error)
+	// Now is the time of the snapshot, Program the version of ocadm, Host this machine.
+	Now           time.Time
+	Program, Host string
+	// Machines are those that were looked at from within, and Disks theirs.
+	Machines []why.Machine
+	Disks    []why.Disk
+}
+
+// Snapshot reads what there is. It does not fail: what cannot be read is in Missing, and a cluster or cloud that cannot be read in Refused.
+func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
+	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
+		Machines: o.Machines, Disks: o.Disks}
+	g := &gathering{c: c, o: o, s: s, limit: make(chan struct{}, parallel)}
+	g.cloud(ctx)
+	if s.Refused == nil || !slices.Contains([]string{"OCA-4203", "OCA-4204", "OCA-4205"}, s.Refused.Code) {
+		g.objects(ctx)
+		g.inside(ctx)
+	}
+	strip(s)
+	return Scrub(s, g.secrets)
+}
+
+// Refuse is the snapshot of a cluster that there is no way to.
+func Refuse(o Options, err error) *why.Snapshot {
+	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
+		Machines: o.Machines, Disks: o.Disks, Refused: refusal(err)}
+	return Scrub(s, nil)
+}
+
+type gathering struct {
+	c       client.Reader
+	o       Options
+	s       *why.Snapshot
+	limit   chan struct{}
+	mu      sync.Mutex
+	secrets []string
+}
+
+// missing notes what could not be read.
+func (g *gathering) missing(what string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.s.Missing = append(g.s.Missing, what+": "+err.Error())
+}
+
+func refusal(err error) *finding.Finding {
+	if l := finding.Of(kube.Explain(err)); len(l) > 0 {
+		f := l[0]
+		f.Err = nil
+		return &f
+	}
+	f := finding.New("OCA-4203", "The API server does not answer", err.Error(), "kubectl get --raw /livez; on a control-plane node: crictl ps, journalctl -u kubelet")
+	return &f
+}
+
+func (g *gathering) cloud(ctx context.Context) {
+	var cr v1alpha1.OnecloudCluster
+	err := g.c.Get(ctx, g.o.Cloud, &cr)
+	switch {
+	case err == nil:
+		g.s.Cloud = &cr
+	case meta.IsNoMatchError(err):
+		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not know the resource OnecloudCluster", "ocadm operator install")
+		g.s.Refused = &f
+	case apierrors.IsNotFound(err):
+		f := finding.New("OCA-7002", fmt.Sprintf("Cloud %s not found", g.o.Cloud), "no OnecloudCluster has this name in this namespace",
+			"kubectl get oc -A; ocadm cluster create --version VERSION")
+		g.s.Refused = &f
+	default:
+		g.s.Refused = refusal(err)
+	}
+}
+
+// objects lists everything at once.
+func (g *gathering) objects(ctx context.Context) {
+	var all sync.WaitGroup
+	list := func(what string, l client.ObjectList, take func(), opts ...client.ListOption) {
+		all.Go(func() {
+			g.limit <- struct{}{}
+			defer func() { <-g.limit }()
+			err := g.c.List(ctx, l, opts...)
+			if meta.IsNoMatchError(err) {
+				return
+			}
+			if err != nil {
+				g.missing(what, err)
+				return
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			take()
+		})
+	}
+	s := g.s
+	nodes, classes, volumes := &corev1.NodeList{}, &storagev1.StorageClassList{}, &corev1.PersistentVolumeList{}
+	list("nodes", nodes, func() { s.Nodes = nodes.Items })
+	list("storage classes", classes, func() { s.Classes = classes.Items })
+	list("volumes", volumes, func() { s.Volumes = volumes.Items })
+	operators := &appsv1.DeploymentList{}
+	list("deployments", operators, func() { s.Deployments = append(s.Deployments, operators.Items...) }, client.MatchingFields{"metadata.name": cluster.OperatorName})
+	for _, ns := range slices.Compact(slices.Sorted(slices.Values(append([]string{g.o.Cloud.Namespace}, Namespaces...)))) {
+		in := client.InNamespace(ns)
+		pods, events, leases, claims := &corev1.PodList{}, &corev1.EventList{}, &coordinationv1.LeaseList{}, &corev1.PersistentVolumeClaimList{}
+		deployments, stateful, daemons := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
+		list("leases of "+ns, leases, func() { s.Leases = append(s.Leases, leases.Items...) }, in)
+		list("pods of "+ns, pods, func() { s.Pods = append(s.Pods, pods.Items...) }, in)
+		list("events of "+ns, events, func() { s.Events = append(s.Events, events.Items...) }, in)
+		list("claims of "+ns, claims, func() { s.Claims = append(s.Claims, claims.Items...) }, in)
+		list("deployments of "+ns, deployments, func() { s.Deployments = append(s.Deployments, deployments.Items...) }, in)
+		list("stateful sets of "+ns, stateful, func() { s.StatefulSets = append(s.StatefulSets, stateful.Items...) }, in)
+		list("daemon sets of "+ns, daemons, func() { s.DaemonSets = append(s.DaemonSets, daemons.Items...) }, in)
+	}
+	operations, secrets := &v1alpha1.OnecloudOperationList{}, &corev1.SecretList{}
+	list("operations", operations, func() { s.Operations = operations.Items }, client.InNamespace(g.o.Cloud.Namespace))
+	list("secrets (to take them out of logs)", secrets, func() { g.secrets = secretValues(secrets.Items) }, client.InNamespace(g.o.Cloud.Namespace))
+	all.Wait()
+	g.sort()
+}
+
+// sort makes the same cluster the same snapshot, whichever list came first.
+func (g *gathering) sort() {
+	s := g.s
+	sortByName(s.Pods, func(o *corev1.Pod) metav1.Object { return o })
+	sortByName(s.Events, func(o *corev1.Event) metav1.Object { return o })
+	sortByName(s.Leases, func(o *coordinationv1.Lease) metav1.Object { return o })
+	sortByName(s.Claims, func(o *corev1.PersistentVolumeClaim) metav1.Object { return o })
+	sortByName(s.StatefulSets, func(o *appsv1.StatefulSet) metav1.Object { return o })
+	sortByName(s.DaemonSets, func(o *appsv1.DaemonSet) metav1.Object { return o })
+	sortByName(s.Deployments, func(o *appsv1.Deployment) metav1.Object { return o })
+	s.Deployments = slices.CompactFunc(s.Deployments, func(a, b appsv1.Deployment) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
+	slices.Sort(s.Missing)
+}
+
+func sortByName[T any](list []T, object func(*T) metav1.Object) {
+	slices.SortStableFunc(list, func(a, b T) int {
+		x, y := object(&a), object(&b)
+		return slices.Compare([]string{x.GetNamespace(), x.GetName()}, []string{y.GetNamespace(), y.GetName()})
+	})
+}

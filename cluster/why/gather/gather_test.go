@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gather
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+const secret = "kX3-canary-9pQ"
+
+func objects() []client.Object {
+	pod := func(namespace, name string, ready bool) *corev1.Pod {
+		status := corev1.ConditionFalse
+		if ready {
+			status = corev1.ConditionTrue
+		}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": secret}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Args: []string{"--url=mysql://u:pw-in-a-url@h/db"}, Env: []corev1.EnvVar{{Name: "DB_PASSWORD", Value: "unknown-to-us"}}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "main", RestartCount: 1, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
+	}
+	return []client.Object{
+		&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"},
+			Spec: v1alpha1.OnecloudClusterSpec{MySQL: v1alpha1.DatabaseServer{Host: "10.0.0.5", Password: "password-in-the-spec"}}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-credentials"}, Data: map[string][]byte{"region": []byte(secret)}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}},
+		pod("onecloud", "well", true), pod("onecloud", "ill", false), pod("elsewhere", "foreign", false),
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "foreign"}},
+	}
+}
+
+func options() Options {
+	return Options{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Now: now,
+		Log: func(_ context.Context, _, pod string, o *corev1.PodLogOptions) ([]byte, error) {
+			return []byte("pod " + pod + "\nlogging in with " + secret + " and " + base64.StdEncoding.EncodeToString([]byte(secret)) +
+				"\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz\nadmin_password: hunter22\ntoken abcdef.0123456789abcdef\n" +
+				"open /var/run/secrets/kubernetes.io/serviceaccount/token: no such file\n"), nil
+		},
+		Stats: func(_ context.Context, node string) ([]byte, error) {
+			return []byte(`{"node":{"fs":{"availableBytes":5,"capacityBytes":100,"inodesFree":7,"inodes":10},"runtime":{"imageFs":{"availableBytes":6,"capacityBytes":100}}}}`), nil
+		}}
+}
+
+func build(t *testing.T, objects []client.Object, f interceptor.Funcs) client.Client {
+	t.Helper()
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(f).
+		WithIndex(&appsv1.Deployment{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+}
+
+func TestNoSecretLeaves(t *testing.T) {
+	o := options()
+	o.Everything = true
+	s := Snapshot(t.Context(), build(t, objects(), interceptor.Funcs{}), o)
+	raw, err := json.Marshal(s)
+	if err != nil || len(s.Missing) > 0 || s.Refused != nil {
+		t.Fatalf("%v %v %v", err, s.Missing, s.Refused)
+	}
+	for _, leaked := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), "password-in-the-spec", "unknown-to-us", "hunter22", "pw-in-a-url",
+		"abcdefghijklmnopqrstuvwxyz", "abcdef.0123456789abcdef"} {
+		if strings.Contains(string(raw), leaked) {
+			t.Errorf("%q leaves", leaked)
+		}
+	}
+	for _, kept := range []string{"10.0.0.5", "serviceaccount/token: no such file", "pod ill", "pod well"} {
+		if !strings.Contains(string(raw), kept) {
+			t.Errorf("%q is gone", kept)
+		}
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	s := Snapshot(t.Context(), build(t, objects(), interceptor.Funcs{}), options())
+	var pods, logs []string
+	for _, p := range s.Pods {
+		pods = append(pods, p.Name)
+	}
+	for _, l := range s.Logs {
+		logs = append(logs, l.Pod)
+	}
+	if !slices.Equal(pods, []string{"ill", "well"}) || !slices.Equal(logs, []string{"ill", "ill"}) || len(s.Deployments) > 0 {
+		t.Errorf("pods %v, logs %v, %d deployments", pods, logs, len(s.Deployments))
+	}
+	want := []why.Disk{{Node: "n1", What: "imagefs", Capacity: 100, Free: 6}, {Node: "n1", What: "nodefs", Capacity: 100, Free: 5, Inodes: 10, InodesFree: 7}}
+	if !slices.Equal(s.Disks, want) {
+		t.Errorf("%+v", s.Disks)
+	}
+}
+
+// TestWhatCannotBeRead: one kind that may not be listed leaves the others, and is named.
+func TestWhatCannotBeRead(t *testing.T) {
+	c := build(t, objects(), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := l.(*corev1.EventList); ok {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no"))
+		}
+		return c.List(ctx, l, opts...)
+	}})
+	s := Snapshot(t.Context(), c, options())
+	if len(s.Pods) != 2 || len(s.Missing) != len(Namespaces) || !strings.HasPrefix(s.Missing[0], "events of ") {
+		t.Errorf("%d pods, missing %q", len(s.Pods), s.Missing)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	if s := Snapshot(t.Context(), build(t, nil, interceptor.Funcs{}), options()); s.Refused == nil || s.Refused.Code != "OCA-7002" {
+		t.Errorf("without a cloud: %+v", s.Refused)
+	}
+	down := build(t, nil, interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return errors.New("dial tcp: connection refused")
+	}})
+	s := Snapshot(t.Context(), down, options())
+	if r, _ := why.Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "api-unreachable" || r.Healthy {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRepair(t *testing.T) {
+	list := objects()
+	list[2].(*corev1.Node).Spec.Unschedulable = true
+	zero := int32(0)
+	list = append(list, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "onecloud-operator"}, Spec: appsv1.DeploymentSpec{Replicas: &zero}})
+	c := build(t, list, interceptor.Funcs{})
+	for _, r := range []why.Repair{
+		{Action: why.DeletePod, Namespace: "onecloud", Name: "ill"}, {Action: why.ForgetPod, Namespace: "onecloud", Name: "well"}, {Action: why.Uncordon, Name: "n1"},
+		{Action: why.StartOperator, Namespace: "onecloud", Name: "onecloud-operator"}, {Action: why.DeletePod, Namespace: "onecloud", Name: "gone"},
+	} {
+		if err := Repair(t.Context(), c, r); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	s := Snapshot(t.Context(), c, options())
+	if len(s.Pods) > 0 || s.Nodes[0].Spec.Unschedulable || *s.Deployments[0].Spec.Replicas != 1 {
+		t.Errorf("%d pods, node %+v, operator %d", len(s.Pods), s.Nodes[0].Spec, *s.Deployments[0].Spec.Replicas)
+	}
+	if err := Repair(t.Context(), c, why.Repair{Action: "reboot"}); err == nil {
+		t.Error("an unknown action is done")
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gather
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"yunion.io/x/ocadm/cluster/why"
+)
+
+const (
+	// fewLines and manyLines are how much of the end of a log is read, for an answer and for a support bundle.
+	fewLines, manyLines = 80, 1000
+	logBytes            = 512 << 10
+)
+
+// inside reads what the kubelets know: logs and statistics.
+func (g *gathering) inside(ctx context.Context) {
+	var all sync.WaitGroup
+	each := func(do func()) {
+		all.Go(func() {
+			g.limit <- struct{}{}
+			defer func() { <-g.limit }()
+			do()
+		})
+	}
+	logs := make([][]why.Log, len(g.s.Pods))
+	for i := range g.s.Pods {
+		p := &g.s.Pods[i]
+		if g.o.Log != nil && (g.o.Everything || why.PodUnwell(p, g.s.Time)) {
+			each(func() { logs[i] = g.logs(ctx, p) })
+		}
+	}
+	disks := make([][]why.Disk, len(g.s.Nodes))
+	for i, n := range g.s.Nodes {
+		if g.o.Stats != nil && nodeReports(n) {
+			each(func() { disks[i] = g.disks(ctx, n.Name) })
+		}
+	}
+	all.Wait()
+	g.s.Logs = append(g.s.Logs, slices.Concat(logs...)...)
+	g.s.Disks = append(g.s.Disks, slices.Concat(disks...)...)
+	slices.Sort(g.s.Missing)
+}
+
+// nodeReports reports whether the kubelet of a node can be asked; one that is lost answers after half a minute at best.
+func nodeReports(n corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionUnknown
+	})
+}
+
+func (g *gathering) logs(ctx context.Context, p *corev1.Pod) []why.Log {
+	var out []why.Log
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		for _, previous := range []bool{true, false} {
+			if previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
+				continue
+			}
+			l := why.Log{Namespace: p.Namespace, Pod: p.Name, Container: s.Name, Previous: previous}
+			var err error
+			if l.Lines, err = g.log(ctx, l); err != nil {
+				g.missing(fmt.Sprintf("log of container %s of pod %s/%s", s.Name, p.Namespace, p.Name), err)
+				continue
+			}
+			if len(l.Lines) > 0 {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+func (g *gathering) log(ctx context.Context, l why.Log) ([]string, error) {
+	lines, limit := int64(fewLines), int64(logBytes)
+	if g.o.Everything {
+		lines = manyLines
+	}
+	raw, err := g.o.Log(ctx, l.Namespace, l.Pod, &corev1.PodLogOptions{Container: l.Container, Previous: l.Previous, TailLines: &lines, LimitBytes: &limit})
+	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
+		return nil, nil // the container started anew, or its pod ended, since it was listed
+	}
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimRight(string(raw), "\n")
+	if text == "" {
+		return nil, nil
+	}
+	return strings.Split(text, "\n"), nil
+}
+
+// summary is what is read of a kubelet's /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1).
+type summary struct {
+	Node struct {
+		FS      *usage `json:"fs"`
+		Runtime struct {
+			ImageFS *usage `json:"imageFs"`
+		} `json:"runtime"`
+	} `json:"node"`
+}
+
+type usage struct {
+	Available  uint64 `json:"availableBytes"`
+	Capacity   uint64 `json:"capacityBytes"`
+	InodesFree uint64 `json:"inodesFree"`
+	Inodes     uint64 `json:"inodes"`
+}
+
+func (g *gathering) disks(ctx context.Context, node string) []why.Disk {
+	raw, err := g.o.Stats(ctx, node)
+	var s summary
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil {
+		g.missing("statistics of node "+node, err)
+		return nil
+	}
+	var out []why.Disk
+	for what, u := range map[string]*usage{"nodefs": s.Node.FS, "imagefs": s.Node.Runtime.ImageFS} {
+		if u != nil && u.Capacity > 0 {
+			out = append(out, why.Disk{Node: node, What: what, Capacity: u.Capacity, Free: u.Available, Inodes: u.Inodes, InodesFree: u.InodesFree})
+		}
+	}
+	slices.SortFunc(out, func(a, b why.Disk) int { return strings.Compare(a.What, b.What) })
+	return out
+}

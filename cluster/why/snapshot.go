@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package why finds the cause of a symptom. It works on a Snapshot alone: it asks no API server, reads no file and knows no clock, so that
+// the same analysis runs on a live cluster and on a support bundle from another site. Package gather takes snapshots.
+//
+// Three things are values: the snapshot, the causes (files causes_*.go, an entry for each) and the report. A cause that matches gives a Hit
+// on a Subject, such as a node, a pod or the database. Subjects depend on each other (file graph.go). The report names the hit that no
+// other hit explains first.
+package why
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Format is the version of Snapshot's serialised form. A reader refuses another one.
+const Format = 1
+
+// Snapshot is what was seen of a cloud, its Kubernetes cluster and its machines at one time. It holds no secret.
+type Snapshot struct {
+	Format int       `json:"format"`
+	Time   time.Time `json:"time"`
+	// Program is the version of ocadm that took it, Host the machine on which it ran.
+	Program string `json:"program"`
+	Host    string `json:"host,omitempty"`
+	// Namespace and Name of the cloud that was asked for.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Refused is why the API server, or the cloud, could not be read; nil if they could.
+	Refused *finding.Finding `json:"refused,omitempty"`
+	// Cloud is nil if there is none.
+	Cloud      *v1alpha1.OnecloudCluster    `json:"cloud,omitempty"`
+	Operations []v1alpha1.OnecloudOperation `json:"operations,omitempty"`
+	Nodes      []corev1.Node                `json:"nodes,omitempty"`
+	// Pods and the other objects are those of the namespaces of the cloud, of its operator and of what a cluster needs to run pods.
+	Pods         []corev1.Pod                   `json:"pods,omitempty"`
+	Deployments  []appsv1.Deployment            `json:"deployments,omitempty"`
+	StatefulSets []appsv1.StatefulSet           `json:"statefulSets,omitempty"`
+	DaemonSets   []appsv1.DaemonSet             `json:"daemonSets,omitempty"`
+	Claims       []corev1.PersistentVolumeClaim `json:"claims,omitempty"`
+	Volumes      []corev1.PersistentVolume      `json:"volumes,omitempty"`
+	Classes      []storagev1.StorageClass       `json:"classes,omitempty"`
+	Leases       []coordinationv1.Lease         `json:"leases,omitempty"`
+	Events       []corev1.Event                 `json:"events,omitempty"`
+	// Logs are the last lines of containers: in a snapshot for "ocadm why" of those that are not well, in a support bundle of all.
+	Logs []Log `json:"logs,omitempty"`
+	// Disks are what the kubelets report of their file systems.
+	Disks []Disk `json:"disks,omitempty"`
+	// Machines are those that could be looked at from within: the one on which ocadm ran, as root.
+	Machines []Machine `json:"machines,omitempty"`
+	// Missing says what could not be read, and why.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Log is the end of what a container logged.
+type Log struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	// Previous is true of the container's start before the current one.
+	Previous bool     `json:"previous,omitempty"`
+	Lines    []string `json:"lines"`
+}
+
+// Disk is a file system of a node.
+type Disk struct {
+	Node string `json:"node"`
+	// What is "nodefs", "imagefs" or a directory.
+	What string `json:"what"`
+	// Capacity and Free are in bytes, Inodes and InodesFree in files. Zero is unknown.
+	Capacity   uint64 `json:"capacity,omitempty"`
+	Free       uint64 `json:"free,omitempty"`
+	Inodes     uint64 `json:"inodes,omitempty"`
+	InodesFree uint64 `json:"inodesFree,omitempty"`
+}
+
+// Machine is a node as it looks from within.
+type Machine struct {
+	Node string `json:"node"`
+	// ControlPlane is true if it has the manifest of an API server.
+	ControlPlane bool `json:"controlPlane,omitempty"`
+	// Units are states of systemd, such as "active", by the name of the unit.
+	Units map[string]string `json:"units,omitempty"`
+	// Journals are the last lines of units, by their names.
+	Journals map[string][]string `json:"journals,omitempty"`
+	// StaticPods are the last lines of the containers of the control plane, by their names.
+	StaticPods map[string][]string `json:"staticPods,omitempty"`
+	// Certificates are those below /etc/kubernetes and the kubelet's own.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	// Findings are those of "ocadm node doctor" if the machine is a compute node.
+	Findings finding.List `json:"findings,omitempty"`
+}
+
+// Certificate is a file with a certificate, and when that ends.
+type Certificate struct {
+	File     string    `json:"file"`
+	NotAfter time.Time `json:"notAfter"`
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package support
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/cluster/why"
+)
+
+func snapshot() *why.Snapshot {
+	return &why.Snapshot{Format: why.Format, Time: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Namespace: "onecloud", Name: "default", Logs: []why.Log{
+		{Namespace: "onecloud", Pod: "a", Container: "main", Previous: true, Lines: []string{"one", "two"}},
+		{Namespace: "onecloud", Pod: "a", Container: "main", Lines: []string{"three"}},
+	}}
+}
+
+func TestThereAndBack(t *testing.T) {
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, keys := range map[string][]age.Recipient{"open": nil, "encrypted": {key.Recipient()}} {
+		var b bytes.Buffer
+		if err := Write(&b, snapshot(), why.Report{}, keys...); err != nil {
+			t.Fatal(err)
+		}
+		raw := b.Bytes()
+		if _, err := Read(bytes.NewReader(raw)); keys != nil && !errors.Is(err, ErrEncrypted) {
+			t.Errorf("%s without a key: %v", name, err)
+		}
+		got, err := Read(bytes.NewReader(raw), key)
+		if err != nil || !reflect.DeepEqual(got, snapshot()) {
+			t.Errorf("%s: %v %+v", name, err, got)
+		}
+		if _, err := Read(bytes.NewReader(raw[:len(raw)-20]), key); err == nil {
+			t.Errorf("%s: a truncated bundle is read", name)
+		}
+	}
+	if _, err := Read(bytes.NewReader([]byte("no bundle"))); err == nil {
+		t.Error("another file is read")
+	}
+}
+
+func TestAnotherFormat(t *testing.T) {
+	s := snapshot()
+	s.Format = 99
+	var b bytes.Buffer
+	if err := Write(&b, s, why.Report{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&b); err == nil {
+		t.Error("another format is read")
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/cluster/why/support"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+func newSupport(a *app) *cobra.Command {
+	f := &cloudFlags{}
+	var file string
+	var recipients []string
+	c := &cobra.Command{
+		Use: "support", Short: "Collect what is needed to find a cause elsewhere",
+		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of what\n" +
+			"Kubernetes needs, the disks of the nodes, and, as root on a node, the journals of the kubelet and containerd. \"ocadm why --from FILE\"\n" +
+			"finds causes in it on any machine. It takes less than a minute and changes nothing.\n\n" +
+			"The bundle holds no Secret. The values of the Secrets in the namespace of the cloud, and what looks like a password or a token, are\n" +
+			"taken out of logs and objects. It holds names and addresses of your site: look into it before you send it. With --recipient only the\n" +
+			"owner of that age or SSH key can read it.",
+		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			keys, err := backup.Recipients(recipients...)
+			if err != nil {
+				return misused(err.Error(), "--recipient age1…, or an SSH public key")
+			}
+			s, _, err := a.snapshot(c.Context(), f, true)
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				file = support.Name(s, len(keys) > 0)
+			}
+			if err := writeSupport(file, s, keys); err != nil {
+				return finding.Errorf("OCA-7561", "The support bundle cannot be written", "choose another file: --file FILE", "%w", err)
+			}
+			for _, m := range s.Missing {
+				fmt.Fprintln(a.Err, "not read: "+m)
+			}
+			if s.Refused != nil {
+				fmt.Fprintln(a.Err, "The cluster could not be read: "+s.Refused.What)
+			}
+			_, err = fmt.Fprintln(a.Out, file)
+			return err
+		},
+	}
+	f.add(a, c, nil)
+	c.Flags().StringVar(&file, "file", "", "file to write (default ocadm-support-NAME-TIME.tar.gz)")
+	c.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt for this age or SSH public key; may be repeated")
+	return c
+}
+
+// writeSupport writes a new file that only its owner can read.
+func writeSupport(file string, s *why.Snapshot, keys []age.Recipient) (err error) {
+	r, _ := why.Diagnose(s, "")
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, out.Close()); err != nil {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}()
+	return support.Write(out, s, r, keys...)
+}

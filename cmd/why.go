@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/cluster/why/gather"
+	"yunion.io/x/ocadm/cluster/why/support"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/doctor"
+)
+
+// whyFlags are the flags of why.
+type whyFlags struct {
+	cloudFlags
+	from, identity string
+	list, fix, yes bool
+}
+
+func newWhy(a *app) *cobra.Command {
+	f := &whyFlags{}
+	c := &cobra.Command{
+		Use: "why [COMPONENT|NODE]", Short: "Find the cause of what is wrong",
+		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
+			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without\n" +
+			"an argument the symptom is the whole cloud; beside components and nodes it may be control-plane, database, dns, identity or operator.\n\n" +
+			"--from reads a support bundle instead, on any machine. --fix offers repairs that lose nothing, each with the equivalent command of\n" +
+			"kubectl, and asks before it does them. Without --fix, nothing is changed.\n\n" +
+			"The exit status is 0 if nothing is wrong or only warnings were found, 73 if no cause is known, and otherwise that of the cause's code.",
+		Example: "  ocadm why\n  ocadm why region\n  ocadm why node2 -o json\n\n  # on another machine\n  ocadm why --from ocadm-support.tar.gz\n\n" +
+			"  # what it can recognise\n  ocadm why --list",
+		Args: arguments(cobra.MaximumNArgs(1)), ValidArgsFunction: componentNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.list {
+				return a.printCauses(f.output.String())
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return a.why(c.Context(), f, name)
+		},
+	}
+	f.add(a, c, nil, "text", "json", "yaml")
+	fs := c.Flags()
+	fs.StringVar(&f.from, "from", "", "read a support bundle instead of the cluster")
+	fs.StringVar(&f.identity, "identity-file", "", "secret key of an encrypted support bundle, as age-keygen writes it")
+	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
+	fs.BoolVar(&f.fix, "fix", false, "offer repairs that lose nothing")
+	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask")
+	c.MarkFlagsMutuallyExclusive("from", "fix")
+	c.MarkFlagsMutuallyExclusive("from", "list")
+	return c
+}
+
+func (a *app) why(ctx context.Context, f *whyFlags, name string) error {
+	s, k, err := a.seen(ctx, f)
+	if err != nil {
+		return err
+	}
+	r, ok := why.Diagnose(s, name)
+	if !ok {
+		if s.Refused != nil { // nothing is known by name; the refusal is the answer
+			r, _ = why.Diagnose(s, "")
+		} else {
+			return misspelt(fmt.Sprintf("%q is neither a component nor a node", name), name, s.Names(), "ocadm cluster status; kubectl get nodes")
+		}
+	}
+	if err := ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error { return a.printReport(a.redact.Writer(w), r) }); err != nil {
+		return err
+	}
+	if f.fix {
+		return a.fix(ctx, f, k, r.Repairs())
+	}
+	if err := r.Err(); err != nil {
+		return &shownError{err}
+	}
+	return nil
+}
+
+// seen is the snapshot to look at: that of a support bundle, or a new one.
+func (a *app) seen(ctx context.Context, f *whyFlags) (*why.Snapshot, client.Client, error) {
+	if f.from != "" {
+		s, err := readSupport(f.from, f.identity)
+		return s, nil, err
+	}
+	return a.snapshot(ctx, &f.cloudFlags, false)
+}
+
+func readSupport(file, identity string) (*why.Snapshot, error) {
+	unreadable := func(err error, remedy string) error {
+		return finding.Errorf("OCA-7560", "The support bundle cannot be read", remedy, "%w", err)
+	}
+	var identities []age.Identity
+	if identity != "" {
+		raw, err := os.ReadFile(identity)
+		if err == nil {
+			identities, err = backup.Identities(raw)
+		}
+		if err != nil {
+			return nil, unreadable(err, "give the file of age-keygen, or an SSH private key: --identity-file FILE")
+		}
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		return nil, unreadable(err, "name the file that ocadm support wrote: --from FILE")
+	}
+	defer in.Close()
+	s, err := support.Read(in, identities...)
+	if errors.Is(err, support.ErrEncrypted) {
+		return nil, unreadable(err, "give its secret key: --identity-file FILE")
+	}
+	if err != nil {
+		return nil, unreadable(err, "copy it again, or make another one: ocadm support")
+	}
+	return s, nil
+}
+
+// snapshotTimeout bounds what is read for an answer.
+const snapshotTimeout = 50 * time.Second
+
+// snapshot reads the cluster and, as root on a node, this machine. A cluster that does not answer is a snapshot, too.
+func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*why.Snapshot, client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	host, _ := os.Hostname() // "" is fine
+	o := gather.Options{Cloud: f.key(), Everything: everything, Now: time.Now(), Program: version.Version, Host: host}
+	if os.Geteuid() == 0 {
+		o.Machines, o.Disks = thisMachine(ctx)
+	}
+	file, err := kube.Kubeconfig(f.kubeconfig, os.Getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, err := kube.Config(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := kube.New(cfg)
+	if err != nil {
+		return gather.Refuse(o, err), nil, nil
+	}
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for logs: %w", err)
+	}
+	if o.Log, err = logReader(f.kubeconfig); err != nil {
+		return nil, nil, err
+	}
+	o.Stats = func(ctx context.Context, node string) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return c.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("stats/summary").DoRaw(ctx)
+	}
+	return gather.Snapshot(ctx, k, o), k, nil
+}
+
+func thisMachine(ctx context.Context) ([]why.Machine, []why.Disk) {
+	cfg := &config.Config{}
+	cfg.Run.DryRun = true
+	h, err := newHost(ctx, cfg, "")
+	if err != nil {
+		return nil, nil
+	}
+	m, disks, ok := doctor.Machine(ctx, h)
+	if !ok {
+		return nil, nil
+	}
+	return []why.Machine{m}, disks
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/cluster/why/gather"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// printReport prints the cause, and then what else there is.
+func (a *app) printReport(w io.Writer, r why.Report) error {
+	fmt.Fprintln(w, r.State)
+	switch {
+	case r.Cause != nil:
+		if len(r.Way) > 1 {
+			var steps []string
+			for _, s := range r.Way {
+				steps = append(steps, string(s))
+			}
+			fmt.Fprintln(w, "because: "+strings.Join(steps, " → "))
+		}
+		ui.Findings(w, program, finding.List{r.Cause.Finding})
+	case r.Healthy:
+		fmt.Fprintln(w, "Nothing is wrong.")
+	default:
+		fmt.Fprintln(w, "No cause is known. What it waits for: ocadm cluster status --watch. To ask for help: ocadm support")
+	}
+	if len(r.Consequences) > 0 {
+		fmt.Fprintf(w, "It explains %d more:\n", len(r.Consequences))
+		for _, x := range r.Consequences {
+			fmt.Fprintf(w, "  %s: %s\n", x.Code, x.What)
+		}
+	}
+	if len(r.Others) > 0 {
+		fmt.Fprintln(w, "It does not explain:")
+		for _, x := range r.Others {
+			ui.Findings(w, program, finding.List{x.Finding})
+		}
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintln(w, "not read: "+m)
+	}
+	return nil
+}
+
+// knownCause is a cause in the list.
+type knownCause struct {
+	ID       string           `json:"id"`
+	Code     string           `json:"code"`
+	Layer    string           `json:"layer"`
+	Severity finding.Severity `json:"severity"`
+	Title    string           `json:"title"`
+	Fix      why.Action       `json:"fix,omitempty"`
+}
+
+func causesListed() []knownCause {
+	var out []knownCause
+	for _, c := range why.Causes() {
+		l := knownCause{ID: c.ID, Code: c.Code, Layer: c.Layer.String(), Severity: finding.Error, Title: c.Title}
+		if c.Warning {
+			l.Severity = finding.Warning
+		}
+		if c.Fix != nil {
+			l.Fix = c.Fix.Action
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+func (a *app) printCauses(format string) error {
+	list := causesListed()
+	return ui.Print(a.Out, format, list, func(w io.Writer) error {
+		var rows [][]string
+		for _, l := range list {
+			rows = append(rows, []string{l.ID, l.Code, l.Layer, l.Title})
+		}
+		return ui.Table(w, []string{"CAUSE", "CODE", "LAYER", "MEANING"}, rows)
+	})
+}
+
+// fix shows the repairs and does those that are confirmed.
+func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, repairs []why.Repair) error {
+	if len(repairs) == 0 {
+		fmt.Fprintln(a.Err, "There is no repair that ocadm can do safely. Follow the next command of the cause.")
+		return nil
+	}
+	for _, r := range repairs {
+		fmt.Fprintf(a.Err, "%s\n  %s\n", r.Title, r.Command)
+		if !f.yes {
+			yes, err := ui.Confirm(ctx, a.In, a.Err, "Do this? [yes/no]", "yes", "--yes")
+			if err != nil {
+				return err
+			}
+			if !yes {
+				fmt.Fprintln(a.Err, "Left as it is.")
+				continue
+			}
+		}
+		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := gather.Repair(bounded, k, r)
+		cancel()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Err, "Done. Look again: ocadm why")
+	}
+	return nil
+}

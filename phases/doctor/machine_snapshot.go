@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"path"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// journalLines is how much of the end of a unit's journal is kept, staticLines of a log of the control plane.
+const (
+	journalLines = "150"
+	staticLines  = 60
+)
+
+// Machine looks at this machine for a snapshot. ok is false if it is no node.
+func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk, ok bool) {
+	m = why.Machine{Node: h.Facts.Hostname, ControlPlane: h.Files.Exists("/etc/kubernetes/manifests/kube-apiserver.yaml")}
+	if !m.ControlPlane && !h.Files.Exists("/etc/kubernetes/kubelet.conf") {
+		return m, nil, false
+	}
+	m.Units, m.Journals, m.StaticPods = map[string]string{}, map[string][]string{}, map[string][]string{}
+	for _, unit := range []string{"containerd", "kubelet"} {
+		if state, err := property(ctx, h, unit+".service", "ActiveState"); err == nil {
+			m.Units[unit] = state
+		}
+		res, err := h.Exec.Run(ctx, exec.Command{Path: "journalctl", Args: []string{"-u", unit, "-n", journalLines, "--no-pager", "-o", "cat"}})
+		if err == nil && strings.TrimSpace(res.Stdout) != "" {
+			m.Journals[unit] = strings.Split(strings.TrimSpace(res.Stdout), "\n")
+		}
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		if lines := staticPodLog(h.Files, name); len(lines) > 0 {
+			m.StaticPods[name] = lines
+		}
+	}
+	m.Certificates = certificates(h.Files)
+	if h.Files.Exists(hostConf) || h.Files.Exists("/etc/systemd/system/"+executor.UnitName) {
+		m.Findings = Gather(ctx, h)
+	}
+	return m, machineDisks(h.Files, m.Node), true
+}
+
+// staticPodLog is the end of the last start of a static pod of the control plane.
+func staticPodLog(files host.Files, name string) []string {
+	dirs, _ := files.Glob(podLogDir + "/kube-system_" + name + "-*/" + name) // the pattern is well-formed
+	var lines []string
+	for _, dir := range dirs {
+		starts := lastStarts(files, dir)
+		if len(starts) > 0 {
+			lines = containerLines(tail(files, starts[len(starts)-1]))
+		}
+	}
+	return lines[max(0, len(lines)-staticLines):]
+}
+
+// certificates are those that kubeadm made, and the kubelet's own. The files of the kubeconfigs hold theirs in base64; kubeadm renews them
+// together with these.
+func certificates(files host.Files) []why.Certificate {
+	var out []why.Certificate
+	for _, pattern := range []string{"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/kubelet-client-current.pem"} {
+		found, _ := files.Glob(pattern) // the pattern is well-formed
+		for _, file := range found {
+			raw, err := files.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+				if block.Type != "CERTIFICATE" {
+					continue
+				}
+				if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+					out = append(out, why.Certificate{File: path.Clean(file), NotAfter: c.NotAfter.UTC()})
+				}
+				break // the first is the leaf
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b why.Certificate) int { return strings.Compare(a.File, b.File) })
+	return out
+}
+
+// machineDisks are the file systems that a node writes to, each once.
+func machineDisks(files host.Files, node string) []why.Disk {
+	var out []why.Disk
+	seen := map[[2]int32]bool{}
+	for _, dir := range []string{"/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log"} {
+		fs, ok := filesystem(files, dir)
+		if !ok || fs.Blocks == 0 || seen[fs.Fsid.Val] {
+			continue
+		}
+		seen[fs.Fsid.Val] = true
+		size := uint64(fs.Bsize) //nolint:gosec // a block size is positive
+		out = append(out, why.Disk{Node: node, What: dir, Capacity: fs.Blocks * size, Free: fs.Bavail * size, Inodes: fs.Files, InodesFree: fs.Ffree})
+	}
+	return out
+}

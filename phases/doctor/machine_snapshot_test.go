@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestMachine(t *testing.T) {
+	m := newMachine(t)
+	if _, _, ok := Machine(t.Context(), m.Host); ok {
+		t.Error("a machine without a kubelet is a node")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}, &x509.Certificate{SerialNumber: big.NewInt(1)}, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
+	m.put(t, "/etc/kubernetes/pki/apiserver.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	m.put(t, "/etc/kubernetes/pki/broken.crt", "nothing")
+	m.put(t, podLogDir+"/kube-system_etcd-n1_1/etcd/0.log", line("old"))
+	m.put(t, podLogDir+"/kube-system_etcd-n1_1/etcd/1.log", line("new"))
+	m.answers["journalctl -u kubelet -n 150 --no-pager -o cat"] = "one\ntwo\n"
+	got, disks, ok := Machine(t.Context(), m.Host)
+	if !ok || !got.ControlPlane || got.Node != "node2" || got.Units["kubelet"] != "active" || !slices.Equal(got.Journals["kubelet"], []string{"one", "two"}) ||
+		!slices.Equal(got.StaticPods["etcd"], []string{"new"}) {
+		t.Errorf("%v %+v", ok, got)
+	}
+	if len(got.Certificates) != 1 || got.Certificates[0].File != "/etc/kubernetes/pki/apiserver.crt" || !got.Certificates[0].NotAfter.Equal(end) {
+		t.Errorf("%+v", got.Certificates)
+	}
+	if len(disks) == 0 || disks[0].Node != "node2" || disks[0].Capacity == 0 {
+		t.Errorf("%+v", disks)
+	}
+}
