@@ -64,8 +64,9 @@ func databaseCauses() []Cause {
 			In: LogLine | Message},
 		{ID: "database-table", Code: "OCA-6105", Layer: Database, On: string(database), Title: "A table of the database is damaged",
 			Why: "the server or its disk was stopped hard", Next: "in the server: CHECK TABLE, REPAIR TABLE; else restore a backup",
-			Says: regexp.MustCompile(`Error (145|1194|1034|126)\b|marked as crashed|is corrupt(ed)?; try to repair|Database page corruption|InnoDB:.*(corrupt|log sequence number .* is in the future)`),
-			In:   LogLine | Message},
+			Says: regexp.MustCompile(`Error (145|1194|1034|126)\b|marked as crashed|is corrupt(ed)?; try to repair|` +
+				`Database page corruption|InnoDB:.*(corrupt|log sequence number .* is in the future)`),
+			In: LogLine | Message},
 		{ID: "database-full", Code: "OCA-6106", Layer: Database, On: string(database), Title: "The database server has no space", Why: "the disk of its data is full",
 			Next: "on the machine of the server: df -h; PURGE BINARY LOGS",
 			Says: regexp.MustCompile(`Error (1021|1114)\b|The table '[^']+' is full|Disk full`), In: LogLine | Message},

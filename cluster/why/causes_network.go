@@ -88,8 +88,9 @@ func networkCauses() []Cause {
 }
 
 var (
-	cannotResolve = regexp.MustCompile(`(?:lookup (?P<name>[^ :]+).*: (?:no such host|server misbehaving|i/o timeout|connection refused)|[Cc]ould not resolve host:? ?(?P<name2>\S*)|Temporary failure in name resolution|Name or service not known)`)
-	pulling       = regexp.MustCompile(`(?i)pull|/v2/`)
+	cannotResolve = regexp.MustCompile(`(?:lookup (?P<name>[^ :]+).*: (?:no such host|server misbehaving|i/o timeout|connection refused)|` +
+		`[Cc]ould not resolve host:? ?(?P<name2>\S*)|Temporary failure in name resolution|Name or service not known)`)
+	pulling = regexp.MustCompile(`(?i)pull|/v2/`)
 )
 
 // agentDown finds pods of a DaemonSet that do not run on their nodes.

@@ -66,8 +66,9 @@ func storageCauses() []Cause {
 }
 
 var (
-	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found|couldn't find key (?P<key>\S+) in (?P<kind2>Secret|ConfigMap)|references non-existent (secret|config) key`)
-	hostPath      = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)
+	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found|` +
+		`couldn't find key (?P<key>\S+) in (?P<kind2>Secret|ConfigMap)|references non-existent (secret|config) key`)
+	hostPath = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)
 )
 
 func (f *facts) claimsWhere(is func(*corev1.PersistentVolumeClaim) string) []Hit {
