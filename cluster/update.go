@@ -79,9 +79,9 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	}
 	if u.Operation != nil && operates(live) {
 		p := v1alpha1.UpdateParameters{Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition,
-			DisableResourceManagement: u.DisableResourceManagement}
-		if u.Operation.Spec.Update != nil {
-			p.AllowDowngrade = u.Operation.Spec.Update.AllowDowngrade
+			DisableResourceManagement: u.DisableResourceManagement, Profile: u.Profile}
+		if given := u.Operation.Spec.Update; given != nil {
+			p.AllowDowngrade, p.NoBackup = given.AllowDowngrade, given.NoBackup
 		}
 		u.Operation.Namespace, u.Operation.Spec.Update = u.Key.Namespace, &p
 		if err := Operate(ctx, c, u.Operation); err != nil {

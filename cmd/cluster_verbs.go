@@ -154,7 +154,7 @@ func newClusterStatus(a *app) *cobra.Command {
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update
-	var noLimits, downgrade, inWaves, rehearse bool
+	var noLimits, downgrade, inWaves, rehearse, noBackup bool
 	var onFailure string
 	c := &cobra.Command{
 		Use:   "update",
@@ -185,15 +185,12 @@ func newClusterUpdate(a *app) *cobra.Command {
 				return a.rehearseUpdate(c, &f, u, downgrade)
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
-			if !inWaves && (downgrade || onFailure != "") {
-				return misused("--allow-downgrade and --on-failure belong to --waves", "add --waves")
-			}
-			if inWaves && c.Flags().Changed("profile") {
-				return misused("--profile and --waves do not go together", "change the profile in an update of its own")
+			if !inWaves && (downgrade || noBackup || onFailure != "") {
+				return misused("--allow-downgrade, --no-backup and --on-failure belong to --waves", "add --waves")
 			}
 			if inWaves {
 				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
-					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade}}}
+					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade, NoBackup: noBackup}}}
 			}
 			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
 				return a.updateCloud(ctx, k, &f, u)
@@ -210,6 +207,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.BoolVar(&inWaves, "waves", false, "let an operation move the cloud in waves, and back if one fails")
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier minor release, although its services may lose data")
+	fs.BoolVar(&noBackup, "no-backup", false, "do without copies of the databases; a failed update leaves them as it changed them")
 	addOnFailure(fs, &onFailure)
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")
 	fs.StringVar(&u.OperatorImage, "operator-image", "", "operator image, REPOSITORY:TAG; overrides --operator-version and --image-repository")
@@ -281,13 +279,16 @@ func newClusterRollback(a *app) *cobra.Command {
 	var f cloudFlags
 	var revision int
 	var onFailure string
+	var restoreDatabases, keepDatabases bool
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "Move the cloud back to an earlier release",
 		Long: "Moves the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it agrees with what runs.\n" +
-			"Databases stay as they are: services of an earlier release may not work with tables that a later one has changed. ocadm cluster\n" +
-			"history lists the releases.",
-		Example: "  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --wait",
+			"ocadm cluster history lists the releases.\n\n" +
+			"If tables were changed since, the command is refused unless you say what becomes of the databases. --restore-databases brings back\n" +
+			"those with changed tables, from the copies that the update away from that release made. What was written since is lost to the cloud;\n" +
+			"the operation lists it and saves it beside. --keep-databases leaves them: services of the earlier release may not work with them.",
+		Example: "  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if revision < 0 {
@@ -295,12 +296,16 @@ func newClusterRollback(a *app) *cobra.Command {
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.operate(ctx, k, &f, &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionRollback,
-					Requester: requester(), OnFailure: v1alpha1.OnFailure(onFailure), Rollback: &v1alpha1.RollbackParameters{Revision: revision}}})
+					Requester: requester(), OnFailure: v1alpha1.OnFailure(onFailure), Rollback: &v1alpha1.RollbackParameters{Revision: revision,
+						RestoreDatabases: restoreDatabases, KeepDatabases: keepDatabases}}})
 			})
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), false, "wait until every component runs the earlier release")
+	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "bring back the databases whose tables were changed since")
+	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables were changed since")
+	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
 	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the one before the release in force)")
 	addOnFailure(c.Flags(), &onFailure)
 	return c

@@ -210,6 +210,32 @@ func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err e
 	return s, there, rows.Err()
 }
 
+// Try makes a database with a table, alters that, and drops both: a server that refuses one of these is found before something needs it.
+func (v Vault) Try(ctx context.Context) error {
+	name := v.index("try")
+	if _, err := v.Admin.EnsureDatabase(ctx, nil, name); err != nil {
+		return err
+	}
+	quoted, err := mysql.QuoteIdent(name)
+	if err != nil {
+		return err
+	}
+	c, err := v.Admin.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var failed error
+	for _, statement := range []string{"CREATE TABLE IF NOT EXISTS %s.t (id INT PRIMARY KEY)", "INSERT IGNORE INTO %s.t VALUES (1)",
+		"ALTER TABLE %s.t MODIFY COLUMN id BIGINT"} {
+		if _, err := c.ExecContext(ctx, fmt.Sprintf(statement, quoted)); err != nil {
+			failed = v.Admin.Fail("trying to make and alter a table", err)
+			break
+		}
+	}
+	return errors.Join(failed, v.Admin.DropDatabase(context.WithoutCancel(ctx), name))
+}
+
 // Drop removes a set; its index goes first.
 func (v Vault) Drop(ctx context.Context, set string) error {
 	return v.drop(ctx, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })

@@ -209,10 +209,10 @@ func (c *Connections) For(a Access) Clients {
 			return mysql.IsUnavailable(err) || clickhouse.IsUnavailable(err) || identity.IsUnavailable(err)
 		},
 		Denied: func(err error) bool {
-			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, adminUser)
+			return mysql.IsDenied(err) || clickhouse.IsDenied(err) || identity.IsLoginRefused(err, AdminUser)
 		},
 		Advice: fmt.Sprintf("if the password of %s was changed, put the new one into Secret %s under %s, or into spec.keystone.bootstrapPassword if that is set",
-			adminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
+			AdminUser, a.Cluster.Object(v1alpha1.SecretCredentials), component.BootstrapPassword),
 	}
 }
 
@@ -271,8 +271,8 @@ func (c *Connections) openClickHouse(ctx context.Context, a Access, secret *once
 	})
 }
 
-// adminUser is the account that every cloud's identity service makes itself (cloudpods, pkg/apis/identity/consts.go).
-const adminUser = "sysadmin"
+// AdminUser is the account that every cloud's identity service makes itself (cloudpods, pkg/apis/identity/consts.go).
+const AdminUser = "sysadmin"
 
 func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	if !a.Cluster.Runs(identityName) {
@@ -285,7 +285,7 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 			return nil, nil, err
 		}
 		id, err := identity.New(identity.Options{
-			AuthURL: url, Username: adminUser, Password: password, Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
+			AuthURL: url, Username: AdminUser, Password: password, Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
 		})
 		if err != nil {
 			return nil, nil, err
@@ -294,18 +294,23 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	})
 }
 
-// transport trusts the cloud's own CA only. A proxy of the environment is not for services in the cluster.
+// transport is Transport with the options of the connections.
 func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
+	return Transport(c.options, ca)
+}
+
+// Transport trusts the cloud's own CA only. A proxy of the environment is not for services in the cluster.
+func Transport(o Options, ca []byte) (http.RoundTripper, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
 		return nil, errors.New("reading the CA of the cloud: no certificate in it")
 	}
 	t := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DialContext: c.options.Dial,
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DialContext: o.Dial,
 		MaxIdleConnsPerHost: parallel, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: timeout,
 	}
-	if c.options.Transport != nil {
-		return c.options.Transport(t), nil
+	if o.Transport != nil {
+		return o.Transport(t), nil
 	}
 	return t, nil
 }

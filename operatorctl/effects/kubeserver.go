@@ -113,7 +113,7 @@ func monitorStackWanted(in Input) map[string]any {
 		}
 	}
 	grafana := map[string]any{
-		"disable": s.Grafana.Disable, "adminUser": cmp.Or(s.Grafana.AdminUser, "admin"),
+		"disable": s.Grafana.Disable, "AdminUser": cmp.Or(s.Grafana.AdminUser, "admin"),
 		"adminPassword": cmp.Or(s.Grafana.AdminPassword, in.Credentials[component.GrafanaPassword]),
 		"publicAddress": in.Cluster.LoadBalancer, "enforceDomain": s.Grafana.EnforceDomain, "disableSubpath": s.Grafana.DisableSubpath,
 		"subpath": cmp.Or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,

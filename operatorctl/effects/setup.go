@@ -58,7 +58,7 @@ func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
 
 // consoleLogin lets the administrator log in at the console (docs/decisions/0003-console-login.md).
 func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
-	return s.id.AllowWebConsole(ctx, adminUser)
+	return s.id.AllowWebConsole(ctx, AdminUser)
 }
 
 // regionTopology makes the zones, the layer-2 domain of the first, and the scheduler's two standard tags.

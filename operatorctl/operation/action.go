@@ -79,6 +79,8 @@ type Run struct {
 	Settle time.Duration
 	// Connections are how databases and services are reached.
 	Connections effects.Options
+	// Probes ask the components of a wave.
+	Probes []Probe
 	Means
 
 	record *record

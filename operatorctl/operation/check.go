@@ -5,10 +5,13 @@ package operation
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/release"
 )
 
 // check looks whether an update could begin, and changes nothing.
@@ -52,7 +55,68 @@ func checkRollback() Step {
 			plan := fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", cloud.Status.Release.Revision,
 				cloud.Status.Release.Version, to.Revision, to.Version)
 			report.Info("%s", plan)
-			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = []string{plan} })
+			lines, list := r.migratedSince(ctx, cloud, to)
+			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), findings(list)
+			})
+			if err != nil {
+				return err
+			}
+			return list.Err()
 		},
 	}
+}
+
+// migratedSince looks which databases were changed since the cloud left a release, and whether the user has said what is to become of them. lines are
+// what is lost to the cloud if they are brought back.
+func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
+	p := r.Operation.Spec.Rollback
+	if p == nil {
+		p = &v1alpha1.RollbackParameters{}
+	}
+	remedy := fmt.Sprintf("ocadm cluster rollback --to %d with --restore-databases, which loses what was written since, or --keep-databases", to.Revision)
+	v, there, err := r.openVault(ctx, cloud)
+	if !there && err == nil || p.KeepDatabases {
+		return nil, nil
+	}
+	fail := func(err error) finding.List {
+		return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "see ocadm explain OCA-7063", "%w", err)}
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	defer v.Admin.Close()
+	saved, there, err := v.Read(ctx, savedSet(to.Revision))
+	switch {
+	case err != nil:
+		return nil, fail(err)
+	case !there && p.RestoreDatabases:
+		return nil, finding.List{finding.New("OCA-7067", "There are no copies of the databases of that release",
+			fmt.Sprintf("those of release %d were not made, or a later update has replaced them", to.Revision),
+			"ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")}
+	case !there && minorOf(to.Version) != minorOf(cloud.Status.Release.Version):
+		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and there are no copies of them",
+			to.Version, cloud.Status.Release.Version), "ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")}
+	case !there:
+		return nil, nil
+	}
+	changed, err := v.Changed(ctx, saved)
+	if err != nil {
+		return nil, fail(err)
+	}
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	since, err := v.Since(ctx, saved, changed)
+	if err != nil {
+		return nil, fail(err)
+	}
+	lines = append(lines, fmt.Sprintf("databases %s as of %s; lost to the cloud, and saved beside:", strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
+	lines = append(lines, since...)
+	if !p.RestoreDatabases {
+		one := finding.New("OCA-7066", "The databases were changed since that release", "tables of "+strings.Join(changed, ", ")+" are defined otherwise", remedy)
+		one.Evidence = lines
+		return lines, finding.List{one}
+	}
+	return lines, nil
 }

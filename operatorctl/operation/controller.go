@@ -39,6 +39,8 @@ type Options struct {
 	Connections effects.Options
 	// Waves creates an update for a changed spec.version.
 	Waves bool
+	// Probes ask the components of a wave; nil means Probes().
+	Probes []Probe
 	// Actions are those there are; nil means Actions().
 	Actions []Action
 	Means
@@ -68,6 +70,9 @@ type running struct {
 func New(o Options) *Controller {
 	if o.Actions == nil {
 		o.Actions = Actions()
+	}
+	if o.Probes == nil {
+		o.Probes = Probes()
 	}
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
 	if o.Log == nil {
@@ -275,7 +280,7 @@ func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
 	ctx, r.abort = context.WithCancelCause(c.base)
 	action, _ := find(c.Actions, o.Spec.Action)
 	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections, Means: c.Means,
+		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections, Probes: c.Probes, Means: c.Means,
 		changed: r.changed, record: newRecord(c.Client, c.Events, o),
 	}}
 	x.stop, r.pause = context.WithCancelCause(ctx)

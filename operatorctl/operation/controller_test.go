@@ -57,7 +57,7 @@ func newWorld(t *testing.T, actions func(*world) []Action) *world {
 // start starts an operator. w.stop kills it: what it did not write is lost.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.Context())
-	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Waves: true})
+	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Waves: true, Probes: []Probe{}})
 	var all sync.WaitGroup
 	all.Go(func() { _ = c.Start(ctx) })
 	all.Go(func() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,15 +136,26 @@ func (x *execution) revert(ctx context.Context) error {
 	cause := x.run.record.status().Cause
 	switch {
 	case err == nil && x.cancelled():
-		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; what was changed is as it was before")
+		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; "+asBefore(x.run.record.status()))
 	case err == nil:
-		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; what was changed is as it was before")
+		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; "+asBefore(x.run.record.status()))
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the process ends; the next one goes on
 	case errors.Is(err, errPaused):
 		return x.rest(ctx, "paused while reverting; to go on: ocadm operation resume "+x.run.Operation.Name)
 	}
 	return x.pause(ctx, fmt.Sprintf("reverting failed: %v; correct the cause, then: ocadm operation resume %s", err, x.run.Operation.Name))
+}
+
+// asBefore says what is as it was before, and where the rest is.
+func asBefore(s v1alpha1.OnecloudOperationStatus) string {
+	text := "what was changed is as it was before"
+	if s.Databases == nil || len(s.Databases.Restored) == 0 || len(s.Databases.Replaced) == 0 {
+		return text
+	}
+	last := s.Databases.Replaced[len(s.Databases.Replaced)-1]
+	return text + fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s…",
+		strings.Join(s.Databases.Restored, ", "), s.Databases.Saved.Time.UTC().Format(time.RFC3339), last.Prefix)
 }
 
 // cancelled reports whether a user ended the operation, now or in an earlier process.

@@ -20,11 +20,19 @@ type facts struct {
 	// update is what the operation changes, nil if it only checks.
 	update *v1alpha1.UpdateParameters
 	now    time.Time
+	// server is what is known of the databases, nil for a cloud without.
+	server *server
+}
+
+// server is what the checks know of the databases. Bytes that they take, and why they cannot be copied, nil if they can.
+type server struct {
+	bytes int64
+	err   error
 }
 
 // judges are the checks, each a function of the facts.
 func judges() []func(facts) finding.List {
-	return []func(facts) finding.List{health, certificates, nodes, way}
+	return []func(facts) finding.List{health, certificates, nodes, way, unsaved, databases}
 }
 
 // findingsOf gathers the facts and runs all checks.
@@ -33,12 +41,56 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	if err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
-	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()}
+	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now(), server: r.server(ctx, cloud)}
 	var out finding.List
 	for _, judge := range judges() {
 		out = append(out, judge(f)...)
 	}
 	return out
+}
+
+// server looks whether databases can be made beside those of the cloud, and how large they are.
+func (r *Run) server(ctx context.Context, cloud *v1alpha1.OnecloudCluster) *server {
+	v, there, err := r.openVault(ctx, cloud)
+	if err != nil {
+		return &server{err: err}
+	}
+	if !there {
+		return nil
+	}
+	defer v.Admin.Close()
+	out := &server{}
+	names, err := r.databases(ctx, v, cloud)
+	if err == nil {
+		out.bytes, err = v.Admin.Size(ctx, names...)
+	}
+	if err == nil {
+		err = v.Try(ctx)
+	}
+	out.err = err
+	return out
+}
+
+// databases judges whether they can be copied.
+func databases(f facts) finding.List {
+	if f.server == nil || f.server.err == nil || f.update != nil && f.update.NoBackup {
+		return nil
+	}
+	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the rights that "+
+		"docs/install.md lists, and make room on it", "%w", f.server.err)}
+}
+
+// unsaved judges an update without copies.
+func unsaved(f facts) finding.List {
+	switch {
+	case f.update == nil || !f.update.NoBackup:
+		return nil
+	case f.update.AllowDowngrade || minorOf(f.cloud.Status.Release.Version) != minorOf(f.update.Version) && f.update.Version != "":
+		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases",
+			fmt.Sprintf("from %s to %s", f.cloud.Status.Release.Version, f.update.Version), "leave --no-backup out")}
+	}
+	return finding.List{finding.Warn("OCA-7065", "The databases are not copied", "--no-backup was given",
+		"if the update fails, its services go back, and what they changed in the databases stays")}
 }
 
 // health finds the components that do not serve.

@@ -47,3 +47,11 @@ func patch(text string) int {
 	}
 	return n
 }
+
+// minorOf is the minor release of a version, or the version itself if it is of none.
+func minorOf(version string) string {
+	if n := numbers.FindStringSubmatch(version); n != nil {
+		return n[1]
+	}
+	return version
+}

@@ -2,7 +2,11 @@
 
 package operation
 
-import "testing"
+import (
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
 
 func TestPath(t *testing.T) {
 	for _, c := range []struct {
@@ -29,6 +33,30 @@ func TestPath(t *testing.T) {
 		}
 		if code != c.code {
 			t.Errorf("%s → %s: %q, want %q", c.from, c.to, code, c.code)
+		}
+	}
+}
+
+func TestUnsaved(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Status.Release.Version = "v4.0.3"
+	for _, c := range []struct {
+		update *v1alpha1.UpdateParameters
+		want   string
+	}{
+		{nil, ""},
+		{&v1alpha1.UpdateParameters{Version: "v4.1.0"}, ""},
+		{&v1alpha1.UpdateParameters{NoBackup: true}, "OCA-7065"},
+		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v4.0.4"}, "OCA-7065"},
+		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v4.1.0"}, "OCA-7064"},
+		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v3.11.9", AllowDowngrade: true}, "OCA-7064"},
+	} {
+		got := ""
+		for _, f := range unsaved(facts{cloud: cloud, update: c.update}) {
+			got += f.Code
+		}
+		if got != c.want {
+			t.Errorf("%+v: %q, want %q", c.update, got, c.want)
 		}
 	}
 }

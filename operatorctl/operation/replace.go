@@ -110,7 +110,14 @@ func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v bac
 
 // replace puts copies in the place of databases, and saves what they held as another set. An operator that was killed repeats it.
 func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string, set string) error {
-	if err := r.stop(ctx, report, usersOf(databases)); err != nil {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return err
+	}
+	off := func(name string) bool {
+		return !slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name && c.State != v1alpha1.Disabled })
+	}
+	if err := r.stop(ctx, report, slices.DeleteFunc(usersOf(databases), off)); err != nil {
 		return err
 	}
 	report.Changed("stopped: %s", strings.Join(r.rollout().Stopped, ", "))

@@ -205,23 +205,44 @@ func wave(number int, name string) Step {
 			for _, w := range r.rollout().Waves[:number] {
 				members = append(members, w.Components...)
 			}
-			var since time.Time
-			return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-				v := judgeWave(cloud, members)
-				report.Progress(int64(v.done), int64(v.want), "components")
-				switch {
-				case v.failed != "":
-					return false, "", errors.New(v.failed)
-				case !v.ready:
-					since = time.Time{}
-					return false, v.why, nil
-				case since.IsZero():
-					since = time.Now()
-				}
-				return time.Since(since) >= r.Settle, "all serve; they must for " + r.Settle.String(), nil
-			})
+			return r.gate(ctx, report, members)
 		},
 	}
+}
+
+// gate waits until the components have served for a while and do what users want of them.
+func (r *Run) gate(ctx context.Context, report workflow.Reporter, members []string) error {
+	var since, asked time.Time
+	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		v := judgeWave(cloud, members)
+		report.Progress(int64(v.done), int64(v.want), "components")
+		switch {
+		case v.failed != "":
+			return false, "", errors.New(v.failed)
+		case !v.ready:
+			since = time.Time{}
+			return false, v.why, nil
+		case since.IsZero():
+			since = time.Now()
+		}
+		if time.Since(since) < r.Settle {
+			return false, "all serve; they must for " + r.Settle.String(), nil
+		}
+		lines, err := r.ask(ctx, cloud, members)
+		if err == nil {
+			for _, line := range lines {
+				report.Changed("%s", line)
+			}
+			return true, "", nil
+		}
+		if asked.IsZero() {
+			asked = time.Now()
+		}
+		if time.Since(asked) > probePatience || ctx.Err() != nil {
+			return false, "", err
+		}
+		return false, err.Error(), nil
+	})
 }
 
 // back brings the components of a wave to the release they came from.

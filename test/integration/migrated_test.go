@@ -119,7 +119,20 @@ func TestMigratedDatabasesGoBack(t *testing.T) {
 		t.Errorf("%+v", o.Status.Databases)
 	}
 	from := o.Status.Rollout.From
+	for _, want := range []string{"keystone issues a token", "region lists zones", "glance lists images"} {
+		if !slices.ContainsFunc(o.Status.Steps, func(p v1alpha1.OperationStep) bool {
+			return slices.ContainsFunc(p.Evidence, func(line string) bool { return strings.HasPrefix(line, want) })
+		}) {
+			t.Errorf("no step has the evidence %q", want)
+		}
+	}
 	m.sql("INSERT INTO keystone.kept VALUES (2)")
+	e.operation("careless", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: from}})
+	o = e.untilOperation("careless", ended)
+	if f := o.Status.Findings; o.Status.Phase != v1alpha1.OperationFailed || len(f) != 1 || f[0].Code != "OCA-7066" ||
+		!slices.Contains(o.Status.Plan, "keystone.kept: 2 rows, had 1") {
+		t.Errorf("a rollback without consent: %+v", o.Status)
+	}
 	back := e.operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback,
 		Rollback: &v1alpha1.RollbackParameters{Revision: from, RestoreDatabases: true}})
 	o = m.ends(back, v1alpha1.OperationSucceeded)

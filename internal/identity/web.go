@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/aes"
+	"encoding/base64"
+	"net/http"
+	"strings"
+)
+
+// WebLogin logs in at the gateway of the web console with this client's account, as a browser does; url is its base, such as
+// https://default-apigateway:30300. It returns what the gateway did: it may refuse the account, which may be kept from the console.
+func (c *Client) WebLogin(ctx context.Context, baseURL string) (string, error) {
+	base := strings.TrimSuffix(baseURL, "/") + "/api/v1/auth/"
+	// The gateway takes a longer password for a text in AES-CBC unless it is whole blocks, and breaks off.
+	if n := len(c.o.Password); n > aes.BlockSize && n%aes.BlockSize != 0 {
+		_, err := c.send(ctx, request{op: "asking the gateway for its regions", method: http.MethodGet, url: base + "regions"}, "", nil)
+		return "names its regions", err
+	}
+	body := map[string]string{"username": c.o.Username, "password": base64.StdEncoding.EncodeToString([]byte(c.o.Password)), "domain": c.o.Domain}
+	_, err := c.send(ctx, request{op: "logging in at the gateway", method: http.MethodPost, url: base + "login", body: body, secrets: []string{c.o.Password}}, "", nil)
+	if isStatus(err, http.StatusForbidden) {
+		return "keeps " + c.o.Username + " from the console", nil
+	}
+	return "logs in", err
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+)
+
+// Probe asks a component for what users want of it. It returns what it has seen.
+type Probe struct {
+	Component string
+	Ask       func(ctx context.Context, c *identity.Client, baseURL string) (string, error)
+}
+
+// Probes are all there are, in the order in which they are asked.
+func Probes() []Probe {
+	return []Probe{
+		{"keystone", func(ctx context.Context, c *identity.Client, _ string) (string, error) {
+			return "issues a token", c.Login(ctx)
+		}},
+		{"region", lists(identity.Kind{Plural: "zones", Singular: "zone"})},
+		{"glance", lists(identity.Kind{Plural: "images", Singular: "image"})},
+		{"apigateway", func(ctx context.Context, c *identity.Client, baseURL string) (string, error) {
+			return c.WebLogin(ctx, baseURL)
+		}},
+	}
+}
+
+func lists(k identity.Kind) func(context.Context, *identity.Client, string) (string, error) {
+	return func(ctx context.Context, c *identity.Client, baseURL string) (string, error) {
+		_, err := c.Records(baseURL).List(ctx, k, url.Values{"limit": {"1"}})
+		return "lists " + k.Plural, err
+	}
+}
+
+const (
+	// probeTimeout bounds one request of a probe.
+	probeTimeout = 15 * time.Second
+	// probePatience is how long a component that is ready may fail its probe.
+	probePatience = time.Minute
+)
+
+// ask asks those of some components that the cloud has, as its administrator. It returns a line for each.
+func (r *Run) ask(ctx context.Context, cloud *v1alpha1.OnecloudCluster, names []string) (lines []string, err error) {
+	var due []Probe
+	for _, p := range r.Probes {
+		runs := slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == p.Component && c.State == v1alpha1.Available })
+		if runs && slices.Contains(names, p.Component) {
+			due = append(due, p)
+		}
+	}
+	if len(due) == 0 {
+		return nil, nil
+	}
+	c, err := r.administrator(ctx, cloud)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for _, p := range due {
+		base, err := r.baseURL(ctx, cloud, p.Component)
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		seen, err := p.Ask(ctx, c, base)
+		if err != nil {
+			return nil, fmt.Errorf("%s does not answer as it should: %w", p.Component, err)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s (%d ms)", p.Component, seen, time.Since(began).Milliseconds()))
+	}
+	return lines, nil
+}
+
+// caKey is where the Secret with the certificates has the CA.
+const caKey = "ca.crt"
+
+// administrator is a session of the cloud's own administrator.
+func (r *Run) administrator(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*identity.Client, error) {
+	var certs, credentials corev1.Secret
+	for name, into := range map[string]*corev1.Secret{secrets.CertsSecret(cloud.Name): &certs, secrets.CredentialsSecret(cloud.Name): &credentials} {
+		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: name}, into); err != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+		}
+	}
+	transport, err := effects.Transport(r.Connections, certs.Data[caKey])
+	if err != nil {
+		return nil, err
+	}
+	base, err := r.baseURL(ctx, cloud, "keystone")
+	if err != nil {
+		return nil, err
+	}
+	return identity.New(identity.Options{AuthURL: base, Username: effects.AdminUser, Password: string(credentials.Data[component.BootstrapPassword]),
+		Transport: transport, Timeout: probeTimeout})
+}
+
+// baseURL of a component's API inside the cluster, as its Service has it.
+func (r *Run) baseURL(ctx context.Context, cloud *v1alpha1.OnecloudCluster, name string) (string, error) {
+	all := catalog.All()
+	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name })
+	if i < 0 || len(all[i].Endpoints) == 0 {
+		return "", fmt.Errorf("component %q has no API", name)
+	}
+	end := all[i].Endpoints[0]
+	if name == "keystone" {
+		end.Port, end.Path = "admin", "/v3"
+	}
+	s := &corev1.Service{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: cloud.Name + "-" + name}, s); err != nil {
+		return "", fmt.Errorf("reading the Service of %s: %w", name, err)
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Name == cmp.Or(end.Port, p.Name) {
+			return fmt.Sprintf("https://%s.%s.svc:%d%s", s.Name, s.Namespace, p.Port, end.Path), nil
+		}
+	}
+	return "", fmt.Errorf("Service %s has no port %q", s.Name, end.Port)
+}
