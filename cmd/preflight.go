@@ -5,6 +5,7 @@ package cmd
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,16 +16,48 @@ import (
 )
 
 func newPreflight(a *app) *cobra.Command {
+	var list bool
+	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "preflight", Short: "Check this machine without changing it",
 		Long: "Runs the checks with which init and join start, and changes nothing. It fails if init or join would fail. It reads the privileges of\n" +
 			"the database account from its grants; init also tests them in a temporary database.",
 		Example: `  ocadm preflight init --mysql-host 10.0.0.5 --mysql-password-file /root/mysql
-  ocadm preflight join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... -o json`,
-		Args: cobra.ArbitraryArgs, RunE: groupRunE,
+  ocadm preflight join 10.0.0.1 --token ... --discovery-token-ca-cert-hash ... -o json
+  ocadm preflight --list`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if !list {
+				return groupRunE(c, args)
+			}
+			return a.printChecks(output.String())
+		},
 	}
+	c.Flags().BoolVar(&list, "list", false, "list the checks")
+	c.Flags().VarP(output, "output", "o", "output format of the list")
 	c.AddCommand(newPreflightOf(a, preflight.Init, config.ForInit, "init"), newPreflightOf(a, preflight.Join, config.ForJoin, "join [HOST[:PORT]]"))
 	return c
+}
+
+// check is a check in the list.
+type check struct {
+	Name  string   `json:"name"`
+	Short string   `json:"short"`
+	Codes []string `json:"codes"`
+}
+
+func (a *app) printChecks(format string) error {
+	var list []check
+	for _, c := range preflight.Checks() {
+		list = append(list, check{Name: c.Name, Short: c.Short, Codes: c.Codes})
+	}
+	return ui.Print(a.Out, format, list, func(w io.Writer) error {
+		var rows [][]string
+		for _, c := range list {
+			rows = append(rows, []string{c.Name, strings.Join(c.Codes, ","), c.Short})
+		}
+		return ui.Table(w, []string{"CHECK", "CODES", "MEANING"}, rows)
+	})
 }
 
 // checked is what "preflight -o json" prints.
