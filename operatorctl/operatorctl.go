@@ -31,6 +31,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	Namespaces []string
 	// Image is the operator's own, which the jobs of clouds run from, too.
 	Image string
+	// Components are the catalogue of this build, nil for the usual one: a test runs another build.
+	Components []component.Component
 	// WithoutNodes keeps it from reading nodes: Run sets it where it may not. Then it cannot say which ones are lost.
 	WithoutNodes bool
 	// WithoutOperations keeps it from running operations: Run sets it where it may not, or where they are not defined.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -55,7 +56,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 			return cached(all)
 		})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, Waves: o.Waves && !o.WithoutOperations,
+		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, Waves: o.Waves && !o.WithoutOperations,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: connectionsOf(o),
 	})
@@ -121,11 +122,18 @@ func operations(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
+	components := o.Components
+	if components == nil {
+		components = catalog.All()
+	}
 	c := operation.New(operation.Options{
-		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		Actions: operation.Actions(components),
+		Client:  mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
 		Settle: o.Settle, Waves: o.Waves, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
-				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{Image: o.Image, WithoutNodes: o.WithoutNodes}, cr)
+				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
+					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,
+				}, cr)
 			},
 		},
 	})

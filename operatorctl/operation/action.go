@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
@@ -35,12 +36,12 @@ type Action struct {
 	Revert []Step
 }
 
-// Actions are all there are.
-func Actions() []Action {
+// Actions are all there are, for the components of a catalogue.
+func Actions(all []component.Component) []Action {
 	return []Action{
 		check(),
-		update(),
-		rollback(),
+		update(waves(all)),
+		rollback(waves(all)),
 		rehearse(),
 	}
 }

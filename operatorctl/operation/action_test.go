@@ -5,6 +5,7 @@ package operation
 import (
 	"regexp"
 	"testing"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
@@ -12,7 +13,7 @@ import (
 // Every action is a plan that the engine takes, and the definition knows it.
 func TestActions(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-	for _, a := range Actions() {
+	for _, a := range Actions(catalog.All()) {
 		seen := map[string]bool{}
 		for _, s := range append(a.Steps, a.Revert...) {
 			if seen[s.Name] || !name.MatchString(s.Name) || s.Short == "" || s.Run == nil || len(s.Phases) > 0 {

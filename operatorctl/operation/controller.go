@@ -41,7 +41,7 @@ type Options struct {
 	Waves bool
 	// Probes ask the components of a wave; nil means Probes().
 	Probes []Probe
-	// Actions are those there are; nil means Actions().
+	// Actions are those there are.
 	Actions []Action
 	Means
 	Log *slog.Logger
@@ -68,9 +68,6 @@ type running struct {
 
 // New makes a Controller. It is a Runnable of the manager, too: its runs end with it.
 func New(o Options) *Controller {
-	if o.Actions == nil {
-		o.Actions = Actions()
-	}
 	if o.Probes == nil {
 		o.Probes = Probes()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,7 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(c.all, c.cloud, Actions())
+			d := decide(c.all, c.cloud, Actions(catalog.All()))
 			run := ""
 			if d.run != nil {
 				run = d.run.Name
@@ -96,7 +97,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range Keep + 3 {
 		all = append(all, op(fmt.Sprintf("o%02d", i), i, v1alpha1.OperationFailed, ""))
 	}
-	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions())
+	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()))
 	var pruned []string
 	for _, o := range d.prune {
 		pruned = append(pruned, o.Name)

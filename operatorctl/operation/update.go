@@ -20,8 +20,7 @@ import (
 )
 
 // update moves a cloud to another version, or to what the operator renders now, in waves.
-func update() Action {
-	order := waves()
+func update(order []v1alpha1.Wave) Action {
 	a := Action{
 		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: 4 * time.Hour,
 		Steps: []Step{checks(), hold(order), save(), next(updatePatch)},
@@ -31,8 +30,7 @@ func update() Action {
 }
 
 // rollback moves a cloud back to an earlier release, the last wave first.
-func rollback() Action {
-	order := waves()
+func rollback(order []v1alpha1.Wave) Action {
 	slices.Reverse(order)
 	a := Action{
 		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: 4 * time.Hour,

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,7 +34,7 @@ var components = map[string]int{"keystone": 0, "region": 1, "glance": 2, "host":
 
 func newFollower(t *testing.T, broken string) *follower {
 	f := &follower{broken: broken, at: map[string]string{}, contents: map[int]string{3: "v4.0.4"}}
-	f.world = newWorld(t, func(*world) []Action { return Actions() })
+	f.world = newWorld(t, func(*world) []Action { return Actions(catalog.All()) })
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := f.client.Get(t.Context(), key, cloud); err != nil {
 		t.Fatal(err)
@@ -222,13 +223,13 @@ func TestKilledBeforeTheCloudChanges(t *testing.T) {
 		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
 	})
 	o := f.get("u")
-	for _, p := range update().Steps {
+	for _, p := range update(waves(catalog.All())).Steps {
 		o.Status.Steps = append(o.Status.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending})
 	}
 	o.Status.Phase, o.Status.Start = v1alpha1.OperationRunning, metav1.Now()
 	o.Status.Steps[0].State, o.Status.Steps[1].State = v1alpha1.StepDone, v1alpha1.StepDone
 	o.Status.Steps[2].State, o.Status.Steps[2].Start = v1alpha1.StepRunning, metav1.Now()
-	o.Status.Rollout = &v1alpha1.Rollout{From: 3, Waves: waves(), Hold: true, Undo: `{"spec":{"version":"v4.0.4"}}`}
+	o.Status.Rollout = &v1alpha1.Rollout{From: 3, Waves: waves(catalog.All()), Hold: true, Undo: `{"spec":{"version":"v4.0.4"}}`}
 	if err := f.client.Status().Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

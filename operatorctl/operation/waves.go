@@ -4,7 +4,6 @@ package operation
 
 import (
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -13,9 +12,9 @@ var waveNames = []string{"identity", "region", "services", "agents"}
 
 // waves are the components of each wave: identity and region with what they need, everything else, and last what runs on compute nodes. A
 // component is in no wave before one that it comes after. It is pure.
-func waves() []v1alpha1.Wave {
+func waves(components []component.Component) []v1alpha1.Wave {
 	all := map[string]component.Component{}
-	for _, c := range catalog.All() {
+	for _, c := range components {
 		all[c.Name] = c
 	}
 	of := map[string]int{}
@@ -50,7 +49,7 @@ func waves() []v1alpha1.Wave {
 	for i, name := range waveNames {
 		out[i].Name = name
 	}
-	for _, c := range catalog.All() {
+	for _, c := range components {
 		i := place(c.Name)
 		out[i].Components = append(out[i].Components, c.Name)
 	}

@@ -195,13 +195,16 @@ type catalogue struct {
 	images       map[string]string
 }
 
-// newCatalogue orders the components; own is the operator's image. The catalogue's own test keeps it free of cycles.
-func newCatalogue(own string) (catalogue, error) {
+// newCatalogue orders the components; nil are those of the catalogue, whose own test keeps it free of cycles. own is the operator's image.
+func newCatalogue(own string, components []component.Component) (catalogue, error) {
 	table, err := images.Load()
 	if err != nil {
 		return catalogue{}, err
 	}
-	c := catalogue{components: catalog.All(), images: table.Refs()}
+	if components == nil {
+		components = catalog.All()
+	}
+	c := catalogue{components: components, images: table.Refs()}
 	if own != "" {
 		c.images[component.OwnImage] = own
 	}

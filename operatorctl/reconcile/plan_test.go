@@ -122,7 +122,7 @@ func TestPlanOfTheCleanup(t *testing.T) {
 
 // The first reconcile of a cloud prepares everything, one that finds all of it nothing.
 func TestPreparation(t *testing.T) {
-	table, err := newCatalogue("")
+	table, err := newCatalogue("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

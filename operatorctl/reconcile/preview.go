@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,7 +30,7 @@ type Preview struct {
 // PreviewOf reads everything but the resource of the cloud itself from c, and past a cache from direct. Of the options, those count that say
 // what is made: the image of the operator, whether there are nodes and operations.
 func PreviewOf(ctx context.Context, c client.Client, direct client.Reader, o Options, cr *v1alpha1.OnecloudCluster) (Preview, error) {
-	r, err := New(c, direct, nil, Options{Audit: -1, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations})
+	r, err := New(c, direct, nil, Options{Audit: -1, Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations})
 	if err != nil {
 		return Preview{}, err
 	}
@@ -65,10 +66,18 @@ func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.Oneclou
 		out.Next = out.Now
 	}
 	now, next := *out.Now, *out.Next
+	if !d.defaultsDue { // a default that a user has taken over is written by nobody
+		now.Objects, next.Objects = withoutDefaults(now.Objects), withoutDefaults(next.Objects)
+	}
 	now.Objects, next.Objects = append(before, s.withoutOptions(now.Objects)...), append(after, s.withoutOptions(next.Objects)...)
 	now.Effects = s.Cloud.Status.Effects // what was done once for a component that is off counts
 	out.Now, out.Next = &now, &next
 	return out, err
+}
+
+// withoutDefaults leaves out the defaults in the resource of the cloud.
+func withoutDefaults(objects []release.Object) []release.Object {
+	return slices.DeleteFunc(slices.Clone(objects), func(o release.Object) bool { return o.Kind == v1alpha1.Kind })
 }
 
 // withoutOptions leaves out of ConfigMaps what users have taken over: it stays as they set it.

@@ -29,6 +29,8 @@ const DefaultAudit = 10 * time.Minute
 
 // Options of a Reconciler.
 type Options struct {
+	// Components are the catalogue; nil means the usual one.
+	Components []component.Component
 	// Image is the operator's own.
 	Image string
 	// WithoutNodes keeps it from reading nodes: the operator has no right to.
@@ -78,7 +80,7 @@ type Reconciler struct {
 
 // New makes a Reconciler that writes through c, and reads past its cache with direct.
 func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Options) (*Reconciler, error) {
-	table, err := newCatalogue(o.Image)
+	table, err := newCatalogue(o.Image, o.Components)
 	if err != nil {
 		return nil, err
 	}

@@ -315,7 +315,7 @@ func TestUpdateToAnotherBuild(t *testing.T) {
 func (b *bench) coldAs(change func(*catalogue)) []string {
 	b.t.Helper()
 	var wrote []string
-	table, err := newCatalogue("")
+	table, err := newCatalogue("", nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

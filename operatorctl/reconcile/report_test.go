@@ -13,7 +13,7 @@ import (
 func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	cr := newCloud()
 	cr.Status.Version, cr.Status.Phase = "v4.0.0", v1alpha1.PhaseUpgrading
-	table, err := newCatalogue("")
+	table, err := newCatalogue("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package env
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -63,7 +64,7 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 			e.Logf("the operator takes its time to end:\n%s", stacks.String())
 		})
 		defer slow.Stop()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) { // it may not have begun yet
 			e.Errorf("the operator ended: %v", err)
 		}
 	}
