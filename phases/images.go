@@ -18,11 +18,23 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/vip"
 )
 
 func imagesOfControlPlane() node.ImageGroup {
 	return node.ImageGroup{Name: "control-plane", Short: "Import or pull the images of the control plane",
 		Need: func(h *host.Host) ([]string, error) { return kubernetes.Images(h.Config) }}
+}
+
+func imageOfKeepalived() node.ImageGroup {
+	return node.ImageGroup{Name: "keepalived", Short: "Import or pull the image for the virtual address of the control plane",
+		Need: func(h *host.Host) ([]string, error) {
+			if h.Config.Cluster.VirtualAddress == "" {
+				return nil, nil
+			}
+			image, err := vip.Image(h.Config)
+			return []string{image}, err
+		}}
 }
 
 func imagesOfAddons() node.ImageGroup {

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/vip"
 )
 
 // apiServer is the phase after which the API server answers us: everything is applied from then on, and waited for at the end.
@@ -33,13 +34,15 @@ func Init() []host.Phase {
 			node.Firewall(true),
 			node.Units(),    // after node-files/runtime
 			compute.Phase(), // after preflight
-			node.Images(imagesOfControlPlane(), imagesOfAddons(), imageOfTheOperator(), imagesOfTheCloud(), otherImages()),
+			node.Images(imagesOfControlPlane(), imageOfKeepalived(), imagesOfAddons(), imageOfTheOperator(), imagesOfTheCloud(), otherImages()),
 		},
 		kubernetes.InitPhases(kubernetes.Order{
 			Software: []string{node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/control-plane"},
 			Network:  []string{addons.NetworkPhase},
 		}),
 		[]host.Phase{
+			vip.Phase("kubeadm-config", "images/keepalived", "images/operator"),
+			vip.StorePhase(apiServer, vip.PhaseName),
 			after(addons.CNI(), apiServer, "images/addons"),
 			after(addons.NetworkReady(), "cni"),
 			after(addons.Storage(), apiServer, "images/addons", addons.NetworkPhase),
@@ -102,6 +105,7 @@ func Join() []host.Phase {
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 		[]host.Phase{
 			joinedDepot(),
+			vip.JoinPhase("mark-control-plane", "images"),
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
 			after(compute.LabelPhase(), "node-registered"),
 		},
@@ -123,7 +127,7 @@ func joinedDepot() host.Phase {
 
 // Reset takes the machine out of its cluster and takes back what ocadm made on it.
 func Reset() []host.Phase {
-	return slices.Concat(kubernetes.ResetPhases(), compute.ResetPhases(), node.ResetPhases())
+	return slices.Concat([]host.Phase{vip.LeavePhase()}, kubernetes.ResetPhases(), compute.ResetPhases(), node.ResetPhases())
 }
 
 // after says in the plan whom a phase waits for.

@@ -35,8 +35,11 @@ type Config struct {
 
 // Cluster is the Kubernetes cluster.
 type Cluster struct {
-	KubernetesVersion         string        `json:"kubernetesVersion"`         // --kubernetes-version; the linked minor version or the one before
-	ControlPlaneEndpoint      string        `json:"controlPlaneEndpoint"`      // --control-plane-endpoint host[:port]; default advertiseAddress:bindPort
+	KubernetesVersion    string `json:"kubernetesVersion"`    // --kubernetes-version; the linked minor version or the one before
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"` // --control-plane-endpoint host[:port]; default advertiseAddress:bindPort
+	// VirtualAddress is held by one of the control-plane nodes; keepalived moves it. It is the endpoint, or what the endpoint resolves to.
+	// --high-availability-vip
+	VirtualAddress            string        `json:"highAvailabilityVIP"`
 	PodNetworkCIDR            string        `json:"podNetworkCIDR"`            // --pod-network-cidr
 	ServiceCIDR               string        `json:"serviceCIDR"`               // --service-cidr
 	ServiceDNSDomain          string        `json:"serviceDNSDomain"`          // --service-dns-domain

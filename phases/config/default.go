@@ -110,6 +110,9 @@ func Complete(c *Config, m Machine) {
 	}
 	c.Cluster.ImageRepository = strings.TrimSuffix(c.Cluster.ImageRepository, "/")
 	c.Cluster.KubernetesImageRepository = strings.TrimSuffix(c.Cluster.KubernetesImageRepository, "/")
+	if c.Cluster.ControlPlaneEndpoint == "" && c.Cluster.VirtualAddress != "" {
+		c.Cluster.ControlPlaneEndpoint = c.Cluster.VirtualAddress
+	}
 	if host, port, err := SplitEndpoint(c.Cluster.ControlPlaneEndpoint, c.Node.BindPort); err == nil && host != "" {
 		c.Cluster.ControlPlaneEndpoint = net.JoinHostPort(host, strconv.Itoa(port))
 	} else if c.Cluster.ControlPlaneEndpoint == "" && address(c.Node.AdvertiseAddress) == nil {

@@ -170,6 +170,8 @@ func nodeSettings() []Setting {
 func clusterSettings() []Setting {
 	return []Setting{
 		{Key: "cluster.controlPlaneEndpoint", Flag: "control-plane-endpoint", For: ForInit, Usage: "HOST[:PORT] at which nodes reach the control plane (default: this node)"},
+		{Key: "cluster.highAvailabilityVIP", Flag: "high-availability-vip", For: ForInit,
+			Usage: "free IPv4 address in this node's network for the control plane; keepalived moves it to another control-plane node when one is lost"},
 		{Key: "cluster.imageRepository", Flag: "image-repository", For: nodes | ForInstall | ForCloud, Usage: "registry and path of all images"},
 		{Key: "cluster.kubernetesImageRepository", Flag: "kubernetes-image-repository", For: nodes, Advanced: true,
 			Usage: "registry and path of the Kubernetes images (default: --image-repository, or registry.k8s.io)"},

@@ -139,6 +139,7 @@ func (v *validation) cluster() {
 	if _, _, err := SplitEndpoint(c.ControlPlaneEndpoint, DefaultPort); err != nil {
 		v.check("cluster.controlPlaneEndpoint", err)
 	}
+	v.virtualAddress()
 	pods, perr := CIDRs(c.PodNetworkCIDR)
 	v.check("cluster.podNetworkCIDR", perr)
 	services, serr := CIDRs(c.ServiceCIDR)
@@ -180,6 +181,30 @@ func (v *validation) cluster() {
 	for gate := range strings.SplitSeq(c.FeatureGates, ",") {
 		if name, value, ok := strings.Cut(gate, "="); gate != "" && (!ok || name == "" || value != "true" && value != "false") {
 			v.add("cluster.featureGates", fmt.Sprintf("%q is not NAME=true or NAME=false", gate))
+		}
+	}
+}
+
+// virtualAddress checks an address that no machine may have yet.
+func (v *validation) virtualAddress() {
+	c, n := v.c.Cluster, v.c.Node
+	if c.VirtualAddress == "" {
+		return
+	}
+	a, err := netip.ParseAddr(c.VirtualAddress)
+	if err := address(c.VirtualAddress); err != nil {
+		v.check("cluster.highAvailabilityVIP", err)
+		return
+	}
+	if err == nil && !a.Is4() {
+		v.add("cluster.highAvailabilityVIP", "it is not an IPv4 address")
+	}
+	if c.VirtualAddress == n.AdvertiseAddress || c.VirtualAddress == n.IP {
+		v.add("cluster.highAvailabilityVIP", "it is the address of this node; give one that no machine has")
+	}
+	if host, _, err := SplitEndpoint(c.ControlPlaneEndpoint, DefaultPort); err == nil && host != c.VirtualAddress {
+		if _, err := netip.ParseAddr(host); err == nil {
+			v.add("cluster.controlPlaneEndpoint", fmt.Sprintf("%s is not the address of --high-availability-vip; give a name that resolves to it, or leave it out", host))
 		}
 	}
 }

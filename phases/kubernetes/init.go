@@ -65,8 +65,8 @@ func InitPhases(o Order) []host.Phase {
 	}
 }
 
-// apiServerReady is the phase after which the API server answers.
-const apiServerReady = "wait-control-plane/apiserver"
+// apiServerReady is the phase after which the API server answers where kubeconfigs expect it.
+const apiServerReady = "wait-control-plane/endpoint"
 
 func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Config) Role) host.Phase {
 	return host.Phase{

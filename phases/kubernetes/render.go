@@ -226,6 +226,9 @@ func arguments(kv ...string) []kubeadmv1beta4.Arg {
 
 func certSANs(c *config.Config) []string {
 	sans := []string{"localhost", "127.0.0.1"}
+	if c.Cluster.VirtualAddress != "" {
+		sans = append(sans, c.Cluster.VirtualAddress)
+	}
 	return append(sans, c.Cluster.APIServerCertExtraSANs...)
 }
 

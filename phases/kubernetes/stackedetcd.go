@@ -192,7 +192,7 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node",
 		fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", conf.ControlPlaneEndpoint, of),
 		"back up the cloud (ocadm cluster backup), take the cluster down (ocadm reset), and make it again with "+
-			"ocadm init --control-plane-endpoint HOST:PORT")
+			"ocadm init --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
 }
 
 // leaveEtcd removes this machine's member, be it a learner whose join did not end. The machine leaves also when that is not possible.

@@ -40,6 +40,8 @@ func waitControlPlanePhase() host.Phase {
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
 			waitPhase("apiserver", "Wait for etcd and the API server", probeAPIServer, hopelessAPIServer,
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
+			after(waitPhase("endpoint", "Wait for the API server at the endpoint of the cluster", probeEndpoint, always(hopelessKubelet), diagnoseEndpoint),
+				"wait-control-plane/apiserver"),
 			waitPhase("controller-manager", "Wait for the controller manager",
 				probeLocal(constants.KubeControllerManager, constants.KubeControllerManagerPort, "healthz"),
 				always(nil), diagnosePod(constants.KubeControllerManager)),
@@ -126,13 +128,31 @@ func probeAPIServerSpeaks(ctx context.Context, h *host.Host) string {
 }
 
 func probeAPIServer(ctx context.Context, h *host.Host) string {
+	return probeAt(ctx, h, localEndpoint(h.Config))
+}
+
+// probeEndpoint asks where kubeconfigs do: through a load balancer, or at the virtual address.
+func probeEndpoint(ctx context.Context, h *host.Host) string {
+	return probeAt(ctx, h, controlPlaneEndpoint(h.Config))
+}
+
+func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Finding {
+	remedy := "see that the load balancer forwards to " + localEndpoint(h.Config) + ", then run the same command again"
+	if h.Config.Cluster.VirtualAddress != "" {
+		remedy = fmt.Sprintf("look at %s/kube-system_ocadm-vip-%s_*/, then run the same command again", podLogsDir, h.Config.Node.Name)
+	}
+	return finding.Finding{Code: "OCA-4139", Severity: finding.Error, What: "The API server does not answer at the endpoint of the cluster, " + controlPlaneEndpoint(h.Config),
+		Cause: cause.Error(), Remedy: remedy, Err: cause}
+}
+
+func probeAt(ctx context.Context, h *host.Host, endpoint string) string {
 	ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if err != nil {
 		return "there is no certificate authority yet"
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	return Probe(ctx, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, "https://"+localEndpoint(h.Config)+"/readyz")
+	return Probe(ctx, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, "https://"+endpoint+"/readyz")
 }
 
 func probeLocal(_ string, port int, path string) probe {

@@ -46,8 +46,8 @@ func names(isControlPlane bool) []string {
 	}
 	return slices.Concat(out,
 		in(etcdDir, "member"),
-		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml"),
-		in("/var/lib/ocadm", "depot"),
+		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml", "ocadm-vip.yaml"),
+		in("/var/lib/ocadm", "depot", "vip"),
 		in(pkiDir, append(pairs, "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }

@@ -58,7 +58,8 @@ func Checks() []Check {
 
 // MachineChecks look at the machine that init or join runs on.
 func MachineChecks() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks(), computeChecks(), joinChecks())
+	return slices.Concat(hostChecks(), networkChecks(), virtualAddressChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(),
+		settingsChecks(), computeChecks(), joinChecks())
 }
 
 // Phase is the preflight phase of a command.

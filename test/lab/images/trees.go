@@ -3,6 +3,9 @@
 package images
 
 import (
+	"slices"
+	"strings"
+
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
@@ -81,7 +84,9 @@ func keepalivedTree() debian.Tree {
 		Name: "image-keepalived", Variant: "extract",
 		Packages: []string{"keepalived"},
 		Files:    map[string]string{"run/.keep": ""},
-		Remove:   append(noPerl(), "usr/lib/*-linux-gnu/gconv", "usr/share/snmp", "etc/keepalived", "usr/bin/rdma", "usr/sbin/arpd"),
+		// Its library for SNMP is linked with that of Perl.
+		Remove: append(slices.DeleteFunc(noPerl(), func(p string) bool { return strings.HasSuffix(p, "/libperl*") }),
+			"usr/lib/*-linux-gnu/gconv", "usr/share/snmp", "etc/keepalived", "usr/bin/rdma", "usr/sbin/arpd"),
 	}
 }
 

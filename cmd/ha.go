@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/phases/config"
+	vipphase "yunion.io/x/ocadm/phases/vip"
+)
+
+// newHA groups the commands about the availability of the control plane.
+func newHA(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "ha", Short: "Show how available the control plane is",
+		Long:    "Commands about a control plane of several nodes. docs/high-availability.md describes how to make one.",
+		Example: "  ocadm ha status\n  ocadm ha status -o json",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newHAStatus(a), newHAAgent(a))
+	return c
+}
+
+func newHAStatus(a *app) *cobra.Command {
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "status", Short: "Show the control-plane nodes, etcd, and which node has the virtual address",
+		Long: "Shows for each control-plane node whether it is Ready, whether its API server answers, and whether its member of etcd votes; which node\n" +
+			"has the virtual address; and how many more nodes may be lost. Run it on a control-plane node.",
+		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg := config.Default()
+			h, err := newHost(c.Context(), &cfg, "")
+			if err != nil {
+				return err
+			}
+			k, err := h.Kube(c.Context())
+			if err != nil {
+				return noCluster(err)
+			}
+			s, err := vipphase.Look(c.Context(), h, k)
+			if err != nil {
+				return noCluster(err)
+			}
+			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error { return printHA(w, s) })
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+func printHA(w io.Writer, s vipphase.Status) error {
+	yes := map[bool]string{true: "yes", false: "no"}
+	var rows [][]string
+	for _, n := range s.Nodes {
+		rows = append(rows, []string{n.Name, n.Address, yes[n.Ready], map[bool]string{true: "answers", false: "silent"}[n.APIServer], n.Etcd,
+			map[bool]string{true: s.Address, false: "-"}[n.Holds]})
+	}
+	if err := ui.Table(w, []string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nendpoint %s; %d more may be lost\n", s.Endpoint, s.Tolerates)
+	if err == nil && len(s.Problems) > 0 {
+		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
+	}
+	return err
+}
+
+// newHAAgent is what runs beside keepalived.
+func newHAAgent(a *app) *cobra.Command {
+	agent := vip.Agent{}
+	c := &cobra.Command{
+		Use: "agent", Short: "Serve keepalived on a control-plane node", Hidden: true,
+		Long: "Checks the API server of this node for keepalived, and writes keepalived's configuration from the settings in the cluster. The static\n" +
+			"pod ocadm-vip runs it.",
+		Example: "  ocadm ha agent --address 10.0.0.1 --node node1\n  ocadm ha agent --address 10.0.0.1 --node node1 --port 6443",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			agent.Log = slog.New(slog.NewTextHandler(a.Err, nil))
+			return agent.Run(c.Context())
+		},
+	}
+	c.Flags().StringVar(&agent.Node, "node", "", "name of this node")
+	c.Flags().StringVar(&agent.Address, "address", "", "address of this node")
+	c.Flags().IntVar(&agent.Port, "port", config.DefaultPort, "port of its API server")
+	c.Flags().StringVar(&agent.Kubeconfig, "kubeconfig", "/etc/kubernetes/admin.conf", "kubeconfig that may read the settings")
+	return c
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	checkEvery  = time.Second
+	followEvery = 2 * time.Second
+	askTimeout  = 2 * time.Second
+	// failures is after how many checks in a row an API server counts as lost. One that was busy for a moment does not move the address.
+	failures = 2
+	// settling is how long a new node stays out of it, so that the others count it in before it could take them for lost.
+	settling = 10 * time.Second
+)
+
+// healthy is the content of HealthFile while the API server answers.
+const healthy = "0\n"
+
+// Agent serves keepalived on one control-plane node.
+type Agent struct {
+	// Node is the name, Address the address, Port that of the API server of this node.
+	Node, Address string
+	Port          int
+	// Kubeconfig may read the Secret with the settings. Its server is not asked but the node's own.
+	Kubeconfig string
+	Log        *slog.Logger
+
+	failed int
+	was    bool   // the last verdict was good
+	kept   string // why the settings could not be taken over
+	known  []byte // keepalived's configuration
+}
+
+// Run works until ctx ends.
+func (a *Agent) Run(ctx context.Context) error {
+	start := time.Now()
+	a.known, _ = os.ReadFile(ConfigFile) // what is not there is written
+	health, _ := os.ReadFile(HealthFile) // keepalived makes it, with 1, when it comes first
+	joins := string(health) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
+	followed := time.Time{}
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	var last string
+	for {
+		why := a.check(ctx)
+		if why == "" && time.Since(followed) >= followEvery {
+			followed = time.Now()
+			a.follow(ctx)
+		}
+		if why == "" && joins && time.Since(start) < settling {
+			why = "the other nodes count this one in first"
+		}
+		if err := a.report(why); err != nil {
+			a.Log.Warn("the health of the API server cannot be reported", "error", err)
+		}
+		if why != last {
+			a.Log.Info("the API server of this node", "why", why, "well", why == "")
+			last = why
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// follow takes over the settings in the cluster, if it answers.
+func (a *Agent) follow(ctx context.Context) {
+	s, err := a.settings(ctx)
+	if err == nil {
+		err = a.apply(s)
+	}
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != a.kept && why != "" && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // both until init has stored them
+		a.Log.Warn("keepalived keeps its configuration", "error", err)
+	}
+	a.kept = why
+}
+
+// check says why the API server of this node cannot serve, "" while it can.
+func (a *Agent) check(ctx context.Context) string {
+	err := a.ready(ctx)
+	if err == nil {
+		a.failed, a.was = 0, true
+		return ""
+	}
+	if a.failed++; a.failed < failures && a.was {
+		return ""
+	}
+	a.was = false
+	return err.Error()
+}
+
+func (a *Agent) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := a.rest()
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close() // it has been read
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/readyz answers %d", resp.StatusCode)
+	}
+	return err
+}
+
+// rest reads the kubeconfig each time: kubeadm replaces it when it renews certificates.
+func (a *Agent) rest() (*rest.Config, error) {
+	c, err := clientcmd.BuildConfigFromFlags("https://"+net.JoinHostPort(a.Address, strconv.Itoa(a.Port)), a.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	c.Timeout, c.UserAgent = askTimeout, "ocadm-vip"
+	return c, nil
+}
+
+func (a *Agent) settings(ctx context.Context) (Settings, error) {
+	c, err := a.rest()
+	if err != nil {
+		return Settings{}, err
+	}
+	k, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return Settings{}, fmt.Errorf("making a client: %w", err)
+	}
+	secret, err := k.CoreV1().Secrets(SecretNamespace).Get(ctx, SecretName, metav1.GetOptions{})
+	if err != nil {
+		return Settings{}, fmt.Errorf("reading the settings: %w", err)
+	}
+	return Parse(secret.Data)
+}
+
+// apply writes the configuration of keepalived if it has changed, and lets keepalived read it. The interface is where the node's address is
+// now: the host agent moves it to a bridge.
+func (a *Agent) apply(s Settings) error {
+	iface, err := InterfaceOf(a.Address)
+	if err != nil {
+		return err
+	}
+	want := s.Config(a.Node, a.Address, iface)
+	if bytes.Equal(want, a.known) {
+		return nil
+	}
+	temp := ConfigFile + ".new"
+	if err := os.WriteFile(temp, want, 0o600); err != nil {
+		return fmt.Errorf("writing keepalived's configuration: %w", err)
+	}
+	if err := os.Rename(temp, ConfigFile); err != nil {
+		return fmt.Errorf("writing keepalived's configuration: %w", err)
+	}
+	a.known = want
+	a.Log.Info("keepalived has a new configuration", "peers", strings.Join(s.Peers, ","), "interface", iface)
+	return reload("/proc")
+}
+
+// report tells keepalived. The file is changed in place: its length stays, so keepalived never reads half of it.
+func (a *Agent) report(why string) error {
+	text := healthy
+	if why != "" {
+		text = "1\n"
+	}
+	if have, err := os.ReadFile(HealthFile); err == nil && string(have) == text {
+		return nil
+	}
+	if err := os.MkdirAll(RunDir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(HealthFile, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// reload sends SIGHUP to keepalived, whose processes the containers of the pod share: to the first, which passes it on.
+func reload(proc string) error {
+	names, err := filepath.Glob(proc + "/[0-9]*/comm")
+	if err != nil {
+		return err
+	}
+	first := 0
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && perr == nil && strings.TrimSpace(string(raw)) == "keepalived" && (first == 0 || pid < first) {
+			first = pid
+		}
+	}
+	if first == 0 {
+		return nil // it reads the configuration when it starts
+	}
+	return syscall.Kill(first, syscall.SIGHUP)
+}
+
+// InterfaceOf is the interface that has an address.
+func InterfaceOf(address string) (string, error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return "", fmt.Errorf("listing interfaces: %w", err)
+	}
+	for _, i := range list {
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue // it has just gone
+		}
+		for _, has := range addresses {
+			if n, ok := has.(*net.IPNet); ok && n.IP.String() == address {
+				return i.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface has the address %s of this node", address)
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hearing is three times the interval at which most routers advertise themselves.
+const hearing = 3 * time.Second
+
+// FreeRouterID is a random router ID that no other group in the network of the interface advertises. Groups that use unicast are not heard.
+func FreeRouterID(ctx context.Context, iface string) (id int, used []int, err error) {
+	taken, err := heard(ctx, iface)
+	if err != nil {
+		return 0, nil, err
+	}
+	var free []int
+	for i := 1; i <= 255; i++ {
+		if taken[i] {
+			used = append(used, i)
+		} else {
+			free = append(free, i)
+		}
+	}
+	if len(free) == 0 {
+		return 0, used, errors.New("all router IDs of VRRP are taken in this network")
+	}
+	n, err := rand.Int(rand.Reader, big.NewInt(int64(len(free))))
+	if err != nil {
+		return 0, used, fmt.Errorf("choosing a router ID: %w", err)
+	}
+	return free[n.Int64()], used, nil
+}
+
+// heard listens for the advertisements of VRRP, which routers send to 224.0.0.18.
+func heard(ctx context.Context, iface string) (map[int]bool, error) {
+	link, err := net.InterfaceByName(iface)
+	if err != nil {
+		return nil, fmt.Errorf("looking at interface %s: %w", iface, err)
+	}
+	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "ip4:112", "0.0.0.0")
+	if err != nil {
+		return nil, fmt.Errorf("listening for VRRP: %w", err)
+	}
+	defer func() { _ = packets.Close() }() // nothing was sent
+	raw, err := packets.(*net.IPConn).SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("listening for VRRP: %w", err)
+	}
+	var joined error
+	err = raw.Control(func(fd uintptr) {
+		group := &unix.IPMreqn{Multiaddr: [4]byte{224, 0, 0, 18}, Ifindex: int32(link.Index)}    //nolint:gosec // the index of an interface is small
+		joined = unix.SetsockoptIPMreqn(int(fd), unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, group) //nolint:gosec // a descriptor
+	})
+	if err := errors.Join(err, joined); err != nil {
+		return nil, fmt.Errorf("listening for VRRP: %w", err)
+	}
+	end := time.Now().Add(hearing)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	if err := packets.SetReadDeadline(end); err != nil {
+		return nil, fmt.Errorf("listening for VRRP: %w", err)
+	}
+	taken := map[int]bool{}
+	buffer := make([]byte, 1500)
+	for {
+		n, _, err := packets.ReadFrom(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return taken, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listening for VRRP: %w", err)
+		}
+		if id, ok := routerID(buffer[:n]); ok {
+			taken[id] = true
+		}
+	}
+}
+
+// routerID reads it from an advertisement. Versions 2 and 3 begin with version and type, then the ID: RFC 5798, section 5.2.
+func routerID(packet []byte) (int, bool) {
+	if len(packet) < 8 || packet[0]&0x0f != 1 || packet[0]>>4 != 2 && packet[0]>>4 != 3 {
+		return 0, false
+	}
+	return int(packet[1]), true
+}
+
+// Answers reports whether a machine in the network has the address: the kernel asks for it by ARP when something is sent there.
+func Answers(ctx context.Context, address string) (mac string, err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", net.JoinHostPort(address, "9"))
+	if err != nil {
+		return "", nil // no way there: nobody answers
+	}
+	defer func() { _ = conn.Close() }() // nothing depends on it
+	for range 10 {
+		_, _ = conn.Write([]byte{0}) // a refusal is an answer, too: it shows in the table
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+		raw, err := os.ReadFile("/proc/net/arp")
+		if err != nil {
+			return "", fmt.Errorf("reading the neighbours: %w", err)
+		}
+		if mac := neighbour(string(raw), address); mac != "" {
+			return mac, nil
+		}
+	}
+	return "", nil
+}
+
+// neighbour is the MAC address of a neighbour in /proc/net/arp, if it has answered.
+func neighbour(table, address string) string {
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); len(f) >= 4 && f[0] == address && f[3] != "00:00:00:00:00:00" {
+			return f[3]
+		}
+	}
+	return ""
+}

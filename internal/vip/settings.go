@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vip keeps the virtual address of the control plane on one node: it renders the configuration of keepalived, checks the node's own API
+// server for it, and follows the settings in the cluster. keepalived decides who holds the address; nothing here does.
+package vip
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The Secret with the settings, and the directory of a control-plane node that has a copy of them and keepalived's configuration.
+const (
+	SecretNamespace = metav1.NamespaceSystem
+	SecretName      = "ocadm-vip"
+	Dir             = "/var/lib/ocadm/vip"
+	// ConfigFile is read by keepalived. It holds the password: mode 0600.
+	ConfigFile = Dir + "/keepalived.conf"
+)
+
+// Settings are the same on every control-plane node.
+type Settings struct {
+	// Address is the virtual address.
+	Address string
+	// RouterID tells the group from others in the network: 1 to 255.
+	RouterID int
+	// Password is what VRRP 2 takes: 8 characters, sent in clear text.
+	Password string
+	// Peers are the addresses of all control-plane nodes, sorted.
+	Peers []string
+}
+
+const passwordLength = 8 // VRRP 2 takes no more: RFC 2338, section 5.3.10
+
+const alphabet = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
+
+// NewPassword is random: 46 bits.
+func NewPassword() (string, error) {
+	out := make([]byte, 0, passwordLength)
+	one := make([]byte, 1)
+	for len(out) < passwordLength {
+		if _, err := rand.Read(one); err != nil {
+			return "", fmt.Errorf("making a password for VRRP: %w", err)
+		}
+		if int(one[0]) < 256-256%len(alphabet) { // no character is likelier than another
+			out = append(out, alphabet[int(one[0])%len(alphabet)])
+		}
+	}
+	return string(out), nil
+}
+
+// With is the settings with one more control-plane node.
+func (s Settings) With(peer string) Settings {
+	s.Peers = append(slices.Clone(s.Peers), peer)
+	slices.Sort(s.Peers)
+	s.Peers = slices.Compact(s.Peers)
+	return s
+}
+
+// Without is the settings with one control-plane node less.
+func (s Settings) Without(peer string) Settings {
+	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p string) bool { return p == peer })
+	return s
+}
+
+// Secret holds the settings.
+func (s Settings) Secret() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: SecretName, Labels: map[string]string{"app.kubernetes.io/managed-by": "ocadm"}},
+		Data:       s.Data(),
+	}
+}
+
+// Data is the content of the Secret.
+func (s Settings) Data() map[string][]byte {
+	return map[string][]byte{
+		"address": []byte(s.Address), "routerID": []byte(strconv.Itoa(s.RouterID)), "password": []byte(s.Password),
+		"peers": []byte(strings.Join(s.Peers, ",")),
+	}
+}
+
+// Parse reads the content of the Secret.
+func Parse(data map[string][]byte) (Settings, error) {
+	id, err := strconv.Atoi(string(data["routerID"]))
+	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"])}
+	if peers := string(data["peers"]); peers != "" {
+		s.Peers = strings.Split(peers, ",")
+	}
+	_, aerr := netip.ParseAddr(s.Address)
+	if err != nil || aerr != nil || id < 1 || id > 255 || s.Password == "" {
+		return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: it is not complete") // never its values
+	}
+	for _, p := range s.Peers {
+		if _, err := netip.ParseAddr(p); err != nil {
+			return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: a peer is no address")
+		}
+	}
+	return s, nil
+}
+
+// The paths in the pod.
+const (
+	RunDir = "/run/ocadm-vip"
+	// HealthFile has 0 while the API server of the node answers, else 1.
+	HealthFile = RunDir + "/apiserver"
+)
+
+// Config is the configuration of keepalived on the node with this address, whose interface it is on.
+//
+// No node is preferred (nopreempt with state BACKUP everywhere): the address moves when its holder is lost and does not move back. The
+// priorities differ so that two nodes do not take over at the same moment. A node whose API server does not answer is in state FAULT.
+func (s Settings) Config(node, self, iface string) []byte {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# written by ocadm; the Secret %s/%s has the settings", SecretNamespace, SecretName)
+	line("global_defs {\n  router_id %s\n  vrrp_version 2\n  vrrp_garp_master_delay 1\n  vrrp_garp_master_refresh 10\n}", node)
+	line("vrrp_track_file apiserver {\n  file %q\n  weight 0\n  init_file 1\n}", HealthFile)
+	line("vrrp_instance ocadm {\n  state BACKUP\n  nopreempt\n  interface %s\n  virtual_router_id %d\n  priority %d\n  advert_int 1", iface, s.RouterID, s.priority(self))
+	line("  authentication {\n    auth_type PASS\n    auth_pass %s\n  }", s.Password)
+	if others := s.Without(self).Peers; len(others) > 0 {
+		line("  unicast_src_ip %s\n  unicast_peer {\n    %s\n  }", self, strings.Join(others, "\n    "))
+	}
+	line("  virtual_ipaddress {\n    %s/32 dev %s\n  }\n  track_file {\n    apiserver\n  }\n}", s.Address, iface)
+	return []byte(b.String())
+}
+
+// priority falls with the rank among the peers.
+func (s Settings) priority(self string) int {
+	const highest, step, lowest = 240, 40, 40
+	rank, found := slices.BinarySearch(s.Peers, self)
+	if !found {
+		return lowest
+	}
+	return max(lowest, highest-step*rank)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func sample() Settings {
+	return Settings{Address: "10.0.0.100", RouterID: 77, Password: "Secret88"}.With("10.0.0.2").With("10.0.0.1").With("10.0.0.3").With("10.0.0.1")
+}
+
+func TestSettingsSurviveTheSecret(t *testing.T) {
+	s := sample()
+	got, err := Parse(s.Secret().Data)
+	if err != nil || got.Address != s.Address || got.RouterID != 77 || got.Password != s.Password || !slices.Equal(got.Peers, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if left := got.Without("10.0.0.2").Peers; !slices.Equal(left, []string{"10.0.0.1", "10.0.0.3"}) {
+		t.Errorf("without one: %v", left)
+	}
+	for key, bad := range map[string]string{"address": "x", "routerID": "256", "password": "", "peers": "a,b"} {
+		data := s.Data()
+		data[key] = []byte(bad)
+		if _, err := Parse(data); err == nil || strings.Contains(err.Error(), "Secret88") {
+			t.Errorf("%s %q: %v", key, bad, err)
+		}
+	}
+}
+
+// What keepalived needs so that one node has the address: the same group and password everywhere, no preferred node, different priorities, and
+// peers by address.
+func TestConfig(t *testing.T) {
+	s := sample()
+	first, second := string(s.Config("node1", "10.0.0.1", "eth0")), string(s.Config("node2", "10.0.0.2", "br0"))
+	for _, want := range []string{"virtual_router_id 77\n", "auth_pass Secret88\n", "state BACKUP\n", "nopreempt\n", "10.0.0.100/32 dev", "track_file {"} {
+		if !strings.Contains(first, want) || !strings.Contains(second, want) {
+			t.Errorf("%q is not in both:\n%s\n%s", want, first, second)
+		}
+	}
+	for config, wants := range map[string][]string{
+		first:  {"priority 240\n", "interface eth0\n", "unicast_src_ip 10.0.0.1\n", "unicast_peer {\n    10.0.0.2\n    10.0.0.3\n  }"},
+		second: {"priority 200\n", "interface br0\n", "unicast_src_ip 10.0.0.2\n", "unicast_peer {\n    10.0.0.1\n    10.0.0.3\n  }"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(config, want) {
+				t.Errorf("%q is missing:\n%s", want, config)
+			}
+		}
+	}
+	alone := Settings{Address: "10.0.0.100", RouterID: 1, Password: "x"}.With("10.0.0.1")
+	if got := string(alone.Config("node1", "10.0.0.1", "eth0")); strings.Contains(got, "unicast") {
+		t.Errorf("a node without peers:\n%s", got)
+	}
+	if got := alone.priority("10.9.9.9"); got != 40 {
+		t.Errorf("a node that is no peer has the priority %d", got)
+	}
+}
+
+func TestPasswordsDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for range 50 {
+		p, err := NewPassword()
+		if err != nil || len(p) != 8 || seen[p] {
+			t.Fatalf("%q, %v", p, err)
+		}
+		seen[p] = true
+	}
+}
+
+func TestRouterIDOfAPacket(t *testing.T) {
+	for name, tt := range map[string]struct {
+		packet []byte
+		id     int
+		ok     bool
+	}{
+		"version 2": {[]byte{0x21, 51, 100, 1, 0, 1, 0, 0}, 51, true}, "version 3": {[]byte{0x31, 7, 100, 1, 0, 100, 0, 0}, 7, true},
+		"another type": {[]byte{0x22, 51, 100, 1, 0, 1, 0, 0}, 0, false}, "cut off": {[]byte{0x21, 51}, 0, false},
+	} {
+		if id, ok := routerID(tt.packet); id != tt.id || ok != tt.ok {
+			t.Errorf("%s: %d, %v", name, id, ok)
+		}
+	}
+}
+
+func TestNeighbour(t *testing.T) {
+	const table = `IP address       HW type     Flags       HW address            Mask     Device
+10.0.0.100       0x1         0x0         00:00:00:00:00:00     *        eth0
+10.0.0.7         0x1         0x2         0a:00:00:00:00:01     *        eth0
+`
+	if got := neighbour(table, "10.0.0.100"); got != "" {
+		t.Errorf("an address that nobody has: %q", got)
+	}
+	if got := neighbour(table, "10.0.0.7"); got != "0a:00:00:00:00:01" {
+		t.Errorf("an address that somebody has: %q", got)
+	}
+}
+
+// The first of keepalived's processes gets the signal. Here there is none, which is no failure.
+func TestReloadWithoutKeepalived(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "1/comm"), []byte("pause\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := reload(proc); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"net/netip"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+func virtualAddressChecks() []Check {
+	return []Check{{
+		Name: "VirtualAddress", Short: "no machine has the address of --high-availability-vip, and it is in the node's network",
+		Codes:   []string{"OCA-2011", "OCA-2012"},
+		Applies: func(k Kind, c *config.Config) bool { return k == Init && c.Cluster.VirtualAddress != "" },
+		run:     checkVirtualAddress,
+	}}
+}
+
+func checkVirtualAddress(ctx context.Context, m *machine) []finding.Finding {
+	address := m.h.Config.Cluster.VirtualAddress
+	if m.ours() && m.h.Files.Exists(vip.ConfigFile) {
+		return nil // this node may hold it
+	}
+	if !m.inNodeNetwork(address) {
+		return []finding.Finding{finding.New("OCA-2012", "The virtual address "+address+" is not in the network of this node",
+			"it must be reached without a router, or it could not move from one node to another; the node has "+m.h.Config.Node.IP,
+			"give a free address of that network, or a load balancer: --control-plane-endpoint HOST:PORT")}
+	}
+	if m.h.Files.Root != "" {
+		return nil // a directory that stands for the machine has no network
+	}
+	mac, err := vip.Answers(ctx, address)
+	if err != nil || mac == "" {
+		return nil // nothing was heard
+	}
+	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+mac+" answers",
+		"give an address that no machine has: --high-availability-vip ADDRESS")}
+}
+
+// inNodeNetwork reports whether an address is in a network of the interface with the node's address. Where the kernel does not say, it is.
+func (m *machine) inNodeNetwork(address string) bool {
+	a, err := netip.ParseAddr(address)
+	known := false
+	for _, l := range m.h.Facts.Interfaces {
+		for _, p := range l.Prefixes {
+			if p.Addr().String() != m.h.Config.Node.IP {
+				continue
+			}
+			known = true
+			if err == nil && p.Contains(a) {
+				return true
+			}
+		}
+	}
+	return !known
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+const dialTimeout = 2 * time.Second
+
+// Status is the control plane as "ha status" shows it.
+type Status struct {
+	Endpoint string `json:"endpoint"`
+	// Address is the virtual address, "" without one. Holder is the node that answers there, "" if none does.
+	Address string `json:"virtualAddress,omitempty"`
+	Holder  string `json:"holder,omitempty"`
+	// Nodes are the control-plane nodes by name.
+	Nodes []NodeStatus `json:"nodes"`
+	// Tolerates is how many more members of etcd may be lost before nothing works.
+	Tolerates int `json:"tolerates"`
+	// Problems are what makes the control plane less available than it could be.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// NodeStatus is one control-plane node.
+type NodeStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Ready   bool   `json:"ready"`
+	// APIServer reports whether the API server of the node answers.
+	APIServer bool `json:"apiServer"`
+	// Etcd is "voter", "learner" or "none".
+	Etcd string `json:"etcd"`
+	// Holds reports whether the node has the virtual address.
+	Holds bool `json:"holdsVirtualAddress"`
+}
+
+// Look reads how the control plane is. It works on a control-plane node, whose certificates etcd accepts.
+func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
+	endpoint, err := kubernetes.Endpoint(ctx, h)
+	if err != nil {
+		return Status{}, err
+	}
+	out := Status{Endpoint: endpoint}
+	s, found, err := Load(ctx, k)
+	if err != nil {
+		return out, err
+	}
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes, client.HasLabels{"node-role.kubernetes.io/control-plane"}); err != nil {
+		return out, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	c, err := kubernetes.OpenEtcd(ctx, h, k)
+	if err != nil {
+		return out, err
+	}
+	defer c.Close()
+	members, err := c.List(ctx)
+	if err != nil {
+		return out, err
+	}
+	_, port, _ := config.SplitEndpoint(endpoint, config.DefaultPort) // the default is right when it has none
+	if found {
+		out.Address, out.Holder = s.Address, answering(ctx, s.Address, port)
+	}
+	for _, n := range nodes.Items {
+		out.Nodes = append(out.Nodes, statusOf(ctx, n, members, out.Holder))
+	}
+	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
+	out.judge(members)
+	return out, nil
+}
+
+func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder string) NodeStatus {
+	out := NodeStatus{Name: n.Name, Etcd: "none", Holds: n.Name == holder}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP && out.Address == "" {
+			out.Address = a.Address
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	for _, m := range members {
+		if m.Name == n.Name {
+			out.Etcd = map[bool]string{false: "voter", true: "learner"}[m.Learner]
+		}
+	}
+	out.APIServer = answering(ctx, out.Address, config.DefaultPort) != ""
+	return out
+}
+
+// answering is the node whose API server answers at an address: its certificate has the name of the node. Nothing is trusted to it.
+func answering(ctx context.Context, address string, port int) string {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only who answers is wanted, as evidence
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }() // nothing was sent
+	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
+		if name := nodeIn(cert.DNSNames); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// nodeIn is the first name of an API server's certificate that is not one of its service: kubeadm puts the name of the node there.
+func nodeIn(names []string) string {
+	for _, n := range names {
+		if n != "kubernetes" && n != "localhost" && !strings.HasPrefix(n, "kubernetes.default") {
+			return n
+		}
+	}
+	return ""
+}
+
+// judge says what is wrong.
+func (s *Status) judge(members []etcd.Listed) {
+	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
+	voters, up := 0, 0
+	for _, m := range members {
+		at := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Name == m.Name })
+		switch {
+		case m.Learner || !m.Started():
+			problem("a learner of etcd at %s has not ended its join", strings.Join(m.PeerURLs, ", "))
+			continue
+		case at < 0:
+			problem("member %s of etcd is no node any more", m.Name)
+		case s.Nodes[at].APIServer:
+			up++
+		}
+		voters++
+	}
+	for _, n := range s.Nodes {
+		if !n.Ready {
+			problem("node %s is not Ready", n.Name)
+		}
+		if !n.APIServer {
+			problem("the API server of node %s does not answer", n.Name)
+		}
+	}
+	s.Tolerates = max(0, up-(voters/2+1))
+	if voters < 3 {
+		problem("etcd has %d voting members: the loss of one stops the cluster; three survive it", voters)
+	}
+	if s.Address != "" && s.Holder == "" {
+		problem("no node answers at the virtual address %s", s.Address)
+	}
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vip gives the control plane a virtual address: keepalived in a static pod on every control-plane node. Package internal/vip is what
+// runs in that pod beside keepalived.
+package vip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// The names of the phases.
+const (
+	PhaseName = "virtual-address"
+	storeName = "virtual-address-settings"
+)
+
+// settingsFile is the copy of the settings on the node. It holds the password: mode 0600.
+const settingsFile = vip.Dir + "/settings.yaml"
+
+func notWanted(h *host.Host) string {
+	if h.Config.Cluster.VirtualAddress == "" {
+		return "no --high-availability-vip"
+	}
+	return ""
+}
+
+// Phase starts keepalived on the first control-plane node, before the API server is there: everything else reaches it at the virtual address.
+func Phase(after ...string) host.Phase {
+	return host.Phase{
+		Name: PhaseName, Short: "Start keepalived for the virtual address of the control plane", After: after, Skip: notWanted,
+		Long: "Chooses a router ID of VRRP that no other group in the network advertises, and a random password, and writes a static pod with\n" +
+			"keepalived. It holds the address while the API server of this node answers.",
+		Check: func(_ context.Context, h *host.Host) (bool, error) {
+			s, err := kept(h)
+			if err != nil || s.Address == "" {
+				return false, err
+			}
+			if err := same(h, s); err != nil {
+				return false, err
+			}
+			pod, err := manifest(h)
+			return len(pod.Todo(h)) == 0 && h.Files.Exists(vip.ConfigFile), err
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"choose a router ID and a password for VRRP", "write " + settingsFile, "write " + vip.ConfigFile, "write " + manifestFile}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			s, err := kept(h)
+			if err != nil {
+				return err
+			}
+			if s.Address == "" {
+				if s, err = choose(ctx, h, r); err != nil {
+					return err
+				}
+			}
+			if err := same(h, s); err != nil {
+				return err
+			}
+			return install(h, s, r)
+		},
+	}
+}
+
+// choose makes the settings of a new cluster.
+func choose(ctx context.Context, h *host.Host, r workflow.Reporter) (vip.Settings, error) {
+	iface, err := vip.InterfaceOf(h.Config.Node.AdvertiseAddress)
+	if err != nil {
+		return vip.Settings{}, err
+	}
+	r.Waiting("router IDs of VRRP", "listening on "+iface)
+	id, used, err := vip.FreeRouterID(ctx, iface)
+	r.Waiting("router IDs of VRRP", "")
+	if err != nil {
+		return vip.Settings{}, err
+	}
+	if len(used) > 0 {
+		r.Info("other groups use the router IDs %s", strings.Trim(fmt.Sprint(used), "[]"))
+	}
+	password, err := vip.NewPassword()
+	return vip.Settings{Address: h.Config.Cluster.VirtualAddress, RouterID: id, Password: password}.With(h.Config.Node.AdvertiseAddress), err
+}
+
+// same refuses another address than the one that the cluster was made with.
+func same(h *host.Host, s vip.Settings) error {
+	if want := h.Config.Cluster.VirtualAddress; want != "" && want != s.Address {
+		return finding.New("OCA-4138", "The cluster has another virtual address", fmt.Sprintf("it is %s, and --high-availability-vip gives %s", s.Address, want),
+			"repeat the command with --high-availability-vip "+s.Address)
+	}
+	return nil
+}
+
+// kept reads the copy of the settings on this node; none has no address.
+func kept(h *host.Host) (vip.Settings, error) {
+	text := h.Files.Text(settingsFile)
+	if text == "" {
+		return vip.Settings{}, nil
+	}
+	var data map[string]string
+	if yaml.Unmarshal([]byte(text), &data) != nil {
+		return vip.Settings{}, errors.New("reading " + settingsFile + ": it is not YAML") // the cause would quote it
+	}
+	raw := map[string][]byte{}
+	for k, v := range data {
+		raw[k] = []byte(v)
+	}
+	return vip.Parse(raw)
+}
+
+// install writes the settings, the configuration and the static pod.
+func install(h *host.Host, s vip.Settings, r workflow.Reporter) error {
+	iface, err := vip.InterfaceOf(h.Config.Node.AdvertiseAddress)
+	if err != nil {
+		return err
+	}
+	data := map[string]string{}
+	for k, v := range s.Data() {
+		data[k] = string(v)
+	}
+	text, err := yaml.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("writing the settings of the virtual address: %w", err)
+	}
+	files := host.FileSet{
+		{Name: settingsFile, Data: text, Mode: 0o600},
+		{Name: vip.ConfigFile, Data: s.Config(h.Config.Node.Name, h.Config.Node.AdvertiseAddress, iface), Mode: 0o600},
+	}
+	pod, err := manifest(h)
+	if err != nil {
+		return err
+	}
+	_, err = slices.Concat(files, pod).Write(h, r) // the pod comes last: it needs the others
+	return err
+}
+
+// StorePhase stores the settings in the cluster, for the nodes that join.
+func StorePhase(after ...string) host.Phase {
+	return host.Phase{
+		Name: storeName, Short: "Store the settings of the virtual address in the cluster", After: after, Skip: notWanted, Timeout: time.Minute,
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return false, nil //nolint:nilerr // the phase runs, and says why
+			}
+			_, found, err := Load(ctx, k)
+			return found && err == nil, nil
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"create Secret " + vip.SecretNamespace + "/" + vip.SecretName}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			s, err := kept(h)
+			if err != nil {
+				return err
+			}
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return err
+			}
+			if err := k.Create(ctx, s.Secret()); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("creating Secret %s: %w", vip.SecretName, err)
+			}
+			r.Changed("created Secret %s/%s", vip.SecretNamespace, vip.SecretName)
+			return nil
+		},
+	}
+}
+
+// Load reads the settings from the cluster; found is false for one without a virtual address.
+func Load(ctx context.Context, k client.Client) (s vip.Settings, found bool, err error) {
+	var secret corev1.Secret
+	err = k.Get(ctx, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret)
+	if apierrors.IsNotFound(err) {
+		return vip.Settings{}, false, nil
+	}
+	if err != nil {
+		return vip.Settings{}, false, fmt.Errorf("reading Secret %s: %w", vip.SecretName, err)
+	}
+	s, err = vip.Parse(secret.Data)
+	return s, err == nil, err
+}
+
+// change changes the peers in the cluster. The agents of all nodes follow.
+func change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Settings) (vip.Settings, error) {
+	for {
+		var secret corev1.Secret
+		if err := k.Get(ctx, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret); err != nil {
+			return vip.Settings{}, fmt.Errorf("reading Secret %s: %w", vip.SecretName, err)
+		}
+		s, err := vip.Parse(secret.Data)
+		if err != nil {
+			return s, err
+		}
+		s = to(s)
+		if string(s.Data()["peers"]) == string(secret.Data["peers"]) {
+			return s, nil
+		}
+		secret.Data["peers"] = s.Data()["peers"]
+		err = k.Update(ctx, &secret)
+		if err == nil || !apierrors.IsConflict(err) {
+			return s, err
+		}
+	}
+}
+
+// RemovePeer takes a control-plane node out of the group; a cluster without a virtual address has none.
+func RemovePeer(ctx context.Context, k client.Client, address string) error {
+	_, err := change(ctx, k, func(s vip.Settings) vip.Settings { return s.Without(address) })
+	return client.IgnoreNotFound(err)
+}
+
+// JoinPhase makes a further control-plane node one that may hold the address. The others are told of it first.
+func JoinPhase(after ...string) host.Phase {
+	return host.Phase{
+		Name: PhaseName, Short: "Let this node take over the virtual address of the control plane", After: after, Timeout: time.Minute,
+		Skip: func(h *host.Host) string {
+			if !h.Config.Join.ControlPlane {
+				return "this machine becomes a worker"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return false, nil //nolint:nilerr // the phase runs, and says why
+			}
+			s, found, err := Load(ctx, k)
+			if err != nil || !found {
+				return err == nil, nil //nolint:nilerr // as above
+			}
+			pod, err := manifest(h)
+			return len(pod.Todo(h)) == 0 && slices.Contains(s.Peers, h.Config.Node.AdvertiseAddress), err
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"if the cluster has a virtual address: write " + manifestFile + " and what keepalived needs"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return err
+			}
+			if _, found, err := Load(ctx, k); err != nil || !found {
+				return err
+			}
+			s, err := change(ctx, k, func(s vip.Settings) vip.Settings { return s.With(h.Config.Node.AdvertiseAddress) })
+			if err != nil {
+				return err
+			}
+			return install(h, s, r)
+		},
+	}
+}
+
+// LeavePhase takes this machine out of the group, before its node leaves the cluster.
+func LeavePhase() host.Phase {
+	return host.Phase{
+		Name: "leave-virtual-address", Short: "Take this machine out of the group of the virtual address", Timeout: 30 * time.Second,
+		Skip: func(h *host.Host) string {
+			if !h.Files.Exists(manifestFile) || !h.Ledger.Has(host.KindFile, manifestFile) {
+				return "no keepalived of ocadm runs here"
+			}
+			return ""
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"take this machine out of Secret " + vip.SecretName, "remove " + manifestFile}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			// Only this machine is sure to know its own address as others do.
+			self := strings.TrimSpace(selfIn(h.Files.Text(manifestFile)))
+			ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
+			defer cancel()
+			if k, err := h.Kube(ctx); err != nil {
+				r.Info("the cluster does not answer: the other control-plane nodes keep this one as a peer")
+			} else if err := RemovePeer(ctx, k, self); err != nil {
+				r.Info("this machine stays a peer of the other control-plane nodes: %v", err)
+			}
+			if err := h.Files.Remove(manifestFile); err != nil {
+				return fmt.Errorf("removing the static pod of keepalived: %w", err)
+			}
+			r.Changed("removed %s", manifestFile)
+			return nil
+		},
+	}
+}
