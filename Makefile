@@ -13,6 +13,7 @@ LDFLAGS := -s -w -X yunion.io/x/ocadm/internal/version.Version=$(VERSION) -X yun
 	-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 REGISTRY ?= registry.cn-beijing.aliyuncs.com/yunionio
 NODES ?= 2
+CONTROL_PLANES ?= 1
 NODE ?= 1
 DISTRO ?= bookworm
 # The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
@@ -29,7 +30,7 @@ help: ## Show what can be made
 .PHONY: quickstart
 quickstart: ## Two machines, a real cluster and a running cloud on them (root, Linux; says what it does)
 	@scripts/gobuild.sh bin/quickstart ./test/quickstart
-	bin/quickstart up --nodes $(NODES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
+	bin/quickstart up --nodes $(NODES) --control-planes $(CONTROL_PLANES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: quickstart-down
 quickstart-down: ## Take the quickstart's machines away; leaves no mount, namespace, bridge or process
@@ -105,6 +106,10 @@ earlier-kubernetes: ## A cluster and a cloud of the minor version of Kubernetes 
 .PHONY: online
 online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
 	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/
+
+.PHONY: ha
+ha: ## Three control-plane nodes on lab machines; the one with the virtual address is lost, and the outage measured (some minutes)
+	OCADM_TEST_HA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
 
 .PHONY: arm64
 arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)

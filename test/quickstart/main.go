@@ -44,13 +44,16 @@ func logf(format string, args ...any) {
 }
 
 func upCommand() *cobra.Command {
-	var nodes int
+	var nodes, controlPlanes int
 	var version, images string
 	cmd := &cobra.Command{
 		Use: "up", Args: cobra.NoArgs, Short: "Machines, cluster, cloud",
-		RunE: func(cmd *cobra.Command, _ []string) error { return up(cmd.Context(), nodes, version, images) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return up(cmd.Context(), nodes, controlPlanes, version, images)
+		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 2, "how many machines")
+	cmd.Flags().IntVar(&controlPlanes, "control-planes", 1, "how many of them are control-plane nodes; more than one get a virtual address")
 	cmd.Flags().StringVar(&version, "version", "v4.0.3", "release of the cloud")
 	cmd.Flags().StringVar(&images, "service-images", "", "directory of docker-archive files to run instead of the stand-ins")
 	return cmd
@@ -69,13 +72,14 @@ func downCommand() *cobra.Command {
 	}
 }
 
-func up(ctx context.Context, nodes int, version, images string) error {
+func up(ctx context.Context, nodes, controlPlanes int, version, images string) error {
+	nodes = max(nodes, controlPlanes)
 	ocadm, bundle, err := scenario.Build(ctx, ".", version, images, logf)
 	if err != nil {
 		return err
 	}
 	options := machine.Options{Name: lab, Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: logf}
-	err = install(ctx, options, version)
+	err = install(ctx, options, controlPlanes, version)
 	if err == nil || !strings.Contains(err.Error(), otherRelease) {
 		return err
 	}
@@ -84,13 +88,13 @@ func up(ctx context.Context, nodes int, version, images string) error {
 	if err := machine.Down(ctx, lab, logf); err != nil {
 		return err
 	}
-	return install(ctx, options, version)
+	return install(ctx, options, controlPlanes, version)
 }
 
 // otherRelease is the finding that another build of ocadm has installed a machine.
 const otherRelease = "OCA-1027"
 
-func install(ctx context.Context, o machine.Options, version string) error {
+func install(ctx context.Context, o machine.Options, controlPlanes int, version string) error {
 	logf("booting %d machines", o.Nodes)
 	l, err := machine.Up(ctx, o)
 	if err != nil {
@@ -98,11 +102,19 @@ func install(ctx context.Context, o machine.Options, version string) error {
 	}
 	j := &scenario.Journey{Lab: l, Story: os.Stderr}
 	// The cloud is not waited for yet: its compute agents need the nodes that join next.
-	if err := j.Init(ctx, "--onecloud-version", version, "--wait=false"); err != nil {
+	args := []string{"--onecloud-version", version, "--wait=false"}
+	if controlPlanes > 1 {
+		args = append(args, "--high-availability-vip", j.VirtualAddress())
+	}
+	if err := j.Init(ctx, args...); err != nil {
 		return err
 	}
 	for i := 2; i <= o.Nodes; i++ {
-		if err := j.Join(ctx, i); err != nil {
+		join := func() error { return j.Join(ctx, i) }
+		if i <= controlPlanes {
+			join = func() error { return j.JoinControlPlane(ctx, 1, i) }
+		}
+		if err := join(); err != nil {
 			return err
 		}
 	}

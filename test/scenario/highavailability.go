@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// VirtualAddress is an address of the lab's network that no machine has.
+func (j *Journey) VirtualAddress() string {
+	octets := j.Lab.Node(1).Address.As4()
+	return fmt.Sprintf("%d.%d.%d.100", octets[0], octets[1], octets[2])
+}
+
+// JoinControlPlane makes a control-plane node of a machine, with the command that another one prints.
+func (j *Journey) JoinControlPlane(ctx context.Context, from, node int, args ...string) error {
+	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
+		out, err := j.On(ctx, from, Ocadm, "token", "create", "--print-join-command", "--control-plane")
+		if err != nil {
+			return err
+		}
+		argv := strings.Fields(out)
+		if len(argv) < 3 || argv[0] != "ocadm" {
+			return fmt.Errorf("no join command in the answer of node %d", from) // which may hold the key
+		}
+		argv[0] = Ocadm
+		_, err = j.On(ctx, node, append(append(argv, j.JoinFlags(node)...), args...)...)
+		return err
+	})
+}
+
+// HAStatus is the output of "ocadm ha status -o json".
+type HAStatus struct {
+	Holder    string   `json:"holder"`
+	Tolerates int      `json:"tolerates"`
+	Problems  []string `json:"problems"`
+	Nodes     []struct {
+		Name, Etcd       string
+		Ready, APIServer bool
+	} `json:"nodes"`
+}
+
+// HAStatus asks a control-plane node.
+func (j *Journey) HAStatus(ctx context.Context, node int) (s HAStatus, err error) {
+	out, err := j.On(ctx, node, Ocadm, "ha", "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	return s, err
+}
+
+// Outage asks the virtual address from outside until it has been silent and answers again, and returns how long that was. fail makes it silent. An
+// address that does not fall silent within the quiet time has not been missed by anybody: 0.
+func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() error) (time.Duration, error) {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is measured
+	answers := func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+j.VirtualAddress()+":6443/readyz", nil)
+		if err != nil {
+			return false
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}
+	if !answers() {
+		return 0, fmt.Errorf("nothing answers at %s before the failure", j.VirtualAddress())
+	}
+	last, begun, silent := time.Now(), time.Now(), false
+	if err := fail(); err != nil {
+		return 0, err
+	}
+	for {
+		switch {
+		case !answers():
+			silent = true
+		case silent:
+			return time.Since(last), nil
+		case time.Since(begun) > quiet:
+			return 0, nil
+		default:
+			last = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%s has been silent for %s: %w", j.VirtualAddress(), time.Since(last).Round(time.Second), ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
