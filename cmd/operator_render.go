@@ -267,7 +267,7 @@ func newOperatorCRDCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "crd",
 		Short:   "Print the custom resource definitions",
-		Long:    "Prints the definitions that this operator needs: OnecloudCluster and OnecloudOperation.",
+		Long:    "Prints the definitions that this operator needs: OnecloudCluster, OnecloudOperation and OnecloudMachine.",
 		Example: "  ocadm operator crd\n  ocadm operator crd | kubectl apply --server-side -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

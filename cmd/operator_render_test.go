@@ -131,7 +131,7 @@ func TestOperatorComponents(t *testing.T) {
 
 func TestOperatorCRD(t *testing.T) {
 	text, err := operator(t, "", "crd")
-	if err != nil || strings.Count(text, "kind: \"CustomResourceDefinition\"") != 2 {
+	if err != nil || strings.Count(text, "kind: \"CustomResourceDefinition\"") != 3 {
 		t.Errorf("%v\n%.300s", err, text)
 	}
 }

@@ -74,6 +74,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	}
 	f.BoolVar(&o.Waves, "waves", false, "let only operations move a cloud to another release: a changed spec.version creates one")
 	f.DurationVar(&o.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
+	f.IntVar(&o.MachinesAtOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many machines of a cloud are joined or removed at once")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")
 	hide(f, "reach-services-at")
 	a.readsSettings(c, keys)

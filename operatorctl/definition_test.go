@@ -26,7 +26,7 @@ func TestOnlyAnEarlierDefinitionIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := builtDefinitions()
-	if err != nil || len(all) != 2 {
+	if err != nil || len(all) != 3 {
 		t.Fatalf("%d definitions, %v", len(all), err)
 	}
 	built := all[0]

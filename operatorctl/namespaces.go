@@ -43,24 +43,41 @@ func mayWatchNodes(ctx context.Context, cfg *rest.Config) (bool, error) {
 // mayOperate reports whether the cluster knows operations and the operator may run them in all its namespaces. The manifests of an earlier
 // release have neither; clouds run without.
 func mayOperate(ctx context.Context, cfg *rest.Config, namespaces []string) (bool, error) {
+	return mayWatch(ctx, cfg, namespaces, v1alpha1.OperationResource)
+}
+
+// mayJoin reports whether the operator may bring machines into the cluster.
+func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
+	if o.WithoutNodes || o.WithoutOperations {
+		return false, nil
+	}
+	yes, err := mayWatch(ctx, cfg, o.Namespaces, v1alpha1.MachineResource)
+	if err != nil || !yes {
+		return false, err
+	}
+	return may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "create", Resource: "secrets"})
+}
+
+// mayWatch reports whether the cluster knows a resource of ours and the operator may watch it in its namespaces.
+func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resource string) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return false, fmt.Errorf("asking for operations: %w", err)
+		return false, fmt.Errorf("asking for %s: %w", resource, err)
 	}
 	known, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("asking for operations: %w", err)
-	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == v1alpha1.OperationResource }):
+		return false, fmt.Errorf("asking for %s: %w", resource, err)
+	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }):
 		return false, nil
 	}
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
 	for _, ns := range namespaces {
-		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "watch", Group: v1alpha1.Group, Resource: v1alpha1.OperationResource})
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "watch", Group: v1alpha1.Group, Resource: resource})
 		if err != nil || !yes {
 			return false, err
 		}
@@ -124,6 +141,9 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 			}
 			if yes, err := mayOperate(ctx, cfg, o.Namespaces); o.WithoutOperations && err == nil && yes {
 				return errors.New("starting again to run operations, which it may do now")
+			}
+			if yes, err := mayJoin(ctx, cfg, o); o.WithoutMachines && err == nil && yes {
+				return errors.New("starting again to join machines, which it may do now")
 			}
 		}
 	}

@@ -50,6 +50,10 @@ type Options struct {
 	WithoutNodes bool
 	// WithoutOperations keeps it from running operations: Run sets it where it may not, or where they are not defined.
 	WithoutOperations bool
+	// WithoutMachines keeps it from bringing machines into the cluster: Run sets it where it may not, or where they are not defined.
+	WithoutMachines bool
+	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means operation.DefaultMachinesAtOnce.
+	MachinesAtOnce int
 	// LeaderElection makes several operators take turns.
 	LeaderElection bool
 	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
@@ -120,11 +124,18 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		o.Log.Warn("operations are not defined, or there is no right to run them: a changed version moves all components at once; " +
 			"give it with ocadm init phase operator")
 	}
+	machines, err := mayJoin(ctx, cfg, o)
+	if err != nil {
+		return err
+	}
+	if o.WithoutMachines = !machines; o.WithoutMachines {
+		o.Log.Warn("machines are not defined, or there is no right to join them: nodes are joined by hand; give it with ocadm init phase operator")
+	}
 	mgr, err := newManager(cfg, o)
 	if err != nil {
 		return err
 	}
-	if len(refused) > 0 || o.WithoutNodes || o.WithoutOperations {
+	if len(refused) > 0 || o.WithoutNodes || o.WithoutOperations || o.WithoutMachines {
 		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused, o))); err != nil {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
@@ -159,6 +170,9 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	}
 	if !o.WithoutOperations {
 		byObject[&v1alpha1.OnecloudOperation{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
+	if !o.WithoutMachines {
+		byObject[&v1alpha1.OnecloudMachine{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	}
 	if !o.WithoutNodes {
 		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}

@@ -29,6 +29,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -112,24 +113,34 @@ func operated(_ context.Context, object client.Object) []ctrl.Request {
 func rolloutChanged(e event.UpdateEvent) bool {
 	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudOperation)
 	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudOperation)
+	if ok1 && ok2 && now.MachineName() != "" {
+		return false
+	}
 	return !ok1 || !ok2 || old.Status.Phase.Active() != now.Status.Phase.Active() || !equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) ||
 		(old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
 }
 
 // operations wires the controller of operations into the manager.
 func operations(mgr ctrl.Manager, o Options) error {
-	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
-	if err != nil {
-		return fmt.Errorf("setting up the controller of operations: %w", err)
-	}
 	components := o.Components
 	if components == nil {
 		components = catalog.All()
 	}
+	actions := operation.Actions(components)
+	if !o.WithoutMachines {
+		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Log: o.Log}
+		actions = append(actions, machinectl.Actions(m)...)
+		if err := machines(mgr, m); err != nil {
+			return err
+		}
+	}
+	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of operations: %w", err)
+	}
 	c := operation.New(operation.Options{
-		Actions: operation.Actions(components),
-		Client:  mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Waves: o.Waves, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		Settle: o.Settle, Waves: o.Waves, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
 					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,

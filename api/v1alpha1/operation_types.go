@@ -34,6 +34,7 @@ const LabelOperationCloud = "onecloud.yunion.io/cloud"
 // +kubebuilder:resource:path=onecloudoperations,scope=Namespaced,shortName=oco
 // +kubebuilder:printcolumn:name="Cloud",type=string,JSONPath=`.spec.cloud`
 // +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.action`
+// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.spec.machine.name`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Step",type=string,JSONPath=`.status.step`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -72,6 +73,10 @@ const (
 	ActionUpdate   = "Update"
 	ActionRollback = "Rollback"
 	ActionRehearse = "Rehearse"
+	// Those of one machine.
+	ActionPrecheckMachine = "PrecheckMachine"
+	ActionJoinMachine     = "JoinMachine"
+	ActionRemoveMachine   = "RemoveMachine"
 )
 
 // UpdateParameters are what an update changes. What is empty stays; with nothing, the cloud is brought to what the operator renders now.
@@ -108,10 +113,20 @@ type RollbackParameters struct {
 	KeepDatabases bool `json:"keepDatabases,omitempty"`
 }
 
+// MachineParameters are what an operation on a machine works on.
+type MachineParameters struct {
+	// Name of the OnecloudMachine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=40
+	Name string `json:"name"`
+}
+
 // OnecloudOperationSpec is what an operation does. It cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Update', 'Rehearse']",message="update belongs to actions Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
+// +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
 type OnecloudOperationSpec struct {
 	// Name of the cloud, in the namespace of the operation.
@@ -121,7 +136,7 @@ type OnecloudOperationSpec struct {
 	Cloud string `json:"cloud"`
 	// What to do.
 	// +required
-	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse
+	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;PrecheckMachine;JoinMachine;RemoveMachine
 	Action string `json:"action"`
 	// Time after which it counts as failed, for example 2h; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
@@ -139,6 +154,17 @@ type OnecloudOperationSpec struct {
 	// Parameters of action Rollback.
 	// +nullable
 	Rollback *RollbackParameters `json:"rollback,omitempty"`
+	// Machine of the actions PrecheckMachine, JoinMachine and RemoveMachine.
+	// +nullable
+	Machine *MachineParameters `json:"machine,omitempty"`
+}
+
+// MachineName is the machine that the operation works on, "" if it works on the cloud.
+func (o *OnecloudOperation) MachineName() string {
+	if o.Spec.Machine == nil {
+		return ""
+	}
+	return o.Spec.Machine.Name
 }
 
 // Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not

@@ -21,7 +21,8 @@ var GroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme registers the types.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &OnecloudCluster{}, &OnecloudClusterList{}, &OnecloudOperation{}, &OnecloudOperationList{})
+	s.AddKnownTypes(GroupVersion, &OnecloudCluster{}, &OnecloudClusterList{}, &OnecloudOperation{}, &OnecloudOperationList{},
+		&OnecloudMachine{}, &OnecloudMachineList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

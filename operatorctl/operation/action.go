@@ -30,6 +30,8 @@ type Action struct {
 	Name, Short string
 	// Timeout bounds an operation that names none.
 	Timeout time.Duration
+	// Flush is how long what happens within a step may take to be seen; 0 means a second. What runs many times at once takes longer.
+	Flush time.Duration
 	// Steps do the work, one after another.
 	Steps []Step
 	// Revert are the steps that take back what Steps did, in the order in which they run. They must be able to run whatever Steps were done.

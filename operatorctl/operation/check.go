@@ -28,7 +28,7 @@ func checks() Step {
 		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			list := findingsOf(ctx, r)
-			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = findings(list) }); err != nil {
+			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }); err != nil {
 				return err
 			}
 			for _, f := range list.Warnings() {
@@ -57,7 +57,7 @@ func checkRollback() Step {
 			report.Info("%s", plan)
 			lines, list := r.migratedSince(ctx, cloud, to)
 			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), findings(list)
+				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), Findings(list)
 			})
 			if err != nil {
 				return err

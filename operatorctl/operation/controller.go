@@ -41,13 +41,15 @@ type Options struct {
 	Waves bool
 	// Probes ask the components of a wave; nil means Probes().
 	Probes []Probe
+	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means DefaultMachinesAtOnce.
+	MachinesAtOnce int
 	// Actions are those there are.
 	Actions []Action
 	Means
 	Log *slog.Logger
 }
 
-// Controller runs the operations of all clouds, one at a time for each cloud. Its request is a cloud.
+// Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines. Its request is a cloud.
 type Controller struct {
 	Options
 
@@ -72,6 +74,7 @@ func New(o Options) *Controller {
 		o.Probes = Probes()
 	}
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	o.MachinesAtOnce = cmp.Or(o.MachinesAtOnce, DefaultMachinesAtOnce)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -101,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if cloud != nil {
 		errs = append(errs, c.trigger(ctx, cloud, all))
 	}
-	d := decide(all, cloud, c.Actions)
+	d := decide(all, cloud, c.Actions, c.MachinesAtOnce)
 	for _, o := range all {
 		switch end, ends := d.end[o.Name]; {
 		case ends:
@@ -117,6 +120,9 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if d.run != nil {
 		errs = append(errs, c.advance(ctx, d.run, cloud))
+	}
+	for _, o := range d.machines {
+		errs = append(errs, c.advance(ctx, o, cloud))
 	}
 	return ctrl.Result{}, errors.Join(errs...)
 }
@@ -300,7 +306,7 @@ func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
 	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
 	flushing, stop := context.WithCancel(ctx)
 	var flush sync.WaitGroup
-	flush.Go(func() { rec.flush(flushing) })
+	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval)) })
 	err := x.do(ctx)
 	stop()
 	flush.Wait()

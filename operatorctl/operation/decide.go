@@ -16,10 +16,15 @@ import (
 // Keep is how many operations of a cloud that have ended are kept.
 const Keep = 20
 
+// KeepOfMachine is how many operations of a machine that have ended are kept.
+const KeepOfMachine = 3
+
 // decision is what becomes of the operations of a cloud.
 type decision struct {
-	// run is the operation that is to run, nil if none.
+	// run is the operation of the cloud that is to run, nil if none.
 	run *v1alpha1.OnecloudOperation
+	// machines are the operations of machines that are to run, at most one of each.
+	machines []*v1alpha1.OnecloudOperation
 	// pending are messages for those that wait, by name.
 	pending map[string]string
 	// end are those that end without having begun, with their phase and message.
@@ -43,10 +48,12 @@ func paused(o *v1alpha1.OnecloudOperation) bool {
 	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
 }
 
-// decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist.
-func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action) decision {
+// decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist. Operations of machines run beside that of
+// the cloud, atOnce of them.
+func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action, atOnce int) decision {
 	d := decision{pending: map[string]string{}, end: map[string]ending{}}
 	var over, waiting []*v1alpha1.OnecloudOperation
+	var machines queue
 	for _, o := range all {
 		switch _, known := find(actions, o.Spec.Action); {
 		case o.Status.Phase.Final():
@@ -59,6 +66,8 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator knows no action %q", o.Spec.Action)}
 		case !o.Status.Phase.Active() && cancelled(o):
 			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it began"}
+		case o.MachineName() != "":
+			machines.add(o)
 		case o.Status.Phase.Active():
 			d.run = first(d.run, o)
 		default:
@@ -83,11 +92,23 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			d.pending[o.Name] = "waits for operation " + d.run.Name
 		}
 	}
+	d.machines = machines.turn(atOnce, d.pending)
 	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -inTurn(a, b) })
-	if len(over) > Keep {
-		d.prune = over[Keep:]
-	}
+	d.prune = tooOld(over)
 	return d
+}
+
+// tooOld are those of the operations that have ended, the latest first, that are not kept.
+func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
+	kept := map[string]int{}
+	return slices.DeleteFunc(over, func(o *v1alpha1.OnecloudOperation) bool {
+		limit := Keep
+		if o.MachineName() != "" {
+			limit = KeepOfMachine
+		}
+		kept[o.MachineName()]++
+		return kept[o.MachineName()] <= limit
+	})
 }
 
 // first of two operations that have both begun: that cannot be, but if it were, only one may go on.

@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(c.all, c.cloud, Actions(catalog.All()))
+			d := decide(c.all, c.cloud, Actions(catalog.All()), 2)
 			run := ""
 			if d.run != nil {
 				run = d.run.Name
@@ -97,7 +97,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range Keep + 3 {
 		all = append(all, op(fmt.Sprintf("o%02d", i), i, v1alpha1.OperationFailed, ""))
 	}
-	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()))
+	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()), 2)
 	var pruned []string
 	for _, o := range d.prune {
 		pruned = append(pruned, o.Name)

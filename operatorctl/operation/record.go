@@ -75,7 +75,7 @@ func (r *record) write(ctx context.Context) error {
 	defer cancel()
 	status := *now.Status.DeepCopy()
 	var last error
-	err := wait.ExponentialBackoffWithContext(ctx, backoff(), func(ctx context.Context) (bool, error) {
+	err := backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
 		last = r.client.Status().Patch(ctx, now, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator))
 		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) || apierrors.IsInvalid(last) {
 			return false, last
@@ -102,9 +102,9 @@ func backoff() wait.Backoff {
 // flushInterval is how long what happens within a step may take to be seen.
 const flushInterval = time.Second
 
-// flush writes what has changed, until ctx ends.
-func (r *record) flush(ctx context.Context) {
-	tick := time.NewTicker(flushInterval)
+// flush writes what has changed each interval, until ctx ends.
+func (r *record) flush(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -141,7 +141,7 @@ func (r *record) Event(e workflow.Event) {
 	apply(s, e)
 	r.op.Status.Message = s.Message
 	if e.Type == workflow.PhaseFailed {
-		r.op.Status.Findings = findings(e.Findings)
+		r.op.Status.Findings = Findings(e.Findings)
 		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s: %s", s.Name, s.Message)
 	}
 }
@@ -185,7 +185,8 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 // maxEvidence is how many lines of a step the status holds; the log has all.
 const maxEvidence = 50
 
-func findings(l finding.List) []v1alpha1.OperationFinding {
+// Findings are findings as a status holds them.
+func Findings(l finding.List) []v1alpha1.OperationFinding {
 	var out []v1alpha1.OperationFinding
 	for _, f := range l {
 		out = append(out, v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy})

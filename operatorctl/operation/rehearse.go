@@ -61,7 +61,7 @@ func checkRehearsal() Step {
 			for _, f := range list.Warnings() {
 				report.Info("%s %s", f.Code, f.Error())
 			}
-			return errors.Join(r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = findings(list) }), list.Err())
+			return errors.Join(r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }), list.Err())
 		},
 	}
 }

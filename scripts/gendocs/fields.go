@@ -35,6 +35,8 @@ var resources = []resource{
 		"[Configure a cloud](../configure.md). What the status means: [Status](status.md). `ocadm operator crd` prints the definition.\n"},
 	{"onecloudoperation.md", "OnecloudOperation", "short name `oco`. What operations do:\n" +
 		"[Operations](operations.md). `ocadm operator crd` prints the definition.\n"},
+	{"onecloudmachine.md", "OnecloudMachine", "short name `ocm`. How to use machines:\n" +
+		"[Machines](../machines.md). `ocadm operator crd` prints the definition.\n"},
 }
 
 // fields writes the reference of a kind from the types in api/v1alpha1.

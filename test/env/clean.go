@@ -50,6 +50,12 @@ func (e *Env) Clean() {
 		e.check(e.Client.Patch(ctx, &clouds.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 		e.check(e.Client.Delete(ctx, &clouds.Items[i]))
 	}
+	var machines v1alpha1.OnecloudMachineList
+	e.check(e.Client.List(ctx, &machines))
+	for i := range machines.Items {
+		e.check(e.Client.Patch(ctx, &machines.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		e.check(e.Client.Delete(ctx, &machines.Items[i]))
+	}
 	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
 	for namespace := range namespaces {
 		e.At(namespace).remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// Machine is one of a cloud.
+type Machine = v1alpha1.OnecloudMachine
+
+// Machines lists those of a cloud by name.
+func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]Machine, error) {
+	var list v1alpha1.OnecloudMachineList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, noMachines(fmt.Errorf("listing the machines in namespace %s: %w", namespace, err))
+	}
+	out := slices.DeleteFunc(list.Items, func(m Machine) bool { return m.Spec.Cloud != cloud })
+	slices.SortFunc(out, func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
+	for i := range out {
+		plainMachine(&out[i])
+	}
+	return out, nil
+}
+
+// MachineOf reads one.
+func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Machine, error) {
+	m := &Machine{}
+	err := c.Get(ctx, key, m)
+	if apierrors.IsNotFound(err) {
+		return nil, finding.Errorf("OCA-7609", "There is no machine "+key.Name, "ocadm machine list", "%w", err)
+	}
+	if err != nil {
+		return nil, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
+	}
+	plainMachine(m)
+	return m, nil
+}
+
+func plainMachine(m *Machine) {
+	m.ManagedFields = nil
+	m.APIVersion, m.Kind = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind
+}
+
+// noMachines explains that the cluster knows no machines.
+func noMachines(err error) error {
+	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return finding.Errorf("OCA-7610", "The operator of this cluster joins no machines", "update the operator: ocadm operator install", "%w", err)
+}
+
+// ReadMachines reads OnecloudMachines from YAML. Every one that is wrong is named, and none is returned then. namespace and cloud are for those that
+// name none.
+func ReadMachines(name string, data []byte, namespace, cloud string) ([]Machine, error) {
+	objs, err := kube.Decode(data)
+	if err != nil {
+		return nil, badMachines(name, err.Error())
+	}
+	var out []Machine
+	var wrong []string
+	seen := map[string]bool{}
+	for i, u := range objs {
+		which := fmt.Sprintf("document %d (%s)", i+1, u.GetName())
+		text, err := yaml.Marshal(u.Object)
+		if err != nil {
+			return nil, err
+		}
+		m := Machine{}
+		switch err := yaml.UnmarshalStrict(text, &m); {
+		case u.GetKind() != v1alpha1.MachineKind || u.GetAPIVersion() != v1alpha1.GroupVersion.String():
+			wrong = append(wrong, which+": it is a "+u.GetKind()+" of "+u.GetAPIVersion())
+			continue
+		case err != nil:
+			wrong = append(wrong, which+": "+err.Error())
+			continue
+		}
+		if m.Namespace == "" {
+			m.Namespace = namespace
+		}
+		if m.Spec.Cloud == "" {
+			m.Spec.Cloud = cloud
+		}
+		key := m.Spec.Infrastructure.SSH.HostKey
+		switch {
+		case m.Name == "":
+			wrong = append(wrong, which+": metadata.name is missing")
+		case seen[m.Name]:
+			wrong = append(wrong, which+": the name is in the file twice")
+		case key != "" && ssh.CheckHostKey(key) != nil:
+			wrong = append(wrong, which+": spec.infrastructure.ssh.hostKey: "+ssh.CheckHostKey(key).Error())
+		}
+		seen[m.Name] = true
+		out = append(out, m)
+	}
+	if len(wrong) == 0 && len(out) == 0 {
+		wrong = []string{"it has no machine"}
+	}
+	if len(wrong) > 0 {
+		return nil, badMachines(name, strings.Join(wrong, "; "))
+	}
+	return out, nil
+}
+
+func badMachines(name, cause string) error {
+	return finding.New("OCA-7611", "The machines in "+name+" are not valid", cause, "correct the file; docs/machines.md has an example")
+}
+
+// AddMachines creates machines that are not there. If the API server refuses one, none is created. A machine that is there and differs is an error.
+// report gets the name of each and what became of it.
+func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
+	var wrong []string
+	var missing []*Machine
+	for i := range all {
+		m := &all[i]
+		live := &Machine{}
+		err := c.Get(ctx, client.ObjectKeyFromObject(m), live)
+		switch {
+		case err == nil && !sameMachine(live, m):
+			wrong = append(wrong, m.Name+": there is a machine with this name and other settings")
+		case err == nil:
+			report(m.Name, "unchanged")
+		case apierrors.IsNotFound(err):
+			if err := c.Create(ctx, m.DeepCopy(), client.DryRunAll, client.FieldOwner(kube.FieldManager)); err != nil {
+				if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+					return noMachines(err)
+				}
+				wrong = append(wrong, m.Name+": "+err.Error())
+			}
+			missing = append(missing, m)
+		default:
+			return noMachines(fmt.Errorf("reading machine %s: %w", m.Name, err))
+		}
+	}
+	if len(wrong) > 0 {
+		return finding.New("OCA-7611", "The machines are not valid", strings.Join(wrong, "; "), "correct them; no machine was added")
+	}
+	for _, m := range missing {
+		if err := c.Create(ctx, m, client.FieldOwner(kube.FieldManager)); err != nil {
+			return fmt.Errorf("adding machine %s: %w", m.Name, err)
+		}
+		report(m.Name, "created")
+	}
+	return nil
+}
+
+// sameMachine compares what a user wrote.
+func sameMachine(a, b *Machine) bool {
+	x, err1 := yaml.Marshal(a.Spec)
+	y, err2 := yaml.Marshal(b.Spec)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// Credentials writes the Secret with which the operator logs in to machines. An existing one of the same content is left as it is.
+func Credentials(ctx context.Context, c client.Client, namespace, name string, data map[string][]byte) error {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
+	err := c.Create(ctx, s, client.FieldOwner(kube.FieldManager))
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	live := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(s), live); err != nil {
+		return fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+	before := live.DeepCopy()
+	live.Data = data
+	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("writing Secret %s: %w", name, err)
+	}
+	return nil
+}
+
+// MarkMachine sets annotations of a machine; an empty value removes one. It reports whether anything changed.
+func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, marks map[string]string) (bool, error) {
+	m, err := MachineOf(ctx, c, key)
+	if err != nil {
+		return false, err
+	}
+	set := map[string]any{}
+	for k, v := range marks {
+		if m.Annotations[k] == v {
+			continue
+		}
+		if set[k] = any(v); v == "" {
+			set[k] = nil
+		}
+	}
+	if len(set) == 0 {
+		return false, nil
+	}
+	if err := merge(ctx, c, m, map[string]any{"metadata": map[string]any{"annotations": set}}); err != nil {
+		return false, fmt.Errorf("changing machine %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// Retry lets the operator try again at once what failed on a machine.
+func Retry(ctx context.Context, c client.Client, key client.ObjectKey, now time.Time) error {
+	_, err := MarkMachine(ctx, c, key, map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)})
+	return err
+}
+
+// RemoveMachine deletes a machine, and waits for its end if asked to. An abandoned one is not touched any more.
+func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, abandon, wait bool, report func(string)) (bool, error) {
+	m := &Machine{}
+	if err := c.Get(ctx, key, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
+	}
+	if abandon {
+		if _, err := MarkMachine(ctx, c, key, map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}); err != nil {
+			return false, err
+		}
+	}
+	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
+		return false, fmt.Errorf("removing machine %s: %w", key, err)
+	}
+	if !wait {
+		return true, nil
+	}
+	err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
+		now, there := kube.As[Machine](o)
+		if !there {
+			return true, ""
+		}
+		return false, now.Status.Message
+	}, report)
+	if err != nil {
+		return true, finding.Errorf("OCA-7612", "Machine "+key.Name+" is not removed yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
+	}
+	return true, nil
+}
+
+// BootstrapData returns the data with which a machine joins, in a format of package bootstrap. They hold a secret.
+func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, format string) (string, error) {
+	m, err := MachineOf(ctx, c, key)
+	if err != nil {
+		return "", err
+	}
+	s := &corev1.Secret{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: m.BootstrapSecret()}, s)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading Secret %s: %w", m.BootstrapSecret(), err)
+	}
+	if err != nil || !metav1.IsControlledBy(s, m) {
+		cause := "the operator has not made them yet"
+		if is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady); is != nil && is.Message != "" {
+			cause = is.Message
+		}
+		if m.Status.NodeRef != nil {
+			cause = "it has joined, and the data are deleted"
+		}
+		return "", finding.New("OCA-7613", "Machine "+m.Name+" has no bootstrap data", cause, "ocadm machine get "+m.Name)
+	}
+	return bootstrap.Format(string(s.Data[v1alpha1.BootstrapScript]), format)
+}
+
+// Precheck lets the operator check machines of a cloud, and returns the operations when all have ended, in the order of the names.
+func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) ([]Operation, error) {
+	var all []*Operation
+	for _, name := range names {
+		key := client.ObjectKey{Namespace: cloud.Namespace, Name: name}
+		if _, err := MachineOf(ctx, c, key); err != nil {
+			return nil, err
+		}
+		err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}, func(o client.Object) (bool, string) {
+			m, there := kube.As[Machine](o)
+			if !there {
+				return false, "it does not exist"
+			}
+			is := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady)
+			if is == nil {
+				return false, "waits for its bootstrap data"
+			}
+			return is.Status == metav1.ConditionTrue, is.Message
+		}, func(string) {})
+		if err != nil {
+			return nil, fmt.Errorf("waiting for the bootstrap data of machine %s: %w", name, err)
+		}
+		o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{
+			Cloud: cloud.Name, Action: v1alpha1.ActionPrecheckMachine, Requester: requester, Machine: &v1alpha1.MachineParameters{Name: name},
+		}}
+		o.Namespace = cloud.Namespace
+		if err := Operate(ctx, c, o); err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	var out []Operation
+	for _, o := range all {
+		last, err := FollowOperation(ctx, c, client.ObjectKeyFromObject(o), func(*Operation) {})
+		if last == nil || !last.Status.Phase.Final() {
+			return nil, err
+		}
+		out = append(out, *last)
+	}
+	return out, nil
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// newMachine groups the commands for machines that the operator joins.
+func newMachine(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "machine",
+		Short: "Join machines over SSH, watch them and remove them",
+		Long: "A machine is resource OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
+			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Work on a machine is an operation.",
+		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n  ocadm machine list\n  ocadm machine remove worker-1 --wait",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    groupRunE,
+	}
+	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a), newMachineRemove(a), newMachineBootstrapData(a),
+		newMachineMark(a, "pause", "Let a machine not join yet", "The operator makes bootstrap data and runs prechecks that you ask for, and nothing else. What runs is not stopped.",
+			"paused", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: "true"} }),
+		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
+			"resumed", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: ""} }),
+		newMachineMark(a, "retry", "Try again what failed on a machine", "Use it when you have mended what a machine that is Failed says. What passes by itself is tried again anyway.",
+			"is tried again", func(now time.Time) map[string]string {
+				return map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)}
+			}))
+	return c
+}
+
+func newMachineList(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "list", Short: "List the machines of the cloud", Long: "Lists the machines of the cloud with their phases and what they wait for.",
+		Example: "  ocadm machine list\n  ocadm machine list -o json | jq -r '.[] | select(.status.phase == \"Failed\") | .metadata.name'",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				list, err := cluster.Machines(ctx, k, f.namespace, f.name)
+				if err != nil {
+					return err
+				}
+				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return machineTable(w, list, time.Now()) })
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func machineTable(w io.Writer, list []cluster.Machine, now time.Time) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "no machines")
+		return err
+	}
+	var rows [][]string
+	for i := range list {
+		m := &list[i]
+		var roles []string
+		for _, r := range m.Spec.Roles {
+			roles = append(roles, string(r))
+		}
+		rows = append(rows, []string{m.Name, m.Spec.Infrastructure.SSH.Address, cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
+			now.Sub(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
+	}
+	return ui.Table(w, []string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
+}
+
+func newMachineGet(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "get NAME", Short: "Show a machine and its conditions", Long: "Shows the phase of a machine, its conditions, its host key, and the last operation on it.",
+		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				m, err := cluster.MachineOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
+				if err != nil {
+					return err
+				}
+				return ui.Print(a.Out, f.output.String(), m, func(w io.Writer) error { return printMachine(w, m) })
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func printMachine(w io.Writer, m *cluster.Machine) error {
+	s := m.Status
+	for _, line := range [][2]string{
+		{"Machine", m.Name}, {"Cloud", m.Spec.Cloud}, {"Address", m.Spec.Infrastructure.SSH.Address}, {"Phase", cmp.Or(string(s.Phase), "unknown")},
+		{"Message", s.Message}, {"Failure", s.FailureMessage}, {"Host key", s.HostKey}, {"Operation", s.Operation},
+	} {
+		if line[1] != "" {
+			if _, err := fmt.Fprintf(w, "%-10s %s\n", line[0], line[1]); err != nil {
+				return err
+			}
+		}
+	}
+	var rows [][]string
+	for _, kind := range []string{
+		v1alpha1.ConditionInfrastructureReady, v1alpha1.ConditionBootstrapDataReady, v1alpha1.ConditionHostReachable, v1alpha1.ConditionPrecheckPassed,
+		v1alpha1.ConditionJoined, v1alpha1.ConditionNodeReady, v1alpha1.ConditionAgentsReady,
+	} {
+		if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+			rows = append(rows, []string{kind, string(c.Status), c.Reason, c.Message})
+		}
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return ui.Table(w, []string{"CONDITION", "STATUS", "REASON", "MESSAGE"}, rows)
+}
+
+func newMachineRemove(a *app) *cobra.Command {
+	var f cloudFlags
+	var yes, abandon bool
+	c := &cobra.Command{
+		Use: "remove NAME", Short: "Take a machine out of the cluster",
+		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and deletes\n" +
+			"the Node. It refuses while virtual machines run there. A machine that does not answer any more stays until you give --abandon: then\n" +
+			"nothing is done on the machine itself.",
+		Example: "  ocadm machine remove worker-1 --wait\n\n  # it burned down\n  ocadm machine remove worker-1 --abandon --yes",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			what := fmt.Sprintf("This takes machine %s out of the cluster and removes what ocadm installed on it", args[0])
+			if abandon {
+				what = fmt.Sprintf("This removes machine %s from the cluster and leaves everything on it as it is", args[0])
+			}
+			if err := a.confirm(c, yes, "Nothing was removed")(what); err != nil {
+				return err
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				key := client.ObjectKey{Namespace: f.namespace, Name: args[0]}
+				there, err := cluster.RemoveMachine(ctx, k, key, abandon, f.wait, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", args[0], why) })
+				if err != nil {
+					return err
+				}
+				action := "unchanged"
+				switch {
+				case there && f.wait:
+					action = "removed"
+				case there:
+					action = "is being removed"
+				}
+				return a.printMachineResult(&f, args[0], action)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until it is gone")
+	addYes(c.Flags(), &yes)
+	c.Flags().BoolVar(&abandon, "abandon", false, "do nothing on the machine itself: it does not answer any more")
+	return c
+}
+
+func (a *app) printMachineResult(f *cloudFlags, name, action string) error {
+	r := created{Name: name, Namespace: f.namespace, Action: action}
+	return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "Machine %s %s\n", name, action)
+		return err
+	})
+}
+
+func newMachineMark(a *app, name, short, long, done string, marks func(time.Time) map[string]string) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: name + " NAME", Short: short, Long: long,
+		Example: "  ocadm machine " + name + " worker-1\n  ocadm machine " + name + " worker-1 -o json",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				changed, err := cluster.MarkMachine(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, marks(time.Now()))
+				if err != nil {
+					return err
+				}
+				action := "unchanged"
+				if changed {
+					action = done
+				}
+				return a.printMachineResult(&f, args[0], action)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func newMachineBootstrapData(a *app) *cobra.Command {
+	var f cloudFlags
+	format := ui.NewFormat("cloud-init", "ignition", "script")
+	c := &cobra.Command{
+		Use: "bootstrap-data NAME", Short: "Print the data with which a machine joins by itself",
+		Long: "Prints user data for the first boot of a machine: it downloads ocadm from the depot of the cluster, whose authority is in the data, and\n" +
+			"joins. The data hold a join token that lives two hours; the operator renews it until the machine has joined. Treat them as a secret.",
+		Example: "  ocadm machine bootstrap-data worker-1 >user-data\n  ocadm machine bootstrap-data worker-1 --format ignition >worker-1.ign",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				text, err := cluster.BootstrapData(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, format.String())
+				if err != nil {
+					return err
+				}
+				_, err = io.WriteString(a.Out, text)
+				return err
+			})
+		},
+	}
+	f.add(a, c, nil)
+	c.Flags().Var(format, "format", "format of the data")
+	return c
+}

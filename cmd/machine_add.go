@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// machineFlags describe one machine.
+type machineFlags struct {
+	file, address, user, hostKey, secret string
+	key, passwordFile, sudoPasswordFile  string
+	port                                 int32
+	roles, hostNetworks                  []string
+	labels                               map[string]string
+	paused                               bool
+}
+
+func newMachineAdd(a *app) *cobra.Command {
+	var f cloudFlags
+	var m machineFlags
+	c := &cobra.Command{
+		Use: "add [NAME]", Short: "Add a machine, or those in a file",
+		Long: "Creates OnecloudMachines, which the operator then joins. With NAME, flags describe the machine, and its credentials are stored in Secret\n" +
+			"NAME-login. With -f, a file of OnecloudMachines does; if one of them is wrong, none is added. Machines that are there stay as they are.",
+		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n" +
+			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml",
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if (len(args) == 1) == (m.file != "") {
+				return misused("give either NAME and --address, or -f FILE", "ocadm machine add worker-1 --address 192.0.2.21 --key FILE")
+			}
+			all, data, err := m.machines(a, &f, args)
+			if err != nil {
+				return err
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				if err := a.addMachines(ctx, k, &f, all, data); err != nil || !f.wait {
+					return err
+				}
+				for i := range all {
+					if err := a.untilRunning(ctx, k, client.ObjectKeyFromObject(&all[i])); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), false, "wait until the machines run")
+	m.add(c)
+	return c
+}
+
+func (m *machineFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVarP(&m.file, "file", "f", "", "file with OnecloudMachines; - is standard input")
+	fs.StringVar(&m.address, "address", "", "name or IP address of the machine")
+	fs.Int32Var(&m.port, "port", 22, "port of SSH") //nolint:mnd // the port of SSH
+	fs.StringVar(&m.user, "user", "root", "user; another one than root uses sudo")
+	fs.StringVar(&m.key, "key", "", "file with the private key of the user")
+	fs.StringVar(&m.passwordFile, "password-file", "", "file with the password of the user")
+	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it is another one")
+	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
+	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must show, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
+	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does for the cloud: compute, controller, baremetal, lbagent")
+	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
+	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as of join")
+	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
+}
+
+// machines are those of the file, or the one of the flags with the content of the Secret for it.
+func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster.Machine, map[string][]byte, error) {
+	if m.file != "" {
+		all, err := readMachines(a, m.file, f)
+		return all, nil, err
+	}
+	if m.address == "" {
+		return nil, nil, misused("--address is missing", "ocadm machine add "+args[0]+" --address 192.0.2.21 --key FILE")
+	}
+	data := map[string][]byte{}
+	for key, file := range map[string]string{
+		v1alpha1.SecretKeyPrivate: m.key, v1alpha1.SecretKeyPassword: m.passwordFile, v1alpha1.SecretKeySudoPassword: m.sudoPasswordFile,
+	} {
+		if file == "" {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, finding.Errorf("OCA-7611", "The credentials of the machine cannot be read", "give a file that exists", "%w", err)
+		}
+		data[key] = content
+	}
+	if (len(data) == 0) == (m.secret == "") {
+		return nil, nil, misused("give either --key or --password-file, or --secret", "ocadm machine add "+args[0]+" --address "+m.address+" --key FILE")
+	}
+	one := cluster.Machine{}
+	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, args[0]
+	if m.paused {
+		one.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+	}
+	login := v1alpha1.MachineLogin{Address: m.address, Port: m.port, User: m.user, HostKey: m.hostKey, CredentialsSecretName: m.secret}
+	if m.secret == "" {
+		login.CredentialsSecretName = args[0] + "-login"
+	}
+	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
+	one.Spec.Infrastructure.SSH.MachineLogin = login
+	for _, r := range m.roles {
+		one.Spec.Roles = append(one.Spec.Roles, v1alpha1.MachineRole(r))
+	}
+	return []cluster.Machine{one}, data, nil
+}
+
+func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {
+	data, err := io.ReadAll(a.In)
+	if file != "-" {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, finding.Errorf("OCA-7611", "The machines in "+file+" cannot be read", "give a file that exists", "%w", err)
+	}
+	return cluster.ReadMachines(file, data, f.namespace, f.name)
+}
+
+// addMachines creates machines, and first the Secret for one.
+func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
+	if len(data) > 0 {
+		if err := cluster.Credentials(ctx, k, f.namespace, all[0].Spec.Infrastructure.SSH.CredentialsSecretName, data); err != nil {
+			return err
+		}
+	}
+	var results []created
+	err := cluster.AddMachines(ctx, k, all, func(name, action string) {
+		results = append(results, created{Name: name, Namespace: f.namespace, Action: action})
+	})
+	if err != nil {
+		return err
+	}
+	return ui.Print(a.Out, f.output.String(), results, func(w io.Writer) error {
+		for _, r := range results {
+			if _, err := fmt.Fprintf(w, "Machine %s %s\n", r.Name, r.Action); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// untilRunning waits until a machine runs. One that needs somebody is a finding.
+func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.ObjectKey) error {
+	var last *cluster.Machine
+	target := &cluster.Machine{}
+	target.Namespace, target.Name = key.Namespace, key.Name
+	err := kube.WaitFor(ctx, k, target, func(o client.Object) (bool, string) {
+		m, there := kube.As[cluster.Machine](o)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = m.DeepCopy()
+		return m.Status.Phase == v1alpha1.MachineRunning || m.Status.Phase == v1alpha1.MachineFailed, strings.TrimSpace(string(m.Status.Phase) + " " + m.Status.Message)
+	}, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", key.Name, why) })
+	switch {
+	case err != nil:
+		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
+	case last.Status.Phase == v1alpha1.MachineFailed:
+		return finding.New("OCA-7614", "Machine "+key.Name+" did not join", last.Status.FailureMessage, "mend the cause, then: ocadm machine retry "+key.Name)
+	}
+	return nil
+}
+
+// prechecked is what "machine precheck -o json" prints of a machine.
+type prechecked struct {
+	Machine   string                      `json:"machine"`
+	Operation string                      `json:"operation"`
+	Passed    bool                        `json:"passed"`
+	Message   string                      `json:"message,omitempty"`
+	Findings  []v1alpha1.OperationFinding `json:"findings"`
+}
+
+func newMachinePrecheck(a *app) *cobra.Command {
+	var f cloudFlags
+	var file string
+	c := &cobra.Command{
+		Use: "precheck [NAME]...", Short: "Check machines, and change nothing on them",
+		Long: "The operator logs in to each machine and runs the checks of join there. With -f, machines that are not there are added first, and do not\n" +
+			"join before ocadm machine resume. It fails if a check of a machine does.",
+		Example: "  ocadm machine precheck worker-1\n  ocadm machine precheck -f machines.yaml -o json | jq '.[] | select(.passed | not)'",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, names []string) error {
+			if (len(names) > 0) == (file != "") {
+				return misused("give either names of machines, or -f FILE", "ocadm machine precheck worker-1")
+			}
+			var all []cluster.Machine
+			if file != "" {
+				var err error
+				if all, err = readMachines(a, file, &f); err != nil {
+					return err
+				}
+				for i := range all {
+					all[i].Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+					names = append(names, all[i].Name)
+				}
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				report := func(name, action string) { fmt.Fprintf(a.Err, "Machine %s %s\n", name, action) }
+				if err := cluster.AddMachines(ctx, k, all, report); err != nil {
+					return err
+				}
+				results, err := cluster.Precheck(ctx, k, f.key(), names, requester())
+				if err != nil {
+					return err
+				}
+				return a.printPrechecked(&f, results)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), true, "wait for the results")
+	_ = c.Flags().MarkHidden("wait")
+	c.Flags().StringVarP(&file, "file", "f", "", "file with OnecloudMachines; - is standard input")
+	return c
+}
+
+func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation) error {
+	var out []prechecked
+	for _, o := range all {
+		p := prechecked{Machine: o.MachineName(), Operation: o.Name, Passed: o.Status.Phase == v1alpha1.OperationSucceeded, Message: o.Status.Message,
+			Findings: o.Status.Findings}
+		if p.Findings == nil {
+			p.Findings = []v1alpha1.OperationFinding{}
+		}
+		out = append(out, p)
+	}
+	err := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		var rows [][]string
+		for _, p := range out {
+			if len(p.Findings) == 0 {
+				rows = append(rows, []string{p.Machine, map[bool]string{true: "passed", false: "failed"}[p.Passed], "-", p.Message})
+			}
+			for _, one := range p.Findings {
+				rows = append(rows, []string{p.Machine, map[bool]string{true: "warning", false: "error"}[one.Warning], one.Code, one.What + ": " + one.Cause + "; " + one.Remedy})
+			}
+		}
+		return ui.Table(w, []string{"MACHINE", "RESULT", "CODE", "FINDING"}, rows)
+	})
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(out, func(p prechecked) bool { return !p.Passed }); i >= 0 {
+		return &shownError{finding.New("OCA-7614", "Machine "+out[i].Machine+" cannot join", out[i].Message, "mend what the findings say")}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// A machine that does not answer within dialTimeout counts as unreachable, one that does not answer two keep-alives as gone.
+const (
+	dialTimeout  = 20 * time.Second
+	aliveEvery   = 15 * time.Second
+	aliveTimeout = 30 * time.Second
+)
+
+// DialFunc opens a connection, as net.Dialer.DialContext.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Conn is a connection to a machine.
+type Conn struct {
+	target        Target
+	client        *ssh.Client
+	jump          *ssh.Client
+	key, jumpsKey string
+	stop          context.CancelFunc
+}
+
+// HostKey is the key that the machine has shown, as TYPE BASE64. JumpHostKey is that of the jump host.
+func (c *Conn) HostKey() string { return c.key }
+
+// JumpHostKey is the key that the jump host has shown, "" without one.
+func (c *Conn) JumpHostKey() string { return c.jumpsKey }
+
+// Close ends the connection.
+func (c *Conn) Close() {
+	c.stop()
+	_ = c.client.Close()
+	if c.jump != nil {
+		_ = c.jump.Close()
+	}
+}
+
+// Dial connects to a machine and logs in. With dial nil it uses TCP.
+func Dial(ctx context.Context, t Target, dial DialFunc) (*Conn, error) {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	c := &Conn{target: t}
+	if t.Jump != nil {
+		var err error
+		if c.jump, err = login(ctx, *t.Jump, dial, &c.jumpsKey); err != nil {
+			return nil, err
+		}
+		jump := c.jump
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return jump.DialContext(ctx, network, address)
+		}
+	}
+	var err error
+	if c.client, err = login(ctx, t, dial, &c.key); err != nil {
+		if c.jump != nil {
+			_ = c.jump.Close()
+		}
+		return nil, err
+	}
+	var alive context.Context
+	alive, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go keepAlive(alive, c.client)
+	return c, nil
+}
+
+func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Client, error) {
+	cfg, err := t.config(shown)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dial(ctx, "tcp", t.hostPort())
+	if err != nil {
+		return nil, explain(ctx, t, err)
+	}
+	// The handshake knows no context: the end of it closes the connection.
+	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	sc, chans, reqs, err := ssh.NewClientConn(conn, t.hostPort(), cfg)
+	if !unhook() && err == nil {
+		_ = sc.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, explain(ctx, t, err)
+	}
+	return ssh.NewClient(sc, chans, reqs), nil
+}
+
+// explain makes a finding of why there is no connection.
+func explain(ctx context.Context, t Target, err error) error {
+	var other *errHostKey
+	switch {
+	case errors.As(err, &other):
+		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), other.Error(),
+			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey; otherwise somebody may have put another machine in its place")
+	case strings.Contains(err.Error(), "unable to authenticate"):
+		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
+			"add the public key to authorized_keys of the user, or correct the Secret")
+	case strings.Contains(err.Error(), "no common algorithm for host key"):
+		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), "it has no key of the pinned type",
+			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey")
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	} else if cause != nil {
+		err = fmt.Errorf("no answer within %s", dialTimeout)
+	}
+	return finding.Errorf("OCA-7601", fmt.Sprintf("%s cannot be reached over SSH", t),
+		"check that the machine runs, its address and port, and that no firewall is between", "%w", err)
+}
+
+// keepAlive ends a connection whose other end is gone.
+func keepAlive(ctx context.Context, c *ssh.Client) {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		answered := make(chan error, 1)
+		go func() {
+			_, _, err := c.SendRequest("keepalive@openssh.com", true, nil)
+			answered <- err
+		}()
+		late := time.NewTimer(aliveTimeout)
+		select {
+		case <-ctx.Done():
+			late.Stop()
+			return
+		case err := <-answered:
+			late.Stop()
+			if err != nil {
+				return
+			}
+		case <-late.C:
+			_ = c.Close()
+			return
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// stopTimeout is how long a script that was asked to end may take.
+const stopTimeout = 15 * time.Second
+
+// Result of a script.
+type Result struct {
+	// Exit is the exit status.
+	Exit int
+	// Stderr is the end of its standard error, at most tailBytes.
+	Stderr string
+}
+
+// Script runs a script of sh as root with arguments. onLine gets each line of its standard output, nil drops them. A script that ends with another
+// status than 0 is no error. The text of the script may hold secrets: it goes over standard input. When ctx ends, the script gets SIGTERM.
+func (c *Conn) Script(ctx context.Context, script string, args []string, onLine func(string)) (Result, error) {
+	prefix, first, err := c.root(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	line := prefix + "sh -s --"
+	for _, a := range args {
+		line += " " + quote(a)
+	}
+	return c.run(ctx, line, first+script, onLine)
+}
+
+// quote makes one word of a text for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// root returns how to begin a command that root is to run, and what it must read first.
+func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
+	if c.target.user() == "root" {
+		return "", "", nil
+	}
+	r, err := c.run(ctx, "sudo -n true", "", nil)
+	if err != nil || r.Exit == 0 {
+		return "sudo -n ", "", err
+	}
+	password := c.target.SudoPassword
+	if password == "" {
+		password = c.target.Password
+	}
+	if password == "" {
+		return "", "", noSudo(c.target, "sudo: "+orNothing(r.Stderr), "let the user run sudo without a password, or put sudo-password in the Secret")
+	}
+	// Tried first with nothing else on standard input: sudo would take the lines of a script for further passwords.
+	const sudo = "sudo -k -S -p '' "
+	if r, err = c.run(ctx, sudo+"true", password+"\n", nil); err != nil {
+		return "", "", err
+	}
+	if r.Exit != 0 {
+		return "", "", noSudo(c.target, "sudo: "+orNothing(r.Stderr), "correct sudo-password in the Secret, and add the user to the group that may use sudo")
+	}
+	return sudo, password + "\n", nil
+}
+
+func noSudo(t Target, cause, remedy string) error {
+	return finding.New("OCA-7604", fmt.Sprintf("%s cannot become root", t), cause, remedy)
+}
+
+func orNothing(s string) string {
+	if s = strings.Join(strings.Fields(s), " "); s == "" {
+		return "it gave no reason"
+	}
+	return s
+}
+
+// run runs a command line.
+func (c *Conn) run(ctx context.Context, line, stdin string, onLine func(string)) (Result, error) {
+	s, err := c.client.NewSession()
+	if err != nil {
+		return Result{}, c.broken(ctx, err)
+	}
+	defer s.Close() //nolint:errcheck // it has ended, or the connection is gone
+	var tail tail
+	s.Stderr = &tail
+	out, err := s.StdoutPipe()
+	if err != nil {
+		return Result{}, c.broken(ctx, err)
+	}
+	in, err := s.StdinPipe()
+	if err != nil {
+		return Result{}, c.broken(ctx, err)
+	}
+	if err := s.Start(line); err != nil {
+		return Result{}, c.broken(ctx, err)
+	}
+	go func() { // a command may end without having read everything
+		_, _ = io.WriteString(in, stdin)
+		_ = in.Close()
+	}()
+	unhook := context.AfterFunc(ctx, func() {
+		_ = s.Signal(ssh.SIGTERM)
+		time.AfterFunc(stopTimeout, func() { _ = s.Close() })
+	})
+	defer unhook()
+	readLines(out, onLine)
+	err = s.Wait()
+	r := Result{Stderr: tail.String()}
+	var exit *ssh.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return r, context.Cause(ctx)
+	case err == nil:
+		return r, nil
+	case errors.As(err, &exit) && exit.Signal() == "":
+		r.Exit = exit.ExitStatus()
+		return r, nil
+	}
+	return r, c.broken(ctx, err)
+}
+
+// broken is a command whose end is not known.
+func (c *Conn) broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return finding.Errorf("OCA-7605", fmt.Sprintf("The connection to %s broke off", c.target),
+		"check whether the machine runs; the work goes on where it stopped when it is tried again", "%w", err)
+}
+
+// maxLine bounds a line, in bytes. What is longer is cut.
+const maxLine = 64 << 10
+
+func readLines(in io.Reader, onLine func(string)) {
+	r := bufio.NewReaderSize(in, maxLine)
+	for {
+		line, more, err := r.ReadLine()
+		if err != nil {
+			return
+		}
+		if onLine != nil {
+			onLine(string(line))
+		}
+		for more && err == nil {
+			_, more, err = r.ReadLine()
+		}
+	}
+}
+
+// tailBytes is how much of the end of standard error is kept.
+const tailBytes = 4 << 10
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	end []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.end = append(t.end, p...); len(t.end) > tailBytes {
+		t.end = append([]byte(nil), t.end[len(t.end)-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.end), "�"))
+}

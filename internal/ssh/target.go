@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ssh runs scripts as root on machines that are reached over SSH, perhaps through a jump host. A host key is pinned, or learnt by the
+// first connection. What goes wrong is a finding.
+package ssh
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Target is a machine, and how to log in to it.
+type Target struct {
+	// Address is a name or an IP address. Port 0 means 22, an empty User root.
+	Address string
+	Port    int
+	User    string
+	// HostKey is the key that the machine must show: TYPE BASE64, as in known_hosts and authorized_keys, or its fingerprint SHA256:BASE64.
+	// Empty accepts the key that it shows.
+	HostKey string
+	Credentials
+	// Jump is the machine through which the connection goes, nil if there is none. A jump host of a jump host is ignored.
+	Jump *Target
+}
+
+// Credentials of a user. They are secrets.
+type Credentials struct {
+	// Key is a private key in PEM, Passphrase that of the key.
+	Key, Passphrase []byte
+	// Password of the user; SudoPassword is what sudo asks for, the same if it is empty.
+	Password, SudoPassword string
+}
+
+// defaultPort of SSH.
+const defaultPort = 22
+
+func (t Target) hostPort() string {
+	port := t.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	return net.JoinHostPort(t.Address, strconv.Itoa(port))
+}
+
+func (t Target) user() string {
+	if t.User == "" {
+		return "root"
+	}
+	return t.User
+}
+
+func (t Target) String() string { return t.user() + "@" + t.hostPort() }
+
+// CheckHostKey reports what is wrong with the text of a host key, nil if nothing is.
+func CheckHostKey(text string) error {
+	_, _, err := parseHostKey(text)
+	return err
+}
+
+// parseHostKey returns the fingerprint of a key and its type, which a bare fingerprint does not have.
+func parseHostKey(text string) (fingerprint, kind string, err error) {
+	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, "SHA256:") {
+		const digits = 43 // 32 bytes in base64 without padding
+		if len(text) != len("SHA256:")+digits {
+			return "", "", errors.New("a fingerprint is SHA256: and 43 characters, as ssh-keygen -l prints it")
+		}
+		return text, "", nil
+	}
+	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
+	if err != nil || len(bytes.TrimSpace(rest)) > 0 {
+		return "", "", errors.New("a host key is TYPE BASE64, as in /etc/ssh/ssh_host_ed25519_key.pub, or its fingerprint SHA256:…")
+	}
+	return ssh.FingerprintSHA256(key), key.Type(), nil
+}
+
+// Fingerprint of a host key in the form of Target.HostKey; "" if it is none.
+func Fingerprint(hostKey string) string {
+	f, _, err := parseHostKey(hostKey)
+	if err != nil {
+		return ""
+	}
+	return f
+}
+
+// algorithms are those with which a machine can show a key of a type: it must not choose another key of its own. nil means all.
+func algorithms(kind string) []string {
+	switch kind {
+	case "":
+		return nil
+	case ssh.KeyAlgoRSA:
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	}
+	return []string{kind}
+}
+
+// errHostKey is a machine that shows another key than the pinned one.
+type errHostKey struct{ want, got string }
+
+func (e *errHostKey) Error() string { return fmt.Sprintf("its key is %s, pinned is %s", e.got, e.want) }
+
+// config makes the configuration of a connection. shown gets the key that the machine shows.
+func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
+	auth, err := t.auth()
+	if err != nil {
+		return nil, err
+	}
+	want, kind := "", ""
+	if t.HostKey != "" {
+		if want, kind, err = parseHostKey(t.HostKey); err != nil {
+			return nil, finding.Errorf("OCA-7602", fmt.Sprintf("The pinned host key of %s cannot be read", t), "ssh-keyscan "+t.Address+" prints the keys of a machine", "%w", err)
+		}
+	}
+	return &ssh.ClientConfig{
+		User: t.user(), Auth: auth, HostKeyAlgorithms: algorithms(kind), Timeout: dialTimeout, ClientVersion: "SSH-2.0-ocadm",
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			if got := ssh.FingerprintSHA256(key); want != "" && got != want {
+				return &errHostKey{want: want, got: got}
+			}
+			*shown = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+			return nil
+		},
+	}, nil
+}
+
+func (t Target) auth() ([]ssh.AuthMethod, error) {
+	var out []ssh.AuthMethod
+	if len(t.Key) > 0 {
+		var signer ssh.Signer
+		var err error
+		if len(t.Passphrase) > 0 {
+			signer, err = ssh.ParsePrivateKeyWithPassphrase(t.Key, t.Passphrase)
+		} else {
+			signer, err = ssh.ParsePrivateKey(t.Key)
+		}
+		var missing *ssh.PassphraseMissingError
+		switch {
+		case errors.As(err, &missing):
+			return nil, badCredentials(t, "the key has a passphrase, and the Secret has none", "add key passphrase to the Secret")
+		case err != nil: // its text may hold parts of the key
+			return nil, badCredentials(t, "the private key cannot be read", "give a private key in PEM, as ssh-keygen writes it, and its passphrase if it has one")
+		}
+		out = append(out, ssh.PublicKeys(signer))
+	}
+	if t.Password != "" {
+		answer := func(_, _ string, questions []string, echo []bool) ([]string, error) {
+			answers := make([]string, len(questions))
+			for i := range questions {
+				if !echo[i] {
+					answers[i] = t.Password
+				}
+			}
+			return answers, nil
+		}
+		out = append(out, ssh.Password(t.Password), ssh.KeyboardInteractive(answer))
+	}
+	if len(out) == 0 {
+		return nil, badCredentials(t, "there is neither a private key nor a password", "put ssh-privatekey or password in the Secret")
+	}
+	return slices.Clip(out), nil
+}
+
+func badCredentials(t Target, cause, remedy string) error {
+	return finding.New("OCA-7606", fmt.Sprintf("The credentials for %s cannot be used", t), cause, remedy)
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// The steps whose results become conditions of the machine.
+const (
+	stepConnect  = "connect"
+	stepPrecheck = "precheck"
+	stepJoin     = "join"
+	stepDrain    = "drain"
+	stepReset    = "reset"
+	stepNode     = "delete-node"
+)
+
+// flush of the status of an operation: hundreds of them may run one after another.
+const flush = 5 * time.Second
+
+// Actions are those of machines.
+func Actions(o Options) []operation.Action {
+	return []operation.Action{
+		{
+			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush,
+			Steps: []operation.Step{o.connect(), o.precheck()},
+		},
+		{
+			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush,
+			Steps: []operation.Step{o.connect(), o.precheck(), o.join()},
+		},
+		{
+			Name: v1alpha1.ActionRemoveMachine, Short: "Take a machine out of the cluster", Timeout: time.Hour, Flush: flush,
+			Steps: []operation.Step{o.drain(), o.reset(), o.deleteNode()},
+		},
+	}
+}
+
+// machineOf reads the machine of an operation.
+func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, error) {
+	m := &v1alpha1.OnecloudMachine{}
+	key := client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.MachineName()}
+	if err := o.Direct.Get(ctx, key, m); err != nil {
+		return nil, fmt.Errorf("reading machine %s: %w", key.Name, err)
+	}
+	if m.Spec.Cloud != r.Operation.Spec.Cloud {
+		return nil, fmt.Errorf("machine %s belongs to cloud %s", m.Name, m.Spec.Cloud)
+	}
+	return m, nil
+}
+
+// open logs in to the machine of an operation.
+func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, *ssh.Conn, error) {
+	m, err := o.machineOf(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := o.target(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := ssh.Dial(ctx, t, o.Dial)
+	return m, c, err
+}
+
+// connect logs in, and pins the host keys of the first contact before anything is sent to the machine.
+func (o Options) connect() operation.Step {
+	return operation.Step{
+		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, c, err := o.open(ctx, r)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			keys := map[string]string{}
+			if m.Status.HostKey == "" || m.Spec.Infrastructure.SSH.HostKey != "" && m.Status.HostKey != c.HostKey() {
+				keys["hostKey"] = c.HostKey()
+			}
+			if c.JumpHostKey() != "" && m.Status.JumpHostKey == "" {
+				keys["jumpHostKey"] = c.JumpHostKey()
+			}
+			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
+			if len(keys) == 0 {
+				return nil
+			}
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": m.ResourceVersion}, "status": keys})
+			if err != nil {
+				return err
+			}
+			if err := o.Client.Status().Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+				return fmt.Errorf("recording the host key of machine %s: %w", m.Name, err)
+			}
+			return nil
+		},
+	}
+}
+
+// script reads the bootstrap data of a machine.
+func (o Options) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+	s := &corev1.Secret{}
+	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); err != nil {
+		return "", fmt.Errorf("reading the bootstrap data of machine %s: %w", m.Name, err)
+	}
+	text := string(s.Data[v1alpha1.BootstrapScript])
+	if text == "" {
+		return "", fmt.Errorf("reading the bootstrap data of machine %s: Secret %s has no key %s", m.Name, s.Name, v1alpha1.BootstrapScript)
+	}
+	return text, nil
+}
+
+// precheck runs ocadm preflight on the machine. It changes nothing there.
+func (o Options) precheck() operation.Step {
+	return operation.Step{
+		Name: stepPrecheck, Short: "Run the checks of join on the machine", ReadOnly: true, Timeout: 10 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, c, err := o.open(ctx, r)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			text, err := o.script(ctx, m)
+			if err != nil {
+				return err
+			}
+			var out strings.Builder
+			result, err := c.Script(ctx, text, []string{"precheck"}, func(l string) {
+				if out.Len() < maxOutput {
+					out.WriteString(l + "\n")
+				}
+			})
+			if err != nil {
+				return err
+			}
+			list, err := checked(m, out.String(), result)
+			if err != nil {
+				return err
+			}
+			for _, f := range list.Warnings() {
+				report.Info("%s %s", f.Code, f.Error())
+			}
+			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = operation.Findings(list) }); err != nil {
+				return err
+			}
+			return list.Err()
+		},
+	}
+}
+
+// maxOutput bounds what is kept of the output of a check, in bytes.
+const maxOutput = 1 << 20
+
+// checked reads what ocadm preflight printed.
+func checked(m *v1alpha1.OnecloudMachine, out string, result ssh.Result) (finding.List, error) {
+	var answer struct {
+		Passed   *bool        `json:"passed"`
+		Findings finding.List `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Passed == nil {
+		return nil, failed(m, "precheck", result)
+	}
+	if !*answer.Passed && answer.Findings.Err() == nil || *answer.Passed && result.Exit != 0 {
+		return nil, failed(m, "precheck", result)
+	}
+	return answer.Findings, nil
+}
+
+// failed is a script that did not do its work, without a finding of ocadm.
+func failed(m *v1alpha1.OnecloudMachine, what string, r ssh.Result) error {
+	remedy := "look at the machine: " + m.Spec.Infrastructure.SSH.Address
+	switch r.Exit {
+	case bootstrap.ExitNoCurl:
+		remedy = "install curl on the machine"
+	case bootstrap.ExitArchitecture:
+		remedy = "ocadm runs on amd64 and arm64"
+	case bootstrap.ExitNoDownload:
+		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
+	case bootstrap.ExitGuests:
+		return finding.New("OCA-7608", "Virtual machines run on machine "+m.Name, r.Stderr,
+			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+m.Name+" --abandon")
+	}
+	cause := r.Stderr
+	if cause == "" {
+		cause = "it printed nothing"
+	}
+	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, m.Name, r.Exit), cause, remedy)
+}
+
+// join runs ocadm join on the machine.
+func (o Options) join() operation.Step {
+	return operation.Step{
+		Name: stepJoin, Short: "Install the node's software and join", Timeout: 50 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, c, err := o.open(ctx, r)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			text, err := o.script(ctx, m)
+			if err != nil {
+				return err
+			}
+			return follow(ctx, m, c, stepJoin, text, []string{"join"}, report)
+		},
+	}
+}
+
+// follow runs a script that prints events of ocadm, and repeats the important ones.
+func follow(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, what, text string, args []string, report workflow.Reporter) error {
+	var found finding.List
+	result, err := c.Script(ctx, text, args, func(l string) {
+		var e workflow.Event
+		if json.Unmarshal([]byte(l), &e) != nil {
+			return
+		}
+		switch e.Type {
+		case workflow.PhaseStarted:
+			report.Info("phase %s", e.Phase)
+		case workflow.PhaseChanged:
+			report.Output(e.Phase + ": " + e.Message)
+		case workflow.PhaseFailed, workflow.RunFailed:
+			report.Output(e.Phase + ": " + e.Message)
+			if len(e.Findings) > 0 {
+				found = e.Findings
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case result.Exit == 0:
+		return nil
+	case found.Err() != nil:
+		return found
+	}
+	return failed(m, what, result)
+}

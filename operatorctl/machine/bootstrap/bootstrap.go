@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap makes the data with which a machine joins a cluster by itself: a script of sh, and user data for cloud-init or Ignition that
+// run it. All of it is pure. The data hold a join token: they are a secret.
+package bootstrap
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Cluster is what a machine must know of the cluster that it joins.
+type Cluster struct {
+	// Endpoint of the control plane, host:port.
+	Endpoint string
+	// CA are the certificates of the cluster's authority, in PEM.
+	CA []byte
+	// ImageRepository and KubernetesImageRepository are where the images come from; empty means what join uses by itself.
+	ImageRepository, KubernetesImageRepository string
+	// KubernetesVersion of the cluster.
+	KubernetesVersion string
+	// DepotPort of the control-plane node.
+	DepotPort int
+}
+
+// DepotPort is the port of the depot on a control-plane node. A test compares it with that of the installer.
+const DepotPort = 6444
+
+// Pin is the hash of the public key of an authority, as --discovery-token-ca-cert-hash takes it.
+func Pin(ca []byte) (string, error) {
+	block, _ := pem.Decode(ca)
+	if block == nil {
+		return "", errors.New("the cluster's authority is no certificate in PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("parsing the cluster's authority: %w", err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)), nil
+}
+
+// Script is a script of sh that joins a machine. With argument precheck it checks the machine and changes nothing; with join, or none, it installs
+// ocadm from the depot and joins. Its settings go to ocadm in a file, and the token to curl over standard input: no other process sees them.
+func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error) {
+	pin, err := Pin(c.CA)
+	if err != nil {
+		return "", err
+	}
+	host, _, err := net.SplitHostPort(c.Endpoint)
+	if err != nil {
+		return "", fmt.Errorf("reading the control plane's endpoint: %w", err)
+	}
+	config, err := json.Marshal(settings(m, c, token, pin))
+	if err != nil {
+		return "", err
+	}
+	port := c.DepotPort
+	if port == 0 {
+		port = DepotPort
+	}
+	return strings.NewReplacer(
+		"@MACHINE@", m.Name, "@CONFIG@", string(config), "@CA@", strings.TrimSpace(string(c.CA)), "@TOKEN@", token,
+		"@DEPOT@", "https://"+net.JoinHostPort(host, strconv.Itoa(port)),
+	).Replace(script), nil
+}
+
+// settings is the configuration file with which ocadm runs on the machine.
+func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) map[string]any {
+	labels := []string{v1alpha1.LabelMachine + "=" + string(m.UID)}
+	if slices.Contains(m.Spec.Roles, v1alpha1.RoleLBAgent) {
+		labels = append(labels, v1alpha1.NodeRolePrefix+"lbagent="+v1alpha1.Enable)
+	}
+	for k, v := range m.Spec.Labels {
+		labels = append(labels, k+"="+v)
+	}
+	slices.Sort(labels)
+	node := map[string]any{"name": m.Name, "labels": labels}
+	for role, key := range map[v1alpha1.MachineRole]string{
+		v1alpha1.RoleCompute: "enableHostAgent", v1alpha1.RoleController: "asController", v1alpha1.RoleBaremetal: "baremetal",
+	} {
+		if slices.Contains(m.Spec.Roles, role) {
+			node[key] = true
+		}
+	}
+	if len(m.Spec.HostNetworks) > 0 {
+		node["hostNetworks"] = m.Spec.HostNetworks
+	}
+	cluster := map[string]any{}
+	for key, value := range map[string]string{
+		"imageRepository": c.ImageRepository, "kubernetesImageRepository": c.KubernetesImageRepository, "kubernetesVersion": c.KubernetesVersion,
+	} {
+		if value != "" {
+			cluster[key] = value
+		}
+	}
+	return map[string]any{
+		"apiVersion": "ocadm.yunion.io/v1", "kind": "Configuration", "node": node, "cluster": cluster,
+		"join": map[string]any{"endpoint": c.Endpoint, "token": token, "caCertHashes": []string{pin}},
+	}
+}
+
+// The exit statuses of the scripts beside those of ocadm.
+const (
+	ExitNoCurl       = 61
+	ExitArchitecture = 62
+	ExitGuests       = 63
+	ExitNoDownload   = 64
+)
+
+// The functions are read as a whole before anything runs: a script that arrives cut off does nothing.
+const script = `#!/bin/sh
+# Joins machine @MACHINE@ to its cluster. Made by the operator of ocadm. It holds a secret.
+# Usage: sh SCRIPT [precheck|join]
+fetch() {
+	command -v curl >/dev/null 2>&1 || { echo 'curl is missing on the machine' >&2; exit 61; }
+	case $(uname -m) in
+	x86_64) arch=amd64 ;;
+	aarch64) arch=arm64 ;;
+	*) echo "there is no ocadm for $(uname -m)" >&2; exit 62 ;;
+	esac
+	cat >"$dir/ca.crt" <<'OCADM-END'
+@CA@
+OCADM-END
+	printf 'Authorization: Bearer %s' '@TOKEN@' |
+		curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- -o "$dir/ocadm" "@DEPOT@/v1/files/linux/$arch/usr/local/bin/ocadm" || exit 64
+	chmod 0755 "$dir/ocadm"
+}
+main() {
+	set -eu
+	umask 077
+	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+	export PATH
+	dir=$(mktemp -d "${OCADM_BOOTSTRAP_DIR:-/root}/.ocadm.XXXXXXXX")
+	trap 'rm -rf "$dir"' EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	cat >"$dir/ocadm.json" <<'OCADM-END'
+@CONFIG@
+OCADM-END
+	fetch
+	case ${1:-join} in
+	precheck) "$dir/ocadm" preflight join --config "$dir/ocadm.json" -o json ;;
+	join)
+		program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
+		cp "$dir/ocadm" "$program.new"
+		chmod 0755 "$program.new"
+		mv -f "$program.new" "$program"
+		"$program" join --config "$dir/ocadm.json" -o jsonl
+		;;
+	*) echo "unknown argument $1" >&2; exit 4 ;;
+	esac
+}
+main "$@" </dev/null
+`
+
+// ResetScript is a script of sh that takes a machine out of its cluster. It refuses while virtual machines run there.
+const ResetScript = `#!/bin/sh
+main() {
+	set -eu
+	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+	export PATH
+	guests=0
+	for p in /proc/[0-9]*/comm; do
+		case $(cat "$p" 2>/dev/null || :) in
+		qemu-system-*|qemu-kvm) guests=$((guests + 1)) ;;
+		esac
+	done
+	if [ "$guests" -gt 0 ]; then echo "$guests virtual machines run on the machine" >&2; exit 63; fi
+	program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
+	[ -x "$program" ] || exit 0
+	"$program" reset --yes -o jsonl
+}
+main "$@" </dev/null
+`
+
+// scriptPath is where user data put the script. The directory is private to root.
+const scriptPath = "/root/ocadm-bootstrap.sh"
+
+// tries of a machine that boots by itself, half a minute apart: the control plane may be away for a moment.
+const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join && break; sleep 30; done; rm -f " + scriptPath
+
+// CloudConfig is user data for cloud-init that run the script at the first boot.
+func CloudConfig(script string) (string, error) {
+	data, err := yaml.Marshal(map[string]any{
+		"write_files": []map[string]any{{"path": scriptPath, "permissions": "0600", "owner": "root:root", "content": script}},
+		"runcmd":      [][]string{{"sh", "-c", command}},
+	})
+	if err != nil {
+		return "", err
+	}
+	return "#cloud-config\n" + string(data), nil
+}
+
+// Ignition is a configuration of Ignition, version 3.4.0, that runs the script at the first boot.
+func Ignition(script string) (string, error) {
+	const mode = 0o600
+	const unit = "[Unit]\nDescription=Join the cluster of OneCloud\nWants=network-online.target\nAfter=network-online.target\n" +
+		"ConditionPathExists=" + scriptPath + "\n\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '" + command + "'\n\n[Install]\nWantedBy=multi-user.target\n"
+	data, err := json.MarshalIndent(map[string]any{
+		"ignition": map[string]any{"version": "3.4.0"},
+		"storage": map[string]any{"files": []map[string]any{{"path": scriptPath, "mode": mode,
+			"contents": map[string]any{"source": "data:;base64," + base64.StdEncoding.EncodeToString([]byte(script))}}}},
+		"systemd": map[string]any{"units": []map[string]any{{"name": "ocadm-bootstrap.service", "enabled": true, "contents": unit}}},
+	}, "", "  ")
+	return string(data) + "\n", err
+}
+
+// Format is the script in another form: script, cloud-init or ignition.
+func Format(script, format string) (string, error) {
+	switch format {
+	case "cloud-init":
+		return CloudConfig(script)
+	case "ignition":
+		return Ignition(script)
+	}
+	return script, nil
+}

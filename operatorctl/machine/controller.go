@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// Infrastructure is the controller that delivers the bootstrap data of machines, and takes machines out of the cluster. Its request is a machine.
+type Infrastructure struct{ Options }
+
+// Reconcile looks at one machine.
+func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m := &v1alpha1.OnecloudMachine{}
+	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if m.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(m, v1alpha1.MachineFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	f, err := c.gather(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if taken, err := c.take(ctx, m, f.cloud); taken || err != nil {
+		return ctrl.Result{}, conflicts(err) // the change brings the next pass
+	}
+	d := decide(f)
+	if d.create != nil {
+		if waits, err := c.create(ctx, m, d.create); waits || err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if d.cancel != nil {
+		if err := c.cancel(ctx, d.cancel); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if d.bind {
+		if err := c.bind(ctx, m, f.node); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := c.report(ctx, m, d.status); err != nil {
+		return ctrl.Result{}, conflicts(err)
+	}
+	if d.release {
+		after := m.DeepCopy()
+		controllerutil.RemoveFinalizer(after, v1alpha1.MachineFinalizer)
+		return ctrl.Result{}, client.IgnoreNotFound(c.patch(ctx, after, m))
+	}
+	return ctrl.Result{RequeueAfter: d.again}, nil
+}
+
+// conflicts drops the error of a machine that has changed meanwhile: the change brings the next pass.
+func conflicts(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// gather reads what decides about a machine, from the cache.
+func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine) (facts, error) {
+	f := facts{machine: m, now: time.Now()}
+	cloud := &v1alpha1.OnecloudCluster{}
+	switch err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); {
+	case err == nil:
+		f.cloud = cloud
+	case !apierrors.IsNotFound(err):
+		return f, fmt.Errorf("reading the cloud: %w", err)
+	}
+	var all v1alpha1.OnecloudMachineList
+	if err := c.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return f, fmt.Errorf("listing machines: %w", err)
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; other.UID != m.UID && SameAddress(other, m) && older(other, m) < 0 {
+			f.twin = other.Name
+		}
+	}
+	node := &corev1.Node{}
+	switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, node); {
+	case err == nil:
+		f.node = node
+	case !apierrors.IsNotFound(err):
+		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
+	}
+	secret := &corev1.Secret{}
+	switch err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, secret); {
+	case err == nil:
+		f.data = belongs(secret, m) && expires(secret).After(f.now)
+	case !apierrors.IsNotFound(err):
+		return f, fmt.Errorf("reading the bootstrap data: %w", err)
+	}
+	return f, c.gatherRest(ctx, &f)
+}
+
+func (c *Infrastructure) gatherRest(ctx context.Context, f *facts) error {
+	var operations v1alpha1.OnecloudOperationList
+	if err := c.Client.List(ctx, &operations, client.InNamespace(f.machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing operations: %w", err)
+	}
+	for i := range operations.Items {
+		if o := &operations.Items[i]; o.MachineName() == f.machine.Name && !o.CreationTimestamp.Before(&f.machine.CreationTimestamp) {
+			f.operations = append(f.operations, o)
+		}
+	}
+	slices.SortFunc(f.operations, func(a, b *v1alpha1.OnecloudOperation) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	if !joined(f.node, f.machine) {
+		return nil
+	}
+	var pods corev1.PodList
+	ofCloud := client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + f.machine.Spec.Cloud}
+	if err := c.Client.List(ctx, &pods, client.InNamespace(f.machine.Namespace), ofCloud, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	f.agents = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != f.node.Name })
+	return nil
+}
+
+// take makes a machine one of its cloud before anything is done with it: it is deleted with the cloud, and not before it is out of the cluster.
+func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) (bool, error) {
+	after := m.DeepCopy()
+	if m.DeletionTimestamp == nil {
+		controllerutil.AddFinalizer(after, v1alpha1.MachineFinalizer)
+		if cloud != nil {
+			owner := ownerOf(cloud)
+			after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool {
+				return r.Kind == owner.Kind && r.APIVersion == owner.APIVersion && r.UID != owner.UID // a cloud of the same name that was deleted
+			})
+			if !slices.ContainsFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+				after.OwnerReferences = append(after.OwnerReferences, owner)
+			}
+		}
+	}
+	if equality.Semantic.DeepEqual(after.ObjectMeta, m.ObjectMeta) {
+		return false, nil
+	}
+	return true, c.patch(ctx, after, m)
+}
+
+func (c *Infrastructure) patch(ctx context.Context, after, before *v1alpha1.OnecloudMachine) error {
+	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("changing machine %s: %w", before.Name, err)
+	}
+	return nil
+}
+
+// report writes the status if it has changed.
+func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine, s v1alpha1.OnecloudMachineStatus) error {
+	if equality.Semantic.DeepEqual(m.Status, s) {
+		return nil
+	}
+	after := m.DeepCopy()
+	after.Status = s
+	locked := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
+	}
+	if was := m.Status.Phase; was != s.Phase {
+		kind := corev1.EventTypeNormal
+		if s.Phase == v1alpha1.MachineFailed {
+			kind = corev1.EventTypeWarning
+		}
+		c.Events.Eventf(m, nil, kind, string(s.Phase), "Reconcile", "%s", text1000(s.Message))
+		c.Log.Info("machine", "machine", m.Name, "namespace", m.Namespace, "from", string(was), "to", string(s.Phase), "message", s.Message)
+	}
+	m.ResourceVersion = after.ResourceVersion
+	return nil
+}
+
+// text1000 is a text that an event can hold.
+func text1000(s string) string {
+	const most = 1000
+	if s == "" {
+		return "done"
+	}
+	return s[:min(len(s), most)]
+}
+
+// create creates an operation. waits is true if one that was created before is not in the cache yet.
+func (c *Infrastructure) create(ctx context.Context, m *v1alpha1.OnecloudMachine, o *v1alpha1.OnecloudOperation) (waits bool, err error) {
+	if m.Status.Operation != "" {
+		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Status.Operation}
+		cached := c.Client.Get(ctx, key, &v1alpha1.OnecloudOperation{})
+		if apierrors.IsNotFound(cached) {
+			switch err := c.Direct.Get(ctx, key, &v1alpha1.OnecloudOperation{}); {
+			case err == nil:
+				return true, nil
+			case !apierrors.IsNotFound(err):
+				return false, fmt.Errorf("reading operation %s: %w", key.Name, err)
+			}
+		}
+	}
+	if err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("creating operation %s: %w", o.Name, err)
+	}
+	return false, nil
+}
+
+func (c *Infrastructure) cancel(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: v1alpha1.OperationCancel}}})
+	if err != nil {
+		return err
+	}
+	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	err = c.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
+	return client.IgnoreNotFound(err)
+}
+
+// bind gives a Node that has just registered its ID and its taints.
+func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, cached *corev1.Node) error {
+	n := &corev1.Node{}
+	if err := c.Direct.Get(ctx, client.ObjectKey{Name: cached.Name}, n); err != nil {
+		return fmt.Errorf("reading node %s: %w", cached.Name, err)
+	}
+	after := n.DeepCopy()
+	if after.Spec.ProviderID == "" {
+		after.Spec.ProviderID = m.NodeProviderID()
+	}
+	for _, t := range m.Spec.Taints {
+		if !slices.ContainsFunc(after.Spec.Taints, func(o corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }) {
+			after.Spec.Taints = append(after.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	if equality.Semantic.DeepEqual(n.Spec, after.Spec) {
+		return nil
+	}
+	locked := client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}) // the kubelet takes taints away meanwhile
+	if err := c.Client.Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("giving node %s its ID and taints: %w", n.Name, err)
+	}
+	return nil
+}

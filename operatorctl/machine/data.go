@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	bootstraputil "k8s.io/cluster-bootstrap/token/util"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// A join token lives for tokenTTL, and the data get another one when tokenMargin is left. It is short: the operator cannot take a token back,
+// because the right to delete one is the right to delete every Secret of kube-system.
+const (
+	tokenTTL    = 2 * time.Hour
+	tokenMargin = time.Hour
+)
+
+// Annotations of the Secret with bootstrap data.
+const (
+	annotationExpires = "onecloud.yunion.io/expires"
+	annotationInputs  = "onecloud.yunion.io/inputs"
+)
+
+// groupOfNodes is what kubeadm lets join.
+const groupOfNodes = bootstrapapi.BootstrapDefaultGroup + ":kubeadm:default-node-token"
+
+// Bootstrap is the controller that makes the data with which machines join. Its request is a machine.
+type Bootstrap struct{ Options }
+
+// Reconcile looks at one machine.
+func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m := &v1alpha1.OnecloudMachine{}
+	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // Kubernetes deletes the data with it
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.BootstrapSecret()}}
+	err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the bootstrap data: %w", err)
+	}
+	there := err == nil
+	if m.DeletionTimestamp != nil || m.Status.NodeRef != nil || len(m.Finalizers) == 0 {
+		if there && belongs(secret, m) && m.Status.NodeRef != nil { // they are used
+			return ctrl.Result{}, client.IgnoreNotFound(c.Client.Delete(ctx, secret))
+		}
+		return ctrl.Result{}, nil
+	}
+	inputs, err := inputsOf(m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if there && belongs(secret, m) && secret.Annotations[annotationInputs] == inputs {
+		if left := time.Until(expires(secret)) - tokenMargin; left > 0 {
+			return ctrl.Result{RequeueAfter: left}, conflicts(c.report(ctx, m, nil))
+		}
+	}
+	made := c.make(ctx, m, inputs)
+	if err := c.report(ctx, m, made); err != nil {
+		return ctrl.Result{}, conflicts(err)
+	}
+	if made != nil { // the condition says why
+		return ctrl.Result{RequeueAfter: remake}, nil
+	}
+	return ctrl.Result{RequeueAfter: tokenTTL - tokenMargin}, nil
+}
+
+// remake is after how long data are made that could not be. A cloud that comes is an event.
+const remake = time.Minute
+
+// belongs reports whether a Secret holds the bootstrap data of a machine.
+func belongs(s *corev1.Secret, m *v1alpha1.OnecloudMachine) bool { return metav1.IsControlledBy(s, m) }
+
+// expires is when bootstrap data cannot be used any more.
+func expires(s *corev1.Secret) time.Time {
+	t, err := time.Parse(time.RFC3339, s.Annotations[annotationExpires])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// inputsOf is a digest of what the data of a machine are made of.
+func inputsOf(m *v1alpha1.OnecloudMachine) (string, error) {
+	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// make makes a token, and the data with it.
+func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, inputs string) error {
+	live := &corev1.Secret{}
+	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, live); {
+	case err == nil && !belongs(live, m):
+		return fmt.Errorf("writing the bootstrap data: Secret %s is not the operator's: name another one in spec.bootstrap.dataSecretName", live.Name)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading the bootstrap data: %w", err)
+	}
+	cluster, err := c.cluster(ctx, m)
+	if err != nil {
+		return err
+	}
+	token, err := bootstraputil.GenerateBootstrapToken()
+	if err != nil {
+		return fmt.Errorf("generating a join token: %w", err)
+	}
+	script, err := bootstrap.Script(m, cluster, token)
+	if err != nil {
+		return err
+	}
+	value, err := bootstrap.CloudConfig(script)
+	if err != nil {
+		return err
+	}
+	end := time.Now().Add(tokenTTL).UTC().Truncate(time.Second)
+	if err := c.Client.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("creating a join token: %w", err)
+	}
+	data := corev1ac.Secret(m.BootstrapSecret(), m.Namespace).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}).
+		WithAnnotations(map[string]string{annotationExpires: end.Format(time.RFC3339), annotationInputs: inputs}).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.MachineKind).
+			WithName(m.Name).WithUID(m.UID).WithController(true)).
+		WithType(corev1.SecretTypeOpaque).
+		WithData(map[string][]byte{
+			v1alpha1.BootstrapFormat: []byte("cloud-config"), v1alpha1.BootstrapValue: []byte(value), v1alpha1.BootstrapScript: []byte(script),
+		})
+	if err := c.Client.Apply(ctx, data, client.FieldOwner(v1alpha1.ManagerOperator), client.ForceOwnership); err != nil {
+		return fmt.Errorf("writing the bootstrap data: %w", err)
+	}
+	return nil
+}
+
+// tokenSecret is a join token as kubeadm makes one.
+func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *corev1.Secret {
+	const idLen = 6
+	id, secret := token[:idLen], token[idLen+1:]
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstraputil.BootstrapTokenSecretName(id)},
+		Type:       bootstrapapi.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			bootstrapapi.BootstrapTokenIDKey: id, bootstrapapi.BootstrapTokenSecretKey: secret,
+			bootstrapapi.BootstrapTokenExpirationKey:       end.Format(time.RFC3339),
+			bootstrapapi.BootstrapTokenUsageAuthentication: "true", bootstrapapi.BootstrapTokenUsageSigningKey: "true",
+			bootstrapapi.BootstrapTokenExtraGroupsKey: groupOfNodes,
+			bootstrapapi.BootstrapTokenDescriptionKey: "of machine " + m.Namespace + "/" + m.Name,
+		},
+	}
+}
+
+// cluster reads what a machine must know of the cluster.
+func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+	var out bootstrap.Cluster
+	info, config := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	if err := c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
+		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
+	}
+	kc, err := clientcmd.Load([]byte(info.Data[bootstrapapi.KubeConfigKey]))
+	if err != nil {
+		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
+	}
+	for _, cluster := range kc.Clusters {
+		if u, err := url.Parse(cluster.Server); err == nil && u.Host != "" {
+			out.Endpoint, out.CA = u.Host, cluster.CertificateAuthorityData
+		}
+	}
+	if out.Endpoint == "" {
+		return out, errors.New("reading how the cluster is reached: ConfigMap kube-public/cluster-info names no server")
+	}
+	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
+	case apierrors.IsNotFound(err): // join finds out by itself
+	case err != nil:
+		return out, fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	var k struct {
+		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
+		ImageRepository      string `json:"imageRepository"`
+		KubernetesVersion    string `json:"kubernetesVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(config.Data["ClusterConfiguration"]), &k); err != nil {
+		return out, fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	if k.ControlPlaneEndpoint != "" {
+		out.Endpoint = k.ControlPlaneEndpoint
+	}
+	const usual = "registry.k8s.io"
+	if out.KubernetesVersion = k.KubernetesVersion; k.ImageRepository != usual {
+		out.KubernetesImageRepository = k.ImageRepository
+	}
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
+		return out, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	}
+	out.ImageRepository = cloud.Spec.ImageRepository
+	return out, nil
+}
+
+// report writes the condition.
+func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, made error) error {
+	after := m.DeepCopy()
+	is := metav1.Condition{Type: v1alpha1.ConditionBootstrapDataReady, Status: metav1.ConditionTrue, Reason: "Made", ObservedGeneration: m.Generation}
+	if made != nil {
+		is.Status, is.Reason, is.Message = metav1.ConditionFalse, "NotMade", made.Error()
+	} else {
+		after.Status.DataSecretName = m.BootstrapSecret()
+	}
+	meta.SetStatusCondition(&after.Status.Conditions, is)
+	if equality.Semantic.DeepEqual(after.Status, m.Status) {
+		return nil
+	}
+	locked := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
+	}
+	return nil
+}

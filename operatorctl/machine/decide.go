@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// facts are what the controller knows of a machine.
+type facts struct {
+	machine *v1alpha1.OnecloudMachine
+	// cloud of the machine, nil if it does not exist.
+	cloud *v1alpha1.OnecloudCluster
+	// twin is the name of an older machine with the same address, "" if there is none.
+	twin string
+	// node with the name of the machine, nil if there is none.
+	node *corev1.Node
+	// agents are the pods of the cloud on the node.
+	agents []corev1.Pod
+	// data reports whether there are bootstrap data that are good now.
+	data bool
+	// operations on the machine, the latest last.
+	operations []*v1alpha1.OnecloudOperation
+	now        time.Time
+}
+
+// decision is what becomes of a machine.
+type decision struct {
+	status v1alpha1.OnecloudMachineStatus
+	// create is the operation to create, nil if none.
+	create *v1alpha1.OnecloudOperation
+	// cancel is the operation to cancel, nil if none.
+	cancel *v1alpha1.OnecloudOperation
+	// bind reports that the node has just become that of the machine.
+	bind bool
+	// release reports that Kubernetes may delete the machine.
+	release bool
+	// again is when to look again without an event, 0 if never.
+	again time.Duration
+}
+
+// A failure that may pass is tried again after firstRetry, then after twice as long each time, at most lastRetry.
+const (
+	firstRetry = 30 * time.Second
+	lastRetry  = 10 * time.Minute
+	// maxAttempts is how often a join that fails on the machine is tried before somebody is needed.
+	maxAttempts = 5
+)
+
+// needsSomebody are the codes that do not pass by themselves: host key, login, sudo, credentials.
+func needsSomebody(code string) bool {
+	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
+}
+
+// decide is pure.
+func decide(f facts) decision {
+	d := decision{status: *f.machine.Status.DeepCopy()}
+	s := &d.status
+	s.ObservedGeneration = f.machine.Generation
+	d.observe(f)
+	switch {
+	case f.machine.DeletionTimestamp != nil:
+		d.remove(f)
+	case joined(f.node, f.machine):
+		d.bind = s.NodeRef == nil || s.NodeRef.UID != f.node.UID
+		d.run(f)
+	case s.NodeRef != nil:
+		s.Phase, s.Message = v1alpha1.MachineFailed, "its Node was deleted"
+		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by somebody else: remove the machine, and add it again to join it anew"
+		d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NodeDeleted", s.Message)
+		d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
+		d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
+	default:
+		d.provision(f)
+	}
+	return d
+}
+
+func (d *decision) set(f facts, kind string, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
+		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: f.machine.Generation, LastTransitionTime: metav1.NewTime(f.now),
+	})
+}
+
+// observe notes what the latest operation that logged in has seen.
+func (d *decision) observe(f facts) {
+	for _, o := range slices.Backward(f.operations) {
+		steps := map[string]v1alpha1.OperationStep{}
+		for _, p := range o.Status.Steps {
+			steps[p.Name] = p
+		}
+		connect := steps[stepConnect]
+		if connect.State != v1alpha1.StepDone && connect.State != v1alpha1.StepFailed {
+			continue
+		}
+		if connect.State == v1alpha1.StepFailed {
+			d.set(f, v1alpha1.ConditionHostReachable, metav1.ConditionFalse, reasonOf(o, "ConnectFailed"), text(o, connect.Message))
+			return
+		}
+		d.set(f, v1alpha1.ConditionHostReachable, metav1.ConditionTrue, "LoggedIn", "")
+		switch check := steps[stepPrecheck]; check.State {
+		case v1alpha1.StepDone:
+			d.set(f, v1alpha1.ConditionPrecheckPassed, metav1.ConditionTrue, "NoErrors", "")
+		case v1alpha1.StepFailed:
+			d.set(f, v1alpha1.ConditionPrecheckPassed, metav1.ConditionFalse, reasonOf(o, "CheckFailed"), text(o, check.Message))
+		}
+		return
+	}
+}
+
+// codeOf is the code of the first error of an operation, "" if it has none.
+func codeOf(o *v1alpha1.OnecloudOperation) string {
+	for _, f := range o.Status.Findings {
+		if !f.Warning && f.Code != "" {
+			return f.Code
+		}
+	}
+	return ""
+}
+
+// reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
+func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
+	if code := codeOf(o); code != "" {
+		return code[:3] + "_" + code[4:]
+	}
+	return other
+}
+
+// text is the first error of an operation with its remedy, or other.
+func text(o *v1alpha1.OnecloudOperation, other string) string {
+	for _, f := range o.Status.Findings {
+		if f.Warning {
+			continue
+		}
+		out := f.Code + ": " + f.What
+		for _, more := range []string{f.Cause, f.Remedy} {
+			if more != "" {
+				out += "; " + more
+			}
+		}
+		return out
+	}
+	return other
+}
+
+// run is a machine that has a Node.
+func (d *decision) run(f facts) {
+	s := &d.status
+	s.NodeRef = &v1alpha1.MachineNodeRef{Name: f.node.Name, UID: f.node.UID}
+	s.Addresses, s.ProviderID = f.node.Status.Addresses, f.machine.NodeProviderID()
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage, s.RetryAfter = v1alpha1.MachineProvisioned, "", "", "", metav1.Time{}
+	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
+	d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, "Used", "")
+	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionTrue, "NodeRegistered", "")
+	ready, why := metav1.ConditionUnknown, "the Node has not reported yet"
+	for _, c := range f.node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			ready, why = metav1.ConditionStatus(c.Status), c.Message
+		}
+	}
+	if ready == metav1.ConditionTrue {
+		s.Phase, why = v1alpha1.MachineRunning, ""
+	} else {
+		s.Message = "waits for its Node: " + why
+	}
+	d.set(f, v1alpha1.ConditionNodeReady, ready, "Node", why)
+	is, reason, message := agents(f)
+	d.set(f, v1alpha1.ConditionAgentsReady, is, reason, message)
+	if s.Message == "" && is != metav1.ConditionTrue {
+		s.Message = message
+	}
+}
+
+// agents judges the pods of the cloud on the node of a machine.
+func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
+	host := false
+	for i := range f.agents {
+		p := &f.agents[i]
+		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
+			continue
+		}
+		host = host || p.Labels[v1alpha1.LabelComponent] == "host"
+		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+			return metav1.ConditionFalse, "PodsNotReady", "waits for pod " + p.Name
+		}
+	}
+	if !host && slices.Contains(f.machine.Spec.Roles, v1alpha1.RoleCompute) {
+		return metav1.ConditionFalse, "NoHostAgent", "waits for the pod of the host agent"
+	}
+	return metav1.ConditionTrue, "Ready", ""
+}
+
+// provision is a machine that has no Node yet.
+func (d *decision) provision(f facts) {
+	s := &d.status
+	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NotJoined", "")
+	d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NotJoined", "")
+	d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NotJoined", "")
+	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && !o.Status.Phase.Final() {
+		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, o.Status.Message, "", ""
+		return
+	}
+	if reason, message := infrastructure(f); reason != "" {
+		d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionFalse, reason, message)
+		s.Phase, s.Message = v1alpha1.MachinePending, message
+		s.FailureReason, s.FailureMessage = "", ""
+		if reason != "NoCloud" {
+			d.fail(reason, message)
+		}
+		return
+	}
+	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
+	if !f.data {
+		s.Phase, s.Message = v1alpha1.MachinePending, "waits for its bootstrap data"
+		return
+	}
+	if f.machine.Annotations[v1alpha1.AnnotationPaused] == "true" {
+		s.Phase, s.Message = v1alpha1.MachinePending, "paused; to let it join: ocadm machine resume "+f.machine.Name
+		return
+	}
+	d.attempt(f, v1alpha1.ActionJoinMachine, v1alpha1.MachinePending)
+}
+
+// infrastructure says why the cluster cannot take a machine, "" if it can.
+func infrastructure(f facts) (reason, message string) {
+	switch {
+	case f.cloud == nil:
+		return "NoCloud", "waits for cloud " + f.machine.Spec.Cloud
+	case f.cloud.DeletionTimestamp != nil:
+		return "CloudDeleted", "the cloud is being deleted"
+	case f.twin != "":
+		return "DuplicateAddress", "machine " + f.twin + " has the same address: correct the address, or remove one of them"
+	case f.node != nil:
+		return "NodeExists", "there is another node with the name " + f.node.Name + ": give the machine another name"
+	}
+	return "", ""
+}
+
+func (d *decision) fail(reason, message string) {
+	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
+}
+
+func last(f facts, action string) *v1alpha1.OnecloudOperation {
+	for _, o := range slices.Backward(f.operations) {
+		if o.Spec.Action == action {
+			return o
+		}
+	}
+	return nil
+}
+
+// wanted is what a try depends on: if a user changes it, what failed is tried again at once.
+func wanted(m *v1alpha1.OnecloudMachine) string {
+	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine]
+}
+
+// attempt creates the next operation unless one goes on, or has failed and need not be tried again yet. phase is that of a machine that waits.
+func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) {
+	s := &d.status
+	o := last(f, action)
+	switch {
+	case o != nil && !o.Status.Phase.Final():
+		s.Phase, s.Message = phase, o.Status.Message
+		return
+	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine:
+		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
+		return
+	case o != nil && o.Name == s.Operation && s.Retry == wanted(f.machine):
+		if d.rest(f, o, phase) {
+			return
+		}
+	}
+	s.Attempts++
+	if s.Retry != wanted(f.machine) {
+		s.Attempts = 1
+	}
+	s.Tries++
+	s.Retry, s.RetryAfter, s.FailureReason, s.FailureMessage = wanted(f.machine), metav1.Time{}, "", ""
+	s.Operation = fmt.Sprintf("%s-%s-%d", prefixes[action], f.machine.Name, s.Tries)
+	if s.Phase = phase; action == v1alpha1.ActionJoinMachine {
+		s.Phase = v1alpha1.MachineProvisioning
+	}
+	s.Message = "begins operation " + s.Operation
+	d.create = &v1alpha1.OnecloudOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: s.Operation, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud}},
+		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
+			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name}},
+	}
+}
+
+// prefixes of the names of operations.
+var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove"}
+
+// rest reports whether a machine whose operation has failed is left alone for now.
+func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.MachinePhase) bool {
+	s := &d.status
+	code, why := codeOf(o), text(o, o.Status.Message)
+	step := ""
+	for _, p := range o.Status.Steps {
+		if p.State == v1alpha1.StepFailed {
+			step = p.Name
+		}
+	}
+	if o.Status.Phase == v1alpha1.OperationCancelled || needsSomebody(code) || step == stepPrecheck && code != "OCA-7601" && code != "OCA-7605" ||
+		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
+		if code == "" {
+			code = string(o.Status.Phase)
+		}
+		d.fail(code, why+"; when it is mended: ocadm machine retry "+f.machine.Name)
+		if phase == v1alpha1.MachineDeleting {
+			s.Phase = phase
+		}
+		return true
+	}
+	delay := firstRetry << min(s.Attempts-1, 10)
+	s.RetryAfter = metav1.NewTime(o.Status.End.Add(min(delay, lastRetry)))
+	if wait := s.RetryAfter.Sub(f.now); wait > 0 {
+		s.Phase, s.Message, d.again = phase, why+"; it is tried again by itself", wait
+		return true
+	}
+	return false
+}
+
+// remove is a machine that is being deleted.
+func (d *decision) remove(f facts) {
+	s := &d.status
+	s.Phase = v1alpha1.MachineDeleting
+	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // what the machine is in the cluster is not lost with a cloud
+		s.Message, d.release = "the cloud is gone: the machine stays as it is", true
+		return
+	}
+	for _, o := range f.operations {
+		if !o.Status.Phase.Final() && o.Spec.Action != v1alpha1.ActionRemoveMachine {
+			s.Message = "waits for the end of operation " + o.Name
+			if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationCancel {
+				d.cancel = o
+			}
+			return
+		}
+	}
+	if s.HostKey == "" && !joined(f.node, f.machine) { // nobody has ever logged in
+		s.Phase, d.release = v1alpha1.MachineDeleted, true
+		return
+	}
+	if o := last(f, v1alpha1.ActionRemoveMachine); o != nil && o.Status.Phase == v1alpha1.OperationSucceeded {
+		s.Phase, s.Message, d.release = v1alpha1.MachineDeleted, "", true
+		return
+	}
+	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)
+	if s.Message != "" && d.create == nil && s.Attempts > 1 {
+		s.Message += "; to leave the machine as it is: ocadm machine remove " + f.machine.Name + " --abandon"
+	}
+}

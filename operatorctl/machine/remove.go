@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// drainTimeout is how long pods may take to leave a node.
+const drainTimeout = 15 * time.Minute
+
+// nodeOf reads the Node of a machine, nil if it has none.
+func (o Options) nodeOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	err := o.Direct.Get(ctx, client.ObjectKey{Name: m.Name}, n)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading node %s: %w", m.Name, err)
+	}
+	if err != nil || !joined(n, m) {
+		return nil, nil //nolint:nilnil,nilerr // there is none
+	}
+	return n, nil
+}
+
+// abandoned reports whether a user gave up what is on the machine.
+func abandoned(m *v1alpha1.OnecloudMachine) bool {
+	return m.Annotations[v1alpha1.AnnotationAbandonMachine] == "true"
+}
+
+// drain keeps new pods from the node and evicts those that it has.
+func (o Options) drain() operation.Step {
+	return operation.Step{
+		Name: stepDrain, Short: "Move the pods to other nodes", Timeout: drainTimeout + time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, err := o.machineOf(ctx, r)
+			if err != nil {
+				return err
+			}
+			n, err := o.nodeOf(ctx, m)
+			if err != nil || n == nil {
+				return err
+			}
+			if abandoned(m) {
+				report.Info("the pods are left: the machine is abandoned")
+				return nil
+			}
+			if !n.Spec.Unschedulable {
+				cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+				if err := o.Client.Patch(ctx, n, cordon, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+					return fmt.Errorf("keeping new pods from node %s: %w", n.Name, err)
+				}
+				report.Changed("no new pods on node %s", n.Name)
+			}
+			return o.evict(ctx, n.Name, report)
+		},
+	}
+}
+
+// evict asks for the eviction of the pods of a node until none is left. A budget may refuse for a while. The waits grow: there is no watch, because
+// the operator has no right to watch the pods of others.
+func (o Options) evict(ctx context.Context, node string, report workflow.Reporter) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	var why string
+	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 100, Cap: 15 * time.Second}.DelayFunc()
+	err := pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		var pods corev1.PodList
+		if err := o.Direct.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+			return false, fmt.Errorf("listing the pods of node %s: %w", node, err)
+		}
+		var left []string
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			if !leaves(p) {
+				continue
+			}
+			left = append(left, p.Namespace+"/"+p.Name)
+			if p.DeletionTimestamp != nil {
+				continue
+			}
+			err := o.Client.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
+				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
+			}
+		}
+		why = strings.Join(left[:min(len(left), 5)], ", ")
+		report.Waiting("the pods of node "+node, why)
+		return len(left) == 0, nil
+	})
+	if err != nil && why != "" && wait.Interrupted(err) {
+		return fmt.Errorf("waiting for the pods of node %s: %s have not left", node, why)
+	}
+	return err
+}
+
+// leaves reports whether a pod must be evicted: one that has ended need not, and a daemon or a static pod would come back.
+func leaves(p *corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		return false
+	}
+	owner := metav1.GetControllerOf(p)
+	return owner == nil || owner.Kind != "DaemonSet"
+}
+
+// reset runs ocadm reset on the machine, which verifies that nothing is left.
+func (o Options) reset() operation.Step {
+	return operation.Step{
+		Name: stepReset, Short: "Remove what ocadm installed on the machine", Timeout: 30 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, err := o.machineOf(ctx, r)
+			if err != nil {
+				return err
+			}
+			if abandoned(m) {
+				report.Info("what is on the machine is left: it is abandoned")
+				return nil
+			}
+			m, c, err := o.open(ctx, r)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return follow(ctx, m, c, stepReset, bootstrap.ResetScript, nil, report)
+		},
+	}
+}
+
+// deleteNode deletes the Node.
+func (o Options) deleteNode() operation.Step {
+	return operation.Step{
+		Name: stepNode, Short: "Delete the Node", Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			m, err := o.machineOf(ctx, r)
+			if err != nil {
+				return err
+			}
+			n, err := o.nodeOf(ctx, m)
+			if err != nil || n == nil {
+				return err
+			}
+			if err := client.IgnoreNotFound(o.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID})); err != nil {
+				return fmt.Errorf("deleting node %s: %w", n.Name, err)
+			}
+			report.Changed("deleted node %s", n.Name)
+			return nil
+		},
+	}
+}

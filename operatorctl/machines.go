@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	machinectl "yunion.io/x/ocadm/operatorctl/machine"
+)
+
+// machines wires the two controllers of machines into the manager.
+func machines(mgr ctrl.Manager, o machinectl.Options) error {
+	// which maps an object to the machines that it concerns.
+	which := func(concerns func(client.Object, *v1alpha1.OnecloudMachine) bool) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []ctrl.Request {
+			var all v1alpha1.OnecloudMachineList
+			if err := o.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+				o.Log.Warn("listing machines", "error", err)
+				return nil
+			}
+			var out []ctrl.Request
+			for i := range all.Items {
+				if m := &all.Items[i]; concerns(object, m) {
+					out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+				}
+			}
+			return out
+		})
+	}
+	options := controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}
+	infrastructure := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine").For(&v1alpha1.OnecloudMachine{}).
+		Watches(&v1alpha1.OnecloudMachine{}, which(twins), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
+		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operatedMachine)).
+		Watches(&corev1.Node{}, which(sameName), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.Pod{}, which(onNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: readinessChanged})).
+		Owns(&corev1.Secret{}).WithOptions(options).Complete(&machinectl.Infrastructure{Options: o})
+	bootstrap := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine-bootstrap").For(&v1alpha1.OnecloudMachine{}).
+		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
+		Owns(&corev1.Secret{}).WithOptions(options).Complete(&machinectl.Bootstrap{Options: o})
+	if err := errors.Join(infrastructure, bootstrap); err != nil {
+		return fmt.Errorf("setting up the controllers of machines: %w", err)
+	}
+	return nil
+}
+
+func twins(object client.Object, m *v1alpha1.OnecloudMachine) bool {
+	other, ok := object.(*v1alpha1.OnecloudMachine)
+	return ok && other.UID != m.UID && machinectl.SameAddress(other, m)
+}
+
+func ofCloud(object client.Object, m *v1alpha1.OnecloudMachine) bool {
+	return object.GetNamespace() == m.Namespace && object.GetName() == m.Spec.Cloud
+}
+
+func sameName(object client.Object, m *v1alpha1.OnecloudMachine) bool {
+	return object.GetName() == m.Name
+}
+
+func onNode(object client.Object, m *v1alpha1.OnecloudMachine) bool {
+	p, ok := object.(*corev1.Pod)
+	return ok && m.Status.NodeRef != nil && p.Spec.NodeName == m.Status.NodeRef.Name
+}
+
+func operatedMachine(_ context.Context, object client.Object) []ctrl.Request {
+	o, ok := object.(*v1alpha1.OnecloudOperation)
+	if !ok || o.MachineName() == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.MachineName()}}}
+}
+
+// beganToGo drops what of a cloud does not concern its machines.
+func beganToGo(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}
+
+// readinessChanged drops what of a pod does not concern its machine.
+func readinessChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Pod)
+	now, ok2 := e.ObjectNew.(*corev1.Pod)
+	if !ok1 || !ok2 {
+		return true
+	}
+	ready := func(p *corev1.Pod) bool {
+		return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+	}
+	return ready(old) != ready(now) || old.Spec.NodeName != now.Spec.NodeName
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// An API server that is away for a minute and a half does not end an operation.
+func TestStatusIsWrittenAgain(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	o := op("a", 1, "", "")
+	k := fake.NewClientBuilder().WithScheme(s).WithObjects(o).WithStatusSubresource(o).Build()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		away := interceptor.NewClient(k, interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if time.Since(begin) < 90*time.Second {
+					return errors.New("connection refused")
+				}
+				return c.SubResource(sub).Patch(ctx, obj, p, opts...)
+			},
+		})
+		r := newRecord(away, &recorder{}, o.DeepCopy())
+		if err := r.update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "written" }); err != nil {
+			t.Error(err)
+		}
+	})
+	now := &v1alpha1.OnecloudOperation{}
+	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written" {
+		t.Errorf("%+v, %v", now.Status, err)
+	}
+}

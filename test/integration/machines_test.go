@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// machinesTest is a test of machines with SSH that play ocadm: join makes a Node, reset does nothing.
+type machinesTest struct {
+	*cloudTest
+	tb      testing.TB
+	private []byte
+	public  gossh.PublicKey
+}
+
+// standIn is one of them.
+type standIn struct {
+	*sshserver.Server
+	machines *machinesTest
+
+	mu sync.Mutex
+	// errors are findings of precheck, broken is how often join loses the connection.
+	findings string
+	broken   int
+	ran      []string
+}
+
+func newMachinesTest(t *testing.T) *machinesTest {
+	t.Helper()
+	f := &machinesTest{tb: t, cloudTest: newCloudTest(t, env.Options{})}
+	f.private, f.public = sshserver.NewKey(t)
+	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
+	info := map[string]string{"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
+		authority(t))}
+	for _, o := range []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: config},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: info},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "login"}, Data: map[string][]byte{"ssh-privatekey": f.private}},
+	} {
+		if err := client.IgnoreAlreadyExists(f.Client.Create(t.Context(), o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// authority is a certificate in PEM, in base64.
+func authority(t *testing.T) string {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func (f *machinesTest) server(change ...func(*standIn)) *standIn {
+	f.Helper()
+	s := &standIn{Server: &sshserver.Server{Keys: []gossh.PublicKey{f.public}}, machines: f}
+	s.Run = s.run
+	for _, c := range change {
+		c(s)
+	}
+	s.Start(f.tb)
+	return s
+}
+
+var inScript = regexp.MustCompile(`"onecloud.yunion.io/machine=([^"]*)".*"name":"([^"]*)"`)
+
+// run plays the script of bootstrap data, and that of reset.
+func (s *standIn) run(c *sshserver.Call) int {
+	text, _ := io.ReadAll(c.Stdin)
+	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
+	s.mu.Lock()
+	s.ran = append(s.ran, what)
+	findings, broken := s.findings, s.broken
+	if what == "join" && broken > 0 {
+		s.broken--
+	}
+	s.mu.Unlock()
+	switch {
+	case what == "precheck" && findings != "":
+		fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", findings)
+		return 10
+	case what == "precheck":
+		fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[{"code":"OCA-1008","severity":"warning","what":"Too few processors","cause":"1","remedy":"add one"}]}`)
+	case what == "join" && broken > 0:
+		c.Drop()
+	case what == "join":
+		fmt.Fprintln(c.Stdout, `{"type":"phase-started","phase":"preflight"}`)
+		return s.join(c, string(text))
+	}
+	return 0
+}
+
+func (s *standIn) join(c *sshserver.Call, script string) int {
+	found := inScript.FindStringSubmatch(script)
+	if found == nil {
+		fmt.Fprint(c.Stderr, "the script has no configuration")
+		return 1
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: found[2], Labels: map[string]string{v1alpha1.LabelMachine: found[1]}}}
+	if err := client.IgnoreAlreadyExists(s.machines.Client.Create(c, n)); err != nil {
+		fmt.Fprint(c.Stderr, err)
+		return 1
+	}
+	status := `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	if err := s.machines.Client.Status().Patch(c, n, client.RawPatch(types.StrategicMergePatchType, []byte(status))); err != nil {
+		fmt.Fprint(c.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (s *standIn) commands() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ran)
+}
+
+// machine creates a machine at a server.
+func (f *machinesTest) machine(name string, s *standIn, change ...func(*v1alpha1.OnecloudMachine)) *v1alpha1.OnecloudMachine {
+	f.Helper()
+	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	m.Spec.Cloud = cloud
+	m.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{Address: "127.0.0.1", Port: int32(s.Port()), CredentialsSecretName: "login"}
+	for _, c := range change {
+		c(m)
+	}
+	if err := f.Client.Create(f.Context(), m); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = f.Client.Delete(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) })
+	return m
+}
+
+func (f *machinesTest) until(name string, is func(*v1alpha1.OnecloudMachine) bool) *v1alpha1.OnecloudMachine {
+	f.Helper()
+	var last v1alpha1.OnecloudMachine
+	f.Until(&v1alpha1.OnecloudMachine{}, name, func(object client.Object) (bool, string) {
+		m, there := kube.As[v1alpha1.OnecloudMachine](object)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = *m.DeepCopy()
+		return is(m), fmt.Sprintf("%s: %s; %+v", m.Status.Phase, m.Status.Message, m.Status)
+	})
+	return &last
+}
+
+func in(phase v1alpha1.MachinePhase) func(*v1alpha1.OnecloudMachine) bool {
+	return func(m *v1alpha1.OnecloudMachine) bool { return m.Status.Phase == phase }
+}
+
+// TestMachines takes machines through their life: join, taints and ID of the Node, what cannot change, a duplicate, removal.
+func TestMachines(t *testing.T) {
+	f := newMachinesTest(t)
+	s := f.server()
+	from := f.Mark()
+	f.StartOperator()
+	f.machine("worker-1", s, func(m *v1alpha1.OnecloudMachine) {
+		m.Spec.Taints = []v1alpha1.MachineTaint{{Key: "example.org/new", Effect: corev1.TaintEffectNoSchedule}}
+		m.Spec.Labels = map[string]string{"example.org/rack": "r1"}
+	})
+	m := f.until("worker-1", in(v1alpha1.MachineRunning))
+	for _, c := range []string{"InfrastructureReady", "BootstrapDataReady", "HostReachable", "PrecheckPassed", "Joined", "NodeReady", "AgentsReady"} {
+		if !meta.IsStatusConditionTrue(m.Status.Conditions, c) {
+			t.Errorf("%s: %+v", c, meta.FindStatusCondition(m.Status.Conditions, c))
+		}
+	}
+	if m.Status.HostKey != s.HostKey() || m.Status.NodeRef == nil || m.Status.NodeRef.Name != "worker-1" || m.Status.Addresses[0].Address != "192.0.2.7" ||
+		m.Status.ProviderID != "ocadm://onecloud/worker-1" || !slices.Contains(m.Finalizers, v1alpha1.MachineFinalizer) || len(m.OwnerReferences) != 1 {
+		t.Errorf("%+v", m)
+	}
+	n := &corev1.Node{}
+	f.Get(n, "worker-1")
+	if n.Spec.ProviderID != "ocadm://onecloud/worker-1" || !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.org/new" }) {
+		t.Errorf("%+v", n.Spec)
+	}
+	f.UntilGone(&corev1.Secret{}, "worker-1-bootstrap") // it is used
+	if got := s.commands(); !slices.Equal(got, []string{"precheck", "join"}) {
+		t.Errorf("ran %q", got)
+	}
+	for _, patch := range []string{
+		`{"spec":{"infrastructure":{"ssh":{"address":"127.0.0.2"}}}}`, `{"spec":{"roles":["compute"]}}`, `{"spec":{"cloud":"other"}}`,
+		`{"spec":{"infrastructure":{"ssh":{"hostKey":"` + s.HostKey() + `"}}}}`,
+	} {
+		err := f.Client.Patch(t.Context(), m.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "remove") {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+	f.machine("worker-2", s)
+	if m := f.until("worker-2", in(v1alpha1.MachineFailed)); m.Status.FailureReason != "DuplicateAddress" || !strings.Contains(m.Status.FailureMessage, "worker-1") {
+		t.Errorf("%+v", m.Status)
+	}
+	f.pod("worker-1")
+	if err := f.Client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	f.UntilGone(&v1alpha1.OnecloudMachine{}, "worker-1")
+	f.UntilGone(&corev1.Node{}, "worker-1")
+	f.until("worker-2", in(v1alpha1.MachineRunning)) // its address is its own now
+	if got := s.commands(); !slices.Equal(got, []string{"precheck", "join", "", "precheck", "join"}) {
+		t.Errorf("ran %q", got)
+	}
+	f.StopOperator()
+	f.machineRights(from)
+}
+
+// pod makes a pod on a node, which is evicted. Nothing ends it but the eviction: no kubelet runs.
+func (f *machinesTest) pod(node string) {
+	f.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "on-" + node},
+		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	f.Create(p)
+}
+
+// machineRights compares the rights that are for machines alone with those that were used.
+func (f *machinesTest) machineRights(from harness.Mark) {
+	f.Helper()
+	used := f.used(f.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true}))
+	granted := f.granted()
+	for u, q := range used {
+		if !granted[u] {
+			f.Errorf("used and not granted: %s (%s)", u, q)
+		}
+	}
+	for g := range granted {
+		if ofMachines(g) && used[g] == "" && !strings.HasPrefix(g, "list onecloud") {
+			f.Errorf("granted for machines and never used: %s", g)
+		}
+	}
+}
+
+// TestBadMachines: what is wrong with a machine is said, nothing is changed on it, and it recovers once it is mended.
+func TestBadMachines(t *testing.T) {
+	f := newMachinesTest(t)
+	f.StartOperator()
+	_, other := sshserver.NewKey(t)
+	wrongKey := f.server(func(s *standIn) { s.Keys = []gossh.PublicKey{other} })
+	noSudo := f.server()
+	checks := f.server(func(s *standIn) {
+		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not make","cause":"kubelet.conf","remedy":"reset it"}`
+	})
+	changed := f.server()
+	broken := f.server(func(s *standIn) { s.broken = 1 })
+	first := changed.HostKey()
+	changed.Reinstall(t)
+	f.machine("wrong-key", wrongKey)
+	f.machine("no-sudo", noSudo, func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.User = "debian" })
+	f.machine("checks", checks)
+	f.machine("changed-key", changed, func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.HostKey = first })
+	f.machine("no-secret", f.server(), func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.CredentialsSecretName = "none" })
+	f.machine("no-cloud", f.server(), func(m *v1alpha1.OnecloudMachine) { m.Spec.Cloud = "other" })
+	f.machine("unreachable", f.server(), func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.Port = 1 })
+	f.machine("broken-off", broken)
+	f.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "taken"}})
+	f.machine("taken", f.server())
+	for name, code := range map[string]string{
+		"wrong-key": "OCA-7603", "no-sudo": "OCA-7604", "checks": "OCA-1004", "changed-key": "OCA-7602", "no-secret": "OCA-7606", "taken": "NodeExists",
+	} {
+		m := f.until(name, in(v1alpha1.MachineFailed))
+		if m.Status.FailureReason != code || m.Status.FailureMessage == "" {
+			t.Errorf("%s: %s: %s", name, m.Status.FailureReason, m.Status.FailureMessage)
+		}
+	}
+	if m := f.until("no-cloud", in(v1alpha1.MachinePending)); m.Status.FailureReason != "" {
+		t.Errorf("%+v", m.Status)
+	}
+	m := f.until("unreachable", func(m *v1alpha1.OnecloudMachine) bool { return !m.Status.RetryAfter.IsZero() })
+	if m.Status.Phase != v1alpha1.MachinePending || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionHostReachable) || !strings.Contains(m.Status.Message, "OCA-7601") {
+		t.Errorf("%+v", m.Status)
+	}
+	f.until("broken-off", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-7605") })
+	for name, s := range map[string]*standIn{"wrong-key": wrongKey, "no-sudo": noSudo, "changed-key": changed} {
+		if got := s.commands(); len(got) > 0 {
+			t.Errorf("%s ran %q", name, got)
+		}
+	}
+	// Mended.
+	wrongKey.Keys = []gossh.PublicKey{f.public}
+	noSudo.Sudo = "free"
+	checks.mu.Lock()
+	checks.findings = ""
+	checks.mu.Unlock()
+	for _, name := range []string{"wrong-key", "no-sudo", "checks", "broken-off"} {
+		f.EditObject(&v1alpha1.OnecloudMachine{}, name, `{"metadata":{"annotations":{"onecloud.yunion.io/retry":"1"}}}`)
+	}
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "changed-key", `{"spec":{"infrastructure":{"ssh":{"hostKey":"`+changed.HostKey()+`"}}}}`)
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "unreachable", fmt.Sprintf(`{"spec":{"infrastructure":{"ssh":{"port":%d}}}}`, f.server().Port()))
+	for _, name := range []string{"wrong-key", "no-sudo", "checks", "broken-off", "changed-key", "unreachable"} {
+		m := f.until(name, in(v1alpha1.MachineRunning))
+		if m.Status.FailureReason != "" || m.Status.FailureMessage != "" {
+			t.Errorf("%s: %+v", name, m.Status)
+		}
+	}
+	// One that was never reached goes at once; one that does not answer goes when it is abandoned.
+	for _, name := range []string{"no-secret", "taken", "no-cloud"} {
+		f.remove(name)
+		f.UntilGone(&v1alpha1.OnecloudMachine{}, name)
+	}
+	f.Get(&corev1.Node{}, "taken")
+	wrongKey.Keys = nil
+	f.remove("wrong-key")
+	f.until("wrong-key", func(m *v1alpha1.OnecloudMachine) bool {
+		return m.Status.FailureReason == "OCA-7603" && m.Status.Phase == v1alpha1.MachineDeleting
+	})
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "wrong-key", `{"metadata":{"annotations":{"onecloud.yunion.io/abandon-machine":"true"}}}`)
+	f.UntilGone(&v1alpha1.OnecloudMachine{}, "wrong-key")
+	f.UntilGone(&corev1.Node{}, "wrong-key")
+	f.StopOperator()
+}
+
+func (f *machinesTest) remove(name string) {
+	f.Helper()
+	if err := f.Client.Delete(f.Context(), &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}); err != nil {
+		f.Fatal(err)
+	}
+}

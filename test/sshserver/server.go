@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sshserver is an SSH server for tests. It speaks the real protocol with the library that the client uses, and answers command lines with
+// functions instead of a shell.
+package sshserver
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Call is a command that a client runs.
+type Call struct {
+	context.Context
+	// User has logged in. Line is what he asked the shell to run, without the sudo that the server has answered for.
+	User, Line string
+	// Root reports whether the command has the rights of root.
+	Root bool
+	// Stdin has what follows the password of sudo.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Drop ends the connection at once, as the end of the machine does.
+	Drop func()
+}
+
+// Server is a machine.
+type Server struct {
+	// Passwords of the users; Keys are the public keys that may log in as anybody.
+	Passwords map[string]string
+	Keys      []ssh.PublicKey
+	// Sudo says what sudo does for a user other than root: "free" asks for no password, another text is the password, "" refuses.
+	Sudo string
+	// Run answers a command with its exit status.
+	Run func(*Call) int
+
+	host ssh.Signer
+	l    net.Listener
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	logins   int
+	commands int
+}
+
+// NewKey makes a key pair: for a client in PEM, and as the server sees it.
+func NewKey(t testing.TB) (private []byte, public ssh.PublicKey) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(block), signer.PublicKey()
+}
+
+// Start makes the server listen on loopback until the test ends.
+func (s *Server) Start(t testing.TB) *Server {
+	t.Helper()
+	s.Reinstall(t)
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.l, s.conns = l, map[net.Conn]bool{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.wg.Go(func() { s.accept(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+		s.DropAll()
+		s.wg.Wait()
+	})
+	return s
+}
+
+// Reinstall gives the machine another host key.
+func (s *Server) Reinstall(t testing.TB) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.host = host
+}
+
+// HostKey is the key that the machine shows, as TYPE BASE64.
+func (s *Server) HostKey() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.host.PublicKey())))
+}
+
+// Port on which it listens, at 127.0.0.1.
+func (s *Server) Port() int { return s.l.Addr().(*net.TCPAddr).Port }
+
+// Logins is how often somebody logged in, Commands how many commands were run.
+func (s *Server) Logins() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logins
+}
+
+// Commands is how many commands were run.
+func (s *Server) Commands() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commands
+}
+
+// DropAll ends every connection.
+func (s *Server) DropAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+func (s *Server) accept(ctx context.Context) {
+	for {
+		c, err := s.l.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.conns[c] = true
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			s.serve(ctx, c)
+			_ = c.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+var errRefused = errors.New("refused")
+
+func (s *Server) config() *ssh.ServerConfig {
+	cfg := &ssh.ServerConfig{
+		PasswordCallback: func(c ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
+			if want := s.Passwords[c.User()]; want == "" || want != string(password) {
+				return nil, errRefused
+			}
+			return nil, nil //nolint:nilnil // no limits
+		},
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			for _, k := range s.Keys {
+				if string(k.Marshal()) == string(key.Marshal()) {
+					return nil, nil //nolint:nilnil // no limits
+				}
+			}
+			return nil, errRefused
+		},
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cfg.AddHostKey(s.host)
+	return cfg
+}
+
+func (s *Server) serve(ctx context.Context, c net.Conn) {
+	conn, channels, requests, err := ssh.NewServerConn(c, s.config())
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.logins++
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go ssh.DiscardRequests(requests)
+	for ch := range channels {
+		switch ch.ChannelType() {
+		case "session":
+			s.wg.Go(func() { s.session(ctx, conn, ch) })
+		case "direct-tcpip":
+			s.wg.Go(func() { forward(ctx, ch) })
+		default:
+			_ = ch.Reject(ssh.UnknownChannelType, "only sessions")
+		}
+	}
+}
+
+func (s *Server) session(ctx context.Context, conn *ssh.ServerConn, ch ssh.NewChannel) {
+	channel, requests, err := ch.Accept()
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for r := range requests {
+		switch r.Type {
+		case "exec":
+			_ = r.Reply(true, nil)
+			var line struct{ Text string }
+			_ = ssh.Unmarshal(r.Payload, &line)
+			call := &Call{Context: ctx, User: conn.User(), Line: line.Text, Root: conn.User() == "root", Stdin: channel, Stdout: channel,
+				Stderr: channel.Stderr(), Drop: func() { _ = conn.Close() }}
+			s.wg.Go(func() {
+				status := make([]byte, 4) //nolint:mnd // a number of the protocol
+				binary.BigEndian.PutUint32(status, uint32(s.answer(call)))
+				_, _ = channel.SendRequest("exit-status", false, status)
+				_ = channel.Close()
+			})
+		case "signal":
+			cancel()
+		default:
+			_ = r.Reply(false, nil)
+		}
+	}
+}
+
+// answer plays sudo and runs the command.
+func (s *Server) answer(c *Call) int {
+	s.mu.Lock()
+	s.commands++
+	s.mu.Unlock()
+	line, free := strings.CutPrefix(c.Line, "sudo -n ")
+	rest, asks := strings.CutPrefix(c.Line, "sudo -k -S -p '' ")
+	switch {
+	case free && s.Sudo != "free":
+		_, _ = io.WriteString(c.Stderr, "sudo: a password is required\n")
+		return 1
+	case free:
+		c.Line, c.Root = line, true
+	case asks:
+		if s.Sudo == "" || readLine(c.Stdin) != s.Sudo {
+			_, _ = io.WriteString(c.Stderr, "Sorry, try again.\n")
+			return 1
+		}
+		c.Line, c.Root = rest, true
+	}
+	if c.Line == "true" {
+		return 0
+	}
+	return s.Run(c)
+}
+
+// readLine reads no more than a line, as sudo does.
+func readLine(in io.Reader) string {
+	var line []byte
+	one := make([]byte, 1)
+	for {
+		if _, err := io.ReadFull(in, one); err != nil || one[0] == '\n' {
+			return string(line)
+		}
+		line = append(line, one[0])
+	}
+}
+
+func forward(ctx context.Context, ch ssh.NewChannel) {
+	var to struct {
+		Host       string
+		Port       uint32
+		Origin     string
+		OriginPort uint32
+	}
+	if err := ssh.Unmarshal(ch.ExtraData(), &to); err != nil {
+		_ = ch.Reject(ssh.ConnectionFailed, err.Error())
+		return
+	}
+	out, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))))
+	if err != nil {
+		_ = ch.Reject(ssh.ConnectionFailed, err.Error())
+		return
+	}
+	channel, requests, err := ch.Accept()
+	if err != nil {
+		_ = out.Close()
+		return
+	}
+	go ssh.DiscardRequests(requests)
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(out, channel)
+		_ = out.Close()
+	})
+	both.Go(func() {
+		_, _ = io.Copy(channel, out)
+		_ = channel.Close()
+	})
+	both.Wait()
+}
