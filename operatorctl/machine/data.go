@@ -80,8 +80,8 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err := c.report(ctx, m, made); err != nil {
 		return ctrl.Result{}, conflicts(err)
 	}
-	if made != nil { // the condition says why
-		return ctrl.Result{RequeueAfter: remake}, nil
+	if made != nil {
+		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition says why
 	}
 	return ctrl.Result{RequeueAfter: tokenTTL - tokenMargin}, nil
 }
