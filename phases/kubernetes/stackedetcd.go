@@ -210,7 +210,8 @@ func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		err = removeMember(ctx, h, c, r)
 	}
 	if err != nil {
-		r.Info("the member of etcd could not be removed: %v; on another control-plane node: ocadm node remove %s", err, h.Config.Node.Name)
+		r.Info("the member of etcd could not be removed: %v; in the pod of etcd of another control-plane node, etcdctl member list and "+
+			"etcdctl member remove ID remove %s", err, h.Config.Node.Name)
 	}
 	return nil
 }
