@@ -359,7 +359,9 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	w.until("a", v1alpha1.OperationPaused)
 	w.wantSaid("one")
 	w.control("a", "")
-	w.until("a", v1alpha1.OperationRunning)
+	for w.get("a").Status.Step != "two" { // a cancellation before that would leave it out
+		time.Sleep(time.Millisecond)
+	}
 	w.control("waits", v1alpha1.OperationCancel)
 	w.until("waits", v1alpha1.OperationCancelled)
 	w.control("later", v1alpha1.OperationCancel)
