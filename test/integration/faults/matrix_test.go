@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/fakecloud/program"
+)
+
+const (
+	oldVersion = "v4.0.3"
+	newVersion = "v4.0.4" // with new columns and a migration of data
+)
+
+// updated is a cloud that is updated to a release that may be broken.
+type updated struct {
+	*env.Env
+	old world
+}
+
+// world is what an update moves: what each Deployment runs, how each database is defined, and the rows of each table.
+type world struct {
+	images, definitions map[string]string
+	tables              map[string]dump.TableSummary
+}
+
+// newUpdated installs a cloud of the old version.
+func newUpdated(t *testing.T, components ...string) *updated {
+	t.Helper()
+	e := env.New(t, env.Options{Workloads: env.Programs, Collect: true})
+	cr := e.Only(components...)
+	cr.Spec.Version = oldVersion
+	e.Install(cr, patient)
+	e.Rest()
+	u := &updated{Env: e}
+	u.again(components)
+	if _, err := e.DB.Execute(t.Context(), "CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	u.old = u.look()
+	return u
+}
+
+// again starts every program once more: at its first start, the identity service does not know itself yet and stores no options of its own.
+func (u *updated) again(components []string) {
+	u.Helper()
+	for _, c := range components {
+		name := env.Name + "-" + c
+		before := u.Pods.Starts(name)
+		u.Pods.Kill(name)
+		u.Eventually(func() (bool, string) {
+			d := u.Deployments()[c]
+			return u.Pods.Starts(name) > before && d.Status.AvailableReplicas == 1, name + " does not start again"
+		})
+	}
+	u.UntilReady()
+	u.Rest()
+}
+
+// in is the cloud for a part of a test.
+func (u *updated) in(t *testing.T) *updated { return &updated{u.In(t), u.old} }
+
+// patient makes a wave last long enough for a release to fail that fails when it is ready.
+func patient(l *env.Launch) { l.Options.Settle = 5 * time.Second }
+
+// look is how everything is now. Who has started and which tokens were issued is no part of it.
+func (u *updated) look() world {
+	u.Helper()
+	w := world{images: map[string]string{}, tables: map[string]dump.TableSummary{}}
+	for name, d := range u.Deployments() {
+		w.images[name] = fmt.Sprint(d.Spec.Template.Spec.Containers[0].Image, " ", *d.Spec.Replicas)
+	}
+	a, err := mysql.Open(u.Context(), mysql.Config{Host: u.DB.Host, Port: u.DB.Port, User: "root", Password: u.DB.RootPassword,
+		Owner: mysql.Owner{ID: string(u.Credentials()[component.CloudID])}})
+	if err != nil {
+		u.Fatal(err)
+	}
+	defer a.Close()
+	names, err := backup.Databases(u.Context(), a)
+	if err != nil {
+		u.Fatal(err)
+	}
+	if w.definitions, err = dump.Definitions(u.Context(), a, names); err != nil {
+		u.Fatal(err)
+	}
+	sum, err := dump.Examine(u.Context(), a, names)
+	if err != nil {
+		u.Fatal(err)
+	}
+	for _, d := range sum.Databases {
+		for _, t := range d.Tables {
+			if t.Name != "tokens" && t.Name != "fakecloud_starts" {
+				w.tables[d.Name+"."+t.Name] = t
+			}
+		}
+	}
+	return w
+}
+
+// same lists what differs between two worlds.
+func (w world) same(other world) (differs []string) {
+	differs = append(differs, differences(w.images, other.images)...)
+	for _, name := range slices.Sorted(maps.Keys(w.definitions)) {
+		if w.definitions[name] != other.definitions[name] {
+			differs = append(differs, "the definitions of "+name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.tables)) {
+		if w.tables[name] != other.tables[name] {
+			differs = append(differs, fmt.Sprintf("the rows of %s: %+v, was %+v", name, other.tables[name], w.tables[name]))
+		}
+	}
+	return differs
+}
+
+// publish breaks the program of a component in the new release, or repairs it.
+func (u *updated) publish(component string, how program.Failure) {
+	version := ""
+	if how != "" {
+		version = newVersion + string(how)
+	}
+	u.Pods.Publish("registry.cn-beijing.aliyuncs.com/yunionio/"+component+":"+newVersion, version)
+}
+
+// update asks for the new version.
+func (u *updated) update(name string) {
+	u.Helper()
+	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{
+		Cloud: env.Name, Action: v1alpha1.ActionUpdate, Timeout: "4m", Update: &v1alpha1.UpdateParameters{Version: newVersion},
+	}}
+	o.Name = name
+	u.Create(o)
+}
+
+// until waits until an operation is as wanted, and returns it.
+func (u *updated) until(name string, wanted func(*v1alpha1.OnecloudOperation) bool) (last *v1alpha1.OnecloudOperation) {
+	u.Helper()
+	u.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
+		o, there := kube.As[v1alpha1.OnecloudOperation](object)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = o.DeepCopy()
+		return wanted(o), fmt.Sprintf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
+	})
+	return last
+}
+
+// load asks a service something until the test ends, as clients do.
+func (u *updated) load(t *testing.T, component string) {
+	address := map[string]string{"keystone": "default-keystone:30500", "region": "default-region:30888", "glance": "default-glance:30292"}[component]
+	transport := &http.Transport{DialContext: u.Pods.Dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // load
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/", nil); err == nil {
+				if answer, err := transport.RoundTrip(request); err == nil {
+					_ = answer.Body.Close()
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+}
+
+// entirely checks that the cloud is entirely old, or entirely new.
+func (u *updated) entirely(t *testing.T, what string, o *v1alpha1.OnecloudOperation) {
+	t.Helper()
+	u.UntilReady()
+	now, cr := u.look(), u.Cloud()
+	switch o.Status.Phase {
+	case v1alpha1.OperationReverted:
+		if differs := u.old.same(now); len(differs) > 0 || cr.Spec.Version != oldVersion || cr.Status.Release.Version != oldVersion {
+			t.Errorf("%s: it is not entirely old: %s, release %s: %q", what, cr.Spec.Version, cr.Status.Release.Version, differs)
+		}
+	case v1alpha1.OperationSucceeded:
+		for name, image := range now.images {
+			if !strings.Contains(image, ":"+newVersion) || cr.Status.Release.Version != newVersion {
+				t.Errorf("%s: it is not entirely new: %s runs %s, release %s", what, name, image, cr.Status.Release.Version)
+			}
+		}
+	default:
+		t.Fatalf("%s: %s: %s: %+v", what, o.Status.Phase, o.Status.Message, o.Status.Steps)
+	}
+}
+
+// TestUpdateFails updates a cloud to a release of which one program is broken: in each wave, in each way. It ends entirely old, or entirely new.
+func TestUpdateFails(t *testing.T) {
+	u := newUpdated(t, "keystone", "region", "glance", "logger")
+	sample := []string{"keystone" + string(program.InMigration), "region" + string(program.WhenReady), "glance" + string(program.AtStart)}
+	for _, name := range []string{"keystone", "region", "glance"} { // of the waves identity, region and services
+		for _, how := range program.Failures() {
+			what := name + string(how)
+			if os.Getenv("OCADM_SWEEP") == "" && !slices.Contains(sample, what) {
+				continue
+			}
+			t.Run(what, func(t *testing.T) {
+				u := u.in(t)
+				u.publish(name, how)
+				defer u.publish(name, "")
+				if how == program.UnderLoad {
+					u.load(t, name)
+				}
+				u.update(what)
+				o := u.until(what, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() })
+				u.entirely(t, what, o)
+				if how != program.UnderLoad && o.Status.Phase != v1alpha1.OperationReverted {
+					t.Errorf("it %s", o.Status.Phase)
+				}
+			})
+		}
+	}
+}
+
+// TestUpdateOfStoppedOperator ends the operator in each step of an update, and in each step of its way back. The next one goes on.
+func TestUpdateOfStoppedOperator(t *testing.T) {
+	u := newUpdated(t, "keystone", "region", "glance")
+	turn := 0
+	stopped := func(t *testing.T, name string, revert bool) {
+		u := u.in(t)
+		stops := map[string]bool{}
+		u.update(name)
+		for {
+			var at string
+			o := u.until(name, func(o *v1alpha1.OnecloudOperation) bool {
+				at = ""
+				for _, s := range o.Status.Steps {
+					if s.State == v1alpha1.StepRunning && !stops[s.Name] {
+						at = s.Name
+					}
+				}
+				return at != "" || o.Status.Phase.Final()
+			})
+			if at == "" {
+				u.entirely(t, name, o)
+				if want := 5; len(stops) < want {
+					t.Errorf("it was stopped only in %v", stops)
+				}
+				if reverted := o.Status.Phase == v1alpha1.OperationReverted; reverted != revert {
+					t.Errorf("%s: %s", o.Status.Phase, o.Status.Message)
+				}
+				return
+			}
+			stops[at] = true
+			turn++
+			u.StopOperator()
+			u.StartOperator(patient)
+		}
+	}
+	t.Run("there and back", func(t *testing.T) {
+		u.publish("glance", program.AtStart)
+		defer u.publish("glance", "")
+		stopped(t, "fails", true)
+	})
+	t.Run("there", func(t *testing.T) { stopped(t, "succeeds", false) })
+	t.Logf("the operator was stopped %d times", turn)
+}
