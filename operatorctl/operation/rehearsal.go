@@ -269,7 +269,7 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 // tell keeps a result and reports it.
 func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
-	h.report.Info("%s: %s %s", one.Component, one.Result, one.Message)
+	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
 	return h.keep(ctx, one)
 }
 
