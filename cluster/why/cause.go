@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"yunion.io/x/ocadm/internal/agentlog"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -203,6 +204,6 @@ var placeholder = regexp.MustCompile(`\$\{(\w+)\}`)
 func fill(text string, values map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		name := m[2 : len(m)-1]
-		return printable(cmp.Or(values[name], upper(name)))
+		return agentlog.Printable(cmp.Or(values[name], upper(name)))
 	})
 }

@@ -85,7 +85,7 @@ func explain(line string) (finding.Finding, bool) {
 		if at == nil {
 			continue
 		}
-		fill := func(text string) string { return printable(string(r.Match.ExpandString(nil, text, line, at))) }
+		fill := func(text string) string { return Printable(string(r.Match.ExpandString(nil, text, line, at))) }
 		return finding.Finding{Code: r.Code, Severity: cmp.Or(r.Severity, finding.Error), What: fill(r.What), Cause: r.Cause, Remedy: fill(r.Remedy)}, true
 	}
 	return finding.Finding{}, false
@@ -96,8 +96,8 @@ const lineBytes = 300
 
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
-// printable takes out what a terminal would obey.
-func printable(s string) string {
+// Printable takes out what a terminal would obey: the texts come from containers.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
@@ -107,7 +107,7 @@ func printable(s string) string {
 }
 
 func shorten(line string) string {
-	line = strings.TrimSpace(printable(line))
+	line = strings.TrimSpace(Printable(line))
 	if len(line) <= lineBytes {
 		return line
 	}

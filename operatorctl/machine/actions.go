@@ -79,16 +79,25 @@ func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.Onecloud
 	return m, c, err
 }
 
+// onMachine is what a step does that works on the machine, logged in.
+func (o Options) onMachine(
+	work func(context.Context, *operation.Run, workflow.Reporter, *v1alpha1.OnecloudMachine, *ssh.Conn) error,
+) func(context.Context, *operation.Run, workflow.Reporter) error {
+	return func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+		m, c, err := o.open(ctx, r)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return work(ctx, r, report, m, c)
+	}
+}
+
 // connect logs in, and pins the host keys of the first contact before anything is sent to the machine.
 func (o Options) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, c, err := o.open(ctx, r)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			keys := map[string]string{}
 			if m.Status.HostKey == "" || m.Spec.Infrastructure.SSH.HostKey != "" && m.Status.HostKey != c.HostKey() {
 				keys["hostKey"] = c.HostKey()
@@ -108,7 +117,7 @@ func (o Options) connect() operation.Step {
 				return fmt.Errorf("recording the host key of machine %s: %w", m.Name, err)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -129,12 +138,7 @@ func (o Options) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (strin
 func (o Options) precheck() operation.Step {
 	return operation.Step{
 		Name: stepPrecheck, Short: "Run the checks of join on the machine", ReadOnly: true, Timeout: 10 * time.Minute,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, c, err := o.open(ctx, r)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := o.script(ctx, m)
 			if err != nil {
 				return err
@@ -159,7 +163,7 @@ func (o Options) precheck() operation.Step {
 				return err
 			}
 			return list.Err()
-		},
+		}),
 	}
 }
 
@@ -206,18 +210,13 @@ func failed(m *v1alpha1.OnecloudMachine, what string, r ssh.Result) error {
 func (o Options) join() operation.Step {
 	return operation.Step{
 		Name: stepJoin, Short: "Install the node's software and join", Timeout: 50 * time.Minute,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, c, err := o.open(ctx, r)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := o.script(ctx, m)
 			if err != nil {
 				return err
 			}
 			return follow(ctx, m, c, stepJoin, text, []string{"join"}, report)
-		},
+		}),
 	}
 }
 

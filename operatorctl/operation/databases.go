@@ -41,6 +41,22 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 	return v, err == nil, err
 }
 
+// onDatabases is what a step does that works on the databases of the cloud. For a cloud without a server there is nothing to do.
+func onDatabases(work func(context.Context, *Run, workflow.Reporter, *v1alpha1.OnecloudCluster, backup.Vault) error) func(context.Context, *Run, workflow.Reporter) error {
+	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		cloud, err := r.Cloud(ctx)
+		if err != nil {
+			return err
+		}
+		v, there, err := r.openVault(ctx, cloud)
+		if err != nil || !there {
+			return err
+		}
+		defer v.Admin.Close()
+		return work(ctx, r, report, cloud, v)
+	}
+}
+
 // maker is who makes the copies of an operation.
 func (r *Run) maker() string { return r.Operation.Name + "/" + string(r.Operation.UID) }
 
@@ -57,16 +73,7 @@ func save() Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			cloud, err := r.Cloud(ctx)
-			if err != nil {
-				return err
-			}
-			v, there, err := r.openVault(ctx, cloud)
-			if err != nil || !there {
-				return err
-			}
-			defer v.Admin.Close()
+		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
 			names, err := r.databases(ctx, v, cloud)
 			if err != nil || len(names) == 0 {
 				return err
@@ -87,7 +94,7 @@ func save() Step {
 			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Databases = &v1alpha1.OperationDatabases{Saved: copies(saved)}
 			})
-		},
+		}),
 	}
 }
 

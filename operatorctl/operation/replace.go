@@ -62,16 +62,7 @@ func bringBack(name, short string) Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			cloud, err := r.Cloud(ctx)
-			if err != nil {
-				return err
-			}
-			v, there, err := r.openVault(ctx, cloud)
-			if err != nil || !there {
-				return err
-			}
-			defer v.Admin.Close()
+		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, _ *v1alpha1.OnecloudCluster, v backup.Vault) error {
 			s := r.Status()
 			for _, from := range sources(&s) {
 				if err := r.bringBackFrom(ctx, report, v, from); err != nil {
@@ -83,7 +74,7 @@ func bringBack(name, short string) Step {
 				return nil
 			}
 			return r.startOld(ctx, report)
-		},
+		}),
 	}
 }
 
@@ -251,16 +242,7 @@ func bringForward() Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			cloud, err := r.Cloud(ctx)
-			if err != nil {
-				return err
-			}
-			v, there, err := r.openVault(ctx, cloud)
-			if err != nil || !there {
-				return err
-			}
-			defer v.Admin.Close()
+		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
 			saved, there, err := v.Read(ctx, savedSet(targetOf(r, cloud)))
 			if err != nil {
 				return err
@@ -287,6 +269,6 @@ func bringForward() Step {
 			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
 				now.Reached, now.Moved, now.Stopped = len(now.Waves), len(now.Waves), nil
 			})
-		},
+		}),
 	}
 }
