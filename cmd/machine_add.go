@@ -161,7 +161,7 @@ func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags
 	})
 }
 
-// untilRunning waits until a machine runs. One that needs somebody is a finding.
+// untilRunning waits until a machine runs. One that needs attention is a finding.
 func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.ObjectKey) error {
 	var last *cluster.Machine
 	target := &cluster.Machine{}
@@ -178,7 +178,7 @@ func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.O
 	case err != nil:
 		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
 	case last.Status.Phase == v1alpha1.MachineFailed:
-		return finding.New("OCA-7614", "Machine "+key.Name+" did not join", last.Status.FailureMessage, "mend the cause, then: ocadm machine retry "+key.Name)
+		return finding.New("OCA-7614", "Machine "+key.Name+" did not join", last.Status.FailureMessage, "correct the cause, then: ocadm machine retry "+key.Name)
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation) error {
 		return err
 	}
 	if i := slices.IndexFunc(out, func(p prechecked) bool { return !p.Passed }); i >= 0 {
-		return &shownError{finding.New("OCA-7614", "Machine "+out[i].Machine+" cannot join", out[i].Message, "mend what the findings say")}
+		return &shownError{finding.New("OCA-7614", "Machine "+out[i].Machine+" cannot join", out[i].Message, "correct what the findings name")}
 	}
 	return nil
 }

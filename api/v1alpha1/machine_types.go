@@ -206,7 +206,7 @@ const (
 	MachineDeleting MachinePhase = "Deleting"
 	// MachineDeleted machines are out of the cluster.
 	MachineDeleted MachinePhase = "Deleted"
-	// MachineFailed machines need somebody: failureReason and failureMessage say what.
+	// MachineFailed machines need attention: failureReason and failureMessage say why.
 	MachineFailed MachinePhase = "Failed"
 )
 
@@ -268,7 +268,7 @@ type OnecloudMachineStatus struct {
 	RetryAfter metav1.Time `json:"retryAfter,omitzero"`
 	// What the last try was made for: generation, retry and abandon annotations. If that changes, it is tried again at once.
 	Retry string `json:"retry,omitempty"`
-	// Code of the finding for which it needs somebody.
+	// Code of the finding for which it needs attention.
 	FailureReason string `json:"failureReason,omitempty"`
 	// The finding, and what to do.
 	FailureMessage string `json:"failureMessage,omitempty"`

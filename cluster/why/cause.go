@@ -56,7 +56,7 @@ type Cause struct {
 	On string
 	// When finds what no text says.
 	When func(*facts) []Hit
-	// Fix mends it. nil if only a person can.
+	// Fix repairs it; nil if only a person can.
 	Fix *Fix
 }
 
@@ -77,7 +77,7 @@ const (
 	Journal
 )
 
-// Text is a line that somebody said about a subject.
+// Text is a line of a log, or a message, about a subject.
 type Text struct {
 	In Place
 	On Subject
@@ -108,7 +108,7 @@ type Found struct {
 	ID string `json:"id"`
 	// On is the subject at fault: "node/n1".
 	On Subject `json:"on"`
-	// Fix is what --fix would do, nil if only a person can mend it.
+	// Fix is what --fix would do, nil if only a person can repair it.
 	Fix *Repair `json:"fix,omitempty"`
 	// Because is the ID of the cause that explains this one, "" if none does.
 	Because string `json:"because,omitempty"`

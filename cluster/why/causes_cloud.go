@@ -28,7 +28,7 @@ func operatorCauses() []Cause {
 				}
 				return []Hit{{On: operator, Evidence: []string{"no Deployment onecloud-operator in the namespaces that were read"}}}
 			}},
-		{ID: "operator-stopped", Code: "OCA-7531", Layer: Operator, Title: "The operator is scaled to 0", Why: "somebody stopped it, and nothing works on the cloud",
+		{ID: "operator-stopped", Code: "OCA-7531", Layer: Operator, Title: "The operator is scaled to 0", Why: "it was stopped, and nothing works on the cloud",
 			Next: "kubectl -n ${namespace} scale deployment onecloud-operator --replicas=1",
 			Fix:  &Fix{Action: StartOperator, Title: "Start the operator: one replica", Command: "kubectl -n ${namespace} scale deployment ${deployment} --replicas=1"},
 			When: func(f *facts) []Hit {
@@ -62,7 +62,7 @@ func operatorCauses() []Cause {
 		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a right", What: "The operator lacks a right that ${component} needs",
 			Why: "its ClusterRole is of another release, or was edited", Next: "ocadm operator install",
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
-		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The operator is told to leave the cloud alone", What: "The cloud is paused",
+		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The operator leaves the cloud alone", What: "The cloud is paused",
 			Why:  "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
 			Next: "kubectl -n ${namespace} annotate oc ${cloud} " + v1alpha1.AnnotationPaused + "-", When: func(f *facts) []Hit {
 				if f.Cloud == nil || f.Cloud.Annotations[v1alpha1.AnnotationPaused] != "true" {
@@ -118,7 +118,7 @@ func cloudCauses() []Cause {
 			Why: "its steps say why", Next: "ocadm operation show ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
 		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
-			Why: "it waits for somebody", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
+			Why: "it waits until a user resumes it", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationPaused) }},
 		reason("backup-failed", "OCA-7546", "LastRunFailed", "The last backup failed", "its Job says why", "kubectl -n ${namespace} logs -l app=backup --tail=20"),
 		{ID: "object-refused", Code: "OCA-7547", Layer: Symptom, Title: "The API server refuses an object", What: "The API server refuses an object of ${component}",

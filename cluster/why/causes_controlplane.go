@@ -71,7 +71,7 @@ func controlPlaneCauses() []Cause {
 			When: (*facts).silentControllers},
 		{ID: "webhook-down", Code: "OCA-4306", Layer: ControlPlane, On: "webhook/${webhook}", Title: "An admission webhook does not answer",
 			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot ask a webhook whose failurePolicy is Fail",
-			Next: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; mend the service behind ${webhook}, or delete its configuration",
+			Next: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations; repair the service behind ${webhook}, or delete its configuration",
 			Says: regexp.MustCompile(`failed calling webhook "(?P<webhook>[^"]+)"`)},
 		{ID: "webhook-denies", Code: "OCA-4307", Layer: Setting, Title: "An admission policy refuses an object",
 			What: "${policy} refuses an object of ${component}", Why: "a webhook or policy of the cluster forbids it; its message says why",

@@ -205,7 +205,7 @@ func TestTable(t *testing.T) {
 func TestDocs(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Causes\n\nWhat `ocadm why` recognises, the lowest layer first. `ocadm why --list -o json` prints the same list. " +
-		"`ocadm explain CODE` explains a\ncode. Causes marked *warning* do not make a cloud unhealthy. *Repair* means that `ocadm why --fix` can mend it.\n\n" +
+		"`ocadm explain CODE` explains a\ncode. Causes marked *warning* do not make a cloud unhealthy. *Repair* means that `ocadm why --fix` can do it.\n\n" +
 		"This page is generated from `cluster/why/causes_*.go` (`UPDATE=1 go test ./cluster/why`).\n\n| Cause | Code | Layer | Meaning |\n|---|---|---|---|\n")
 	for _, c := range Causes() {
 		marks := ""

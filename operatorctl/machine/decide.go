@@ -52,12 +52,12 @@ type decision struct {
 const (
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
-	// maxAttempts is how often a join that fails on the machine is tried before somebody is needed.
+	// maxAttempts is how often a join that fails on the machine is tried before it needs attention.
 	maxAttempts = 5
 )
 
-// needsSomebody are the codes that do not pass by themselves: host key, login, sudo, credentials.
-func needsSomebody(code string) bool {
+// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials.
+func needsAttention(code string) bool {
 	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
 }
 
@@ -75,7 +75,7 @@ func decide(f facts) decision {
 		d.run(f)
 	case s.NodeRef != nil:
 		s.Phase, s.Message = v1alpha1.MachineFailed, "its Node was deleted"
-		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by somebody else: remove the machine, and add it again to join it anew"
+		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by another client: remove the machine, and add it again to join it anew"
 		d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
@@ -310,12 +310,12 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 			step = p.Name
 		}
 	}
-	if o.Status.Phase == v1alpha1.OperationCancelled || needsSomebody(code) || step == stepPrecheck && code != "OCA-7601" && code != "OCA-7605" ||
+	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && code != "OCA-7601" && code != "OCA-7605" ||
 		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
 		if code == "" {
 			code = string(o.Status.Phase)
 		}
-		d.fail(code, why+"; when it is mended: ocadm machine retry "+f.machine.Name)
+		d.fail(code, why+"; when the cause is corrected: ocadm machine retry "+f.machine.Name)
 		if phase == v1alpha1.MachineDeleting {
 			s.Phase = phase
 		}

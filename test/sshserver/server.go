@@ -120,7 +120,7 @@ func (s *Server) HostKey() string {
 // Port on which it listens, at 127.0.0.1.
 func (s *Server) Port() int { return s.l.Addr().(*net.TCPAddr).Port }
 
-// Logins is how often somebody logged in, Commands how many commands were run.
+// Logins is how many logins there were, Commands how many commands were run.
 func (s *Server) Logins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
