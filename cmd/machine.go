@@ -35,7 +35,8 @@ func newMachine(a *app) *cobra.Command {
 			"paused", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: "true"} }),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
 			"resumed", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: ""} }),
-		newMachineMark(a, "retry", "Try again what failed on a machine", "Use it when you have corrected the cause that a Failed machine reports. What passes by itself is tried again anyway.",
+		newMachineMark(a, "retry", "Try again what failed on a machine",
+			"Use it when you have corrected the cause that a Failed machine reports. What passes by itself is tried again anyway.",
 			"is tried again", func(now time.Time) map[string]string {
 				return map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)}
 			}))
