@@ -170,7 +170,10 @@ func proxyConfiguration(c *config.Config) proxyv1alpha1.KubeProxyConfiguration {
 		TypeMeta:    metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
 		Mode:        proxyMode(c),
 		ClusterCIDR: c.Cluster.PodNetworkCIDR,
-		Conntrack:   proxyv1alpha1.KubeProxyConntrackConfiguration{MaxPerCore: c.Node.ConntrackMaxPerCore},
+		// The services of the cloud are reached at node ports of the cloud's address. With nftables, kube-proxy serves only the addresses
+		// in the Node by default; the virtual address is not among them. Source: kube-proxy --nodeport-addresses.
+		NodePortAddresses: []string{"0.0.0.0/0", "::/0"},
+		Conntrack:         proxyv1alpha1.KubeProxyConntrackConfiguration{MaxPerCore: c.Node.ConntrackMaxPerCore},
 	}
 }
 

@@ -35,6 +35,7 @@ func TestHighAvailability(t *testing.T) {
 		}
 	}
 	before := s.whole(t, 1)
+	s.nodePort(t)
 	holder, err := strconv.Atoi(strings.TrimPrefix(before.Holder, "node"))
 	if err != nil {
 		t.Fatalf("%q holds the virtual address", before.Holder)
@@ -51,6 +52,7 @@ func TestHighAvailability(t *testing.T) {
 	if err != nil || after.Holder == "" || after.Holder == before.Holder || after.Tolerates != 0 {
 		t.Errorf("after the loss of %s: %+v, %v", before.Holder, after, err)
 	}
+	s.nodePort(t)
 	if err := l.Node(holder).Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +74,16 @@ func (s *suite) replace(t *testing.T, from, node int) {
 		t.Fatal(err)
 	}
 	s.whole(t, from)
+}
+
+// nodePort reaches a Service at the virtual address.
+func (s *suite) nodePort(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := s.NodePort(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // whole waits until three control-plane nodes work and one of them holds the virtual address.

@@ -152,7 +152,10 @@ func show(ctx context.Context, j *scenario.Journey, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	address := j.Lab.Node(1).Address
+	address, err := j.Address(ctx)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(w, "\n$ ocadm cluster status\n%s\n", status)
 	fmt.Fprintf(w, "console    https://%s/ (%d bytes, certificate of the cloud's CA)\n", address, len(page))
 	fmt.Fprintf(w, "login      through apigateway with rcadmin's account: token of %d characters\n\ntimes\n", len(token))

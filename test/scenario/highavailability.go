@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (j *Journey) HAStatus(ctx context.Context, node int) (s HAStatus, err error
 }
 
 // Outage asks the virtual address from outside until it has been silent and answers again, and returns how long that was. fail makes it silent. An
-// address that does not fall silent within the quiet time has not been missed by anybody: 0.
+// address that does not fall silent within the quiet time was not missed by any client: 0.
 func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() error) (time.Duration, error) {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is measured
@@ -96,6 +97,34 @@ func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() e
 		case <-ctx.Done():
 			return 0, fmt.Errorf("%s has been silent for %s: %w", j.VirtualAddress(), time.Since(last).Round(time.Second), ctx.Err())
 		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// NodePort publishes CoreDNS's metrics at a node port and asks for them at the virtual address, until the context ends. Node ports of that
+// address are how the cloud is reached.
+func (j *Journey) NodePort(ctx context.Context) error {
+	out, err := j.Kubectl(ctx, "-n", "kube-system", "get", "service", "through-vip", "--ignore-not-found", "-o", "name")
+	if err == nil && out == "" {
+		_, err = j.Kubectl(ctx, "-n", "kube-system", "expose", "deployment", "coredns", "--name", "through-vip", "--type", "NodePort", "--port", "9153")
+	}
+	if err != nil {
+		return err
+	}
+	port, err := j.Kubectl(ctx, "-n", "kube-system", "get", "service", "through-vip", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	if err != nil {
+		return err
+	}
+	via := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for {
+		_, _, err := fetch(ctx, via, http.MethodGet, "http://"+net.JoinHostPort(j.VirtualAddress(), port)+"/metrics", http.Header{}, nil)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
 		}
 	}
 }

@@ -38,6 +38,21 @@ func (j *Journey) CA(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// Address of the cloud: that of its certificates and of the console. It is the virtual address if there is one.
+func (j *Journey) Address(ctx context.Context) (string, error) {
+	return j.Kubectl(ctx, "-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.spec.loadBalancerEndpoint}")
+}
+
+// fromOutside is what a user's browser and tools have: the cloud's address, and a client that trusts the cloud's CA.
+func (j *Journey) fromOutside(ctx context.Context) (address string, via *http.Client, err error) {
+	pool, err := j.CA(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	address, err = j.Address(ctx)
+	return address, client(pool, ""), err
+}
+
 func (j *Journey) url(node int, port, path string) string {
 	return "https://" + net.JoinHostPort(j.Lab.Node(node).Address.String(), port) + path
 }
@@ -79,13 +94,13 @@ func fetch(ctx context.Context, via *http.Client, method, url string, header htt
 	return response, text, nil
 }
 
-// Web fetches the console's page from port 443 of machine 1, verifying its certificate with the cloud's CA.
+// Web fetches the console's page from port 443 of the cloud's address, verifying its certificate with the cloud's CA.
 func (j *Journey) Web(ctx context.Context) (string, error) {
-	pool, err := j.CA(ctx)
+	address, via, err := j.fromOutside(ctx)
 	if err != nil {
 		return "", err
 	}
-	_, page, err := fetch(ctx, client(pool, ""), http.MethodGet, j.url(1, "443", "/"), http.Header{}, nil)
+	_, page, err := fetch(ctx, via, http.MethodGet, "https://"+net.JoinHostPort(address, "443")+"/", http.Header{}, nil)
 	return string(page), err
 }
 
@@ -128,11 +143,12 @@ func (j *Journey) Login(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pool, err := j.CA(ctx)
+	address, via, err := j.fromOutside(ctx)
 	if err != nil {
 		return "", err
 	}
-	resp, answer, err := fetch(ctx, client(pool, ""), http.MethodPost, j.url(1, "30300", "/api/v1/auth/login"), http.Header{}, map[string]string{
+	login := "https://" + net.JoinHostPort(address, "30300") + "/api/v1/auth/login"
+	resp, answer, err := fetch(ctx, via, http.MethodPost, login, http.Header{}, map[string]string{
 		"username": vars["OS_USERNAME"], "password": base64.StdEncoding.EncodeToString([]byte(vars["OS_PASSWORD"])), "domain": "Default",
 	})
 	if err != nil {
