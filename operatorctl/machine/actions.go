@@ -195,6 +195,8 @@ func failed(m *v1alpha1.OnecloudMachine, what string, r ssh.Result) error {
 		remedy = "ocadm runs on amd64 and arm64"
 	case bootstrap.ExitNoDownload:
 		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
+	case bootstrap.ExitNoProgram:
+		remedy = "put ocadm back on the machine; it is tried again by itself"
 	case bootstrap.ExitGuests:
 		return finding.New("OCA-7608", "Virtual machines run on machine "+m.Name, r.Stderr,
 			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+m.Name+" --abandon")

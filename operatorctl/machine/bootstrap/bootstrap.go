@@ -112,18 +112,35 @@ func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) map[str
 	}
 }
 
+// Ledger of the installer, which a test compares. A machine that has it was joined.
+const Ledger = "/var/lib/ocadm/ledger.jsonl"
+
 // The exit statuses of the scripts beside those of ocadm.
 const (
 	ExitNoCurl       = 61
 	ExitArchitecture = 62
 	ExitGuests       = 63
 	ExitNoDownload   = 64
+	ExitNoProgram    = 65
 )
 
-// The functions are read as a whole before anything runs: a script that arrives cut off does nothing.
+// places is where the scripts work. Directory keep is private to root and goes with the reset. It holds ocadm between precheck and join, and what join
+// has replaced: "delivered" says that ocadm came with the join, "before" is the program that was there.
+const places = `	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+	export PATH
+	program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
+	keep=${OCADM_BOOTSTRAP_DIR:-/root/.ocadm}
+`
+
+// The functions are read as a whole before anything runs: a script that arrives cut off does nothing. ocadm is found by its digest, so that it is
+// downloaded once. Runs have directories of their own; one that lost its power leaves it, with the token, to the next.
 const script = `#!/bin/sh
 # Joins machine @MACHINE@ to its cluster. Made by the operator of ocadm. It holds a secret.
 # Usage: sh SCRIPT [precheck|join]
+ask() {
+	printf 'Authorization: Bearer %s' '@TOKEN@' | curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- "$@"
+}
+sum() { sha256sum 2>/dev/null <"$1" | cut -c 1-64; }
 fetch() {
 	command -v curl >/dev/null 2>&1 || { echo 'curl is missing on the machine' >&2; exit 61; }
 	case $(uname -m) in
@@ -134,16 +151,37 @@ fetch() {
 	cat >"$dir/ca.crt" <<'OCADM-END'
 @CA@
 OCADM-END
-	printf 'Authorization: Bearer %s' '@TOKEN@' |
-		curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- -o "$dir/ocadm" "@DEPOT@/v1/files/linux/$arch/usr/local/bin/ocadm" || exit 64
+	from="@DEPOT@/v1/files/linux/$arch/usr/local/bin/ocadm"
+	want=$(ask -I "$from" | tr -d '\r' | sed -n 's/^[Dd]ocker-[Cc]ontent-[Dd]igest: sha256://p')
+	[ -n "$want" ] || exit 64
+	for ocadm in "$program" "$keep/ocadm"; do
+		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = "$want" ]; then return; fi
+	done
+	ask -o "$dir/ocadm" "$from" || exit 64
+	[ "$(sum "$dir/ocadm")" = "$want" ] || { echo 'ocadm did not arrive whole' >&2; exit 64; }
 	chmod 0755 "$dir/ocadm"
+	mv -f "$dir/ocadm" "$ocadm"
+}
+deliver() {
+	[ "$ocadm" != "$program" ] || return 0
+	if [ ! -e "$keep/delivered" ]; then
+		if [ -e "$program" ]; then cp -pP "$program" "$dir/before"; mv -f "$dir/before" "$keep/before"; fi
+		: >"$keep/delivered"
+	fi
+	cp "$ocadm" "$program.new"
+	chmod 0755 "$program.new"
+	mv -f "$program.new" "$program"
+	rm -f "$ocadm"
 }
 main() {
 	set -eu
 	umask 077
-	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-	export PATH
-	dir=$(mktemp -d "${OCADM_BOOTSTRAP_DIR:-/root}/.ocadm.XXXXXXXX")
+` + places + `	mkdir -p "$keep"
+	for old in "$keep"/run.*; do
+		[ -d "/proc/${old##*.}" ] || rm -rf "$old"
+	done
+	dir=$keep/run.$$
+	mkdir "$dir"
 	trap 'rm -rf "$dir"' EXIT
 	trap 'exit 129' HUP
 	trap 'exit 130' INT
@@ -153,12 +191,9 @@ main() {
 OCADM-END
 	fetch
 	case ${1:-join} in
-	precheck) "$dir/ocadm" preflight join --config "$dir/ocadm.json" -o json ;;
+	precheck) "$ocadm" preflight join --config "$dir/ocadm.json" -o json ;;
 	join)
-		program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
-		cp "$dir/ocadm" "$program.new"
-		chmod 0755 "$program.new"
-		mv -f "$program.new" "$program"
+		deliver
 		"$program" join --config "$dir/ocadm.json" -o jsonl
 		;;
 	*) echo "unknown argument $1" >&2; exit 4 ;;
@@ -167,22 +202,30 @@ OCADM-END
 main "$@" </dev/null
 `
 
-// ResetScript is a script of sh that takes a machine out of its cluster. It refuses while virtual machines run there.
+// ResetScript is a script of sh that takes a machine out of its cluster and gives it back what it had in place of ocadm. It refuses while virtual
+// machines run there.
 const ResetScript = `#!/bin/sh
 main() {
 	set -eu
-	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-	export PATH
-	guests=0
+` + places + `	guests=0
 	for p in /proc/[0-9]*/comm; do
 		case $(cat "$p" 2>/dev/null || :) in
 		qemu-system-*|qemu-kvm) guests=$((guests + 1)) ;;
 		esac
 	done
 	if [ "$guests" -gt 0 ]; then echo "$guests virtual machines run on the machine" >&2; exit 63; fi
-	program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
-	[ -x "$program" ] || exit 0
-	"$program" reset --yes -o jsonl
+	if [ -x "$program" ]; then
+		"$program" reset --yes -o jsonl
+	elif [ -e ` + Ledger + ` ]; then
+		echo "$program is gone" >&2
+		exit 65
+	fi
+	if [ -e "$keep/before" ]; then
+		mv -f "$keep/before" "$program"
+	elif [ -e "$keep/delivered" ]; then
+		rm -f "$program"
+	fi
+	rm -rf "$keep" "$program.new"
 }
 main "$@" </dev/null
 `

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,13 +40,22 @@ func machine() *v1alpha1.OnecloudMachine {
 	return m
 }
 
+// program repeats its arguments and its configuration.
+const program = `#!/bin/sh
+echo "$0" "$1" "$2"
+while [ $# -gt 0 ]; do [ "$1" = --config ] && cat "$2"; shift; done
+[ -e "$0.fails" ] || exit 0
+exit 7
+`
+
 // depot serves a program that repeats its arguments and its configuration.
 func depot(t *testing.T) (Cluster, *[]string) {
 	t.Helper()
 	var asked []string
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.Path+" "+r.Header.Get("Authorization"))
-		fmt.Fprint(w, "#!/bin/sh\necho \"$0\" \"$1\" \"$2\"\nwhile [ $# -gt 0 ]; do [ \"$1\" = --config ] && cat \"$2\"; shift; done\nexit 7\n")
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+		w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(program))))
+		fmt.Fprint(w, program)
 	}))
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
@@ -58,22 +70,44 @@ func depot(t *testing.T) (Cluster, *[]string) {
 	return Cluster{Endpoint: "127.0.0.1:6443", CA: ca, KubernetesVersion: "v1.36.3", ImageRepository: "registry.example.org/you", DepotPort: port}, &asked
 }
 
-func run(t *testing.T, script string, args ...string) (out string, status int, dir string) {
+// run runs a script on a machine: directory bin is where its programs are, and root is that of its user.
+func run(t *testing.T, dir, script string, args ...string) (out string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	dir = t.TempDir()
 	c := exec.CommandContext(ctx, "sh", append([]string{"-s", "--"}, args...)...)
 	c.Stdin = strings.NewReader(script)
-	c.Env = append(os.Environ(), "OCADM_BOOTSTRAP_DIR="+dir, "OCADM_BOOTSTRAP_BIN="+dir, "HTTPS_PROXY=http://127.0.0.1:1")
+	c.Env = append(os.Environ(), "OCADM_BOOTSTRAP_DIR="+filepath.Join(dir, "root"), "OCADM_BOOTSTRAP_BIN="+dir, "HTTPS_PROXY=http://127.0.0.1:1")
 	text, err := c.CombinedOutput()
 	if err != nil && c.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return string(text), c.ProcessState.ExitCode(), dir
+	return string(text), c.ProcessState.ExitCode()
 }
 
-// The script, run by a shell against a server that plays the depot: it checks without leaving anything, and installs for join.
+// files are those of a machine, by name.
+func files(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if name, _ := filepath.Rel(dir, path); !e.IsDir() {
+			out = append(out, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(content), 0o700)); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+}
+
+// The script, run by a shell against a server that plays the depot: it checks and leaves ocadm alone, which join takes, and the reset takes away.
 func TestScript(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
@@ -83,15 +117,48 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, status, dir := run(t, script, "precheck")
-	left, err := os.ReadDir(dir)
-	if err != nil || status != 7 || len(left) != 0 || !strings.Contains(out, "/ocadm preflight join\n") {
-		t.Errorf("status %d, left %v, %v:\n%s", status, left, err, out)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "root/run.0/ocadm.json"), "of a run that lost its power")
+	write(t, filepath.Join(dir, "ocadm.fails"), "")
+	out, status := run(t, dir, script, "precheck")
+	if left := files(t, dir); status != 0 || !slices.Equal(left, []string{"ocadm.fails", "root/ocadm"}) || !strings.Contains(out, "/ocadm preflight join\n") {
+		t.Errorf("status %d, left %v:\n%s", status, left, out)
 	}
-	if len(*asked) != 1 || !strings.HasSuffix((*asked)[0], "/usr/local/bin/ocadm Bearer "+token) {
+	from := " /v1/files/linux/" + runtime.GOARCH + "/usr/local/bin/ocadm Bearer " + token
+	if !slices.Equal(*asked, []string{"HEAD" + from, "GET" + from}) {
 		t.Errorf("asked %q", *asked)
 	}
 	_, text, _ := strings.Cut(out, "\n")
+	settingsArrive(t, c, text)
+	for range 2 {
+		out, status = run(t, dir, script)
+		if left := files(t, dir); status != 7 || !strings.HasPrefix(out, filepath.Join(dir, "ocadm")+" join --config\n") ||
+			!slices.Equal(left, []string{"ocadm", "ocadm.fails", "root/delivered"}) {
+			t.Errorf("status %d, left %v:\n%s", status, left, out)
+		}
+	}
+	if !slices.Equal(*asked, []string{"HEAD" + from, "GET" + from, "HEAD" + from, "HEAD" + from}) {
+		t.Errorf("ocadm is there, and asked %q", *asked)
+	}
+	if out, status = run(t, dir, script[:len(script)-10], "join"); strings.Contains(out, "join") {
+		t.Errorf("a script that is cut off: status %d:\n%s", status, out)
+	}
+	if out, status = run(t, dir, ResetScript); status != 7 || len(files(t, dir)) != 3 {
+		t.Errorf("a reset that fails: status %d, %v\n%s", status, files(t, dir), out)
+	}
+	if err := os.Remove(filepath.Join(dir, "ocadm.fails")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if out, status = run(t, dir, ResetScript); status != 0 || len(files(t, dir)) > 0 {
+			t.Errorf("status %d, left %v:\n%s", status, files(t, dir), out)
+		}
+	}
+}
+
+// settingsArrive reads the configuration of a script as ocadm does.
+func settingsArrive(t *testing.T, c Cluster, text string) {
+	t.Helper()
 	values, err := config.Parse("it", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -109,15 +176,30 @@ func TestScript(t *testing.T) {
 			t.Errorf("%s is %s, want %v", key, got, want)
 		}
 	}
-	out, status, dir = run(t, script)
-	if status != 7 || !strings.HasPrefix(out, filepath.Join(dir, "ocadm")+" join --config\n") {
-		t.Errorf("status %d:\n%s", status, out)
+}
+
+// Another ocadm that was there is back after the reset. The same one is not touched.
+func TestProgramBefore(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
 	}
-	if left, err = os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "ocadm" {
-		t.Errorf("left %v, %v", left, err)
+	c, _ := depot(t)
+	script, err := Script(machine(), c, token)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out, status, _ = run(t, script[:len(script)-10], "join"); strings.Contains(out, "join") {
-		t.Errorf("a script that is cut off: status %d:\n%s", status, out)
+	for _, before := range []string{"another", program} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "ocadm")
+		write(t, file, before)
+		for _, text := range []string{script, script, ResetScript} {
+			if out, status := run(t, dir, text); status != 0 || !strings.HasPrefix(out, file) {
+				t.Errorf("status %d:\n%s", status, out)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != before || len(files(t, dir)) != 1 {
+			t.Errorf("%q is left, and %v, %v", got, files(t, dir), err)
+		}
 	}
 }
 
@@ -132,15 +214,9 @@ func TestAnotherAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), 30))
-	out, status, _ := run(t, strings.Replace(script, string(c.CA), "-----BEGIN CERTIFICATE-----\n"+other+"\n-----END CERTIFICATE-----\n", 1), "join")
+	out, status := run(t, t.TempDir(), strings.Replace(script, string(c.CA), "-----BEGIN CERTIFICATE-----\n"+other+"\n-----END CERTIFICATE-----\n", 1), "join")
 	if status != ExitNoDownload || len(*asked) != 0 {
 		t.Errorf("status %d, asked %q:\n%s", status, *asked, out)
-	}
-}
-
-func TestReset(t *testing.T) {
-	if out, status, _ := run(t, ResetScript); status != 0 && status != ExitGuests || out != "" && status == 0 {
-		t.Errorf("status %d without ocadm:\n%s", status, out)
 	}
 }
 
@@ -161,7 +237,6 @@ func TestFormats(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(data), &cloud); err != nil || len(cloud.Files) != 1 || cloud.Files[0].Content != script || cloud.Files[0].Permissions != "0600" || !strings.HasPrefix(data, "#cloud-config\n") {
 		t.Errorf("%+v, %v", cloud, err)
 	}
-	schema(t, data)
 	if data, err = Format(script, "ignition"); err != nil {
 		t.Fatal(err)
 	}
@@ -184,28 +259,5 @@ func TestFormats(t *testing.T) {
 	content, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(ignition.Storage.Files[0].Contents.Source, "data:;base64,"))
 	if err != nil || sha256.Sum256(content) != sha256.Sum256([]byte(script)) {
 		t.Errorf("%v: %s", err, content)
-	}
-}
-
-// schema is cloud-init's own check, where Debian's package is installed.
-func schema(t *testing.T, data string) {
-	t.Helper()
-	program, err := exec.LookPath("cloud-init")
-	if err != nil {
-		t.Log("the schema was not checked: cloud-init is not installed")
-		return
-	}
-	file := filepath.Join(t.TempDir(), "user-data")
-	if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), program, "schema", "--config-file", file).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-func TestDepotPort(t *testing.T) {
-	if DepotPort != config.DepotPort {
-		t.Error("the installer serves the depot at another port")
 	}
 }
