@@ -7,9 +7,13 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // Everything that writes to a database can be stopped.
@@ -24,6 +28,20 @@ func TestUsersOfDatabases(t *testing.T) {
 	}
 	if got := usersOf([]string{"itsm_engine"}); !slices.Equal(got, []string{"itsm"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Read replicas hold connections to the databases, too.
+func TestStopWaitsForReadReplicas(t *testing.T) {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.Labels = "onecloud", "default-region-slave-1", render.Labels("default", "region"+render.ReplicaSuffix)
+	r := &Run{Client: fake.NewClientBuilder().WithObjects(pod).Build()}
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Namespace, cloud.Name = "onecloud", "default"
+	for component, want := range map[string][]string{"region": {"Pod default-region-slave-1"}, "keystone": nil} {
+		if left, err := r.running(t.Context(), cloud, []string{component}); err != nil || !slices.Equal(left, want) {
+			t.Errorf("%s: %q %v", component, left, err)
+		}
 	}
 }
 

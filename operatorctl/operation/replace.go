@@ -16,6 +16,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // source is where the contents of some databases of before are.
@@ -178,9 +180,9 @@ func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []s
 	})
 }
 
-// running are the workloads and pods of components that have not ended.
+// running are the workloads and pods of components, read replicas included, that have not ended.
 func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
-	for _, name := range components {
+	for _, name := range slices.Concat(components, replicasOf(components)) {
 		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{
 			v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.Name, v1alpha1.LabelComponent: name,
 		}}
@@ -213,6 +215,17 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 		}
 	}
 	return left, nil
+}
+
+// replicasOf are the labels of the read replicas that components may have.
+func replicasOf(components []string) []string {
+	var out []string
+	for _, c := range catalog.All() {
+		if c.Workload.ReadReplicas && slices.Contains(components, c.Name) {
+			out = append(out, c.Name+render.ReplicaSuffix)
+		}
+	}
+	return out
 }
 
 // startOld lets everything go back to the release of before at once: what is stopped cannot wait for waves.
