@@ -56,7 +56,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	if err != nil || !strings.Contains(plan, "import "+s.repository()+"/kube-apiserver:"+version.Kubernetes) || strings.Contains(plan, " pull "+s.repository()) {
 		t.Errorf("the images are to be %s, %v", plan, err)
 	}
-	// A directory stands for the machine, so no program tells its version; the files are there before that is asked.
+	// A directory stands for the machine, so no program prints its version; the files are there before that is asked.
 	out, err := run([]string{"init", "phase", "node-files"})
 	if !has(finding.Of(err), "OCA-2404") {
 		t.Fatalf("%v\n%s", err, out)

@@ -77,7 +77,7 @@ func provocations() []provocation {
 		{"clock", func(s *Snapshot) { s.lease("kube-node-lease", "n2", s.Time.Add(5*time.Minute)) }},
 		{"node-cordoned", func(s *Snapshot) { s.Nodes[1].Spec.Unschedulable = true }},
 		{"pod-stuck", func(s *Snapshot) {
-			// The node is no longer in the cluster: what it ran is not ended by anybody.
+			// The node is no longer in the cluster: what it ran is ended by nothing.
 			p := s.named("default-glance")
 			p.Spec.NodeName, p.DeletionTimestamp = "n9", &metav1.Time{Time: s.Time.Add(-10 * time.Minute)}
 		}},

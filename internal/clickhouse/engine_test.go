@@ -59,7 +59,7 @@ func engine(t *testing.T, queries []string) (rows [][][]string, refusals []strin
 // TestEngine puts what we send to the real parser: every statement, every quoted string and name.
 func TestEngine(t *testing.T) {
 	strange := []string{"plain", "a`b", `a\`, `\n`, "'; DROP DATABASE x; --", "\\'", "`\\`", "näme", "new\nline", "tab\t", "{param:Identifier}", "%_", `\x41`, "--", "/*", "😀"}
-	// Every statement that the administrator sends when it makes, mends and drops.
+	// Every statement that the administrator sends when it makes, repairs and drops.
 	s := fakeclickhouse.Start(t)
 	a, _ := open(t, s)
 	for _, name := range []string{"glance", "a`b", `c\d'e`} {

@@ -35,7 +35,7 @@ func (r Root) image() string {
 	return ""
 }
 
-// pulledName is the root of a copied image: something that people recognise, and a digest that tells it from others.
+// pulledName is the root of a copied image: a name that people recognise, and a digest that distinguishes it.
 func pulledName(image string) string {
 	const recognised, digits = 80, 6
 	clean := strings.Map(func(c rune) rune {
@@ -93,7 +93,7 @@ func (s *Store) indexWith(ctx context.Context, manifest v1.Hash) (Root, error) {
 // remove images (imageGCHighThresholdPercent, package kubernetes).
 const copyShare = 6
 
-// copyFloor is how many bytes copies of images leave free. Bundles may use more of the disk: somebody asked for those.
+// copyFloor is how many bytes copies of images leave free. Bundles may use more of the disk: users asked for those.
 func (s *Store) copyFloor() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {

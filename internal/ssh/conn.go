@@ -109,7 +109,7 @@ func explain(ctx context.Context, t Target, err error) error {
 	switch {
 	case errors.As(err, &other):
 		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), other.Error(),
-			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey; otherwise somebody may have put another machine in its place")
+			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have been put in its place")
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
 			"add the public key to authorized_keys of the user, or correct the Secret")

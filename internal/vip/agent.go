@@ -195,7 +195,7 @@ func (a *Agent) apply(s Settings) error {
 	return reload("/proc")
 }
 
-// report tells keepalived. The file is changed in place: its length stays, so keepalived never reads half of it.
+// report informs keepalived. The file is changed in place: its length stays, so keepalived never reads half of it.
 func (a *Agent) report(why string) error {
 	text := healthy
 	if why != "" {

@@ -30,7 +30,7 @@ const (
 type Settings struct {
 	// Address is the virtual address.
 	Address string
-	// RouterID tells the group from others in the network: 1 to 255.
+	// RouterID distinguishes the group from others in the network: 1 to 255.
 	RouterID int
 	// Password is what VRRP 2 takes: 8 characters, sent in clear text.
 	Password string

@@ -96,7 +96,7 @@ func TestNeighbour(t *testing.T) {
 		t.Errorf("an address that nobody has: %q", got)
 	}
 	if got := neighbour(table, "10.0.0.7"); got != "0a:00:00:00:00:01" {
-		t.Errorf("an address that somebody has: %q", got)
+		t.Errorf("an address that is in use: %q", got)
 	}
 }
 

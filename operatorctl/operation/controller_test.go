@@ -256,10 +256,10 @@ func TestFailureBeforeAnyChange(t *testing.T) {
 }
 
 func TestFailureThatPauses(t *testing.T) {
-	var mended sync.Map
+	var corrected sync.Map
 	w := newWorld(t, func(w *world) []Action {
 		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one"), w.does("two", func(context.Context, *Run, workflow.Reporter) error {
-			if _, ok := mended.Load("yes"); !ok {
+			if _, ok := corrected.Load("yes"); !ok {
 				return errors.New("broken")
 			}
 			return nil
@@ -271,11 +271,11 @@ func TestFailureThatPauses(t *testing.T) {
 	if o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause || !strings.Contains(o.Status.Message, "broken; to try again: ocadm operation resume a") {
 		t.Errorf("%v: %q", o.Annotations, o.Status.Message)
 	}
-	mended.Store("yes", true)
+	corrected.Store("yes", true)
 	w.control("a", "")
 	w.until("a", v1alpha1.OperationSucceeded)
 	w.wantSaid("one", "two", "two")
-	mended.Delete("yes")
+	corrected.Delete("yes")
 	w.create("b", pausing)
 	w.until("b", v1alpha1.OperationPaused)
 	w.control("b", v1alpha1.OperationCancel)

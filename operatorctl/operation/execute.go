@@ -130,7 +130,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	})
 }
 
-// revert takes back what was changed. A step that fails does not end the operation: a user can mend the cause and resume it.
+// revert takes back what was changed. A step that fails does not end the operation: a user can remove the cause and resume it.
 func (x *execution) revert(ctx context.Context) error {
 	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: x.stop})
 	cause := x.run.record.status().Cause

@@ -104,7 +104,7 @@ func health(f facts) (out finding.List) {
 	if len(bad) == 0 {
 		return nil
 	}
-	one := finding.New("OCA-7051", "Components of the cloud are not available", strings.Join(bad, "; "), "ocadm cluster status; mend them first")
+	one := finding.New("OCA-7051", "Components of the cloud are not available", strings.Join(bad, "; "), "ocadm cluster status; repair them first")
 	one.Evidence = bad
 	return finding.List{one}
 }

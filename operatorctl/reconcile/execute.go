@@ -232,7 +232,7 @@ func repaired(e effects.Effect) pendingEvent {
 }
 
 // connect returns the clients for databases and services. When the way there was changed, everything that failed is tried at once: perhaps that
-// was meant to mend it.
+// was meant to repair it.
 func (a actor) connect(m *cloud, s State, d *Desired) effects.Clients {
 	way, err := engine.Hash([]any{s.Cloud.Spec.MySQL, s.Cloud.Spec.Clickhouse, d.Credentials, d.Certificates.CAPEM, s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]})
 	if err == nil && way != m.access {

@@ -180,7 +180,7 @@ func observeOne(s State, c *target) (o observation) {
 	if o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied(); w.stopped {
 		return o // it serves nobody
 	}
-	// While a cloud is made, nothing of it serves anybody yet: what comes after does not wait for others to last.
+	// While a cloud is made, no user depends on it yet: what comes after does not wait for others to last.
 	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())
 	return o
 }

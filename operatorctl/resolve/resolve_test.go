@@ -264,7 +264,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"version": "", "region": "", "keystone.replicas": "", "regionServer.image": "", "glance.disable": "", // somebody's
+		"version": "", "region": "", "keystone.replicas": "", "regionServer.image": "", "glance.disable": "", // a user's
 		"zone": "zone0", "productVersion": "FullStack", "imageRepository": resolve.DefaultRepository, "mysql.port": "3306", "deletionPolicy": "Retain",
 		"keystone.image": resolve.DefaultRepository + "/keystone:v1", "keystone.publicService.nodePort": "30500",
 		"regionServer.replicas": "1", "glance.image": resolve.DefaultRepository + "/glance:v1",

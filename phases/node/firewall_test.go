@@ -162,7 +162,7 @@ func TestFirewallThatIsOffOrManual(t *testing.T) {
 		t.Errorf("with an address on eth1: %q", got)
 	}
 	m.Config.Node.IP = ""
-	// Interfaces of pods that somebody has put into a zone stay there.
+	// Interfaces of pods that an administrator put into a zone stay there.
 	f.zones["cni0"] = "internal"
 	for _, c := range FirewallMissing(t.Context(), m.Host, false) {
 		if strings.Contains(c, "cni0") || !strings.HasPrefix(c, "firewall-cmd ") || strings.Contains(c, "6443") {

@@ -154,7 +154,7 @@ func hostsFile(list []Mirror, offline bool) []byte {
 	return []byte(b.String())
 }
 
-// hostsFiles are those to be written. A registry that somebody else has configured keeps its settings.
+// hostsFiles are those to be written. A registry that others configured keeps its settings.
 func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 	all, err := mirrors(h, depots)
 	if err == nil && h.Config.Node.Offline && len(all[everyRegistry]) == 0 {

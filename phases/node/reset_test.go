@@ -232,7 +232,7 @@ func TestResetMayKeepImages(t *testing.T) {
 	}
 }
 
-// A containerd that ocadm could not use is still somebody's: its containers and images are not ocadm's to remove.
+// A containerd that ocadm could not use still has an owner: its containers and images are not ocadm's to remove.
 func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
 	const data, task = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "/run/containerd/io.containerd.runtime.v2.task/moby/1/rootfs"
 	m := newMachine(t, func(m *machine) {
@@ -251,7 +251,7 @@ func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
 		}
 	}
 	if !m.Files.Exists(data) {
-		t.Error("the data of somebody else's containerd is gone")
+		t.Error("the data of a foreign containerd is gone")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	}
 	for _, d := range theirs {
 		if !m.Files.Exists(d) {
-			t.Errorf("an empty directory of somebody else's is gone: %s", d)
+			t.Errorf("a foreign empty directory is gone: %s", d)
 		}
 	}
 	if m.Files.Exists("/opt/cloud/workspace/data") || !m.Files.Exists("/opt/cloud/workspace/disks/vm") {

@@ -274,7 +274,7 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 	}
 }
 
-// TestBadMachines: what is wrong with a machine is said, nothing is changed on it, and it recovers once it is mended.
+// TestBadMachines: what is wrong with a machine is said, nothing is changed on it, and it recovers once that is corrected.
 func TestBadMachines(t *testing.T) {
 	f := newMachinesTest(t)
 	f.StartOperator()
@@ -319,7 +319,7 @@ func TestBadMachines(t *testing.T) {
 			t.Errorf("%s ran %q", name, got)
 		}
 	}
-	// Mended.
+	// Corrected.
 	wrongKey.Keys = []gossh.PublicKey{f.public}
 	noSudo.Sudo = "free"
 	checks.mu.Lock()

@@ -37,7 +37,7 @@ type Call struct {
 
 // Server is a machine.
 type Server struct {
-	// Passwords of the users; Keys are the public keys that may log in as anybody.
+	// Passwords of the users; Keys are the public keys that may log in as any user.
 	Passwords map[string]string
 	Keys      []ssh.PublicKey
 	// Sudo says what sudo does for a user other than root: "free" asks for no password, another text is the password, "" refuses.

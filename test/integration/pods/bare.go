@@ -16,7 +16,7 @@ import (
 // loopback is the address of the pods of Deployments.
 const loopback = "127.0.0.1"
 
-// watchBare runs the pods that somebody else creates.
+// watchBare runs the pods that others create.
 func (k *Kubelet) watchBare(ctx context.Context, factory informers.SharedInformerFactory) error {
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) {

@@ -36,7 +36,7 @@ type pod struct {
 	object   *corev1.Pod
 	cancel   context.CancelFunc
 	done     chan struct{}
-	// bare is true if somebody else made the object, and deletes it; address is where its programs listen.
+	// bare is true if another program made the object, and deletes it; address is where its programs listen.
 	bare     bool
 	address  string
 	began    metav1.Time

@@ -9,7 +9,7 @@
 // program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources, security
 // contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
 //
-// A pod that somebody else creates, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
+// A pod that others create, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
 // finds other hosts by its aliases.
 package pods
 

@@ -113,7 +113,7 @@ func Prune(what, prefix string, age time.Duration) error {
 	return nil
 }
 
-// Lock takes an exclusive lock on a file. It calls waiting once when somebody else holds it. Closing the file releases the
+// Lock takes an exclusive lock on a file. It calls waiting once when another process holds it. Closing the file releases the
 // lock, and so does the end of this process and of every child that was given the file.
 func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644)

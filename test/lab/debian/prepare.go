@@ -93,7 +93,7 @@ func inPath(program string) bool {
 	return false
 }
 
-// holdServices keeps package scripts from starting daemons. A policy that somebody else set is left as it is.
+// holdServices keeps package scripts from starting daemons. A policy that was there before is left as it is.
 func holdServices() (func() error, error) {
 	old, err := os.ReadFile(policyFile)
 	switch {

@@ -27,7 +27,7 @@ const DefaultName = "default"
 
 // Options say what a lab is made of.
 type Options struct {
-	// Name tells labs on one host apart; empty is DefaultName.
+	// Name distinguishes labs on one host; empty is DefaultName.
 	Name  string
 	Nodes int
 	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and

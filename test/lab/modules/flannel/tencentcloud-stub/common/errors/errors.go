@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package errors has the one error type that flannel's Tencent Cloud back-end tells apart.
+// Package errors has the one error type that flannel's Tencent Cloud back-end distinguishes.
 package errors
 
 // TencentCloudSDKError is never returned: nothing here talks to a cloud.
