@@ -27,6 +27,15 @@ func (p PortUse) String() string {
 	return fmt.Sprintf("%d-%d/%s", p.First, p.Last, p.Protocol)
 }
 
+// Protocols are the protocols of IP beside TCP and UDP that other machines send to a node, as firewalld and ufw name them: VRRP between control-plane
+// nodes that share a virtual address. A node that cannot hear the others takes the address, too. A join does not know yet whether there is one.
+func Protocols(c *Config, controlPlane bool) []string {
+	if controlPlane && c.Cluster.VirtualAddress != "" || c.Join.ControlPlane {
+		return []string{"vrrp"}
+	}
+	return nil
+}
+
 // PodInterfaces are the interfaces through which flannel's pods reach their node: all that comes from them must pass a firewall.
 func PodInterfaces() []string { return []string{"cni0", "flannel.1"} }
 

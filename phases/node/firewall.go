@@ -77,7 +77,7 @@ func FirewalldRuns(ctx context.Context, h *host.Host) bool {
 // opening is one thing that firewalld lets through.
 type opening struct {
 	permanent  bool
-	zone, kind string // kind is port or interface
+	zone, kind string // kind is port, protocol or interface
 	what       string
 }
 
@@ -157,6 +157,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 		}
 	}
 	need(zone, "port", ports)
+	need(zone, "protocol", config.Protocols(h.Config, controlPlane))
 	need(trustedZone, "interface", interfaces)
 	return out
 }
@@ -218,6 +219,9 @@ func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
 		}
 		name := strings.Replace(p.String(), "-", ":", 1)
 		need("ufw allow "+name, name+" ALLOW") // from wherever the user wants
+	}
+	for _, p := range config.Protocols(c, controlPlane) {
+		need("ufw allow proto "+p+" from any to any", "Anywhere/"+p+" ALLOW")
 	}
 	if c.Addons.CNI == "none" {
 		return out

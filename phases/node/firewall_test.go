@@ -59,14 +59,14 @@ func (f *firewalld) run(c exec.Command) (exec.Result, error) {
 			if zone = value; !slices.Contains([]string{"public", "internal", "trusted"}, zone) {
 				return fail("Error: INVALID_ZONE: " + zone)
 			}
-		case verb == "list" && slices.Contains([]string{"ports", "interfaces"}, kind):
+		case verb == "list" && slices.Contains([]string{"ports", "protocols", "interfaces"}, kind):
 			var out []string
 			for w := range f.open[lifetime+" "+zone+" "+strings.TrimSuffix(kind, "s")] {
 				out = append(out, w)
 			}
 			slices.Sort(out)
 			return exec.Result{Stdout: strings.Join(out, " ") + "\n"}, nil
-		case (verb == "add" || verb == "remove") && (kind == "port" || kind == "interface"):
+		case (verb == "add" || verb == "remove") && (kind == "port" || kind == "protocol" || kind == "interface"):
 			at := lifetime + " " + zone + " " + kind
 			if f.open[at] == nil {
 				f.open[at] = map[string]bool{}
@@ -113,11 +113,13 @@ func TestFirewallOpensAndCloses(t *testing.T) {
 			f := newFirewalld()
 			before := f.state()
 			m := newFirewalledMachine(t, f)
+			m.Config.Cluster.VirtualAddress = "192.0.2.100"
 			m.put(t, "/usr/bin/"+firewallOffline, "")
 			m.must(t, Firewall(true))
 			for _, want := range []string{
 				"permanent internal port 10250/tcp", "runtime internal port 10250/tcp", "runtime internal port 8472/udp",
-				"permanent internal port 30000-32767/tcp", "permanent trusted interface cni0", "runtime trusted interface flannel.1",
+				"permanent internal port 30000-32767/tcp",
+				"permanent internal protocol vrrp", "runtime internal protocol vrrp", "permanent trusted interface cni0", "runtime trusted interface flannel.1",
 			} {
 				if !slices.Contains(f.state(), want) {
 					t.Errorf("%s is not open: %q", want, f.state())
@@ -198,5 +200,13 @@ Anywhere                   ALLOW FWD   Anywhere on flannel.1
 	want := []string{"ufw allow 30000:32767/tcp", "ufw route allow out on flannel.1"}
 	if d := cmp.Diff(want, UFWMissing(c, false, status)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	// A control-plane node hears those with which it shares the virtual address. The line is that of ufw 0.36.2.
+	c.Join.ControlPlane = true
+	if got := UFWMissing(c, true, status); !slices.Contains(got, "ufw allow proto vrrp from any to any") {
+		t.Errorf("VRRP is not asked for: %q", got)
+	}
+	if got := UFWMissing(c, true, status+"Anywhere/vrrp              ALLOW       Anywhere/vrrp\n"); slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "vrrp") }) {
+		t.Errorf("VRRP is let through, and still asked for: %q", got)
 	}
 }
