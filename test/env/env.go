@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -90,6 +91,8 @@ type Options struct {
 	Collect bool
 	// APIServer and Controllers are further arguments of kube-apiserver and kube-controller-manager.
 	APIServer, Controllers []string
+	// Agents runs the pods of DaemonSets as programs, too; only where Workloads is Programs.
+	Agents bool
 	// Database, when set, is a database server of the test's own.
 	Database *mariadb.Options
 }
@@ -110,6 +113,7 @@ type Env struct {
 	Namespace string
 
 	workloads Workloads
+	agents    bool
 	operator  *operator
 }
 
@@ -134,13 +138,15 @@ func New(t T, o Options) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, Counters: &harness.Counters{}, operator: &operator{}}
+	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, agents: o.Agents,
+		Counters: &harness.Counters{}, operator: &operator{}}
 	if o.Workloads == Programs {
 		e.LockPorts()
 	}
 	e.database(o.Database)
 	e.restore()
-	e.Kubelet, err = p.cluster.StartKubelet(context.WithoutCancel(t.Context()), reported[o.Workloads],
+	kinds := slices.DeleteFunc(slices.Clone(reported[o.Workloads]), func(kind string) bool { return o.Agents && kind == "DaemonSet" })
+	e.Kubelet, err = p.cluster.StartKubelet(context.WithoutCancel(t.Context()), kinds,
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +192,7 @@ func (e *Env) database(own *mariadb.Options) {
 func (e *Env) programs() {
 	e.Helper()
 	var err error
-	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1"})
+	e.Pods, err = pods.Start(context.WithoutCancel(e.Context()), pods.Options{Config: e.Cluster.Config(harness.Admin), Namespace: e.Namespace, Node: "node1", Agents: e.agents})
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 		if err != nil {
 			return fmt.Errorf("listening: %w", err)
 		}
-		server := &http.Server{Handler: l.Handler, TLSConfig: l.TLS, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.Default()}
+		// A server changes its configuration, so that two listeners cannot share one.
+		server := &http.Server{Handler: l.Handler, TLSConfig: l.TLS.Clone(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.Default()}
 		defer server.Close()
 		go func() {
 			if l.TLS != nil {

@@ -47,6 +47,10 @@ func (p point) String() string {
 type operator struct {
 	w    *faulty
 	kill *point
+	// dies, when set, decides about each effect whether the operator dies there, and whether that is after it.
+	dies func(effect string) (die, after bool)
+	// reports, when set, gets the bodies of what it writes to the status of operations.
+	reports func(body string)
 	// killed is closed when the operator meets the point at which it dies.
 	killed chan struct{}
 	cancel context.CancelFunc
@@ -128,8 +132,13 @@ func (w *faulty) startOne(t testing.TB, o *operator, options ...func(*operatorct
 	}
 	opts := operatorctl.Options{
 		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial, Grace: env.Patience,
-		Transport: func(http.RoundTripper) http.RoundTripper { return o.toServices(w.Services.Transport()) },
-		Log:       slog.New(slog.NewTextHandler(&o.log, nil)),
+		Transport: func(next http.RoundTripper) http.RoundTripper {
+			if w.Services != nil {
+				next = w.Services.Transport()
+			}
+			return o.toServices(next)
+		},
+		Log: slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
 	for _, f := range options {
 		f(&opts)
@@ -170,6 +179,14 @@ func (o *operator) begin(what string) (die bool, err error) {
 	o.times[what]++
 	now := point{what: what, nth: o.times[what]}
 	o.effects = append(o.effects, now)
+	if o.dies != nil {
+		die, after := o.dies(what)
+		if die && !after {
+			o.dieLocked()
+			return false, errKilled
+		}
+		return die, nil
+	}
 	if o.kill == nil || o.kill.what != now.what || o.kill.nth != now.nth {
 		return false, nil
 	}
@@ -251,6 +268,13 @@ func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 			if r.URL.Query().Get("fieldManager") == "ocadm-operator-defaults" {
 				effect += " (defaults)"
 			}
+		}
+		if o.dies != nil && o.isDead() && r.Method == http.MethodPatch { // what would be tried again for minutes is refused: nobody hears it
+			return &http.Response{StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))}, nil
+		}
+		if o.reports != nil && strings.Contains(path, "/onecloudoperations/") && strings.HasSuffix(path, "/status") {
+			o.reports(body(r))
 		}
 		o.mu.Lock()
 		o.requests++

@@ -26,7 +26,11 @@ func (o *operator) dial(ctx context.Context, network, address string) (net.Conn,
 			return nil, err
 		}
 	}
-	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, address)
+	dial := (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	if o.w.Pods != nil {
+		dial = o.w.Pods.Dial
+	}
+	conn, err := dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

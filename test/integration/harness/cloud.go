@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Only is a cloud of some components: every other one is switched off.
+// Only is a cloud of some components: every other one is switched off, and these are on that are off by default.
 func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluster {
 	kept := map[string]bool{}
 	for _, c := range catalog.All() {
@@ -25,6 +25,8 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 	return edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
 			switch at := blockOf(c); {
+			case c.OffByDefault && slices.Contains(keep, c.Name):
+				set(false, append(at, "disable")...)
 			case at[0] == "components":
 				if !slices.Contains(keep, c.Name) {
 					set(true, append(at, "disable")...)

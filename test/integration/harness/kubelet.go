@@ -86,7 +86,7 @@ func (c *Cluster) StartKubelet(ctx context.Context, kinds []string, nodes ...Nod
 	factory := informers.NewSharedInformerFactory(reader, 0)
 	k := &Kubelet{client: writer, nodes: factory.Core().V1().Nodes().Lister(), stores: map[string]cache.Store{}, held: map[string]bool{}, stopped: factory.Shutdown}
 	for _, n := range nodes {
-		if err := k.createNode(ctx, n); err != nil {
+		if err := k.AddNode(ctx, n); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +221,7 @@ func (k *Kubelet) daemonSet(ctx context.Context, object any, held bool) error {
 	if err != nil {
 		return err
 	}
-	status := daemonSetStatus(d, int32(len(nodes)), held)
+	status := DaemonSetStatus(d, int32(len(nodes)), held)
 	if equality.Semantic.DeepEqual(status, d.Status) {
 		return nil
 	}
@@ -284,7 +284,8 @@ func ReportStatus(ctx context.Context, c client.Client, object client.Object, st
 	return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.JSONPatchType, data))
 }
 
-func (k *Kubelet) createNode(ctx context.Context, n Node) error {
+// AddNode creates a node that is Ready.
+func (k *Kubelet) AddNode(ctx context.Context, n Node) error {
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"),
 		corev1.ResourcePods: resource.MustParse("110")}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}

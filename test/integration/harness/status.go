@@ -47,7 +47,8 @@ func statefulSetStatus(s *appsv1.StatefulSet, held bool) appsv1.StatefulSetStatu
 	return status
 }
 
-func daemonSetStatus(d *appsv1.DaemonSet, nodes int32, held bool) appsv1.DaemonSetStatus {
+// DaemonSetStatus is that of a DaemonSet with a pod on each of so many nodes.
+func DaemonSetStatus(d *appsv1.DaemonSet, nodes int32, held bool) appsv1.DaemonSetStatus {
 	status := appsv1.DaemonSetStatus{ObservedGeneration: d.Generation, DesiredNumberScheduled: nodes, CurrentNumberScheduled: nodes,
 		UpdatedNumberScheduled: nodes}
 	if held {

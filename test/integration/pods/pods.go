@@ -11,6 +11,8 @@
 //
 // A pod that others create, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
 // finds other hosts by its aliases.
+//
+// Pods of DaemonSets run if Options.Agents is set. Their programs are what agents are to a rollout: they stay up, or end where their release is broken.
 package pods
 
 import (
@@ -52,6 +54,8 @@ type Options struct {
 	Namespace string
 	// Node is the name of the node in its Pod objects.
 	Node string
+	// Agents runs DaemonSets, too.
+	Agents bool
 	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
 	Dir string
 }
@@ -106,13 +110,18 @@ func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error 
 	k.services = factory.Core().V1().Services().Lister().Services(k.options.Namespace)
 	want := func(object any) {
 		if d, ok := object.(*appsv1.Deployment); ok {
-			k.want(ctx, d)
+			k.want(ctx, d, false)
 		}
 	}
 	if _, err := factory.Apps().V1().Deployments().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: want, UpdateFunc: func(_, object any) { want(object) }, DeleteFunc: func(object any) { k.gone(object) },
 	}); err != nil {
 		return fmt.Errorf("watching deployments: %w", err)
+	}
+	if k.options.Agents {
+		if err := k.watchAgents(ctx, factory); err != nil {
+			return err
+		}
 	}
 	if err := k.watchBare(ctx, factory); err != nil {
 		return err
@@ -198,14 +207,14 @@ func (k *Kubelet) Starts(name string) int {
 // Claim is the directory that is the volume of a claim.
 func (k *Kubelet) Claim(name string) string { return filepath.Join(k.dir, "claims", name) }
 
-func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment) {
+func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment, agent bool) {
 	if ctx.Err() != nil {
 		return
 	}
 	k.mu.Lock()
 	w := k.workloads[d.Name]
 	if w == nil {
-		w = &workload{k: k, name: d.Name, wake: make(chan struct{}, 1)}
+		w = &workload{k: k, name: d.Name, agent: agent, wake: make(chan struct{}, 1)}
 		k.workloads[d.Name] = w
 		k.workers.Go(func() { w.run(ctx) })
 	}
@@ -220,12 +229,12 @@ func (k *Kubelet) gone(object any) {
 	if d, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = d.Obj
 	}
-	d, ok := object.(*appsv1.Deployment)
+	d, ok := object.(client.Object)
 	if !ok {
 		return
 	}
 	k.mu.Lock()
-	w := k.workloads[d.Name]
+	w := k.workloads[d.GetName()]
 	k.mu.Unlock()
 	if w != nil {
 		w.set(nil)

@@ -20,12 +20,13 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// workload is a Deployment, from its first sight to the end of the kubelet: one that comes back under its name waits for the pod
+// workload is a Deployment, or a DaemonSet that is read as one, from its first sight to the end of the kubelet: one that comes back under its name waits for the pod
 // of the one before.
 type workload struct {
-	k    *Kubelet
-	name string
-	wake chan struct{}
+	k     *Kubelet
+	name  string
+	agent bool
+	wake  chan struct{}
 
 	mu      sync.Mutex
 	desired *appsv1.Deployment // nil: there is none
@@ -91,6 +92,11 @@ func (w *workload) follow(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Name: next.name, Namespace: d.Namespace, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations},
 		Spec:       *d.Spec.Template.Spec.DeepCopy(),
 	}
+	if w.agent {
+		for i := range next.object.Spec.Containers {
+			agentProgram(&next.object.Spec.Containers[i])
+		}
+	}
 	next.minReady = time.Duration(d.Spec.MinReadySeconds) * time.Second
 	next.object.Spec.NodeName = w.k.options.Node
 	w.mu.Lock()
@@ -142,8 +148,13 @@ func (w *workload) report(ctx context.Context) {
 		return
 	}
 	w.reported, w.reportedUID = status, d.UID
-	if err := client.IgnoreNotFound(harness.ReportStatus(ctx, w.k.client, d, status)); err != nil && ctx.Err() == nil {
-		w.k.note(fmt.Errorf("reporting on Deployment %q: %w", w.name, err))
+	var object client.Object = d
+	var written any = status
+	if w.agent {
+		object, written = agentStatus(d, status.AvailableReplicas > 0)
+	}
+	if err := client.IgnoreNotFound(harness.ReportStatus(ctx, w.k.client, object, written)); err != nil && ctx.Err() == nil {
+		w.k.note(fmt.Errorf("reporting on %q: %w", w.name, err))
 	}
 }
 
