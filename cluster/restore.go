@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"filippo.io/age"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,11 +35,68 @@ type Restore struct {
 	MySQL v1alpha1.DatabaseServer
 	// Address of a new cloud, as in spec.loadBalancerEndpoint; that of the backup if empty.
 	Address string
+	// Spec are other fields of a new cloud that depend on where it runs, as in archive.Place.
+	Spec map[string]any
 	// Before receives a backup of what an existing cloud holds now; nil to do without.
 	Before func(ctx context.Context, key client.ObjectKey) (backup.Info, error)
 	// Confirm is asked before the first change.
 	Confirm func(question string) error
 	Report  func(what, why string)
+
+	info     backup.Info
+	contents *backup.Contents
+}
+
+// Read reads the backup to its end and checks it. Apply, which would do so itself, then uses what was read.
+func (r *Restore) Read(ctx context.Context) (backup.Contents, error) {
+	var err error
+	if r.info, err = backup.ReadInfo(ctx, r.Store, r.Name); err != nil {
+		return backup.Contents{}, err
+	}
+	contents, err := backup.Verify(ctx, r.Store, r.info, r.IDs...)
+	if err != nil {
+		return contents, backupFinding(err)
+	}
+	r.contents = &contents
+	return contents, nil
+}
+
+// Key is the cloud that the backup is restored to, once it was read.
+func (r *Restore) Key() client.ObjectKey {
+	saved := r.contents.Header.Cloud
+	return client.ObjectKey{Namespace: cmp.Or(r.Namespace, saved.Namespace), Name: saved.Name}
+}
+
+func (r *Restore) place(namespace string) archive.Place {
+	return archive.Place{Namespace: namespace, MySQL: r.MySQL, Address: r.Address, Spec: r.Spec}
+}
+
+// Cloud is the resource that a restore of the backup, which was read, creates as a new cloud.
+func (r *Restore) Cloud() (*unstructured.Unstructured, error) {
+	objects, err := r.place(r.Key().Namespace).Objects(*r.contents)
+	if err != nil {
+		return nil, err
+	}
+	return objects[len(objects)-1], nil
+}
+
+// Exists reports whether the cloud of the backup, which was read, is there. A restore creates it last.
+func (r *Restore) Exists(ctx context.Context, c client.Client) (bool, error) {
+	if _, err := get(ctx, c, r.Key()); apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	id, err := archive.CredentialsID(ctx, c, r.Key())
+	if err == nil && id != "" && id != r.contents.Header.Cloud.ID {
+		err = otherCloud(r.Key())
+	}
+	return true, err
+}
+
+func otherCloud(key client.ObjectKey) error {
+	return finding.New("OCA-7407", fmt.Sprintf("Cloud %s is not the one in the backup", key), "the backup is of a cloud with another ID",
+		"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
 }
 
 // Restored is what a restore did.
@@ -55,20 +114,13 @@ type Restored struct {
 // Apply restores. Whatever interrupts it, it can be run again.
 func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error) {
 	began := time.Now()
-	info, err := backup.ReadInfo(ctx, r.Store, r.Name)
-	if err != nil {
-		return Restored{}, err
+	if r.contents == nil {
+		r.Report("backup", "reading and checking "+r.Name)
+		if _, err := r.Read(ctx); err != nil {
+			return Restored{}, err
+		}
 	}
-	r.Report("backup", "reading and checking "+r.Name)
-	contents, err := backup.Verify(ctx, r.Store, info, r.IDs...)
-	if err != nil {
-		return Restored{}, backupFinding(err)
-	}
-	saved := contents.Header.Cloud
-	key := client.ObjectKey{Namespace: r.Namespace, Name: saved.Name}
-	if key.Namespace == "" {
-		key.Namespace = saved.Namespace
-	}
+	info, contents, key := r.info, *r.contents, r.Key()
 	out := Restored{Cloud: key.String(), Backup: r.Name}
 	out.Tables, out.Rows = contents.Manifest.Data.Count()
 	live, err := get(ctx, c, key)
@@ -90,8 +142,7 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 		return err
 	}
 	if id != "" && id != contents.Header.Cloud.ID {
-		return finding.New("OCA-7407", fmt.Sprintf("Cloud %s is not the one in the backup", key), "the backup is of a cloud with another ID",
-			"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
+		return otherCloud(key)
 	}
 	if r.MySQL.Host != "" || r.Address != "" {
 		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored where it is", key), "another address or database server is for a new cloud",
@@ -169,7 +220,9 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	if err := twin(ctx, c, key, id, server); err != nil {
 		return err
 	}
-	server.PasswordSecretRef = nil
+	if server.Password != "" {
+		server.PasswordSecretRef = nil
+	}
 	a, err := archive.Connect(ctx, c, key.Namespace, server, backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}, dial(c, key.Namespace))
 	if err != nil {
 		return err
@@ -182,7 +235,7 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	if _, err := backup.RestoreDatabases(ctx, r.Store, info, a, r.IDs...); err != nil {
 		return err
 	}
-	objects, err := archive.Place{Namespace: key.Namespace, MySQL: r.MySQL, Address: r.Address}.Objects(contents)
+	objects, err := r.place(key.Namespace).Objects(contents)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,11 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing the cloud's resource: %w", err)
 	}
+	return imagesOf(text)
+}
+
+// imagesOf are the sorted images of the objects that the operator would render for the resource of a cloud.
+func imagesOf(text []byte) ([]string, error) {
 	objs, err := renderCloud(text)
 	if err != nil {
 		return nil, err

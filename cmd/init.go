@@ -20,13 +20,14 @@ import (
 
 func newInit(a *app) *cobra.Command {
 	var f runFlags
-	p := plan{name: "init", command: config.ForInit, phases: phases.Init(), prepare: cloudImages, finish: finishInit}
+	var from restoreFlags
+	p := plan{name: "init", command: config.ForInit, phases: phases.Init(), prepare: from.prepare, finish: finishInit}
 	c := &cobra.Command{
 		Use:   "init",
 		Short: "Make this machine the first node of a cluster and its cloud",
 		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator. With\n" +
-			"--onecloud-version it also creates a cloud. After a failure, run init again: it continues where it stopped. Running it again after\n" +
-			"success changes nothing.",
+			"--onecloud-version it also creates a cloud, with --restore-from the one of a backup. After a failure, run init again: it continues where\n" +
+			"it stopped. Running it again after success changes nothing.",
 		Example: `  # install everything on one machine
   ocadm init --onecloud-version v4.0.3
 
@@ -39,6 +40,9 @@ func newInit(a *app) *cobra.Command {
   # install without internet access
   ocadm init --bundle ocadm.bundle
 
+  # make the cloud of a backup anew on this machine
+  ocadm init --bundle ocadm.bundle --restore-from default-20261122T020000Z.ocadm-backup --identity key.txt
+
   # use a configuration file
   ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml`,
 		Args: arguments(cobra.NoArgs),
@@ -48,6 +52,7 @@ func newInit(a *app) *cobra.Command {
 		addSettings(fs, config.ForInit)
 		addRunFlags(fs, f)
 		addForce(fs, f)
+		from.add(fs)
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)

@@ -55,7 +55,8 @@ func Init() []host.Phase {
 			node.Mirrors("kubelet-finalize", depot.PhaseName),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),
-			after(cloud.Create(), "cloud-settings", "operator-ready", "upload-config", "bootstrap-token"),
+			after(cloud.Restore(), "cloud-settings", "operator-ready", "upload-config"),
+			after(cloud.Create(), "restore", "cloud-settings", "operator-ready", "upload-config", "bootstrap-token"),
 		},
 	)
 }

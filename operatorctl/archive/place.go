@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,10 +23,12 @@ import (
 // Place is where a cloud comes to be. What is empty stays as it was saved.
 type Place struct {
 	Namespace string
-	// MySQL is the database server; its password goes into a Secret.
+	// MySQL is the database server; its password goes into a Secret, unless it lies in one.
 	MySQL v1alpha1.DatabaseServer
 	// Address is spec.loadBalancerEndpoint.
 	Address string
+	// Spec are other fields, by their paths below spec ("web.hostPorts"); nil removes one.
+	Spec map[string]any
 }
 
 // databaseSecret is a suffix: the Secret <cloud>-database holds the password of the database server, where the place has another one.
@@ -71,16 +74,28 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		if there {
 			server["tls"] = tls
 		}
-		name := cloud.GetName() + "-" + databaseSecret
-		server["passwordSecretRef"] = map[string]any{"name": name, "key": databaseKey}
+		if ref := p.MySQL.PasswordSecretRef; ref != nil {
+			server["passwordSecretRef"] = map[string]any{"name": ref.Name, "key": ref.Key}
+		} else {
+			name := cloud.GetName() + "-" + databaseSecret
+			server["passwordSecretRef"] = map[string]any{"name": name, "key": databaseKey}
+			out = append(without(out, "Secret", name), password(p, name))
+		}
 		set(server, "mysql")
-		out = append(without(out, "Secret", name), password(p, name))
 	}
 	if v, _, _ := unstructured.NestedString(cloud.Object, "spec", "version"); v == "" && c.Header.Version != "" {
 		set(c.Header.Version, "version")
 	}
 	if p.Address != "" {
 		set(p.Address, "loadBalancerEndpoint")
+	}
+	for path, v := range p.Spec {
+		fields := strings.Split(path, ".")
+		if v == nil {
+			unstructured.RemoveNestedField(cloud.Object, append([]string{"spec"}, fields...)...)
+		} else {
+			set(v, fields...)
+		}
 	}
 	return append(out, cloud), nil
 }

@@ -178,7 +178,7 @@ func Create() host.Phase {
 	return host.Phase{
 		Name: "cloud", Short: "Create the cloud", Patience: readyPatience,
 		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not). Without\n" +
-			"--onecloud-version no cloud is created; ocadm cluster create does it later.",
+			"--onecloud-version no cloud is created; ocadm cluster create does it later. With --restore-from, phase restore has created it.",
 		Skip: func(h *host.Host) string {
 			if h.Config.Cloud.Version == "" {
 				return "--onecloud-version was not given"
@@ -204,7 +204,12 @@ func Create() host.Phase {
 func look(ctx context.Context, h *host.Host) (done, there bool, err error) {
 	o := Options(h.Config)
 	err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
-		if there, err = cluster.Agrees(ctx, c, o); err != nil || !there {
+		if h.Restore != nil {
+			there, err = h.Restore.Exists(ctx, c)
+		} else {
+			there, err = cluster.Agrees(ctx, c, o)
+		}
+		if err != nil || !there {
 			return err
 		}
 		if done = !h.Config.Cloud.Wait; done {
@@ -223,12 +228,14 @@ func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	o := Options(h.Config)
-	action, err := cluster.Create(ctx, c, o)
-	if err != nil {
-		return err
-	}
-	if action == kube.Created {
-		r.Changed("created OnecloudCluster %s version %s", o.Key(), o.Version)
+	if h.Restore == nil {
+		action, err := cluster.Create(ctx, c, o)
+		if err != nil {
+			return err
+		}
+		if action == kube.Created {
+			r.Changed("created OnecloudCluster %s version %s", o.Key(), o.Version)
+		}
 	}
 	if !h.Config.Cloud.Wait {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/exec"
@@ -38,6 +39,8 @@ type Host struct {
 	Bundle *bundle.Bundle
 	// Depot is that of the cluster, when a joining node installs from it, or the server that --bundle names, else nil.
 	Depot *depot.Remote
+	// Restore is the backup that init makes the cloud of, else nil. It was read and checked.
+	Restore *cluster.Restore
 	// Self is the path of this program, for re-executing it as kubeadm.
 	Self string
 	// Own packs Self into an image, once.

@@ -143,25 +143,30 @@ func (j *Journey) Login(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return j.LoginAs(ctx, vars["OS_USERNAME"], vars["OS_PASSWORD"])
+}
+
+// LoginAs logs in through the API gateway, and returns the token.
+func (j *Journey) LoginAs(ctx context.Context, user, password string) (string, error) {
 	address, via, err := j.fromOutside(ctx)
 	if err != nil {
 		return "", err
 	}
 	login := "https://" + net.JoinHostPort(address, "30300") + "/api/v1/auth/login"
 	resp, answer, err := fetch(ctx, via, http.MethodPost, login, http.Header{}, map[string]string{
-		"username": vars["OS_USERNAME"], "password": base64.StdEncoding.EncodeToString([]byte(vars["OS_PASSWORD"])), "domain": "Default",
+		"username": user, "password": base64.StdEncoding.EncodeToString([]byte(password)), "domain": "Default",
 	})
 	if err != nil {
 		return "", fmt.Errorf("logging in: %w", err)
+	}
+	var token struct{ Token string }
+	if err := json.Unmarshal(answer, &token); err == nil && token.Token != "" {
+		return token.Token, nil
 	}
 	for _, c := range resp.Cookies() {
 		if c.Value != "" {
 			return c.Value, nil
 		}
-	}
-	var token struct{ Token string }
-	if err := json.Unmarshal(answer, &token); err == nil && token.Token != "" {
-		return token.Token, nil
 	}
 	return "", errors.New("logging in: the answer holds no token")
 }

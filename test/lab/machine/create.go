@@ -58,11 +58,11 @@ func (l *Lab) writeIdentity(i int) error {
 	hosts := &strings.Builder{}
 	fmt.Fprintf(hosts, "127.0.0.1 localhost\n%s lab-host\n", l.HostAddress())
 	for n := 1; n <= l.state.Nodes; n++ {
-		fmt.Fprintf(hosts, "%s %s\n", l.NodeAddress(n), nodeName(n))
+		fmt.Fprintf(hosts, "%s %s\n", l.NodeAddress(n), l.hostname(n))
 	}
 	upper := filepath.Join(l.nodeDir(i), "upper")
 	for path, content := range map[string]string{
-		"etc/hostname":    nodeName(i) + "\n",
+		"etc/hostname":    l.hostname(i) + "\n",
 		"etc/machine-id":  hex.EncodeToString(id) + "\n",
 		"etc/hosts":       hosts.String(),
 		"etc/resolv.conf": resolver(l.HostAddress()),
@@ -120,7 +120,7 @@ func (l *Lab) start(ctx context.Context, i int) error {
 		binds = append(binds, bind{Source: "/lib/modules", Target: "/lib/modules"})
 	}
 	config, err := json.Marshal(spec(container{
-		Hostname: nodeName(i), NetNS: l.netnsPath(i), CgroupsPath: l.cgroup() + "/" + nodeName(i),
+		Hostname: l.hostname(i), NetNS: l.netnsPath(i), CgroupsPath: l.cgroup() + "/" + nodeName(i),
 		Capabilities: capabilities(), Binds: binds,
 	}))
 	if err != nil {

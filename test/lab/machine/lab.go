@@ -35,7 +35,9 @@ type Options struct {
 	Ocadm, Bundle string
 	// Distro is the Debian release of the machines, by name; empty is Debian 12.
 	Distro string
-	Logf   cache.Logf
+	// Hostname is what the machines call themselves, with their number behind it; empty is "node".
+	Hostname string
+	Logf     cache.Logf
 }
 
 // Lab is a set of machines.
@@ -55,6 +57,8 @@ type state struct {
 	Ocadm  string `json:"ocadm,omitempty"`
 	Bundle string `json:"bundle,omitempty"`
 	Distro string `json:"distro,omitempty"`
+	// Hostname is that of Options.
+	Hostname string `json:"hostname,omitempty"`
 	// Complete says that all machines have booted once.
 	Complete bool `json:"complete"`
 }
@@ -201,7 +205,7 @@ func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
 	}
 	l := &Lab{
 		Layout: newLayout(o.Name, index), logf: o.Logf,
-		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro},
+		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro, Hostname: o.Hostname},
 	}
 	if err := l.writeState(); err != nil {
 		return nil, err
@@ -272,6 +276,9 @@ func (l *Lab) boot(ctx context.Context) error {
 	}
 	return g.Wait()
 }
+
+// hostname is what machine i calls itself.
+func (l *Lab) hostname(i int) string { return fmt.Sprintf("%s%d", cmp.Or(l.state.Hostname, "node"), i) }
 
 // Nodes are the lab's machines, the first one first.
 func (l *Lab) Nodes() []*Node {

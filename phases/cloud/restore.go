@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// FromBackup gives a configuration the cloud of a backup, and the restore the place that the configuration describes: database server, address,
+// storage class and ingress. It is pure.
+func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) error {
+	cr, err := savedCloud(contents)
+	if err != nil {
+		return err
+	}
+	version := cmp.Or(cr.Spec.Version, contents.Header.Version)
+	if asked := c.Cloud.Version; asked != "" && asked != version {
+		return finding.New("OCA-7148", "The backup is of another version than --onecloud-version", fmt.Sprintf("the cloud in it has version %s, not %s", version, asked),
+			"leave --onecloud-version out; update the cloud once it runs: ocadm cluster update --version "+asked)
+	}
+	c.Cloud.Name, c.Cloud.Namespace, c.Cloud.Version = contents.Header.Cloud.Name, contents.Header.Cloud.Namespace, version
+	c.Cloud.Region, c.Cloud.Zone = cmp.Or(cr.Spec.Region, c.Cloud.Region), cmp.Or(cr.Spec.Zone, c.Cloud.Zone)
+	c.Cloud.Edition = cmp.Or(cr.Annotations[v1alpha1.AnnotationEdition], c.Cloud.Edition)
+	c.Cloud.ProductVersion = cmp.Or(string(cr.Spec.ProductVersion), c.Cloud.ProductVersion)
+	c.Cloud.Profile = cmp.Or(string(cr.Spec.Profile), c.Cloud.Profile)
+	o := Options(c)
+	r.Namespace, r.Address = o.Namespace, o.LoadBalancerEndpoint
+	r.MySQL = v1alpha1.DatabaseServer{
+		Host: o.Database.Host, Port: int32(o.Database.Port), Username: o.Database.Username, //nolint:gosec // Validate has seen the port
+		PasswordSecretRef: &v1alpha1.SecretKeyRef{Name: o.Database.Secret, Key: o.Database.SecretKey},
+		TLS:               v1alpha1.DatabaseTLS{Mode: cmp.Or(o.Database.TLS, string(mysql.TLSPreferred)), CA: o.Database.CA},
+	}
+	r.Spec = map[string]any{
+		"storageClassName": given(o.StorageClass), "ingressClassName": given(o.IngressClass), "imagePullSecrets": nil, "web.hostPorts": nil,
+	}
+	if o.PullSecret != "" {
+		r.Spec["imagePullSecrets"] = []any{map[string]any{"name": o.PullSecret}}
+	}
+	if o.WebHostPorts {
+		r.Spec["web.hostPorts"] = true
+	}
+	if o.ImageRepository != "" {
+		r.Spec["imageRepository"] = o.ImageRepository
+	}
+	return nil
+}
+
+// given is nil for no text, which removes a field.
+func given(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func savedCloud(contents backup.Contents) (*v1alpha1.OnecloudCluster, error) {
+	for _, o := range contents.Objects {
+		if o.Kind != v1alpha1.Kind {
+			continue
+		}
+		cr := &v1alpha1.OnecloudCluster{}
+		if err := json.Unmarshal(o.JSON, cr); err != nil {
+			return nil, fmt.Errorf("reading the cloud of the backup: %w", err)
+		}
+		return cr, nil
+	}
+	return nil, fmt.Errorf("the backup holds no %s", v1alpha1.Kind)
+}
+
+// restoreTimeout bounds the restore of all databases.
+const restoreTimeout = 4 * time.Hour
+
+// Restore restores the databases of the backup that --restore-from names, and creates its cloud. One that is there was made by an earlier run: it is
+// left as it is.
+func Restore() host.Phase {
+	return host.Phase{
+		Name: "restore", Short: "Restore the cloud from a backup", Timeout: restoreTimeout,
+		Long: "Restores the databases of the backup that --restore-from names, compares every table, and creates the cloud with its passwords,\n" +
+			"certificates and options, at the address of this cluster. A cloud that is there is left as it is.",
+		Skip: func(h *host.Host) string {
+			if h.Restore == nil {
+				return "--restore-from was not given"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, h *host.Host) (there bool, err error) {
+			err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
+				there, err = h.Restore.Exists(ctx, c)
+				return err
+			})
+			return err == nil && there, nil // Run says what is wrong
+		},
+		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+			r := h.Restore
+			return []string{
+				fmt.Sprintf("restore the databases of cloud %s on %s from %s", r.Key(), r.MySQL.Host, r.Name),
+				fmt.Sprintf("create OnecloudCluster %s version %s at %s", r.Key(), h.Config.Cloud.Version, r.Address),
+			}, nil
+		},
+		Run: runRestore,
+	}
+}
+
+func runRestore(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	if there, err := h.Restore.Exists(ctx, c); err != nil || there {
+		return err
+	}
+	from := *h.Restore
+	from.Report = func(what, doing string) { r.Info("%s: %s", what, doing) }
+	done, err := from.Apply(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, line := range done.Changes {
+		r.Changed("%s", line)
+	}
+	return nil
+}
