@@ -35,12 +35,21 @@ type Backup struct {
 	Report    func(step string)
 }
 
-// Make makes the backup.
+// Make makes the backup, and records in the cluster what became of it.
 func (b Backup) Make(ctx context.Context, c client.Client) (backup.Info, error) {
 	u, err := get(ctx, c, b.Key)
 	if err != nil {
 		return backup.Info{}, err
 	}
+	began := time.Now()
+	info, err := b.make(ctx, c, u)
+	if unrecorded := b.record(ctx, c, u, began, info, err); unrecorded != nil {
+		b.Report("warning: " + unrecorded.Error())
+	}
+	return info, err
+}
+
+func (b Backup) make(ctx context.Context, c client.Client, u *unstructured.Unstructured) (backup.Info, error) {
 	cr, err := typed(u)
 	if err != nil {
 		return backup.Info{}, err
@@ -88,26 +97,41 @@ func ScheduledBackup(ctx context.Context, c client.Client, key client.ObjectKey,
 		return backup.Info{}, err
 	}
 	b := Backup{Key: key, Store: backup.Dir(dir), Keep: defaultKeep, Report: report}
+	if err := b.as(ctx, c, cr); err != nil {
+		if unrecorded := b.record(ctx, c, u, time.Now(), backup.Info{}, err); unrecorded != nil {
+			report("warning: " + unrecorded.Error())
+		}
+		return backup.Info{}, err
+	}
+	return b.Make(ctx, c)
+}
+
+// as takes place, recipients and number of backups from the spec of a cloud.
+func (b *Backup) as(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) error {
 	if k := cr.Spec.Backup.Keep; k != nil {
 		b.Keep = int(*k)
 	}
+	var err error
 	if b.Recipients, err = backup.Recipients(cr.Spec.Backup.Recipients...); err != nil {
-		return backup.Info{}, finding.Errorf("OCA-7406", "spec.backup.recipients is not valid", "ocadm cluster backup schedule --recipient age1…", "%w", err)
+		return finding.Errorf("OCA-7406", "spec.backup.recipients is not valid", "ocadm cluster backup schedule --recipient age1…", "%w", err)
 	}
-	if s := cr.Spec.Backup.S3; s != nil {
-		secret := &corev1.Secret{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: s.Secret}, secret); err != nil {
-			return backup.Info{}, fmt.Errorf("reading the keys of the object store: %w", err)
-		}
-		b.Store, err = backup.NewS3(ctx, backup.S3Config{
-			Endpoint: s.Endpoint, Plain: s.Plain, Region: s.Region, Bucket: s.Bucket, Prefix: s.Prefix,
-			AccessKey: string(secret.Data[v1alpha1.BackupAccessKey]), SecretKey: string(secret.Data[v1alpha1.BackupSecretKey]),
-		})
-		if err != nil {
-			return backup.Info{}, finding.Errorf("OCA-7412", "The object store cannot be used", "check spec.backup.s3 and Secret "+s.Secret, "%w", err)
-		}
+	s := cr.Spec.Backup.S3
+	if s == nil {
+		return nil
 	}
-	return b.Make(ctx, c)
+	secret := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: cr.Namespace, Name: s.Secret}, secret); err != nil {
+		return fmt.Errorf("reading the keys of the object store: %w", err)
+	}
+	store, err := backup.NewS3(ctx, backup.S3Config{
+		Endpoint: s.Endpoint, Plain: s.Plain, Region: s.Region, Bucket: s.Bucket, Prefix: s.Prefix,
+		AccessKey: string(secret.Data[v1alpha1.BackupAccessKey]), SecretKey: string(secret.Data[v1alpha1.BackupSecretKey]),
+	})
+	if err != nil {
+		return finding.Errorf("OCA-7412", "The object store cannot be used", "check spec.backup.s3 and Secret "+s.Secret, "%w", err)
+	}
+	b.Store = store
+	return nil
 }
 
 // backupFinding says what to do about a backup that failed.
@@ -158,8 +182,23 @@ func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, s backu
 	if key != nil {
 		now := time.Now().UTC().Truncate(time.Second)
 		out.Proven = &now
+		return out, provenNow(ctx, c, *key, s, out.Info)
 	}
 	return out, nil
+}
+
+// provenNow records the proof of a backup, if it is one of this cloud.
+func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, info backup.Info) error {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	id, err := archive.CredentialsID(ctx, c, key)
+	if err != nil || id != info.Cloud.ID {
+		return err
+	}
+	return addRecord(ctx, c, u, backup.Record{Name: info.Name, Place: s.String(), Time: info.Time, Seconds: info.Seconds, Size: info.Size,
+		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven})
 }
 
 func proveOn(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, info backup.Info, ids []age.Identity) (backup.Contents, error) {

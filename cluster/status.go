@@ -40,6 +40,8 @@ type Status struct {
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
 	// NotSpread is what ends with one node in a cloud of profile ha, "" if only what must be single does.
 	NotSpread string `json:"notSpread,omitempty"`
+	// NotProven is why no fresh backup is known to be restorable, "" if one is, or if no schedule asks for any.
+	NotProven string `json:"notProven,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 	// Unreachable is why the API server does not answer; the rest is what it answered last. Only Wait and Watch report it.
@@ -74,6 +76,9 @@ func statusOf(object map[string]any) (Status, error) {
 	s.Degraded = meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionDegraded)
 	if spread := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionHighlyAvailable); spread != nil && spread.Status == "False" {
 		s.NotSpread = spread.Message
+	}
+	if proven := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionBackupProven); proven != nil && proven.Status == "False" {
+		s.NotProven = proven.Message
 	}
 	if r := cr.Status.Rollout; r != nil {
 		s.Operation = fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation)

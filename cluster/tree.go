@@ -143,6 +143,7 @@ func (s Status) facts() (list []string) {
 	add("operation", s.Operation)
 	add("nodes", s.NodesNotReady)
 	add("not highly available", s.NotSpread)
+	add("no proven backup", s.NotProven)
 	add("certificates", s.Certificates.Message)
 	add("update available", s.UpdateAvailable)
 	return list

@@ -195,6 +195,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	if s.NotSpread != "" {
 		nodes += "not highly available: " + s.NotSpread + "\n"
 	}
+	if s.NotProven != "" {
+		nodes += "no proven backup: " + s.NotProven + "\n"
+	}
 	if s.Operation != "" {
 		nodes += "operation: " + s.Operation + "\n"
 	}

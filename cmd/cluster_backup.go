@@ -103,12 +103,23 @@ func newBackupList(a *app) *cobra.Command {
 	var s storeFlags
 	var in string
 	c := &cobra.Command{
-		Use:     "list",
-		Short:   "List backups",
-		Long:    "Lists the backups in a place, the latest first, with what is known of them without their key.\n" + placesHelp,
-		Example: "  ocadm cluster backup list --in /var/backups\n  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
-		Args:    arguments(cobra.NoArgs),
+		Use:   "list",
+		Short: "List backups",
+		Long: "Lists the last attempts to back up the cloud, the latest first: where each file lies, and whether it was proven. With --in, lists the files\n" +
+			"in a place instead, with what is known of them without their key.\n" + placesHelp,
+		Example: "  ocadm cluster backup list\n  ocadm cluster backup list --in /var/backups\n" +
+			"  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
+		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if in == "" {
+				return withKube(c.Context(), f.kubeconfig, requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
+					history, err := cluster.BackupHistory(ctx, k8s, f.namespace)
+					if err != nil {
+						return err
+					}
+					return a.printHistory(&f, history)
+				})
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), requestTimeout)
 			defer cancel()
 			store, err := s.open(ctx, in)
@@ -123,8 +134,7 @@ func newBackupList(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
-	c.Flags().StringVar(&in, "in", "", "where they lie: a directory, or s3://BUCKET/PATH")
-	_ = c.MarkFlagRequired("in")
+	c.Flags().StringVar(&in, "in", "", "list the files in a place: a directory, or s3://BUCKET/PATH")
 	s.add(c.Flags())
 	return c
 }
@@ -143,14 +153,32 @@ func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
 	})
 }
 
-func proof(i backup.Info) string {
-	state := "not proven"
+func (a *app) printHistory(f *cloudFlags, history backup.History) error {
+	return ui.Print(a.Out, f.output.String(), append(backup.History{}, history...), func(w io.Writer) error {
+		var rows [][]string
+		for _, r := range history {
+			state := proven(r.Proven, r.Problem)
+			if r.Error != "" {
+				state = "failed: " + r.Error
+			}
+			rows = append(rows, []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), state})
+		}
+		return ui.Table(w, []string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "STATE"}, rows)
+	})
+}
+
+func proven(at *time.Time, problem string) string {
 	switch {
-	case i.Problem != "":
-		state = "not proven: " + i.Problem
-	case i.Proven != nil:
-		state = "proven " + i.Proven.Format(time.RFC3339)
+	case problem != "":
+		return "not proven: " + problem
+	case at != nil:
+		return "proven " + at.Format(time.RFC3339)
 	}
+	return "not proven"
+}
+
+func proof(i backup.Info) string {
+	state := proven(i.Proven, i.Problem)
 	if !i.Encrypted {
 		state += ", not encrypted"
 	}

@@ -30,6 +30,7 @@ type instruments struct {
 	state, condition, phase, pods, open *prometheus.Desc
 	operation                           *prometheus.Desc
 	renewal, expiry, audit              *prometheus.Desc
+	proven                              *prometheus.Desc
 	writes, effects                     *prometheus.CounterVec
 
 	mu   sync.Mutex
@@ -48,7 +49,8 @@ func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations f
 		operation: gauge("ocadm_operation_phase", "1 for the phase an operation is in.", "operation", "action", "phase"),
 		state:     gauge("ocadm_component_state", "1 for the state a component of a cloud is in.", "component", "state"),
 		pods:      gauge("ocadm_component_pods", "Pods of a component: how many are wanted, how many are ready.", "component", "which"),
-		condition: gauge("ocadm_cloud_condition", "1 where a condition of a cloud is true, 0 where it is not.", "type"),
+		condition: gauge("ocadm_cloud_condition", "1 where a condition of a cloud is true, 0 where it is not, nothing where it is unknown.", "type"),
+		proven:    gauge("ocadm_backup_proven_age_seconds", "Age of the latest backup of a cloud that was restored on trial."),
 		phase:     gauge("ocadm_cloud_phase", "1 for the phase a cloud is in.", "phase"),
 		open:      gauge("ocadm_effects_open", "Effects outside Kubernetes that are not done, by state.", "state"),
 		renewal:   gauge("ocadm_certificate_renewal_timestamp_seconds", "When the next certificate of a cloud is renewed."),
@@ -74,7 +76,7 @@ func (i *instruments) register() error {
 
 // Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit} {
+	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven} {
 		ch <- d
 	}
 	i.writes.Describe(ch)
@@ -115,6 +117,9 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 		}
 	}
 	for _, c := range cr.Status.Conditions {
+		if c.Status == metav1.ConditionUnknown {
+			continue
+		}
 		value := 0.0
 		if c.Status == metav1.ConditionTrue {
 			value = 1
@@ -130,6 +135,9 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 			set(i.pods, float64(c.Replicas), c.Name, "wanted")
 			set(i.pods, float64(c.Ready), c.Name, "ready")
 		}
+	}
+	if b := cr.Status.Backups; b != nil && !b.Proven.IsZero() {
+		set(i.proven, time.Since(b.Proven.Time).Seconds())
 	}
 	at(i.expiry, cr.Status.Certificates.NotAfter.Time, "service")
 	at(i.expiry, cr.Status.Certificates.CANotAfter.Time, "ca")

@@ -34,6 +34,8 @@ const (
 	ConditionUpdateAvailable = "UpdateAvailable"
 	// ConditionHighlyAvailable reports whether a cloud of profile ha survives the loss of a node. Other clouds do not have it.
 	ConditionHighlyAvailable = "HighlyAvailable"
+	// ConditionBackupProven reports whether a fresh backup was restored on trial. It is Unknown where no backup is known or scheduled.
+	ConditionBackupProven = "BackupProven"
 )
 
 // State is a component in one word.
@@ -132,6 +134,18 @@ type WorkloadStatus struct {
 	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
 }
 
+// BackupsStatus is what is known of the backups of a cloud.
+type BackupsStatus struct {
+	// Time of the last attempt.
+	Last metav1.Time `json:"last,omitzero"`
+	// Time of the latest backup that was restored on trial and compared.
+	Proven metav1.Time `json:"proven,omitzero"`
+	// Name of its file.
+	Name string `json:"name,omitempty"`
+	// Place where it lies.
+	Place string `json:"place,omitempty"`
+}
+
 // CertificatesStatus is the status of the certificates of a cloud.
 type CertificatesStatus struct {
 	// Expiry of the certificate of the services.
@@ -175,6 +189,9 @@ type OnecloudClusterStatus struct {
 	Components []ComponentStatus `json:"components,omitempty"` // atomic: field ownership of fifty components would be 9 KB in every object
 	// Status of the certificates.
 	Certificates CertificatesStatus `json:"certificates,omitzero"`
+	// What is known of its backups.
+	// +nullable
+	Backups *BackupsStatus `json:"backups,omitempty"`
 	// What was done outside Kubernetes: the hash of each effect, by its key.
 	// +mapType=atomic
 	Effects map[string]string `json:"effects,omitempty"`

@@ -72,7 +72,7 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	}
 	for i := range configMaps {
 		cm := configMaps[i].DeepCopy()
-		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 {
+		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || cm.Name == backup.HistoryName {
 			continue
 		}
 		u, err := bare(cm, "ConfigMap")

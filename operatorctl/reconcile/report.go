@@ -8,10 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -68,6 +71,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	}
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
+	events = append(events, backups(s, &out)...)
 	events = append(events, ignored(s, d, &out)...)
 	events = append(events, updateAvailable(s, d, &out)...)
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
@@ -85,6 +89,29 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	next.served = servedBy(s, d, seen)
 	return out, append(append(events, transitions(before, out)...), nodes...), next
 }
+
+// backups reports whether a fresh backup is known to be restorable, and once as an event when that or its reason changes.
+func backups(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
+	var history backup.History
+	if cm := s.Live.configMap(backup.HistoryName); cm != nil {
+		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged is none: the next backup writes it anew
+	}
+	job, _ := s.Live.objects[engine.Key{GVK: batchv1.SchemeGroupVersion.WithKind("CronJob"), Namespace: s.Live.namespace, Name: s.Cloud.Name + "-backup"}].(*batchv1.CronJob)
+	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionBackupProven)
+	out.Backups = status.Backups(history)
+	out.Conditions = status.BackupProven(out.Conditions, history, job, s.Cloud.Generation, s.Now)
+	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionBackupProven)
+	switch {
+	case was != nil && was.Status == is.Status && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionUnknown:
+		return nil
+	case is.Status == metav1.ConditionFalse:
+		return []pendingEvent{warning(aboutBackups, is.Reason, "%s", is.Message)}
+	}
+	return []pendingEvent{normal(aboutBackups, is.Reason, "%s", is.Message)}
+}
+
+// aboutBackups is the subject of events about condition BackupProven.
+const aboutBackups subject = "Backup"
 
 // updateAvailable reports which components another build of the operator would change, and which release is in force.
 func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestHistory(t *testing.T) {
+	at := func(n int) time.Time { return time.Date(2026, 11, 1, n, 0, 0, 0, time.UTC) }
+	proven := at(1)
+	h := History{}.With(Record{Name: "a", Place: "p", Time: at(1), Problem: "no scratch database"})
+	h = h.With(Record{Name: "a", Place: "p", Time: at(1), Proven: &proven})
+	if len(h) != 1 || h.Proven() == nil || h[0].Problem != "" {
+		t.Fatalf("a backup that was proven later: %+v", h)
+	}
+	for n := range historyLimit + 5 {
+		h = h.With(Record{Time: at(2 + n), Error: fmt.Sprint("attempt ", n)})
+	}
+	if len(h) != historyLimit || h[0].Error != "attempt 24" {
+		t.Errorf("%d records, the latest %+v", len(h), h[0])
+	}
+	if p := h.Proven(); p == nil || p.Name != "a" {
+		t.Error("the only proven backup is forgotten")
+	}
+	again, err := ParseHistory(h.String())
+	if err != nil || len(again) != len(h) || !again[0].Time.Equal(h[0].Time) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if h, err := ParseHistory(""); err != nil || len(h) != 0 || h.Proven() != nil {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if _, err := ParseHistory("{"); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+)
+
+// The reasons of condition BackupProven.
+const (
+	ReasonProven   = "Proven"
+	ReasonNoBackup = "NoBackup"
+	ReasonStale    = "Stale"
+	ReasonUnproven = "Unproven"
+	ReasonFailed   = "Failed"
+)
+
+// freshByHand is how long a proven backup counts in a cloud that has no schedule.
+const freshByHand = 7 * day
+
+// BackupProven reports whether a fresh backup of the cloud is known to be restorable: it was restored into scratch databases and compared, not longer
+// ago than two periods of the schedule. A cloud without a schedule is Unknown then, not False: a user may back it up in another way. job is the
+// CronJob of the schedule, nil if there is none.
+func BackupProven(previous []metav1.Condition, history backup.History, job *batchv1.CronJob, generation int64, now time.Time) []metav1.Condition {
+	is, reason, message := judgeBackups(history, job, now)
+	out := slices.Clone(previous)
+	meta.SetStatusCondition(&out, metav1.Condition{
+		Type: v1alpha1.ConditionBackupProven, Status: is, Reason: reason, Message: clip(message), ObservedGeneration: generation,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	})
+	return out
+}
+
+func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (metav1.ConditionStatus, string, string) {
+	const schedule = "ocadm cluster backup schedule"
+	proven := history.Proven()
+	limit, bad, since := freshByHand, metav1.ConditionUnknown, time.Time{}
+	if job != nil {
+		bad, since = metav1.ConditionFalse, job.CreationTimestamp.Time
+		if period := periodOf(job.Spec.Schedule); period > 0 {
+			limit = 2*period + time.Hour
+		}
+	}
+	switch {
+	case proven != nil && now.Before(proven.Time.Add(limit)):
+		return metav1.ConditionTrue, ReasonProven, fmt.Sprintf("%s in %s, of %s, was restored into scratch databases and compared", proven.Name, proven.Place, stamp(proven.Time))
+	case len(history) == 0 && job == nil:
+		return metav1.ConditionUnknown, ReasonNoBackup, "no backup is known, and none is scheduled: " + schedule
+	case proven == nil && job != nil && now.Before(since.Add(limit)) && (len(history) == 0 || history[0].Time.Before(since)):
+		return metav1.ConditionUnknown, ReasonNoBackup, "the first scheduled backup is still to come"
+	case len(history) == 0:
+		return bad, ReasonNoBackup, "no backup was made since it was scheduled " + stamp(since)
+	}
+	last, latest := history[0], "none was ever proven"
+	if proven != nil {
+		latest = "the last proven one is of " + stamp(proven.Time)
+	}
+	switch {
+	case last.Error != "":
+		return bad, ReasonFailed, fmt.Sprintf("the backup of %s failed: %s; %s", stamp(last.Time), last.Error, latest)
+	case last.Problem != "":
+		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s could not be proven: %s; %s", stamp(last.Time), last.Problem, latest)
+	case last.Proven == nil:
+		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s was not proven; %s: ocadm cluster backup verify --restore", stamp(last.Time), latest)
+	case job == nil:
+		return bad, ReasonStale, latest + ", and none is scheduled: " + schedule
+	}
+	return bad, ReasonStale, latest
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Backups are what tools read of the backups of a cloud, nil where none is known.
+func Backups(history backup.History) *v1alpha1.BackupsStatus {
+	if len(history) == 0 {
+		return nil
+	}
+	out := &v1alpha1.BackupsStatus{Last: metav1.NewTime(history[0].Time)}
+	if p := history.Proven(); p != nil {
+		out.Proven, out.Name, out.Place = metav1.NewTime(p.Time), p.Name, p.Place
+	}
+	return out
+}
