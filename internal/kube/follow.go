@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +28,27 @@ type contents struct {
 	source  int
 	objects map[types.UID]client.Object
 	trouble string
+}
+
+// Follow sends what a list selects, whole, at first and after each change until ctx ends.
+func Follow(ctx context.Context, c client.WithWatch, like client.Object, out chan<- []client.Object, opts ...client.ListOption) {
+	updates := make(chan contents)
+	go follow(ctx, c, 0, like, updates, opts...)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-updates:
+			if u.trouble != "" {
+				continue
+			}
+			select {
+			case out <- slices.Collect(maps.Values(u.objects)):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // follow keeps what a list selects and sends it, whole, after each change until ctx ends. A watch that ends is begun again; while the

@@ -18,7 +18,7 @@ import (
 func check() Action {
 	return Action{
 		Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 10 * time.Minute,
-		Steps: []Step{checks()},
+		Steps: []Step{checks(), pull(pullRendered, remedyUpdate)},
 	}
 }
 

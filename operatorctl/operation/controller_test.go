@@ -23,6 +23,8 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/operatorctl/release"
 )
 
 // patience of a test that waits for something that comes in milliseconds on an idle machine.
@@ -31,7 +33,7 @@ const patience = time.Minute
 // world is an API server in memory, and operators that follow each other.
 type world struct {
 	*testing.T
-	client  client.Client
+	client  client.WithWatch
 	actions []Action
 
 	mu   sync.Mutex
@@ -57,7 +59,11 @@ func newWorld(t *testing.T, actions func(*world) []Action) *world {
 // start starts an operator. w.stop kills it: what it did not write is lost.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.Context())
-	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Waves: true, Probes: []Probe{}})
+	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Waves: true, Probes: []Probe{}, Means: Means{
+		Pods: w.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
+			return reconcile.Preview{Next: &release.Release{}}, nil
+		},
+	}})
 	var all sync.WaitGroup
 	all.Go(func() { _ = c.Start(ctx) })
 	all.Go(func() {

@@ -5,13 +5,18 @@ package operation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // facts are what the checks judge.
@@ -22,6 +27,8 @@ type facts struct {
 	now    time.Time
 	// server is what is known of the databases, nil for a cloud without.
 	server *server
+	// nodes are those of the cloud, nil if they may not be read.
+	nodes []status.Node
 }
 
 // server is what the checks know of the databases. Bytes that they take, and why they cannot be copied, nil if they can.
@@ -32,7 +39,7 @@ type server struct {
 
 // judges are the checks, each a function of the facts.
 func judges() []func(facts) finding.List {
-	return []func(facts) finding.List{health, certificates, nodes, way, unsaved, databases}
+	return []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases}
 }
 
 // findingsOf gathers the facts and runs all checks.
@@ -42,6 +49,9 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
 	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now(), server: r.server(ctx, cloud)}
+	if f.nodes, err = r.nodesOf(ctx, cloud); err != nil {
+		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
+	}
 	var out finding.List
 	for _, judge := range judges() {
 		out = append(out, judge(f)...)
@@ -109,18 +119,67 @@ func health(f facts) (out finding.List) {
 	return finding.List{one}
 }
 
-// certificateMargin is how long certificates must be valid at least.
-const certificateMargin = 24 * time.Hour
+// certificateMargin is how long certificates must be valid at least: nobody wants to replace them in the middle of an update, or in the days in which its
+// outcome shows.
+const certificateMargin = 7 * 24 * time.Hour
 
-// certificates finds those that end during the operation, or have ended.
+// certificates finds those that have ended, or end soon. The operator renews its own long before; if it has not, or users provide theirs, there is
+// something to do first.
 func certificates(f facts) (out finding.List) {
 	c := f.cloud.Status.Certificates
-	for what, end := range map[string]time.Time{"certificate of the services": c.NotAfter.Time, "CA": c.CANotAfter.Time} {
-		if end.IsZero() || end.After(f.now.Add(certificateMargin)) {
+	for _, one := range []struct {
+		what string
+		end  time.Time
+	}{{"the certificate of the services", c.NotAfter.Time}, {"the CA", c.CANotAfter.Time}} {
+		if one.end.IsZero() || one.end.After(f.now.Add(certificateMargin)) {
 			continue
 		}
-		out = append(out, finding.New("OCA-7052", "A certificate of the cloud ends too soon", fmt.Sprintf("the %s ends %s", what, end.UTC().Format(time.RFC3339)),
-			"renew it; docs/operate.md, Certificates"))
+		out = append(out, finding.New("OCA-7052", "A certificate of the cloud ends too soon", fmt.Sprintf("%s ends %s", one.what, one.end.UTC().Format(time.RFC3339)),
+			"ocadm cluster status shows why it was not renewed; to bring one of your own: docs/configure.md, Certificates of your own"))
+	}
+	return out
+}
+
+// nodesOf are the nodes of the cloud, nil if they may not be read.
+func (r *Run) nodesOf(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]status.Node, error) {
+	var list corev1.NodeList
+	var pods corev1.PodList
+	if err := r.Direct.List(ctx, &list); apierrors.IsForbidden(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	if err := r.Client.List(ctx, &pods, client.InNamespace(cloud.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	var all []status.Node
+	for i := range list.Items {
+		all = append(all, status.NodeOf(&list.Items[i]))
+	}
+	return status.OfCloud(all, pods.Items), nil
+}
+
+// pressure finds nodes that are short of something. Without disk or process numbers they take no new pod, so a wave would end there. With little memory
+// they still take pods that ask for some, and may stop others.
+func pressure(f facts) (out finding.List) {
+	var hard, soft []string
+	for _, n := range f.nodes {
+		if !n.Ready || len(n.Pressure) == 0 {
+			continue
+		}
+		text := n.Name + " has " + strings.Join(n.Pressure, ", ")
+		if slices.Equal(n.Pressure, []string{string(corev1.NodeMemoryPressure)}) {
+			soft = append(soft, text)
+			continue
+		}
+		hard = append(hard, text)
+	}
+	const what, remedy = "Nodes of the cloud are under pressure", "kubectl describe node NAME shows what it lacks; ocadm node doctor on it; then try again"
+	if len(hard) > 0 {
+		out = append(out, finding.New("OCA-7072", what, strings.Join(hard, "; "), remedy))
+	}
+	if len(soft) > 0 {
+		out = append(out, finding.Warn("OCA-7072", what, strings.Join(soft, "; "), remedy))
 	}
 	return out
 }

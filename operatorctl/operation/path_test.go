@@ -3,9 +3,15 @@
 package operation
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 func TestPath(t *testing.T) {
@@ -58,5 +64,26 @@ func TestUnsaved(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%+v: %q, want %q", c.update, got, c.want)
 		}
+	}
+}
+
+func TestPressureAndCertificates(t *testing.T) {
+	now := time.Now()
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Status.Certificates.NotAfter, cloud.Status.Certificates.CANotAfter = metav1.NewTime(now.Add(6*24*time.Hour)), metav1.NewTime(now.Add(8*24*time.Hour))
+	f := facts{cloud: cloud, now: now, nodes: []status.Node{
+		{Name: "a", Ready: true}, {Name: "b", Ready: true, Pressure: []string{"MemoryPressure"}}, {Name: "c", Ready: true, Pressure: []string{"MemoryPressure", "DiskPressure"}},
+		{Name: "d", Pressure: []string{"DiskPressure"}}, {Name: "e", Ready: true, Pressure: []string{"PIDPressure"}},
+	}}
+	var got []string
+	for _, one := range append(pressure(f), certificates(f)...) {
+		got = append(got, fmt.Sprint(one.Code, " ", one.Severity, " ", one.Cause))
+	}
+	want := []string{
+		"OCA-7072 error c has MemoryPressure, DiskPressure; e has PIDPressure", "OCA-7072 warning b has MemoryPressure",
+		"OCA-7052 error the certificate of the services ends " + cloud.Status.Certificates.NotAfter.UTC().Format(time.RFC3339),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

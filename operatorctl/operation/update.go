@@ -23,7 +23,7 @@ import (
 func update(order []v1alpha1.Wave) Action {
 	a := Action{
 		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: 4 * time.Hour,
-		Steps: []Step{checks(), hold(order), save(), next(updatePatch)},
+		Steps: []Step{checks(), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
 	return a
@@ -34,7 +34,7 @@ func rollback(order []v1alpha1.Wave) Action {
 	slices.Reverse(order)
 	a := Action{
 		Name: v1alpha1.ActionRollback, Short: "Move the cloud back to an earlier release in waves", Timeout: 4 * time.Hour,
-		Steps: []Step{checkRollback(), hold(order), save(), next(rollbackPatch), bringForward()},
+		Steps: []Step{checkRollback(), pull(pullKept, remedyRollback), hold(order), save(), next(rollbackPatch), bringForward()},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
 	return a

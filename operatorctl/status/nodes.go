@@ -32,6 +32,8 @@ type Node struct {
 	Address string
 	// Created is when it joined the cluster.
 	Created time.Time
+	// Pressure are the conditions that say what it is short of: MemoryPressure, DiskPressure, PIDPressure.
+	Pressure []string
 	// Joins is until when a node that has never been Ready is expected rather than missed; zero if it was Ready before.
 	Joins time.Time
 }
@@ -46,6 +48,8 @@ const (
 // Joining reports whether a node is new and not Ready yet.
 func (n Node) Joining(now time.Time) bool { return !n.Ready && now.Before(n.Joins) }
 
+var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+
 // NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
 func NodeOf(o *corev1.Node) Node {
 	n := Node{Name: o.Name, Labels: o.Labels, Message: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
@@ -58,6 +62,9 @@ func NodeOf(o *corev1.Node) Node {
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.Ready, n.Since, n.Message = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time, strings.TrimSuffix(c.Message, ".")
+		}
+		if slices.Contains(pressures, c.Type) && c.Status == corev1.ConditionTrue {
+			n.Pressure = append(n.Pressure, string(c.Type))
 		}
 	}
 	if !n.Ready && !n.Since.After(n.Created.Add(firstReport)) {
@@ -198,7 +205,7 @@ const nodesNamed = 10
 // that is joining is not lost.
 func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	lost := map[string]string{}
-	for _, n := range ofCloud(nodes, pods) {
+	for _, n := range OfCloud(nodes, pods) {
 		if !n.Ready && !n.Joining(now) {
 			lost[n.Name] = n.Message
 		}
@@ -206,7 +213,8 @@ func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	return lost
 }
 
-func ofCloud(nodes []Node, pods []corev1.Pod) []Node {
+// OfCloud are the nodes with a role in the cloud, and those that run one of its pods.
+func OfCloud(nodes []Node, pods []corev1.Pod) []Node {
 	used := map[string]bool{}
 	for i := range pods {
 		used[pods[i].Spec.NodeName] = true
@@ -240,7 +248,7 @@ func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generat
 		}
 		parts = append(parts, NotReady(name, lost[name]))
 	}
-	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(ofCloud(nodes, pods)), strings.Join(parts, "; "))
+	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(OfCloud(nodes, pods)), strings.Join(parts, "; "))
 	return with(previous, generation, now, v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
 }
 

@@ -59,6 +59,7 @@ func TestCloud(t *testing.T) {
 		{"malformed clouds are refused", s.malformed},
 		{"web and login", s.web},
 		{"agents run on the compute node", s.agents},
+		{"no update without images", s.noImages},
 		{"images", s.images},
 		{"virtual machines outlive agents and executor", s.servers},
 		{"delete the cloud", s.deleteCloud},

@@ -80,7 +80,7 @@ var controllers = map[Workloads]string{
 // reported are the kinds that the instant kubelet reports on.
 var reported = map[Workloads][]string{
 	Instant:  harness.Workloads,
-	Programs: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"},
+	Programs: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim", "Pull"},
 	Pods:     {"Pod", "PersistentVolumeClaim"},
 }
 

@@ -4,11 +4,15 @@ package integration
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/env"
 )
 
@@ -87,5 +91,48 @@ func TestFailedWaveIsReverted(t *testing.T) {
 	}
 	if cr := e.Cloud(); cr.Spec.Version != first.Version || cr.Status.Release.Version != first.Version {
 		t.Errorf("spec %s, release %+v", cr.Spec.Version, cr.Status.Release)
+	}
+}
+
+// TestNoUpdateWithoutImages updates to a version of which some images exist nowhere: the command names all of them and where they are missing, and
+// nothing of the cloud has changed.
+func TestNoUpdateWithoutImages(t *testing.T) {
+	e := newCloudTest(t, env.Options{})
+	e.Install(e.Minimal())
+	before, first := e.Deployments(), e.Cloud()
+	for _, name := range []string{"region", "glance"} {
+		e.Kubelet.Withdraw("/" + name + ":v4.0.5")
+	}
+	_, err := ocadm(e.Env, "cluster", "update", "--version", "v4.0.5", "--waves", "--wait")
+	found := finding.Of(err)
+	if len(found) != 1 || found[0].Code != "OCA-7068" {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"/region:v4.0.5", "/glance:v4.0.5", "on node node1", "not found", "ocadm init phase depot --bundle FILE"} {
+		if !strings.Contains(found[0].Cause+found[0].Remedy, want) {
+			t.Errorf("%q is missing in %+v", want, found[0])
+		}
+	}
+	if strings.Contains(err.Error(), "keystone") {
+		t.Errorf("an image that is there is named: %v", err)
+	}
+	for name, d := range e.Deployments() {
+		if was := before[name]; was == nil || was.Generation != d.Generation {
+			t.Errorf("Deployment %s was changed", name)
+		}
+	}
+	if cr := e.Cloud(); cr.Generation != first.Generation || cr.Status.Release != first.Status.Release || cr.Spec.Version != first.Spec.Version {
+		t.Errorf("the cloud was changed: %+v", cr.Status.Release)
+	}
+	var pods corev1.PodList
+	if err := e.Client.List(t.Context(), &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) > 0 {
+		t.Errorf("%d pods are left, %v", len(pods.Items), err)
+	}
+	e.Kubelet.Withdraw("")
+	e.operation("again", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	o := e.untilOperation("again", ended)
+	if i := slices.IndexFunc(o.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == "pull" }); o.Status.Phase != v1alpha1.OperationSucceeded || i < 0 ||
+		o.Status.Steps[i].Total == 0 || o.Status.Steps[i].Done != o.Status.Steps[i].Total {
+		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
 }

@@ -34,7 +34,7 @@ const KubeletAgent = "instant-kubelet"
 // Kubelet is a stand-in for what runs pods and reports on them. It watches, and writes to the status subresource what controllers
 // and kubelets would report in the end, at once. Without a controller-manager it does so for Deployments, StatefulSets,
 // DaemonSets, Jobs and PersistentVolumeClaims, and no pods exist; with one it binds pods to a node and calls them ready.
-// Nothing runs: a wrong image, command or probe is never seen here.
+// Nothing runs: a wrong image, command or probe is never seen here, but by pods that only pull images.
 type Kubelet struct {
 	client  client.Client
 	nodes   corev1listers.NodeLister
@@ -44,6 +44,7 @@ type Kubelet struct {
 
 	mu   sync.Mutex
 	held map[string]bool
+	gone []string
 	errs []error
 }
 
@@ -59,6 +60,7 @@ var reporters = map[string]reporter{
 	"DaemonSet":             {appsv1.SchemeGroupVersion.WithResource("daemonsets"), (*Kubelet).daemonSet},
 	"Job":                   {batchv1.SchemeGroupVersion.WithResource("jobs"), (*Kubelet).job},
 	"PersistentVolumeClaim": {corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), (*Kubelet).claim},
+	"Pull":                  {corev1.SchemeGroupVersion.WithResource("pods"), (*Kubelet).pull},
 	"Pod":                   {corev1.SchemeGroupVersion.WithResource("pods"), (*Kubelet).pod},
 }
 
@@ -69,7 +71,7 @@ type Node struct {
 }
 
 // Workloads are the kinds to report on without a controller-manager. With one it is "Pod".
-var Workloads = []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim"}
+var Workloads = []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim", "Pull"}
 
 // StartKubelet starts the stand-in for some kinds and creates the nodes. ctx bounds its life; Stop ends it before.
 func (c *Cluster) StartKubelet(ctx context.Context, kinds []string, nodes ...Node) (*Kubelet, error) {
@@ -259,6 +261,9 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 			return err
 		}
 		return k.client.SubResource("binding").Create(ctx, p, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: nodes[0].Name}})
+	}
+	if neverStarts(p) {
+		return k.pull(ctx, p, held)
 	}
 	status := podStatus(p, held, Now())
 	if status.Phase == p.Status.Phase && (held || p.Status.StartTime != nil) {

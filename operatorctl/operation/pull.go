@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+const (
+	// pullPatience is how long pulling may bring nothing new.
+	pullPatience = 20 * time.Minute
+	// pullPods is how many pods pull at once, pullPodsOfNode how many of them on one node.
+	pullPods, pullPodsOfNode = 64, 8
+	// pullTries is how often a pod is made anew that somebody deleted or a kubelet did not take.
+	pullTries = 3
+	// pullLook is how often nodes are looked at, and images that fail.
+	pullLook = 10 * time.Second
+)
+
+// pull brings the images of the release to come to the nodes on which they may run: docs/decisions/0049. It changes nothing of the cloud.
+func pull(next func(context.Context, *Run) (*release.Release, error), remedy string) Step {
+	return Step{
+		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
+		Skip: func(r *Run) string {
+			if r.Operation.Spec.Action == v1alpha1.ActionCheck && r.Operation.Spec.Update == nil {
+				return "no release to come was named"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			to, err := next(ctx, r)
+			if err != nil {
+				return err
+			}
+			all, err := podsOf(to)
+			if err != nil {
+				return err
+			}
+			var nodes corev1.NodeList
+			switch err := r.Direct.List(ctx, &nodes); {
+			case apierrors.IsForbidden(err):
+				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled ahead on some nodes", "the operator may not read nodes", "ocadm init phase operator"))
+			case err != nil:
+				return fmt.Errorf("listing nodes: %w", err)
+			}
+			p := &puller{Run: r, report: report, demand: demandOf(all, nodes.Items), open: map[types.UID]*batch{}, seen: map[types.UID]bool{}}
+			p.all = p.demand.batches()
+			p.waiting = slices.Clone(p.all)
+			err = errors.Join(p.clean(ctx), p.run(ctx))
+			if list := refused(p.all, remedy); len(list) > 0 && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+				return list
+			}
+			if err != nil {
+				return err
+			}
+			return p.conclude(ctx)
+		},
+	}
+}
+
+// What helps where an image cannot be had.
+const (
+	remedyUpdate = "give another --version or --image-repository, or bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of " +
+		"that release; then ocadm cluster update again"
+	remedyRollback = "bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of that release, or choose another release: " +
+		"ocadm cluster history"
+)
+
+// pullRendered and pullKept are where the release of an update and of a rollback come from.
+func pullRendered(ctx context.Context, r *Run) (*release.Release, error) {
+	_, view, err := r.next(ctx)
+	return view.Next, err
+}
+
+func pullKept(ctx context.Context, r *Run) (*release.Release, error) {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return target(ctx, r, cloud)
+}
+
+// puller pulls images.
+type puller struct {
+	*Run
+	report workflow.Reporter
+	demand demand
+	// all are the pods that pull, waiting those that are not made yet, open those that are; seen are those that the API server has shown.
+	all, waiting []*batch
+	open         map[types.UID]*batch
+	seen         map[types.UID]bool
+	// full are the nodes that did not take a pod, with the reason.
+	full map[string]string
+}
+
+// run makes pods, and follows them until nothing more is to be expected.
+func (p *puller) run(ctx context.Context) error {
+	if len(p.all) == 0 {
+		return nil
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
+		_ = p.clean(ctx) // the next operation does it otherwise
+	}()
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	shown := make(chan []client.Object)
+	go kube.Follow(following, p.Pods, &corev1.Pod{}, shown, client.InNamespace(p.Operation.Namespace), client.MatchingLabels{labelPull: p.Operation.Name})
+	look := time.NewTicker(pullLook)
+	defer look.Stop()
+	for {
+		if err := p.fill(ctx); err != nil {
+			return err
+		}
+		p.tell()
+		if len(p.open)+len(p.waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				for _, b := range p.all {
+					b.settle(pullRefused, "the kubelet has not reported on it")
+				}
+			}
+			return context.Cause(ctx)
+		case objects := <-shown:
+			p.look(ctx, objects)
+		case <-look.C:
+			if err := p.lose(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fill makes as many pods as may pull at once.
+func (p *puller) fill(ctx context.Context) error {
+	busy := map[string]int{}
+	for _, b := range p.open {
+		busy[b.node]++
+	}
+	var rest []*batch
+	for i, b := range p.waiting {
+		if len(p.open) == pullPods {
+			rest = append(rest, p.waiting[i:]...)
+			break
+		}
+		if busy[b.node] == pullPodsOfNode {
+			rest = append(rest, b)
+			continue
+		}
+		o := b.pod(p.Operation, p.demand)
+		if err := p.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+			return cannotPull(err)
+		}
+		b.tries++
+		busy[b.node]++
+		p.open[o.UID] = b
+	}
+	p.waiting = rest
+	return nil
+}
+
+// look takes in what the kubelets report of the pods.
+func (p *puller) look(ctx context.Context, objects []client.Object) {
+	there := map[types.UID]bool{}
+	for _, o := range objects {
+		there[o.GetUID()], p.seen[o.GetUID()] = true, true
+		pod, _ := kube.As[corev1.Pod](o)
+		b := p.open[o.GetUID()]
+		if b == nil || pod == nil {
+			continue
+		}
+		rejected := b.judge(pod, time.Now())
+		switch {
+		case noRoom.MatchString(rejected):
+			b.settle(pullFull, rejected)
+		case rejected != "":
+			p.again(b, rejected)
+		}
+		if b.over() || rejected != "" {
+			delete(p.open, o.GetUID())
+			_ = p.Pods.Delete(ctx, pod) // clean does it otherwise
+		}
+	}
+	for uid, b := range p.open {
+		if p.seen[uid] && !there[uid] {
+			delete(p.open, uid)
+			p.again(b, "its pod was deleted")
+		}
+	}
+}
+
+// again makes the pod of a batch anew, if that was not tried often.
+func (p *puller) again(b *batch, why string) {
+	if b.tries < pullTries {
+		p.waiting = append(p.waiting, b)
+		return
+	}
+	b.settle(pullLeft, why)
+	if p.full == nil {
+		p.full = map[string]string{}
+	}
+	p.full[b.node] = why
+}
+
+// lose gives up nodes that are not Ready any more, and images that have failed for long.
+func (p *puller) lose(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := p.Direct.List(ctx, &nodes); err != nil {
+		p.report.Waiting("the nodes", err.Error())
+		return nil
+	}
+	ready := map[string]bool{}
+	for i := range nodes.Items {
+		why, is := readiness(&nodes.Items[i])
+		if ready[nodes.Items[i].Name] = is; !is && p.demand.missing[nodes.Items[i].Name] != nil {
+			p.demand.lost[nodes.Items[i].Name] = why
+		}
+	}
+	gone := func(b *batch) bool {
+		if !ready[b.node] {
+			b.settle(pullLeft, "")
+		}
+		return b.over()
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, gone)
+	for uid, b := range p.open {
+		b.tire(time.Now())
+		if gone(b) {
+			delete(p.open, uid)
+		}
+	}
+	return nil
+}
+
+// tell reports how far it is, and what it waits for.
+func (p *puller) tell() {
+	done, total := p.demand.present, p.demand.present
+	var waits []string
+	for _, b := range p.all {
+		total += len(b.images)
+		rest := b.open()
+		done += len(b.images) - len(rest)
+		for _, image := range rest {
+			if a := b.answers[image]; a.state == pullFails {
+				waits = append(waits, fmt.Sprintf("%s on node %s: %s", image, b.node, a.text))
+			}
+		}
+	}
+	if len(waits) == 0 {
+		for _, b := range p.open {
+			switch rest := b.open(); len(rest) {
+			case 0:
+			case 1:
+				waits = append(waits, fmt.Sprintf("node %s pulls %s", b.node, rest[0]))
+			default:
+				waits = append(waits, fmt.Sprintf("node %s pulls %s and %d more", b.node, rest[0], len(rest)-1))
+			}
+		}
+	}
+	slices.Sort(waits)
+	p.report.Progress(int64(done), int64(total), "images")
+	if n := len(waits); n > 0 {
+		text := strings.Join(waits[:min(n, 3)], "; ")
+		if n > 3 {
+			text += fmt.Sprintf("; and %d more", n-3)
+		}
+		p.report.Waiting("the images", text)
+	}
+}
+
+// conclude says what was done, and which nodes were left out.
+func (p *puller) conclude(ctx context.Context) error {
+	p.report.Changed("%d images on %d nodes: %d pulled or checked, %d reported by the nodes", p.demand.images, p.demand.nodes,
+		count(p.all, pulled), p.demand.present)
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(p.demand.lost)) {
+		parts = append(parts, fmt.Sprintf("node %s is not Ready: %s", name, p.demand.lost[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.full)) {
+		parts = append(parts, fmt.Sprintf("node %s takes no pod: %s", name, p.full[name]))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return p.warn(ctx, p.report, finding.Warn("OCA-7070", "Images are not pulled ahead on some nodes", strings.Join(parts, "; "),
+		"kubectl get nodes; such a node pulls them when it is back"))
+}
+
+// warn adds a warning to those of the operation.
+func (r *Run) warn(ctx context.Context, report workflow.Reporter, f finding.Finding) error {
+	report.Info("%s %s", f.Code, f.Error())
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Findings = slices.DeleteFunc(s.Findings, func(was v1alpha1.OperationFinding) bool { return was.Code == f.Code })
+		s.Findings = append(s.Findings, Findings(finding.List{f})...)
+	})
+}
+
+// clean removes the pods of this operation, and those of earlier ones of the cloud whose operator was killed.
+func (p *puller) clean(ctx context.Context) error {
+	var pods corev1.PodList
+	err := p.Pods.List(ctx, &pods, client.InNamespace(p.Operation.Namespace), client.HasLabels{labelPull},
+		client.MatchingLabels{v1alpha1.LabelOperationCloud: p.Operation.Spec.Cloud})
+	if err != nil {
+		return fmt.Errorf("listing the pods that pulled images: %w", err)
+	}
+	var errs []error
+	for i := range pods.Items {
+		if err := client.IgnoreNotFound(p.Pods.Delete(ctx, &pods.Items[i])); err != nil {
+			errs = append(errs, fmt.Errorf("deleting pod %s: %w", pods.Items[i].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cannotPull says that nothing is known about the images.
+func cannotPull(err error) error {
+	if apierrors.IsForbidden(err) {
+		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled ahead",
+			"allow the operator to make pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator", "%w", err)
+	}
+	return fmt.Errorf("creating a pod that pulls images: %w", err)
+}

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// Everything in this file is pure. Decision 49 says why the images of a release are pulled in this way.
+
+// imagesOfPod is how many images one pod pulls. The kubelet pulls the images of a pod one after another and reports on the pod when it has tried
+// all: fewer images a pod show progress earlier, and more need fewer pods.
+const imagesOfPod = 5
+
+// labelPull on a Pod holds the name of the operation that made it. No Service selects it.
+const labelPull = "onecloud.yunion.io/pull"
+
+// runs are the pods of one workload of a release.
+type runs struct {
+	spec corev1.PodSpec
+	// everywhere is true for a DaemonSet, which also runs on nodes that take no other pods.
+	everywhere bool
+}
+
+// podsOf are the pods of the workloads of a release that are to run.
+func podsOf(r *release.Release) ([]runs, error) {
+	var out []runs
+	for _, o := range r.Objects {
+		switch o.Kind {
+		case "Deployment":
+			d := &appsv1.Deployment{}
+			if err := fromRelease(o, d); err != nil {
+				return nil, err
+			}
+			if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 {
+				out = append(out, runs{spec: d.Spec.Template.Spec})
+			}
+		case "StatefulSet":
+			s := &appsv1.StatefulSet{}
+			if err := fromRelease(o, s); err != nil {
+				return nil, err
+			}
+			if s.Spec.Replicas == nil || *s.Spec.Replicas > 0 {
+				out = append(out, runs{spec: s.Spec.Template.Spec})
+			}
+		case "DaemonSet":
+			d := &appsv1.DaemonSet{}
+			if err := fromRelease(o, d); err != nil {
+				return nil, err
+			}
+			out = append(out, runs{d.Spec.Template.Spec, true})
+		case "CronJob":
+			j := &batchv1.CronJob{}
+			if err := fromRelease(o, j); err != nil {
+				return nil, err
+			}
+			out = append(out, runs{spec: j.Spec.JobTemplate.Spec.Template.Spec})
+		}
+	}
+	return out, nil
+}
+
+func fromRelease(o release.Object, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Content, into); err != nil {
+		return fmt.Errorf("reading %s %s of the release: %w", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+// mayRun reports whether pods may run on a node when it is healthy: its labels and its taints allow them. What Kubernetes itself says of the health
+// of a node in taints is left out.
+func (r runs) mayRun(on *corev1.Node) bool {
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: r.spec}).Match(on)
+	if err != nil || !fits || on.Spec.Unschedulable && !r.everywhere {
+		return false
+	}
+	_, refused := schedulingv1.FindMatchingUntoleratedTaint(klog.Logger{}, on.Spec.Taints, r.spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	}, false)
+	return !refused
+}
+
+// demand is what the nodes of a cloud need for a release.
+type demand struct {
+	// missing are the images that a node may lack, by node; policies is how each image is pulled.
+	missing  map[string][]string
+	policies map[string]corev1.PullPolicy
+	// secrets are the names of the Secrets with the logins of registries.
+	secrets []string
+	// images and nodes count what the release runs, and where; present is how many pairs of an image and a node need nothing.
+	images, nodes, present int
+	// lost are the nodes that are not Ready, with the reason: what they need is not pulled.
+	lost map[string]string
+}
+
+// demandOf looks what the pods of a release need on each node. A node reports its images itself (at most 50 by default): those are not pulled again.
+func demandOf(all []runs, nodes []corev1.Node) demand {
+	d := demand{missing: map[string][]string{}, policies: map[string]corev1.PullPolicy{}, lost: map[string]string{}}
+	for i := range nodes {
+		n := &nodes[i]
+		wanted := map[string]corev1.PullPolicy{}
+		for _, r := range all {
+			if !r.mayRun(n) {
+				continue
+			}
+			for _, c := range slices.Concat(r.spec.InitContainers, r.spec.Containers) {
+				wanted[c.Image] = stricter(wanted[c.Image], c.ImagePullPolicy)
+				d.policies[c.Image] = stricter(d.policies[c.Image], c.ImagePullPolicy)
+			}
+			for _, s := range r.spec.ImagePullSecrets {
+				if !slices.Contains(d.secrets, s.Name) {
+					d.secrets = append(d.secrets, s.Name)
+				}
+			}
+		}
+		if len(wanted) == 0 {
+			continue
+		}
+		if why, ready := readiness(n); !ready {
+			d.lost[n.Name] = why
+			continue
+		}
+		d.nodes++
+		for _, image := range slices.Sorted(maps.Keys(wanted)) {
+			if wanted[image] != corev1.PullAlways && slices.ContainsFunc(n.Status.Images, func(i corev1.ContainerImage) bool { return slices.Contains(i.Names, image) }) {
+				d.present++
+				continue
+			}
+			d.missing[n.Name] = append(d.missing[n.Name], image)
+		}
+	}
+	d.images = len(d.policies)
+	slices.Sort(d.secrets)
+	return d
+}
+
+// stricter of two policies for the same image: one that asks the registry decides.
+func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
+	if a == corev1.PullAlways || b == corev1.PullAlways {
+		return corev1.PullAlways
+	}
+	return cmp.Or(a, b)
+}
+
+// readiness of a node, and why it is not Ready.
+func readiness(n *corev1.Node) (why string, ready bool) {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return strings.TrimSuffix(c.Message, "."), c.Status == corev1.ConditionTrue
+		}
+	}
+	return "its kubelet has not reported yet", false
+}
+
+// batch is one pod that pulls images on a node.
+type batch struct {
+	node   string
+	images []string
+	// tries is how many pods were made for it.
+	tries int
+	// answers are what pulling each image has brought so far.
+	answers map[string]answer
+}
+
+// batches are the pods that a demand needs, those that nodes need first in front.
+func (d demand) batches() []*batch {
+	var out []*batch
+	for round := 0; ; round++ {
+		more := false
+		for _, node := range slices.Sorted(maps.Keys(d.missing)) {
+			rest := d.missing[node]
+			if from := round * imagesOfPod; from < len(rest) {
+				out = append(out, &batch{node: node, images: rest[from:min(from+imagesOfPod, len(rest))], answers: map[string]answer{}})
+				more = true
+			}
+		}
+		if !more {
+			return out
+		}
+	}
+}
+
+// pod pulls the images of a batch, and starts none of them: the kubelet refuses to make a container that must not run as root and has user 0, and it
+// finds that out after it has the image. So an image needs no shell, and nothing of it runs.
+func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
+	none, few := corev1.ResourceList{}, corev1.ResourceList{}
+	none[corev1.ResourceCPU], none[corev1.ResourceMemory] = resource.MustParse("0"), resource.MustParse("0")
+	few[corev1.ResourceCPU], few[corev1.ResourceMemory] = resource.MustParse("10m"), resource.MustParse("16Mi")
+	p := &corev1.Pod{ObjectMeta: actorMeta(o, "pull-"), Spec: corev1.PodSpec{
+		NodeName: b.node, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(0)),
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		Tolerations:     []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(0)), RunAsNonRoot: new(true)},
+	}}
+	p.GenerateName, p.Name = p.Name, ""
+	p.Labels = map[string]string{labelPull: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud}
+	for _, s := range d.secrets {
+		p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
+	}
+	for i, image := range b.images {
+		if b.answers[image].over() {
+			continue
+		}
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+			Name: fmt.Sprintf("image-%d", i), Image: image, ImagePullPolicy: d.policies[image],
+			Resources: corev1.ResourceRequirements{Requests: none, Limits: few},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		})
+	}
+	return p
+}
+
+// answer is what pulling an image has brought.
+type answer struct {
+	state pullState
+	// text is what the kubelet says of it, since is when it failed first.
+	text  string
+	since time.Time
+}
+
+type pullState int
+
+const (
+	// pullPending: the kubelet has not reported on it.
+	pullPending pullState = iota
+	// pullFails: it cannot be pulled now. The kubelet tries again.
+	pullFails
+	// pullRefused: it will not be had by trying again.
+	pullRefused
+	// pullFull: the node has no room for it.
+	pullFull
+	// pulled: the node has it.
+	pulled
+	// pullLeft: its node does not take it, which is no fault of the image.
+	pullLeft
+)
+
+// over reports whether nothing more is to be expected.
+func (a answer) over() bool { return a.state > pullFails }
+
+// pullAgain is how long an image may fail for a reason that may pass.
+const pullAgain = time.Minute
+
+// have are the reasons for which a container waits although its image is there.
+var have = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+
+// What registries and runtimes answer if trying again is of no use, and what a full disk says.
+var (
+	refusals = regexp.MustCompile(`(?i)not found|manifest unknown|does not exist|no match for platform|no such host|denied|unauthorized|forbidden|` +
+		`authentication required|no basic auth|invalid reference|not present with pull policy`)
+	noRoom = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|DiskPressure|ephemeral-storage`)
+)
+
+// judgePull reads what the kubelet reports of one container. was is what was known of its image before: the back-off of an older kubelet has lost the
+// answer of the registry.
+func judgePull(s corev1.ContainerStatus, was answer, now time.Time) answer {
+	w := s.State.Waiting
+	switch {
+	case s.State.Running != nil || s.State.Terminated != nil:
+		return answer{state: pulled}
+	case w == nil || slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason):
+		return was
+	case slices.Contains(have, w.Reason):
+		return answer{state: pulled}
+	}
+	is := answer{pullFails, strings.TrimSuffix(w.Reason+": "+w.Message, ": "), now}
+	if w.Reason == "ImagePullBackOff" && was.text != "" {
+		is.text = was.text
+	}
+	if was.state == pullFails {
+		is.since = was.since
+	}
+	switch {
+	case noRoom.MatchString(is.text):
+		is.state = pullFull
+	case refusals.MatchString(is.text), w.Reason == "ErrImageNeverPull", w.Reason == "InvalidImageName":
+		is.state = pullRefused
+	}
+	return is
+}
+
+// judge reads what a kubelet reports of the pod of a batch. It returns why the kubelet did not take the pod, "" if it did.
+func (b *batch) judge(p *corev1.Pod, now time.Time) (rejected string) {
+	images := map[string]string{}
+	for _, c := range p.Spec.Containers {
+		images[c.Name] = c.Image
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if image := images[s.Name]; image != "" && !b.answers[image].over() {
+			b.answers[image] = judgePull(s, b.answers[image], now)
+		}
+	}
+	if p.Status.Phase == corev1.PodFailed && !b.over() {
+		return strings.TrimSuffix(p.Status.Reason+": "+p.Status.Message, ": ")
+	}
+	return ""
+}
+
+func (b *batch) over() bool { return len(b.open()) == 0 }
+
+// open are the images that more is to be expected of.
+func (b *batch) open() (out []string) {
+	for _, i := range b.images {
+		if !b.answers[i].over() {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// tire gives up images that have failed for long: a kubelet reports nothing new between its tries.
+func (b *batch) tire(now time.Time) {
+	for _, i := range b.open() {
+		if a := b.answers[i]; a.state == pullFails && now.Sub(a.since) > pullAgain {
+			a.state = pullRefused
+			b.answers[i] = a
+		}
+	}
+}
+
+// count is how many images of batches have an answer.
+func count(all []*batch, state pullState) (n int) {
+	for _, b := range all {
+		for _, a := range b.answers {
+			if a.state == state {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// settle answers for the images that are open.
+func (b *batch) settle(state pullState, text string) {
+	for _, i := range b.open() {
+		b.answers[i] = answer{state: state, text: cmp.Or(b.answers[i].text, text)}
+	}
+}
+
+// answerLimit is how many bytes of an answer a finding holds, nodesNamed how many nodes it names.
+const (
+	answerLimit = 400
+	nodesNamed  = 10
+)
+
+// refused are the findings of all images that cannot be had, the same answer from the same nodes as one. remedy is for those that do not exist.
+func refused(all []*batch, remedy string) finding.List {
+	type key struct {
+		image string
+		full  bool
+	}
+	texts, nodes := map[key]string{}, map[key][]string{}
+	for _, b := range all {
+		for image, a := range b.answers {
+			if a.state == pullFails || a.state == pullRefused || a.state == pullFull {
+				k := key{image, a.state == pullFull}
+				texts[k] = cmp.Or(texts[k], a.text)
+				nodes[k] = append(nodes[k], b.node)
+			}
+		}
+	}
+	groups := map[string][]key{}
+	for k, text := range texts {
+		slices.Sort(nodes[k])
+		group := fmt.Sprint(k.full, nodes[k], without(text, k.image))
+		groups[group] = append(groups[group], k)
+	}
+	var out finding.List
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		var names []string
+		for _, k := range groups[group] {
+			names = append(names, k.image)
+		}
+		slices.Sort(names)
+		first := key{names[0], groups[group][0].full}
+		text := texts[first]
+		if len(text) > answerLimit {
+			text = strings.ToValidUTF8(text[:answerLimit], "") + "…"
+		}
+		cause := fmt.Sprintf("%s on %s: %s", strings.Join(names, ", "), named(nodes[first]), text)
+		if first.full {
+			out = append(out, finding.New("OCA-7069", "A node has no room for images of the release", cause, "make room on its disk: ocadm node doctor; then try again"))
+			continue
+		}
+		out = append(out, finding.New("OCA-7068", "Images of the release cannot be pulled", cause, remedy))
+	}
+	return out
+}
+
+// without takes the name of an image out of an answer, so that answers about several images can be compared.
+func without(text, image string) string {
+	repository, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndex(repository, ":"); i > strings.LastIndex(repository, "/") {
+		repository = repository[:i]
+	}
+	text = strings.ReplaceAll(text, repository, "IMAGE")
+	if _, path, found := strings.Cut(repository, "/"); found { // in the address of its manifest
+		text = strings.ReplaceAll(text, path, "IMAGE")
+	}
+	return text
+}
+
+// named lists nodes for people.
+func named(nodes []string) string {
+	word, more := "node ", ""
+	if len(nodes) > 1 {
+		word = "nodes "
+	}
+	if n := len(nodes) - nodesNamed; n > 0 {
+		nodes, more = nodes[:nodesNamed], fmt.Sprintf(" and %d more", n)
+	}
+	return word + strings.Join(nodes, ", ") + more
+}
