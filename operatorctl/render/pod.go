@@ -73,9 +73,9 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	return t, placement(s, in)
 }
 
-// drainSeconds is how long a pod that is to end still serves: until every node has heard that no new requests are to come. The services end
-// at once when they are asked to.
-const drainSeconds = 5
+// drainSeconds is how long a pod that is to end still serves: until every node has heard that no new requests are to come, and those that came
+// before are answered. The services end at once when they are asked to, and cut off what they have not answered: docs/decisions/0053.
+const drainSeconds = 15
 
 // drain lets the pods of a Deployment serve on for a moment where another pod has already taken over.
 func drain(s *corev1.PodSpec, in component.Inputs) {

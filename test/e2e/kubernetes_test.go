@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/binaries"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
@@ -25,7 +26,8 @@ func TestEarlierKubernetes(t *testing.T) {
 		t.Skip("make earlier-kubernetes runs it: the first time it builds that version")
 	}
 	log := logf(t)
-	ocadm, bundle, err := scenario.BuildFor(t.Context(), repository, binaries.Earlier, version, "", log)
+	ocadm, bundle, err := scenario.BuildFor(t.Context(), repository,
+		assemble.Options{KubernetesVersion: binaries.Earlier, CloudVersion: version, Logf: log})
 	if err != nil {
 		t.Fatal(err)
 	}

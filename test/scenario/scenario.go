@@ -200,31 +200,35 @@ func Root() error {
 // Build makes bin/ocadm and the bundle in a checkout, and returns their absolute paths; both take moments when nothing changed. images
 // is a directory of image archives that take the place of the stand-ins, or none.
 func Build(ctx context.Context, checkout, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
-	return BuildFor(ctx, checkout, "", version, images, logf)
+	return BuildFor(ctx, checkout, assemble.Options{CloudVersion: version, ServiceImages: images, Logf: logf})
 }
 
-// BuildFor is Build for a version of Kubernetes that the lab has; that of this ocadm when empty.
-func BuildFor(ctx context.Context, checkout, kubernetes, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
+// BuildFor is Build for a bundle of another kind, which has a file of its own.
+func BuildFor(ctx context.Context, checkout string, o assemble.Options) (ocadm, bundle string, err error) {
 	if err := Root(); err != nil {
 		return "", "", err
 	}
-	if err := debian.Prepare(ctx, logf); err != nil {
+	if err := debian.Prepare(ctx, o.Logf); err != nil {
 		return "", "", err
 	}
 	dir, err := filepath.Abs(checkout)
 	if err != nil {
 		return "", "", err
 	}
-	logf("building bin/ocadm")
+	o.Logf("building bin/ocadm")
 	c := exec.CommandContext(ctx, "make", "--no-print-directory", "-C", dir, "bin/ocadm")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("building bin/ocadm: %w\n%s", err, out)
 	}
-	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist", strings.TrimSuffix("ocadm-"+kubernetes, "-")+".bundle")
+	name := "ocadm"
+	for _, other := range append([]string{o.KubernetesVersion}, o.More...) {
+		name = strings.TrimSuffix(name+"-"+other, "-")
+	}
+	ocadm, bundle = filepath.Join(dir, "bin/ocadm"), filepath.Join(dir, "dist", name+".bundle")
 	if err := os.MkdirAll(filepath.Dir(bundle), 0o755); err != nil {
 		return "", "", err
 	}
-	logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
-	err = assemble.Bundle(ctx, assemble.Options{Out: bundle, CloudVersion: version, KubernetesVersion: kubernetes, ServiceImages: images, Logf: logf})
-	return ocadm, bundle, err
+	o.Logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
+	o.Out = bundle
+	return ocadm, bundle, assemble.Bundle(ctx, o)
 }

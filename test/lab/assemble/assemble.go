@@ -32,6 +32,8 @@ type Options struct {
 	Out string
 	// CloudVersion is the tag of the cloud's images.
 	CloudVersion string
+	// More are further tags of them.
+	More []string
 	// KubernetesVersion is that of this ocadm when empty.
 	KubernetesVersion string
 	// Fakecloud is the stand-in program; it is built from this repository when empty.
@@ -89,7 +91,7 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 		return nil, err
 	}
 	return images.All(ctx, images.Options{
-		CloudVersion: o.CloudVersion, KubernetesVersion: o.KubernetesVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf,
+		CloudVersion: o.CloudVersion, More: o.More, KubernetesVersion: o.KubernetesVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf,
 	})
 }
 

@@ -29,6 +29,8 @@ import (
 type Options struct {
 	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes'.
 	CloudVersion, KubernetesVersion string
+	// More are further tags of the cloud's images.
+	More []string
 	// Fakecloud is a static program.
 	Fakecloud string
 	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
@@ -48,11 +50,15 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 func All(ctx context.Context, o Options) ([]Named, error) {
 	b := &builder{logf: o.Logf, kubernetes: o.KubernetesVersion, bases: map[string]v1.Layer{}}
 	made := map[string]v1.Image{}
-	services, err := cloud(o.CloudVersion, o.Fakecloud)
-	if err != nil {
-		return nil, err
+	wanted := upstream(o.KubernetesVersion)
+	for _, version := range append([]string{o.CloudVersion}, o.More...) {
+		services, err := cloud(version, o.Fakecloud)
+		if err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, services...)
 	}
-	for _, i := range append(upstream(o.KubernetesVersion), services...) {
+	for _, i := range wanted {
 		img, err := b.build(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("making the image %s: %w", i.Name, err)

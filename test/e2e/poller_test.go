@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/mariadb"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// earlier is the release from which a cloud is updated to version.
+const earlier = "v4.0.3"
+
+// asked are the components that a client of the poller needs, and those that run virtual machines.
+var asked = []string{"etcd", "keystone", "region", "scheduler", "glance", "yunionconf", "apigateway", "climc", "host"}
+
+// TestPoller asks keystone and apigateway twenty times a second while the cloud is updated and rolled back: with one copy of each service, and with two
+// on two nodes. With two copies no request fails. A virtual machine outlives all of it.
+func TestPoller(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("OCADM_TEST_POLLER") == "" {
+		t.Skip("make poller runs it: it takes a quarter of an hour")
+	}
+	s := newPolled(t)
+	cloud, err := s.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := s.start(t, cloud, "survivor")
+	if os.Getenv("OCADM_TEST_POLLER") != "ha" { // which leaves the half with one copy out
+		for _, p := range s.thereAndBack(t, "one copy") {
+			if p.Failed > 0 {
+				t.Logf("with one copy: %s", p)
+			}
+		}
+		s.lives(t, server, "update and rollback")
+	}
+	s.update(t, "to profile ha", "cluster", "update", "--profile", "ha", "--waves", "--wait")
+	s.placed(t)
+	for _, p := range s.thereAndBack(t, "two copies") {
+		if p.Failed > 0 {
+			t.Errorf("with two copies: %s", p)
+		}
+	}
+	s.lives(t, server, "update and rollback with two copies")
+}
+
+// newPolled makes a cloud of the earlier release on two nodes that both take its services.
+func newPolled(t *testing.T) *suite {
+	t.Helper()
+	ctx, log := t.Context(), logf(t)
+	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
+	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, db: db}
+	if err := s.Init(ctx, append(s.database(t, 1), "--ingress", "none")...); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Join(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	s.must(t, scenario.Ocadm, "node", "enable-onecloud-controller", "node2")
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "deployment", "onecloud-operator", "--type=json",
+		"-p", `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--settle=5s"}]`)
+	s.must(t, scenario.Ocadm, "cluster", "create", "--version", earlier)
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, asked))
+	if _, err := s.Kubectl(ctx, "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s"); err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	return s
+}
+
+// without is the patch that switches every component off but some.
+func without(t *testing.T, keep []string) string {
+	t.Helper()
+	spec, components := map[string]any{}, map[string]any{}
+	for _, c := range catalog.All() {
+		switch {
+		case slices.Contains(keep, c.Name) || strings.Contains(c.SpecKey, "."):
+		case c.SpecKey == "":
+			components[c.Name] = map[string]any{"disable": true}
+		default:
+			spec[c.SpecKey] = map[string]any{"disable": true}
+		}
+	}
+	spec["components"] = components
+	raw, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func (s *suite) must(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := s.On(t.Context(), 1, argv...)
+	if err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	return out
+}
+
+// thereAndBack updates the cloud and rolls it back while clients ask.
+func (s *suite) thereAndBack(t *testing.T, what string) []scenario.Polled {
+	t.Helper()
+	polled := s.update(t, what+", update", "cluster", "update", "--version", version, "--waves", "--wait")
+	return append(polled, s.update(t, what+", rollback", "cluster", "rollback", "--keep-databases", "--wait")...)
+}
+
+// update runs a command of ocadm while clients ask, and prints what became of their requests.
+func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Polled {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	polls, err := s.Polls(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	polled, err := s.Poll(ctx, polls, func() error {
+		_, err := s.On(ctx, 1, append([]string{scenario.Ocadm}, argv...)...)
+		return err
+	})
+	if err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	for _, p := range polled {
+		t.Logf("%s (%.0f s): %s", what, time.Since(began).Seconds(), p)
+		for _, f := range p.Failures {
+			t.Logf("  %s", f)
+		}
+	}
+	return polled
+}
+
+// placed checks that both nodes run a copy of what has two.
+func (s *suite) placed(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"keystone", "apigateway"} {
+		out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+name, "-o", `jsonpath={range .items[*]}{.spec.nodeName} {end}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		where := strings.Fields(out)
+		slices.Sort(where)
+		if !slices.Equal(where, []string{"node1", "node2"}) {
+			t.Errorf("%s runs on %v", name, where)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Poll is something that a client asks of the cloud again and again.
+type Poll struct {
+	Name, Method, URL string
+	// Body is sent as JSON.
+	Body string
+	// Kept uses one connection for all requests, otherwise each has its own.
+	Kept bool
+}
+
+// Polled is what became of the requests of a Poll.
+type Polled struct {
+	Name string
+	// Sent counts requests, Failed those without an answer of 2xx.
+	Sent, Failed int
+	// Outage is the longest time from a request that failed to the next one that did not.
+	Outage time.Duration
+	// Slowest is the longest time that an answer took.
+	Slowest time.Duration
+	// Failures say when, since the beginning, and how requests failed: the first hundred.
+	Failures []string
+}
+
+func (p Polled) String() string {
+	return fmt.Sprintf("%s: %d requests, %d failed, longest outage %.2f s, slowest answer %.2f s", p.Name, p.Sent, p.Failed, p.Outage.Seconds(), p.Slowest.Seconds())
+}
+
+const (
+	pollInterval = 50 * time.Millisecond
+	// pollTimeout is generous: an answer that is late because the machine is busy is no failure, and how long it took is printed.
+	pollTimeout = 30 * time.Second
+	// pollsAtOnce bounds the requests without an answer: a machine that is busy must not be buried.
+	pollsAtOnce  = 40
+	failuresKept = 100
+)
+
+// Poll asks twenty times a second until do returns, and returns what became of it.
+func (j *Journey) Poll(ctx context.Context, polls []Poll, do func() error) ([]Polled, error) {
+	pool, err := j.CA(ctx)
+	if err != nil {
+		return nil, err
+	}
+	polling, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	out := make([]Polled, len(polls))
+	began := time.Now()
+	for i, p := range polls {
+		transport := &http.Transport{DisableKeepAlives: !p.Kept, MaxIdleConnsPerHost: 1,
+			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		running.Go(func() {
+			defer transport.CloseIdleConnections()
+			out[i] = poll(polling, &http.Client{Timeout: pollTimeout, Transport: transport}, p, began)
+		})
+	}
+	err = do()
+	stop()
+	running.Wait()
+	return out, err
+}
+
+func poll(ctx context.Context, via *http.Client, p Poll, began time.Time) Polled {
+	out := Polled{Name: p.Name}
+	var mu sync.Mutex
+	var since time.Time // of the first failure after a success
+	var asking sync.WaitGroup
+	slots := make(chan struct{}, pollsAtOnce)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			asking.Wait()
+			return out
+		case <-tick.C:
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			continue
+		}
+		asking.Go(func() {
+			defer func() { <-slots }()
+			sent := time.Now()
+			err := ask(context.WithoutCancel(ctx), via, p) // an end in the middle is no failure
+			took := time.Since(sent)
+			mu.Lock()
+			defer mu.Unlock()
+			out.Sent++
+			out.Slowest = max(out.Slowest, took)
+			switch {
+			case err == nil && !since.IsZero() && sent.After(since):
+				out.Outage, since = max(out.Outage, time.Since(since)), time.Time{}
+			case err != nil:
+				out.Failed++
+				if since.IsZero() {
+					since = sent
+				}
+				if len(out.Failures) < failuresKept {
+					out.Failures = append(out.Failures, fmt.Sprintf("%s +%.2f s: %v after %.2f s", sent.UTC().Format("15:04:05.00"), sent.Sub(began).Seconds(), err, took.Seconds()))
+				}
+			}
+		})
+	}
+}
+
+func ask(ctx context.Context, via *http.Client, p Poll) error {
+	request, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := via.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s: %.300s", response.Status, text)
+	}
+	return err
+}
+
+// Polls are what clients ask of the identity service and the API gateway at a node: by a connection of its own each time, and by one that stays.
+func (j *Journey) Polls(ctx context.Context, node int) ([]Poll, error) {
+	vars, err := j.RCAdmin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	login := fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":%q,"password":%q,"domain":{"name":"Default"}}}}}}`,
+		vars["OS_USERNAME"], vars["OS_PASSWORD"])
+	return []Poll{
+		{Name: "keystone", Method: http.MethodPost, URL: j.url(node, keystonePort, "/v3/auth/tokens"), Body: login},
+		{Name: "keystone, connection kept", Method: http.MethodGet, URL: j.url(node, keystonePort, "/v3"), Kept: true},
+		{Name: "apigateway", Method: http.MethodGet, URL: j.url(node, "30300", "/api/v1/auth/regions")},
+		{Name: "apigateway, connection kept", Method: http.MethodGet, URL: j.url(node, "30300", "/api/v1/auth/regions"), Kept: true},
+	}, nil
+}
