@@ -7,6 +7,7 @@ package effects
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -56,6 +57,11 @@ type Effect struct {
 	OwnEvents bool
 	// Do performs it. changed is true if anything was written.
 	Do func(ctx context.Context, c Clients) (changed bool, err error)
+}
+
+// OnServer reports whether what an effect does lies on the database server itself, not in the databases of services.
+func OnServer(key string) bool {
+	return strings.HasPrefix(key, "database/") || strings.HasPrefix(key, "clickhouse/")
 }
 
 // Waiting is an error that means "not yet": the effect is tried again after the delay, and the component is Waiting, not Degraded.

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
@@ -28,6 +30,9 @@ type rollout struct {
 	released map[string][]release.Object
 	// repeated is true if the release Of was repeated.
 	repeated bool
+	// forgotten are the effects that the databases no longer hold, because their copies of before take their place: what was recorded of each then,
+	// "" if nothing.
+	forgotten map[string]string
 }
 
 // rollout returns the operation of a cloud that has begun and has not ended, nil if there is none.
@@ -83,6 +88,9 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 		}
 		r.repeated = r.repeated || summary.Of == r.Of
 	}
+	if r.forgotten, err = r.forget(s.Releases, s.Release); err != nil {
+		return false, err
+	}
 	s.Rollout = r
 	if r.Hold || r.Of != 0 || s.Release.Revision != r.From {
 		return false, nil
@@ -90,6 +98,32 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	s.asked = true // the next release, once
 	s.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Release.Version)
 	return true, nil
+}
+
+// forget compares the effects of the release in force with those of the release whose databases come back, while services are stopped for that. An
+// account that the new release needs and the old one did not have is gone then, and would not be made again by the next update.
+func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map[string]string, error) {
+	if len(r.Stopped) == 0 {
+		return nil, nil
+	}
+	back := r.From
+	if !r.reverting && r.Of != 0 {
+		back = r.Of
+	}
+	if kept[back] == nil {
+		return nil, fmt.Errorf("operation %s: release %d is gone", r.operation, back)
+	}
+	before, err := release.Decode(kept[back])
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for key, hash := range now.Effects {
+		if before.Effects[key] != hash && !effects.OnServer(key) {
+			out[key] = before.Effects[key]
+		}
+	}
+	return out, nil
 }
 
 // wantedVersion is the version that the spec has when an update makes its release: its step wrote it there.

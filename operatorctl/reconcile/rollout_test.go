@@ -3,12 +3,15 @@
 package reconcile
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -121,5 +124,41 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	plain := func(text string) string { return text }
 	if d := release.Compare(before, b.live(), plain); !d.Empty() {
 		t.Errorf("not as it was before: %+v", d)
+	}
+}
+
+// Databases that come back know nothing of what the next release did in them, and all of what the release of before did.
+func TestForget(t *testing.T) {
+	kept := map[int]*corev1.Secret{}
+	made := func(revision int, effects map[string]string) *release.Release {
+		r := &release.Release{Summary: release.Summary{Revision: revision}, Contents: release.Contents{Effects: effects}}
+		secret, err := r.Secret(metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: "default", Labels: map[string]string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[revision] = secret
+		return r
+	}
+	made(3, map[string]string{"account/region": "a", "endpoints/region": "b", "database/region": "c"})
+	now := made(4, map[string]string{"account/region": "a", "endpoints/region": "B", "database/region": "C", "account/aiproxy": "d", "database/aiproxy": "e"})
+	for name, c := range map[string]struct {
+		rollout rollout
+		want    map[string]string
+	}{
+		"services run":      {rollout{Rollout: v1alpha1.Rollout{From: 3}, reverting: true}, nil},
+		"update reverts":    {rollout{Rollout: v1alpha1.Rollout{From: 3, Stopped: []string{"keystone"}}, reverting: true}, map[string]string{"endpoints/region": "b", "account/aiproxy": ""}},
+		"rollback":          {rollout{Rollout: v1alpha1.Rollout{From: 4, Of: 3, Stopped: []string{"keystone"}}}, map[string]string{"endpoints/region": "b", "account/aiproxy": ""}},
+		"rollback reverts":  {rollout{Rollout: v1alpha1.Rollout{From: 4, Of: 3, Stopped: []string{"keystone"}}, reverting: true}, map[string]string{}},
+		"release not there": {rollout{Rollout: v1alpha1.Rollout{From: 2, Stopped: []string{"keystone"}}}, nil},
+	} {
+		got, err := c.rollout.forget(kept, now)
+		if !maps.Equal(got, c.want) || (err != nil) != (name == "release not there") {
+			t.Errorf("%s: %v %v, want %v", name, got, err, c.want)
+		}
+	}
+	s := State{Cloud: newCloud(), Rollout: &rollout{forgotten: map[string]string{"endpoints/region": "b", "account/aiproxy": ""}}}
+	s.Cloud.Status.Effects = map[string]string{"account/region": "a", "endpoints/region": "B", "account/aiproxy": "d", "database/aiproxy": "e"}
+	if got, want := s.recorded(), map[string]string{"account/region": "a", "endpoints/region": "b", "database/aiproxy": "e"}; !maps.Equal(got, want) {
+		t.Errorf("recorded: %v, want %v", got, want)
 	}
 }

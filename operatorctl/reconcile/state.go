@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -128,6 +129,10 @@ func (s State) recorded() map[string]string {
 	out := map[string]string{}
 	for key, hash := range s.Cloud.Status.Effects {
 		out[key] = hash
+	}
+	if s.Rollout != nil {
+		maps.Copy(out, s.Rollout.forgotten)
+		maps.DeleteFunc(out, func(_, hash string) bool { return hash == "" })
 	}
 	for key, o := range s.Effects {
 		if o.State == effects.Done {
