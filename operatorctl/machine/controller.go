@@ -53,7 +53,7 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	}
 	if d.bind {
 		if err := c.bind(ctx, m, f.node); err != nil {
-			return ctrl.Result{}, err
+			return ctrl.Result{}, conflicts(err) // the kubelet changes a new Node often
 		}
 	}
 	if err := c.report(ctx, m, d.status); err != nil {

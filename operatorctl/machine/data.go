@@ -175,6 +175,9 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 // cluster reads what a machine must know of the cluster.
 func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	var out bootstrap.Cluster
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, &v1alpha1.OnecloudCluster{}); err != nil {
+		return out, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	}
 	info, config := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 	if err := c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
 		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
@@ -207,16 +210,32 @@ func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (b
 	if k.ControlPlaneEndpoint != "" {
 		out.Endpoint = k.ControlPlaneEndpoint
 	}
+	out.KubernetesVersion = k.KubernetesVersion
+	out.ImageRepository, err = c.repository(ctx, m)
+	// As in the line of "ocadm token create": the cloud's own repository has no images of Kubernetes.
 	const usual = "registry.k8s.io"
-	if out.KubernetesVersion = k.KubernetesVersion; k.ImageRepository != usual {
+	if k.ImageRepository != out.ImageRepository && (out.ImageRepository != "" || k.ImageRepository != usual) {
 		out.KubernetesImageRepository = k.ImageRepository
 	}
-	cloud := &v1alpha1.OnecloudCluster{}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
-		return out, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	return out, err
+}
+
+// repository of all images, "" if init was given none.
+func (c *Bootstrap) repository(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+	cm := &corev1.ConfigMap{}
+	if err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("reading the settings of the cluster: %w", err)
 	}
-	out.ImageRepository = cloud.Spec.ImageRepository
-	return out, nil
+	var settings struct {
+		ImageRepository string `json:"imageRepository"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data[bootstrap.SettingsKey]), &settings); err != nil {
+		return "", fmt.Errorf("reading the settings of the cluster in ConfigMap %s: %w", cm.Name, err)
+	}
+	return settings.ImageRepository, nil
 }
 
 // report writes the condition.

@@ -36,8 +36,14 @@ type Cluster struct {
 	DepotPort int
 }
 
-// DepotPort is the port of the depot on a control-plane node. A test compares it with that of the installer.
+// DepotPort is the port of the depot on a control-plane node. A test compares these constants with those of the installer.
 const DepotPort = 6444
+
+// SettingsName is the ConfigMap in which init keeps what it was given, SettingsKey its key.
+const (
+	SettingsName = "ocadm-cloud"
+	SettingsKey  = "cloud.yaml"
+)
 
 // Pin is the hash of the public key of an authority, as --discovery-token-ca-cert-hash takes it.
 func Pin(ca []byte) (string, error) {
