@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -98,27 +99,40 @@ func (o Options) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
-			keys := map[string]string{}
-			if m.Status.HostKey == "" || m.Spec.Infrastructure.SSH.HostKey != "" && m.Status.HostKey != c.HostKey() {
-				keys["hostKey"] = c.HostKey()
-			}
-			if c.JumpHostKey() != "" && m.Status.JumpHostKey == "" {
-				keys["jumpHostKey"] = c.JumpHostKey()
-			}
 			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
-			if len(keys) == 0 {
-				return nil
-			}
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": m.ResourceVersion}, "status": keys})
+			// The controller writes the status of a new machine at the same time.
+			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+				now, err := o.machineOf(ctx, r)
+				if err != nil {
+					return err
+				}
+				return o.pin(ctx, now, c)
+			})
 			if err != nil {
-				return err
-			}
-			if err := o.Client.Status().Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 				return fmt.Errorf("recording the host key of machine %s: %w", m.Name, err)
 			}
 			return nil
 		}),
 	}
+}
+
+// pin records the host keys of the first contact.
+func (o Options) pin(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
+	keys := map[string]string{}
+	if m.Status.HostKey == "" || m.Spec.Infrastructure.SSH.HostKey != "" && m.Status.HostKey != c.HostKey() {
+		keys["hostKey"] = c.HostKey()
+	}
+	if c.JumpHostKey() != "" && m.Status.JumpHostKey == "" {
+		keys["jumpHostKey"] = c.JumpHostKey()
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": m.ResourceVersion}, "status": keys})
+	if err != nil {
+		return err
+	}
+	return o.Client.Status().Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
 }
 
 // script reads the bootstrap data of a machine.

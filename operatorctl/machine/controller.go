@@ -52,8 +52,12 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		}
 	}
 	if d.bind {
-		if err := c.bind(ctx, m, f.node); err != nil {
-			return ctrl.Result{}, conflicts(err) // the kubelet changes a new Node often
+		err := c.bind(ctx, m, f.node)
+		if apierrors.IsConflict(err) { // the kubelet changes a new Node often, and not all of that is an event here
+			return ctrl.Result{RequeueAfter: bindAgain}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, err
 		}
 	}
 	if err := c.report(ctx, m, d.status); err != nil {
@@ -66,6 +70,9 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	}
 	return ctrl.Result{RequeueAfter: d.again}, nil
 }
+
+// bindAgain is after how long a Node that changed meanwhile is given its ID and taints.
+const bindAgain = time.Second
 
 // conflicts drops the error of a machine that has changed meanwhile: the change brings the next pass.
 func conflicts(err error) error {

@@ -48,7 +48,7 @@ func TestSourcesOfAnotherRelease(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got  %q (error %v)\nwant %q", got, err, want)
 	}
-	if _, err := Root(t.Context(), "buzz", t.Logf); err == nil || !strings.Contains(err.Error(), "bullseye, bookworm, trixie") {
+	if _, err := Root(t.Context(), "buzz", nil, t.Logf); err == nil || !strings.Contains(err.Error(), "bullseye, bookworm, trixie") {
 		t.Errorf("another release: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Machine is a freshly installed node: systemd and what a distribution gives. containerd, runc, the kubelet and the CNI
-// plugins are not there: installing them is ocadm's work. The release is one of Releases; empty means the constant Release.
-func Machine(release string) Tree {
+// plugins are not there: installing them is ocadm's work. The release is one of Releases; empty means the constant Release. more are further packages.
+func Machine(release string, more ...string) Tree {
 	if release == Release {
 		release = "" // one cache entry
 	}
@@ -37,11 +37,11 @@ func Machine(release string) Tree {
 		Name:    "machine",
 		Release: release,
 		Variant: "minbase",
-		Packages: []string{
+		Packages: append([]string{
 			"systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "mount", "less",
 			"iproute2", "iptables", "nftables", "ipset", "conntrack", "ethtool", "socat", "ebtables", "iputils-ping",
 			"ca-certificates", "curl", "jq", "openssl", "python3-minimal",
-		},
+		}, more...),
 		Files: map[string]string{
 			"etc/systemd/journald.conf.d/lab.conf": "# The kernel's log is the host's.\n[Journal]\nReadKMsg=no\nStorage=persistent\nSystemMaxUse=64M\n",
 			"etc/systemd/system.conf.d/lab.conf":   "# A machine of the lab stops at once.\n[Manager]\nDefaultTimeoutStopSec=20s\n",
@@ -56,10 +56,10 @@ func Machine(release string) Tree {
 	}
 }
 
-// Root returns the root file system of a fresh machine.
-func Root(ctx context.Context, release string, logf cache.Logf) (string, error) {
+// Root returns the root file system of a fresh machine with further packages.
+func Root(ctx context.Context, release string, more []string, logf cache.Logf) (string, error) {
 	if release != "" && !slices.Contains(Releases(), release) {
 		return "", fmt.Errorf("making a machine of %q: the lab has the Debian releases %s", release, strings.Join(Releases(), ", "))
 	}
-	return Build(ctx, Machine(release), logf)
+	return Build(ctx, Machine(release, more...), logf)
 }

@@ -37,6 +37,8 @@ type Options struct {
 	Distro string
 	// Hostname is what the machines call themselves, with their number behind it; empty is "node".
 	Hostname string
+	// Packages of Debian that the machines have beside the usual ones.
+	Packages []string
 	Logf     cache.Logf
 }
 
@@ -59,6 +61,8 @@ type state struct {
 	Distro string `json:"distro,omitempty"`
 	// Hostname is that of Options.
 	Hostname string `json:"hostname,omitempty"`
+	// Packages beside the usual ones.
+	Packages []string `json:"packages,omitempty"`
 	// Complete says that all machines have booted once.
 	Complete bool `json:"complete"`
 }
@@ -102,7 +106,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err := debian.Prepare(ctx, o.Logf); err != nil {
 		return nil, err
 	}
-	root, err := debian.Root(ctx, o.Distro, o.Logf)
+	root, err := debian.Root(ctx, o.Distro, o.Packages, o.Logf)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +151,9 @@ func (l *Lab) reuse(o Options) (bool, error) {
 	}
 	if was, want := cmp.Or(l.state.Distro, debian.Release), cmp.Or(o.Distro, debian.Release); was != want {
 		return false, fmt.Errorf("using the lab %q: its machines run Debian %s, not %s; remove it with \"down\" first", l.Name, was, want)
+	}
+	if !slices.Equal(l.state.Packages, o.Packages) {
+		return false, fmt.Errorf("using the lab %q: its machines have the packages %q, not %q; remove it with \"down\" first", l.Name, l.state.Packages, o.Packages)
 	}
 	if l.state.Ocadm != o.Ocadm || l.state.Bundle != o.Bundle {
 		return false, fmt.Errorf("using the lab %q: it runs with the ocadm %q and the bundle %q; remove it with \"down\" first",
@@ -205,7 +212,7 @@ func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
 	}
 	l := &Lab{
 		Layout: newLayout(o.Name, index), logf: o.Logf,
-		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro, Hostname: o.Hostname},
+		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro, Hostname: o.Hostname, Packages: o.Packages},
 	}
 	if err := l.writeState(); err != nil {
 		return nil, err

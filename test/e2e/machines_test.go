@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// labSettings are scenario.MachineFlags in the form in which a machine gives them to every login (pam_env).
+const labSettings = "OCADM_ALLOW_CGROUP_V1=true\nOCADM_RESTRICT_OOM_SCORE_ADJ=true\nOCADM_CONNTRACK_MAX_PER_CORE=0\n"
+
+// TestMachinesJoin joins lab machines on which only OpenSSH is installed, as resources, from a control plane that init made.
+func TestMachinesJoin(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("OCADM_TEST_MACHINES") == "" {
+		t.Skip("make machines runs it: it takes minutes")
+	}
+	log := logf(t)
+	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := up(t, machine.Options{Nodes: 7, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo", "cloud-init"}, Logf: log})
+	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s.reachable(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"init and a cloud", s.initForMachines},
+		{"one machine", s.oneMachine},
+		{"five machines, two of them bad", s.manyMachines},
+		{"the bad ones recover, one of them after a loss of power", s.recovered},
+		{"remove a machine", s.removeMachine},
+		{"a machine joins with user data of cloud-init", s.cloudInit},
+	} {
+		if !t.Run(step.name, step.run) {
+			s.explainMachines(t)
+			break
+		}
+	}
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// reachable makes machine 1 one from which the user logs in to the others, and takes everything of ocadm from those.
+func (s *suite) reachable(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	key, err := s.On(ctx, 1, "sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f /root/fleet && cat /root/fleet.pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `rm -f /etc/ssh/ssh_host_* /usr/local/bin/ocadm /bundle/ocadm.bundle && ssh-keygen -q -A && systemctl restart ssh
+useradd --create-home --shell /bin/bash debian && printf '%s\n' 'debian ALL=(ALL) NOPASSWD: ALL' 'Defaults env_keep += "OCADM_*"' >/etc/sudoers.d/debian
+for home in /root /home/debian; do mkdir -p -m 0700 $home/.ssh; echo "$1" >$home/.ssh/authorized_keys; done
+chown -R debian:debian /home/debian/.ssh
+printf '%s' "$2" >>/etc/environment`
+	for i := 2; i <= len(s.Lab.Nodes()); i++ {
+		if _, err := s.On(ctx, i, "sh", "-ec", script, "sh", strings.TrimSpace(key), labSettings); err != nil {
+			t.Fatal(err)
+		}
+		s.fresh[i] = s.look(t, i)
+	}
+}
+
+func (s *suite) initForMachines(t *testing.T) {
+	if err := s.Init(t.Context(), "--ingress", "none", "--offline"); err != nil {
+		t.Fatal(err)
+	}
+	s.cloud(t)
+	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "create", "secret", "generic", "fleet", "--from-file=ssh-privatekey=/root/fleet"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// file is a file of machines.
+func (s *suite) file(t *testing.T, nodes ...int) string {
+	t.Helper()
+	var out strings.Builder
+	for _, n := range nodes {
+		user := "root"
+		if n%2 == 0 {
+			user = "debian" // with sudo
+		}
+		fmt.Fprintf(&out, "---\napiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudMachine\nmetadata: {name: %s, namespace: onecloud}\nspec:\n  cloud: default\n"+
+			"  labels: {example.org/rack: r1}\n  infrastructure: {ssh: {address: %s, user: %s, credentialsSecretName: fleet}}\n", s.Lab.Node(n).Name, s.Lab.Node(n).Address, user)
+	}
+	const name = "/root/machines.yaml"
+	if err := s.Lab.Node(1).Write(t.Context(), name, 0o600, strings.NewReader(out.String())); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// arrives waits until a machine is as it should be.
+func (s *suite) arrives(t *testing.T, node int, what string, is func(*v1alpha1.OnecloudMachine) bool) *v1alpha1.OnecloudMachine {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*arrival)
+	defer cancel()
+	m := &v1alpha1.OnecloudMachine{}
+	name := s.Lab.Node(node).Name
+	err := wait.Until(ctx, "machine "+name+" that "+what, time.Second, func(ctx context.Context) (bool, string, error) {
+		out, _, err := s.Lab.Node(1).Exec(ctx, scenario.Ocadm, "machine", "get", name, "-o", "json")
+		if err != nil {
+			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
+		}
+		m = &v1alpha1.OnecloudMachine{}
+		err = json.Unmarshal([]byte(out), m)
+		return err == nil && is(m), fmt.Sprintf("%s %s", m.Status.Phase, m.Status.Message), err
+	}, func(why string) { t.Logf("%s: %s", name, why) })
+	if err != nil {
+		s.explainMachines(t)
+		t.Fatal(err)
+	}
+	return m
+}
+
+// left waits for the end of the script, which comes after the Node is Ready, and lists what it leaves.
+const left = "while ls -d /root/.ocadm/run.* >/dev/null 2>&1; do sleep 0.2; done; find /root/.ocadm -type f"
+
+func running(m *v1alpha1.OnecloudMachine) bool {
+	return m.Status.Phase == v1alpha1.MachineRunning && m.Status.NodeRef != nil
+}
+
+func (s *suite) oneMachine(t *testing.T) {
+	file := s.file(t, 2)
+	if _, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "precheck", "-f", file); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Timed("one machine joins", func() error {
+		if _, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "resume", "node2"); err != nil {
+			return err
+		}
+		s.arrives(t, 2, "runs", running)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"cmp /usr/local/bin/ocadm /lab/bin/ocadm && echo same":                           "same",
+		"find /root/.ocadm -type f":                                                      "/root/.ocadm/delivered",
+		"journalctl -u ssh -o cat | grep -c 'Accepted publickey for debian' | grep -c .": "1",
+	} {
+		if out, err := s.On(t.Context(), 2, "sh", "-c", command+"; true"); err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%s on node 2 prints %q, want %q (%v)", command, out, want, err)
+		}
+	}
+	out, err := s.Kubectl(t.Context(), "get", "node", "node2", "-o", `jsonpath={.metadata.labels.example\.org/rack} {.spec.providerID}`)
+	if err != nil || out != "r1 ocadm://onecloud/node2" {
+		t.Errorf("node2 has %q, %v", out, err)
+	}
+}
+
+// manyMachines adds five machines with one file: the cable of one is pulled, on another a port of the kubelet is taken.
+func (s *suite) manyMachines(t *testing.T) {
+	ctx := t.Context()
+	if err := s.Lab.Node(6).CutNetwork(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.On(ctx, 7, "systemd-run", "--unit=other", "socat", "TCP-LISTEN:10250,fork", "SYSTEM:true"); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Timed("three machines join", func() error {
+		if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "add", "-f", s.file(t, 3, 4, 5, 6, 7)); err != nil {
+			return err
+		}
+		for _, n := range []int{3, 4, 5} {
+			s.arrives(t, n, "runs", running)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.arrives(t, 6, "cannot be reached", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-7601") })
+	if m.Status.Phase != v1alpha1.MachinePending {
+		t.Errorf("%s", m.Status.Phase)
+	}
+	m = s.arrives(t, 7, "fails its checks", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.Phase == v1alpha1.MachineFailed })
+	if m.Status.FailureReason != "OCA-2001" || !strings.Contains(m.Status.FailureMessage, "10250") {
+		t.Errorf("%s: %s", m.Status.FailureReason, m.Status.FailureMessage)
+	}
+	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "list"); err != nil {
+		t.Error(err)
+	}
+}
+
+// recovered corrects what is wrong. The machine without a cable gets one and is powered off while it installs its software.
+func (s *suite) recovered(t *testing.T) {
+	ctx := t.Context()
+	if err := s.Lab.Node(6).RestoreNetwork(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.On(ctx, 7, "systemctl", "stop", "other"); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"node6", "node7"} {
+		if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "retry", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, 2*arrival)
+	defer cancel()
+	if _, err := s.On(limited, 6, "sh", "-c", "until [ -e /usr/local/bin/kubelet ]; do sleep 0.1; done"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Lab.Node(6).Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Lab.Node(6).Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Timed("recovery after a loss of power", func() error {
+		s.arrives(t, 6, "runs", running)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.arrives(t, 7, "runs", running)
+	if out, err := s.On(ctx, 6, "sh", "-c", left); err != nil || strings.TrimSpace(out) != "/root/.ocadm/delivered" {
+		t.Errorf("node 6 has %q, %v", out, err)
+	}
+}
+
+// removeMachine takes machines out, from whose Nodes pods must go first: they are as they were.
+func (s *suite) removeMachine(t *testing.T) {
+	ctx := t.Context()
+	pods := []string{"-n", "default", "create", "deployment", "moves", "--image=registry.k8s.io/pause:3.10.2", "--replicas=6"}
+	if _, err := s.Kubectl(ctx, pods...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kubectl(ctx, "-n", "default", "rollout", "status", "deployment/moves", "--timeout=180s"); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{2, 6} {
+		name := s.Lab.Node(n).Name
+		err := s.Timed("remove "+name, func() error {
+			_, err := s.On(ctx, 1, scenario.Ocadm, "machine", "remove", name, "--yes", "--wait")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, name+" after it was removed", s.fresh[n], s.look(t, n))
+		if out, err := s.Kubectl(ctx, "get", "node", name, "--ignore-not-found", "-o", "name"); err != nil || out != "" {
+			t.Errorf("node %s: %q, %v", name, out, err)
+		}
+	}
+	out, err := s.Kubectl(ctx, "-n", "default", "get", "pods", "-o", `jsonpath={range .items[*]}{.spec.nodeName}={.status.phase} {end}`)
+	if err != nil || strings.Count(out, "=Running") != 6 || strings.Contains(out, "node2=") || strings.Contains(out, "node6=") {
+		t.Errorf("pods: %s, %v", out, err)
+	}
+}
+
+// cloudInit boots machine 2 with the user data that the operator made, from a NoCloud seed.
+func (s *suite) cloudInit(t *testing.T) {
+	ctx := t.Context()
+	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "precheck", "-f", s.file(t, 2)); err != nil {
+		t.Fatal(err)
+	}
+	s.arrives(t, 2, "has data", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.DataSecretName != "" })
+	var data strings.Builder // it holds a token: not for the log
+	if err := s.Lab.Node(1).Run(ctx, machine.Streams{Out: &data, Err: os.Stderr}, scenario.Ocadm, "machine", "bootstrap-data", "node2"); err != nil {
+		t.Fatal(err)
+	}
+	const seed = "/var/lib/cloud/seed/nocloud/"
+	node := s.Lab.Node(2)
+	for name, content := range map[string]string{
+		seed + "user-data": data.String(), seed + "meta-data": "instance-id: i-2\nlocal-hostname: node2\n",
+		"/etc/systemd/system.conf.d/site.conf": "[Manager]\nDefaultEnvironment=" + strings.Join(strings.Fields(labSettings), " ") + "\n",
+		// The lab gives the machine its address.
+		"/etc/cloud/cloud.cfg.d/lab.cfg": "datasource_list: [NoCloud, None]\nnetwork: {config: disabled}\n",
+	} {
+		if err := node.Write(ctx, name, 0o600, strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := s.On(ctx, 2, "cloud-init", "schema", "--config-file", seed+"user-data"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := node.Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Timed("join with cloud-init", func() error {
+		if err := node.Start(ctx); err != nil {
+			return err
+		}
+		s.arrives(t, 2, "runs", running)
+		return nil
+	})
+	if err != nil {
+		_, _ = s.On(context.WithoutCancel(ctx), 2, "sh", "-c", "cloud-init status --long; tail -50 /var/log/cloud-init.log /var/log/cloud-init-output.log")
+		t.Fatal(err)
+	}
+}
+
+// explainMachines prints what helps to understand machines that do not join.
+func (s *suite) explainMachines(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	for _, argv := range [][]string{
+		{"-n", "onecloud", "get", "ocm", "-o", "wide"}, {"-n", "onecloud", "get", "onecloudoperations", "-o", "wide"}, {"get", "nodes", "-o", "wide"},
+		{"-n", "onecloud", "logs", "deployment/onecloud-operator", "--tail=60"},
+	} {
+		out, err := s.Kubectl(ctx, argv...)
+		t.Logf("$ kubectl %s\n%s%v", strings.Join(argv, " "), out, err)
+	}
+}
