@@ -146,7 +146,7 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	}
 	if r.MySQL.Host != "" || r.Address != "" {
 		return finding.New("OCA-7408", fmt.Sprintf("Cloud %s exists: it is restored where it is", key), "another address or database server is for a new cloud",
-			"leave --mysql-host and --load-balancer-endpoint out; to move the databases: ocadm cluster move-database")
+			"leave --database-host and --load-balancer-endpoint out; to move the databases: ocadm cluster move-database")
 	}
 	cr, err := typed(live)
 	if err != nil {
@@ -284,7 +284,7 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string,
 		}
 		if other != key && have == id && cr.Spec.MySQL.Host == server.Host && port(cr.Spec.MySQL) == port(server) {
 			return finding.New("OCA-7409", fmt.Sprintf("Cloud %s lives, and uses these databases", other), "it is the cloud of the backup",
-				"restore into it with --namespace "+other.Namespace+", or name another database server with --mysql-host")
+				"restore into it with --namespace "+other.Namespace+", or name another database server: --database-host, with ocadm init --mysql-host")
 		}
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 
 	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -83,8 +85,29 @@ func (s *saved) create(id *age.X25519Identity) backup.Info {
 		s.Errorf("%s", out)
 	}
 	prints(s.Env, "proven", "cluster", "backup", "list", "--in", s.dir)
-	prints(s.Env, "every table as it was saved", "cluster", "backup", "verify", filepath.Join(s.dir, list[0].Name), "--identity", s.key, "--restore")
+	s.known(list[0])
 	return list[0]
+}
+
+// known waits until the operator knows the proven backup, forgets it, and knows it again after another proof.
+func (s *saved) known(info backup.Info) {
+	s.Helper()
+	is := func(status metav1.ConditionStatus, reason string) func(*v1alpha1.OnecloudCluster) bool {
+		return func(cr *v1alpha1.OnecloudCluster) bool {
+			c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionBackupProven)
+			return c != nil && c.Status == status && c.Reason == reason
+		}
+	}
+	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
+	if b := s.Cloud().Status.Backups; b == nil || b.Name != info.Name || !b.Proven.Time.Equal(b.Last.Time) {
+		s.Errorf("status.backups: %+v", b)
+	}
+	prints(s.Env, info.Name, "cluster", "backup", "list")
+	s.EditObject(&corev1.ConfigMap{}, backup.HistoryName, `{"data":{"backups.json":"[{\"time\":\"2026-01-02T03:04:05Z\",\"error\":\"no room\"}]"}}`)
+	s.UntilCloud(is(metav1.ConditionUnknown, "Failed")) // no schedule asks for backups
+	prints(s.Env, "failed: no room", "cluster", "backup", "list")
+	prints(s.Env, "every table as it was saved", "cluster", "backup", "verify", filepath.Join(s.dir, info.Name), "--identity", s.key, "--restore")
+	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
 }
 
 // inPlace damages the cloud and restores it.
@@ -158,9 +181,6 @@ func (s *saved) move(second *saved, before dump.Summary) {
 	password := filepath.Join(s.dir, "password")
 	if err := os.WriteFile(password, []byte(s.DB.RootPassword), 0o600); err != nil {
 		s.Fatal(err)
-	}
-	if _, err := ocadm(s.Env, "cluster", "backup", "list"); err == nil {
-		s.Error("a list of nothing")
 	}
 	patch := `{"spec":{"mysql":{"host":"10.1.1.1"}}}`
 	if err := s.Client.Patch(s.Context(), second.Cloud(), client.RawPatch("application/merge-patch+json", []byte(patch))); err == nil || !strings.Contains(err.Error(), "move-database") {
