@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -70,7 +71,7 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 	case last.Problem != "":
 		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s could not be proven: %s; %s", stamp(last.Time), last.Problem, latest)
 	case last.Proven == nil:
-		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s was not proven; %s: ocadm cluster backup verify --restore", stamp(last.Time), latest)
+		return bad, ReasonUnproven, fmt.Sprintf("the backup of %s was not proven; %s: ocadm cluster backup verify %s --restore", stamp(last.Time), latest, cmp.Or(last.Name, "FILE"))
 	case job == nil:
 		return bad, ReasonStale, latest + ", and none is scheduled: " + schedule
 	}
