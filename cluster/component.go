@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -213,4 +214,32 @@ func kindOf(o client.Object) string {
 	default:
 		return "daemonset"
 	}
+}
+
+// Scale sets how many pods a component has, and returns what changed.
+func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32) ([]string, error) {
+	live, err := get(ctx, c, r.Cloud)
+	if err != nil {
+		return nil, err
+	}
+	path := append(append([]string{"spec"}, r.Block...), "replicas")
+	was, set, err := unstructured.NestedInt64(live.Object, path...)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of cloud %s: %w", strings.Join(path, "."), r.Cloud, err)
+	}
+	if set && was == int64(replicas) {
+		return nil, nil
+	}
+	patch := map[string]any{}
+	if err := unstructured.SetNestedField(patch, int64(replicas), path...); err != nil {
+		return nil, err
+	}
+	if err := merge(ctx, c, live, patch); err != nil {
+		return nil, fmt.Errorf("scaling component %s of cloud %s: %w", r.Name, r.Cloud, err)
+	}
+	before := "none"
+	if set {
+		before = strconv.FormatInt(was, 10)
+	}
+	return []string{fmt.Sprintf("%s: %s → %d", strings.Join(path, "."), before, replicas)}, nil
 }

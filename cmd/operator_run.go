@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl"
@@ -35,6 +37,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	}
 	namespaces := []string{o.Namespace}
 	var kubeconfig, reach string
+	var serve restapi.Options
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the operator",
@@ -57,7 +60,11 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			if reach != "" {
 				o.Dial = reachAt(reach)
 			}
-			return operatorctl.Run(c.Context(), cfg, o)
+			serve.Config, serve.Log = cfg, o.Log
+			all, ctx := errgroup.WithContext(c.Context())
+			all.Go(func() error { return restapi.Serve(ctx, serve) })
+			all.Go(func() error { return operatorctl.Run(ctx, cfg, o) })
+			return all.Wait()
 		},
 	}
 	f := c.Flags()
@@ -66,7 +73,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	keys := map[string]string{"kubeconfig": "cluster.kubeconfig", "namespace": "cloud.namespace"}
 	for key, field := range map[string]any{
 		"namespaces": &namespaces, "leaderElect": &o.LeaderElection, "metricsAddress": &o.MetricsAddress, "healthAddress": &o.HealthAddress,
-		"profileAddress": &o.ProfileAddress, "auditInterval": &o.Audit,
+		"profileAddress": &o.ProfileAddress, "auditInterval": &o.Audit, "apiAddress": &serve.Address, "apiCertificate": &serve.Certificate, "apiKey": &serve.Key,
 	} {
 		s := config.Find("operator." + key)
 		addFlag(f, s.Flag, s.Usage, field)

@@ -24,6 +24,7 @@ var translated = []string{
 	"docs/cheat-sheet.md",
 	"docs/compatibility.md",
 	"docs/compute-nodes.md",
+	"docs/api.md",
 	"docs/machines.md",
 	"docs/configure.md",
 	"docs/depot.md",

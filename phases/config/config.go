@@ -189,6 +189,9 @@ type Operator struct {
 	HealthAddress  string        `json:"healthAddress"`
 	ProfileAddress string        `json:"profileAddress"`
 	AuditInterval  time.Duration `json:"auditInterval"`
+	APIAddress     string        `json:"apiAddress"`
+	APICertificate string        `json:"apiCertificate"`
+	APIKey         string        `json:"apiKey"`
 }
 
 // Run is how this one run behaves; it is not part of a configuration file.

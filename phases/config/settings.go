@@ -221,6 +221,9 @@ func operatorSettings() []Setting {
 			Usage: "listen address of the Go profiler; 0 disables it. It exposes the memory of the process: use a loopback address"},
 		{Key: "operator.auditInterval", Flag: "audit-interval", For: ForOperator,
 			Usage: "how often to verify databases, accounts and endpoints when nothing has changed; negative for never"},
+		{Key: "operator.apiAddress", Flag: "api-addr", For: ForOperator, Usage: "listen address of the REST API; empty disables it"},
+		{Key: "operator.apiCertificate", Flag: "api-cert", For: ForOperator, Usage: "file with the certificate of the REST API, in PEM; a changed file is read again"},
+		{Key: "operator.apiKey", Flag: "api-key", For: ForOperator, Usage: "file with the private key of the REST API, in PEM"},
 	}
 }
 

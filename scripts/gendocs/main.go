@@ -45,6 +45,13 @@ func reference(dir string) error {
 	if err := write(filepath.Join(dir, "cli"), commands()); err != nil {
 		return err
 	}
+	paths, err := apiPaths()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "api.md"), []byte(paths), 0o644); err != nil {
+		return err
+	}
 	for _, r := range resources {
 		text, err := r.fields(filepath.Dir(dir))
 		if err != nil {

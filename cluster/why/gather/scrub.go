@@ -23,7 +23,7 @@ const (
 	secretMin = 8
 	// secretMax leaves out what no log holds: stored releases.
 	secretMax = 16 << 10
-	hidden    = "***"
+	hidden    = Hidden
 )
 
 // secretValues are the values of Secrets, and their lines and base64 forms. Certificates are public.
@@ -152,6 +152,12 @@ func Scrub(s *why.Snapshot, secrets []string) *why.Snapshot {
 	// What cannot be scrubbed must not leave.
 	return &why.Snapshot{Format: why.Format, Time: s.Time, Namespace: s.Namespace, Name: s.Name, Missing: []string{fmt.Sprintf("everything: %v", err)}}
 }
+
+// Hidden stands for a secret.
+const Hidden = "***"
+
+// Hide takes what has the name or the form of a secret out of a JSON value, which it changes.
+func Hide(v any) any { return scrub(v, strings.NewReplacer(), false) }
 
 func scrub(v any, known *strings.Replacer, secret bool) any {
 	switch v := v.(type) {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package restapi serves clouds, components, releases, operations and machines over HTTP, for programs and for a web page. Every request reaches the API server
+// with the token of its sender: what it may do is decided there, and recorded there under its name. The document of the interface comes from the handlers.
+package restapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/version"
+)
+
+// Options of the interface.
+type Options struct {
+	// Config is how the operator reaches the API server. Its credentials read releases, for those who may read the cloud, and nothing else.
+	Config *rest.Config
+	Log    *slog.Logger
+	// Address to listen at, "" for none. Certificate and Key are files in PEM.
+	Address, Certificate, Key string
+	// Rate is how many requests of one token are served each second, Burst how many at once. 0 means the usual.
+	Rate  float64
+	Burst int
+}
+
+// prefix of every path but those of the document and of the probe.
+const prefix = "/api/v1"
+
+// maxBody is the size of a request, in bytes. Kubernetes takes no larger object.
+const maxBody = 1 << 20
+
+// server has what the handlers share.
+type server struct {
+	Options
+	scheme *runtime.Scheme
+	mapper meta.RESTMapper
+	own    client.Client
+}
+
+// New returns the handler of the interface.
+func New(o Options) (http.Handler, error) {
+	scheme, err := kube.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{Options: o, scheme: scheme, mapper: mapperOf()}
+	if s.own, err = s.client(kube.Unlimited(o.Config)); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	document, err := json.Marshal(s.register(mux))
+	if err != nil {
+		return nil, fmt.Errorf("writing the document of the interface: %w", err)
+	}
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(document) // the client has gone
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		write(w, problem(http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path))
+	})
+	return s.guard(mux), nil
+}
+
+// Document is the description of the interface in OpenAPI 3.1, as JSON.
+func Document() ([]byte, error) {
+	out, err := json.MarshalIndent((&server{}).register(http.NewServeMux()), "", "  ")
+	return append(out, '\n'), err
+}
+
+// register adds the handlers and returns their document.
+func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return problem(status, msg, errs...) }
+	c := huma.DefaultConfig("OneCloud clusters", version.Version)
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", ""
+	c.CreateHooks = nil // no $schema in answers
+	c.RejectUnknownQueryParameters = true
+	c.Info.Description = "Clouds, their components, releases, operations and machines. Log in with a token of Kubernetes; its rights decide."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "token of a service account or user of Kubernetes"}}
+	c.Security = []map[string][]string{{"token": {}}}
+	api := humago.New(mux, c)
+	for _, k := range kinds {
+		s.resource(api, k)
+	}
+	s.clouds(api)
+	s.operations(api)
+	s.machines(api)
+	s.streams(api)
+	return api.OpenAPI()
+}
+
+// describe is the part of a handler's description that all have.
+func describe(id, method, path, tag, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: prefix + path, Tags: []string{tag}, Summary: summary, MaxBodyBytes: maxBody,
+		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusTooManyRequests}}
+}
+
+// mapperOf knows the kinds by their names: asking the API server for every token would double the requests.
+func mapperOf() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	core := schema.GroupVersion{Version: "v1"}
+	for _, gvk := range []schema.GroupVersionKind{core.WithKind("ConfigMap"), core.WithKind("Secret")} {
+		m.Add(gvk, meta.RESTScopeNamespace)
+	}
+	for _, k := range kinds {
+		m.Add(k.gvk, meta.RESTScopeNamespace)
+	}
+	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
+	return m
+}
+
+func (s *server) client(cfg *rest.Config) (client.WithWatch, error) {
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s.scheme, Mapper: s.mapper})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	return c, nil
+}
+
+// session is a request's client, which has the rights of its sender.
+type session struct {
+	client.WithWatch
+	// token is a digest of the sender's.
+	token string
+}
+
+type sessionKey struct{}
+
+// of is the session of a request.
+func of(ctx context.Context) session {
+	s, _ := ctx.Value(sessionKey{}).(session)
+	return s
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// The usual limits: of one token, and of all together. Tokens that do not exist are asked of the API server, too.
+const (
+	usualRate, usualBurst = 20, 40
+	allRate, allBurst     = 200, 400
+	// knownTokens is how many tokens have a count of their own.
+	knownTokens = 4096
+)
+
+// guard lets in who shows a token and does not send too much. It bounds bodies; that of a resource is bounded again where it is read.
+func (s *server) guard(next http.Handler) http.Handler {
+	perToken, burst := rate.Limit(s.Rate), s.Burst
+	if s.Rate == 0 {
+		perToken, burst = usualRate, usualBurst
+	}
+	all, each := rate.NewLimiter(allRate, allBurst), lru.New(knownTokens)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if !strings.HasPrefix(r.URL.Path, prefix+"/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if token = strings.TrimSpace(token); !ok || token == "" {
+			write(w, problem(http.StatusUnauthorized, "the request shows no token"))
+			return
+		}
+		sum := sha256.Sum256([]byte(token))
+		name := hex.EncodeToString(sum[:])
+		limit, found := each.Get(name)
+		if !found {
+			limit = rate.NewLimiter(perToken, burst)
+			each.Add(name, limit)
+		}
+		for _, l := range []*rate.Limiter{limit.(*rate.Limiter), all} {
+			if !l.Allow() {
+				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(1/float64(l.Limit())))))
+				write(w, problem(http.StatusTooManyRequests, "there are more requests than the limit allows"))
+				return
+			}
+		}
+		cfg := rest.AnonymousClientConfig(s.Config)
+		cfg.BearerToken = token
+		c, err := s.client(kube.Unlimited(cfg))
+		if err != nil {
+			write(w, problem(http.StatusInternalServerError, err.Error()))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, session{c, name})))
+	})
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Timeouts of the server. A client that sends or reads slowly is cut off; a stream sets a deadline of its own for each message.
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = 30 * time.Second
+	writeTimeout  = time.Minute
+	idleTimeout   = 2 * time.Minute
+)
+
+// Server is an HTTP server with the timeouts of the interface.
+func Server(h http.Handler) *http.Server {
+	const maxHeader = 64 << 10
+	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
+}
+
+// endTimeout is how long requests may take when the operator ends. Streams end at once.
+const endTimeout = 5 * time.Second
+
+// Serve serves the interface over TLS until ctx ends. Without an address it returns at once.
+func Serve(ctx context.Context, o Options) error {
+	if o.Address == "" {
+		return nil
+	}
+	certificate, err := certwatcher.New(o.Certificate, o.Key)
+	if err != nil {
+		return finding.Errorf("OCA-7623", "The REST API has no certificate", "give --api-cert and --api-key, as docs/api.md describes", "%w", err)
+	}
+	h, err := New(o)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("listening for the REST API: %w", err)
+	}
+	s := Server(h)
+	s.BaseContext = func(net.Listener) context.Context { return ctx } // streams end with it
+	s.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return certificate.Start(ctx) })
+	g.Go(func() error {
+		err := s.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"}}))
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serving the REST API: %w", err)
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		return s.Shutdown(ending)
+	})
+	return g.Wait()
+}

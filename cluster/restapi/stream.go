@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+const (
+	// messageTimeout is how long a client may take for one message of a stream.
+	messageTimeout = 10 * time.Second
+	// beat keeps proxies from closing a stream on which nothing happens.
+	beat = 15 * time.Second
+	// longest stream: the client comes again, and its rights are asked for again.
+	longest = time.Hour
+)
+
+// Change is a message of the stream of events.
+type Change struct {
+	Type    string   `json:"type" enum:"ADDED,MODIFIED,DELETED"`
+	Path    string   `json:"path" doc:"kind of the resource, as in paths" enum:"clouds,operations,machines"`
+	Version string   `json:"version" doc:"its ETag"`
+	Object  Resource `json:"object"`
+}
+
+// stream writes messages of server-sent events.
+type stream struct {
+	context.Context
+	w http.ResponseWriter
+}
+
+// send writes a message. data is JSON without a newline.
+func (s stream) send(event string, data []byte) error {
+	c := http.NewResponseController(s.w)
+	if err := c.SetWriteDeadline(time.Now().Add(messageTimeout)); err != nil {
+		return err
+	}
+	text := ": \n\n"
+	if event != "" {
+		text = "event: " + event + "\ndata: " + string(data) + "\n\n"
+	}
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return c.Flush()
+}
+
+// streaming answers with a stream.
+func streaming(run func(stream) error) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(h huma.Context) {
+		_, w := humago.Unwrap(h)
+		w.Header().Set("Content-Type", "text/event-stream")
+		ctx, cancel := context.WithTimeout(h.Context(), longest)
+		defer cancel()
+		out := stream{ctx, w}
+		if out.send("", nil) == nil { // the headers
+			_ = run(out) // the client has gone, or comes again
+		}
+	}}
+}
+
+func (s *server) streams(api huma.API) {
+	events := describe("stream-events", http.MethodGet, "/namespaces/{namespace}/events", "events", "Follow clouds, operations and machines")
+	events.Description = "First one message for each that is there, then one for each change. Without watch rights on all three, name those that you may watch."
+	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
+	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at its end a message \"end\" with the phase of the operation."
+	message := api.OpenAPI().Components.Schemas
+	for d, schema := range map[*huma.Operation]*huma.Schema{&events: message.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
+		content := map[string]*huma.MediaType{"text/event-stream": {Schema: schema}}
+		d.Responses = map[string]*huma.Response{"200": {Description: "server-sent events; the data of each are", Content: content}}
+	}
+	huma.Register(api, events, follow)
+	huma.Register(api, log, followLog)
+}
+
+// follow streams changes. It watches before it answers, so that who may not gets an error.
+func follow(ctx context.Context, in *struct {
+	Place
+	Kinds []string `query:"kinds" enum:"clouds,operations,machines" doc:"all when absent"`
+}) (*huma.StreamResponse, error) {
+	out := make(chan Change)
+	watching, stop := context.WithCancel(ctx)
+	for _, k := range kinds {
+		if len(in.Kinds) > 0 && !contains(in.Kinds, k.path) {
+			continue
+		}
+		var list unstructured.UnstructuredList
+		list.SetGroupVersionKind(k.gvk)
+		w, err := of(ctx).Watch(watching, &list, client.InNamespace(in.Namespace))
+		if err != nil {
+			stop()
+			return nil, failed(err)
+		}
+		go relay(watching, stop, w, k.path, out)
+	}
+	return streaming(func(s stream) error {
+		defer stop()
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		for {
+			event, data := "", []byte(nil)
+			select {
+			case <-s.Done():
+				return s.Err()
+			case <-watching.Done():
+				return watching.Err()
+			case <-tick.C:
+			case c := <-out:
+				event = "change"
+				var err error
+				if data, err = json.Marshal(c); err != nil {
+					return err
+				}
+			}
+			if err := s.send(event, data); err != nil {
+				return err
+			}
+		}
+	}), nil
+}
+
+func contains(all []string, one string) bool {
+	return strings.Contains(","+strings.Join(all, ",")+",", ","+one+",")
+}
+
+// relay hands on what a watch sees, until it ends: then the stream ends, and the client comes again.
+func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path string, out chan<- Change) {
+	defer stop()
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-w.ResultChan():
+			u, ok := e.Object.(*unstructured.Unstructured)
+			if !open || !ok || e.Type == watch.Error {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case out <- Change{Type: string(e.Type), Path: path, Version: tag(u), Object: shown(u)}:
+			}
+		}
+	}
+}
+
+// followLog streams the log of an operation. It reads the operation before it answers.
+func followLog(ctx context.Context, in *Named) (*huma.StreamResponse, error) {
+	if _, err := cluster.OperationOf(ctx, of(ctx), in.key()); err != nil {
+		return nil, failed(err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	logs, err := of(ctx).Watch(watching, &corev1.ConfigMapList{}, client.InNamespace(in.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: operation.LogName(in.Name)})
+	if err != nil {
+		stop()
+		return nil, failed(err)
+	}
+	return streaming(func(s stream) error {
+		defer stop()
+		defer logs.Stop()
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		var l logLines
+		for {
+			o, err := cluster.OperationOf(s, of(ctx), in.key())
+			if err != nil {
+				return err
+			}
+			if o.Status.Phase.Final() {
+				text, err := cluster.LogOf(s, of(ctx), o)
+				if err != nil {
+					return err
+				}
+				if err := l.send(s, text); err != nil {
+					return err
+				}
+				return s.send("end", fmt.Appendf(nil, `{"phase":%q}`, o.Status.Phase))
+			}
+			select {
+			case <-s.Done():
+				return s.Err()
+			case <-tick.C:
+				err = s.send("", nil)
+			case e, open := <-logs.ResultChan():
+				cm, ok := e.Object.(*corev1.ConfigMap)
+				if !open || !ok {
+					return nil
+				}
+				err = l.send(s, cm.Data[operation.LogKey])
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}), nil
+}
+
+// logLines are how many lines of a log were sent. Its beginning may be cut off meanwhile, so the last line says where it was.
+type logLines struct{ last string }
+
+func (l *logLines) send(s stream, text string) error {
+	if i := strings.LastIndex(text, l.last+"\n"); l.last != "" && i >= 0 {
+		text = text[i+len(l.last)+1:]
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if err := s.send("line", []byte(line)); err != nil {
+			return err
+		}
+		l.last = line
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// list is the body of an answer with several things.
+type list[T any] struct {
+	Body struct {
+		Items []T `json:"items"`
+	}
+}
+
+func listOf[T any](items []T) *list[T] {
+	out := &list[T]{}
+	out.Body.Items = append([]T{}, items...)
+	return out
+}
+
+func (s *server) clouds(api huma.API) {
+	const item = "/namespaces/{namespace}/clouds/{name}"
+	huma.Register(api, describe("list-components", http.MethodGet, item+"/components", "components", "List the components of a cloud with their states"),
+		func(ctx context.Context, in *Named) (*list[v1alpha1.ComponentStatus], error) {
+			status, err := cluster.Get(ctx, of(ctx), in.key())
+			return listOf(status.Components), failed(err)
+		})
+	huma.Register(api, describe("list-releases", http.MethodGet, item+"/releases", "releases", "List the releases of a cloud, the latest first"), s.releases)
+	scale := describe("scale-component", http.MethodPost, item+"/components/{component}/scale", "components", "Set how many pods a component has")
+	scale.Description = "The number goes into the spec of the cloud."
+	huma.Register(api, scale, scaled)
+	for _, v := range []struct {
+		path, summary string
+		run           func(context.Context, *moveInput) (*object, error)
+	}{
+		{"update", "Move a cloud to another release or registry, by an operation", func(ctx context.Context, in *moveInput) (*object, error) {
+			return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: in.Name, Action: v1alpha1.ActionUpdate, OnFailure: in.Body.OnFailure, Update: in.Body.Update})
+		}},
+		{"rollback", "Move a cloud back to an earlier release, by an operation", func(ctx context.Context, in *moveInput) (*object, error) {
+			return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: in.Name, Action: v1alpha1.ActionRollback, OnFailure: in.Body.OnFailure, Rollback: in.Body.Rollback})
+		}},
+	} {
+		d := describe(v.path+"-cloud", http.MethodPost, item+"/"+v.path, "clouds", v.summary)
+		d.DefaultStatus = http.StatusCreated
+		huma.Register(api, d, v.run)
+	}
+}
+
+type moveInput struct {
+	Named
+	Once
+	Body struct {
+		OnFailure v1alpha1.OnFailure           `json:"onFailure,omitempty" enum:"rollback,pause"`
+		Update    *v1alpha1.UpdateParameters   `json:"update,omitempty"`
+		Rollback  *v1alpha1.RollbackParameters `json:"rollback,omitempty"`
+	}
+}
+
+// releases are read with the rights of the operator, because they are Secrets: who may read the cloud may know which releases it had.
+func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release], error) {
+	if _, err := cluster.Get(ctx, of(ctx), in.key()); err != nil {
+		return nil, failed(err)
+	}
+	all, err := cluster.History(ctx, s.own, in.key())
+	if err != nil {
+		return nil, failed(err)
+	}
+	return listOf(all), nil
+}
+
+func scaled(ctx context.Context, in *struct {
+	Named
+	Component string `path:"component" maxLength:"63"`
+	Body      struct {
+		Replicas int32 `json:"replicas" minimum:"0" maximum:"100"`
+	}
+}) (*struct {
+	Body struct {
+		Changes []string `json:"changes"`
+	}
+}, error) {
+	all := catalog.All()
+	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == in.Component })
+	if i < 0 {
+		return nil, problem(http.StatusNotFound, fmt.Sprintf("%q is not a component", in.Component))
+	}
+	ref := cluster.ComponentRef{Cloud: in.key(), Name: in.Component, Block: all[i].SpecPath()}
+	out := &struct {
+		Body struct {
+			Changes []string `json:"changes"`
+		}
+	}{}
+	lines, err := ref.Scale(ctx, of(ctx), in.Body.Replicas)
+	out.Body.Changes = append([]string{}, lines...)
+	return out, failed(err)
+}
+
+// operate creates an operation in the name of the sender, once for each key.
+func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.OnecloudOperationSpec) (*object, error) {
+	who := &authenticationv1.SelfSubjectReview{}
+	if err := of(ctx).Create(ctx, who); err != nil {
+		return nil, failed(err)
+	}
+	spec.Requester = who.Status.UserInfo.Username
+	o := &cluster.Operation{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace}, Spec: spec}
+	digest, err := once.digest(of(ctx).token, spec.Action, spec)
+	if err != nil {
+		return nil, err
+	}
+	if digest != "" {
+		o.Name, o.Annotations = operation.Prefix(spec.Action)+digest[:idLength], map[string]string{annotationOnce: digest}
+	}
+	err = cluster.Operate(ctx, of(ctx), o)
+	status := http.StatusCreated
+	if apierrors.IsAlreadyExists(err) && digest != "" {
+		live, reading := cluster.OperationOf(ctx, of(ctx), client.ObjectKeyFromObject(o))
+		if reading != nil {
+			return nil, failed(reading)
+		}
+		if live.Annotations[annotationOnce] == digest {
+			o, err, status = live, nil, http.StatusOK
+		}
+	}
+	if err != nil {
+		return nil, failed(err)
+	}
+	o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), v1alpha1.OperationKind
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("showing operation %s: %w", o.Name, err)
+	}
+	return answer(status, &unstructured.Unstructured{Object: content}), nil
+}
+
+// done is the answer of a verb that can be repeated.
+type done struct {
+	Body struct {
+		Changed bool `json:"changed" doc:"false if it was so already"`
+	}
+}
+
+func doneWith(changed bool, err error) (*done, error) {
+	out := &done{}
+	out.Body.Changed = changed
+	return out, failed(err)
+}
+
+func (s *server) operations(api huma.API) {
+	for verb, to := range map[string]string{"pause": v1alpha1.OperationPause, "resume": "", "cancel": v1alpha1.OperationCancel} {
+		d := describe(verb+"-operation", http.MethodPost, "/namespaces/{namespace}/operations/{name}/"+verb, "operations", map[string]string{
+			"pause": "Pause an operation after its step", "resume": "Let a paused operation go on", "cancel": "Cancel an operation"}[verb])
+		huma.Register(api, d, func(ctx context.Context, in *Named) (*done, error) {
+			return doneWith(cluster.Control(ctx, of(ctx), in.key(), to))
+		})
+	}
+}
+
+func (s *server) machines(api huma.API) {
+	const item = "/namespaces/{namespace}/machines/{name}/"
+	for verb, v := range map[string]struct {
+		summary string
+		marks   func() map[string]string
+	}{
+		"pause":  {"Let a machine not join yet", func() map[string]string { return map[string]string{v1alpha1.AnnotationPaused: "true"} }},
+		"resume": {"Let a paused machine join", func() map[string]string { return map[string]string{v1alpha1.AnnotationPaused: ""} }},
+		"retry": {"Try again what failed on a machine", func() map[string]string {
+			return map[string]string{v1alpha1.AnnotationRetry: time.Now().UTC().Format(time.RFC3339)}
+		}},
+		"abandon": {"Do nothing more on a machine itself that is being deleted", func() map[string]string { return map[string]string{v1alpha1.AnnotationAbandonMachine: "true"} }},
+	} {
+		huma.Register(api, describe(verb+"-machine", http.MethodPost, item+verb, "machines", v.summary), func(ctx context.Context, in *Named) (*done, error) {
+			return doneWith(cluster.MarkMachine(ctx, of(ctx), in.key(), v.marks()))
+		})
+	}
+	d := describe("precheck-machine", http.MethodPost, item+"precheck", "machines", "Run the checks of join on a machine, by an operation")
+	d.DefaultStatus = http.StatusCreated
+	huma.Register(api, d, func(ctx context.Context, in *struct {
+		Named
+		Once
+	}) (*object, error) {
+		m, err := cluster.MachineOf(ctx, of(ctx), in.key())
+		if err != nil {
+			return nil, failed(err)
+		}
+		return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: m.Spec.Cloud, Action: v1alpha1.ActionPrecheckMachine,
+			Machine: &v1alpha1.MachineParameters{Name: in.Name}})
+	})
+}
