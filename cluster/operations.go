@@ -118,6 +118,30 @@ func Operate(ctx context.Context, c client.Client, o *Operation) error {
 // FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed
 // is a finding.
 func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation)) (*Operation, error) {
+	last, err := followUntil(ctx, c, key, report, rests)
+	if err != nil {
+		return last, err
+	}
+	return last, Outcome(last)
+}
+
+// FollowChecks is FollowOperation until the operation has been found possible, or waits for another one.
+func FollowChecks(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation)) (*Operation, error) {
+	last, err := followUntil(ctx, c, key, report, func(o *Operation) bool {
+		return o.Status.Phase != "" && o.Status.Phase != v1alpha1.OperationPlanning
+	})
+	if err != nil || !rests(last) {
+		return last, err
+	}
+	return last, Outcome(last)
+}
+
+// rests reports whether an operation has ended, or waits for a user.
+func rests(o *Operation) bool {
+	return o.Status.Phase.Final() || o.Status.Phase == v1alpha1.OperationPaused
+}
+
+func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation), end func(*Operation) bool) (*Operation, error) {
 	var last *Operation
 	target := &Operation{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	watching, stop := context.WithCancelCause(ctx)
@@ -131,7 +155,7 @@ func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectK
 		plain(now)
 		last = now
 		report(now)
-		return now.Status.Phase.Final() || now.Status.Phase == v1alpha1.OperationPaused, string(now.Status.Phase)
+		return end(now), string(now.Status.Phase)
 	}, func(string) {})
 	if errors.Is(context.Cause(watching), errGone) {
 		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)
@@ -139,7 +163,7 @@ func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectK
 	if err != nil {
 		return last, fmt.Errorf("following operation %s, which goes on: %w", key.Name, err)
 	}
-	return last, Outcome(last)
+	return last, nil
 }
 
 // Outcome is nil for an operation that succeeded, else a finding with the reason.

@@ -20,17 +20,10 @@ import (
 
 // rehearseUpdate lets an operation run the migrations of an update on copies of the databases.
 func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade bool) error {
-	for _, name := range []string{"waves", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
-		if c.Flags().Changed(name) {
-			return misused("--"+name+" and --rehearse do not go together", "leave out --"+name)
-		}
+	o, err := trial(c, f, v1alpha1.ActionRehearse, "rehearse", u, downgrade)
+	if err != nil {
+		return err
 	}
-	o := &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{
-		Cloud: f.name, Action: v1alpha1.ActionRehearse, Requester: requester(), Update: &v1alpha1.UpdateParameters{
-			Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition, DisableResourceManagement: u.DisableResourceManagement,
-			AllowDowngrade: downgrade,
-		},
-	}}
 	o.Namespace = f.namespace
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 		if err := cluster.Operate(ctx, k, o); err != nil {
@@ -45,6 +38,31 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 		}
 		return errors.Join(ui.Print(a.Out, f.output.String(), last, func(w io.Writer) error { return printRehearsal(w, last.Status.Rehearsal) }), err)
 	})
+}
+
+// checkUpdate lets an operation run the checks of an update, and the nodes pull its images.
+func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade bool) error {
+	o, err := trial(c, f, v1alpha1.ActionCheck, "dry-run", u, downgrade)
+	if err != nil {
+		return err
+	}
+	f.wait = true
+	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, f, o) })
+}
+
+// trial is an operation that tries an update and changes nothing of the cloud; flag is the one that asks for it.
+func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
+	for _, name := range []string{"waves", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
+		if c.Flags().Changed(name) {
+			return nil, misused("--"+name+" and --"+flag+" do not go together", "leave out --"+name)
+		}
+	}
+	return &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{
+		Cloud: f.name, Action: action, Requester: requester(), Update: &v1alpha1.UpdateParameters{
+			Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition, DisableResourceManagement: u.DisableResourceManagement,
+			AllowDowngrade: downgrade,
+		},
+	}}, nil
 }
 
 // printRehearsal writes a line for each component.

@@ -154,7 +154,7 @@ func newClusterStatus(a *app) *cobra.Command {
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update
-	var noLimits, downgrade, inWaves, rehearse, noBackup bool
+	var noLimits, downgrade, inWaves, rehearse, dryRun, noBackup bool
 	var onFailure string
 	c := &cobra.Command{
 		Use:   "update",
@@ -164,12 +164,14 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"--version. To see it before: ocadm cluster diff.\n\n" +
 			"With --waves an operation moves the cloud (ocadm operation): checks run before anything changes, then identity, region, the other\n" +
 			"services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to the\n" +
-			"release of before; --on-failure=pause waits for you instead. --wait follows the operation; without it, the operation goes on alone.\n\n" +
+			"release of before; --on-failure=pause waits for you instead. --wait follows the operation to its end; without it, the command ends when the\n" +
+			"checks are done and the nodes have the images, and the operation goes on alone.\n\n" +
+			"--dry-run changes nothing of the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
 			"--rehearse changes nothing: the services of the new version migrate copies of the databases, apart from the cloud, and the command\n" +
 			"reports which of them fail, how long each takes and how much space it needs.\n\n" +
 			"If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
-		Example: "  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
+		Example: "  ocadm cluster update --version v4.0.3 --dry-run\n  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
 			"  ocadm cluster update --version v4.0.3 --waves --wait\n  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
@@ -183,6 +185,9 @@ func newClusterUpdate(a *app) *cobra.Command {
 			}
 			if rehearse {
 				return a.rehearseUpdate(c, &f, u, downgrade)
+			}
+			if dryRun {
+				return a.checkUpdate(c, &f, u, downgrade)
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
 			if !inWaves && (downgrade || noBackup || onFailure != "") {
@@ -206,6 +211,8 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
 	fs.BoolVar(&inWaves, "waves", false, "let an operation move the cloud in waves, and back if one fails")
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
+	fs.BoolVar(&dryRun, "dry-run", false, "run the checks, let the nodes pull the images, and change nothing of the cloud")
+	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
 	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier minor release, although its services may lose data")
 	fs.BoolVar(&noBackup, "no-backup", false, "do without copies of the databases; a failed update leaves them as it changed them")
 	addOnFailure(fs, &onFailure)
@@ -247,24 +254,24 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	if err != nil {
 		return err
 	}
-	action := "unchanged"
-	if len(done.Changes) > 0 {
-		action = "configured"
+	if done.Operation != "" {
+		_, err := a.watchOperation(ctx, k, f, client.ObjectKey{Namespace: f.namespace, Name: done.Operation})
+		if err != nil || f.output.String() == "jsonl" {
+			return err
+		}
 	}
-	if done.Operation != "" && !f.wait {
+	action := "unchanged"
+	switch {
+	case done.Operation != "":
 		action = "is moved by operation " + done.Operation
+	case len(done.Changes) > 0:
+		action = "configured"
 	}
 	if !f.wait || u.OperatorOnly {
 		return a.printResult(f, action, done.Changes...)
 	}
 	for _, change := range done.Changes {
 		fmt.Fprintln(a.Err, change)
-	}
-	if done.Operation != "" {
-		_, err := a.watchOperation(ctx, k, f, client.ObjectKey{Namespace: f.namespace, Name: done.Operation})
-		if err != nil || f.output.String() == "jsonl" {
-			return err
-		}
 	}
 	return a.waitForCloud(ctx, k, f)
 }

@@ -151,20 +151,26 @@ func logText(lines string) string {
 
 func newOperationCheck(a *app) *cobra.Command {
 	var f cloudFlags
+	var version string
+	var downgrade bool
 	c := &cobra.Command{
 		Use: "check", Short: "Run the checks of an update, and change nothing",
-		Long:    "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes. It changes nothing.",
-		Example: "  ocadm operation check\n  ocadm operation check -o json | jq '.status.findings'",
+		Long: "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes, databases. With --version it also\n" +
+			"checks the way to that version, and lets the nodes pull its images, so that the update finds them there. It changes nothing of the cloud.",
+		Example: "  ocadm operation check\n  ocadm operation check --version v4.0.5\n  ocadm operation check -o json | jq '.status.findings'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				o := &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionCheck, Requester: requester()}}
-				return a.operate(ctx, k, &f, o)
-			})
+			o := &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionCheck, Requester: requester()}}
+			if version != "" {
+				o.Spec.Update = &v1alpha1.UpdateParameters{Version: version, AllowDowngrade: downgrade}
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, &f, o) })
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), true, "wait until it has ended")
+	c.Flags().StringVar(&version, "version", "", "release of the cloud to check the way to")
+	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier minor release")
 	return c
 }
 

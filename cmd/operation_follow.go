@@ -57,10 +57,13 @@ func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudF
 	return err
 }
 
-// watchOperation is followOperation without the result.
+// watchOperation is followOperation without the result; without --wait it ends when the checks have.
 func (a *app) watchOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) (*cluster.Operation, error) {
 	show, end := a.operationView(f.output.String())
 	defer end()
+	if !f.wait {
+		return cluster.FollowChecks(ctx, k, key, show)
+	}
 	return cluster.FollowOperation(ctx, k, key, show)
 }
 

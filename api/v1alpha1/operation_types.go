@@ -124,7 +124,7 @@ type MachineParameters struct {
 
 // OnecloudOperationSpec is what an operation does. It cannot change.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Update', 'Rehearse']",message="update belongs to actions Update and Rehearse",fieldPath=".update"
+// +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
 // +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"

@@ -74,14 +74,14 @@ func TestJudgeWave(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	cloud := func(change func(*v1alpha1.OnecloudCluster)) *v1alpha1.OnecloudCluster {
-		c := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", ResourceVersion: "7", Annotations: map[string]string{}}}
+		c := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", ResourceVersion: "7", Generation: 9, Annotations: map[string]string{}}}
 		c.Spec.Version, c.Status.Version = "v4.0.4", "v4.0.4"
 		c.Status.Release = v1alpha1.ReleaseStatus{Revision: 3, Version: "v4.0.4"}
 		change(c)
 		return c
 	}
 	moved := func(c *v1alpha1.OnecloudCluster) { c.Spec.Version = "v4.0.5" }
-	running, done := op("r", 1, "Running", ""), op("c-update-3-v4-0-5", 1, "Failed", "")
+	running, done := op("r", 1, "Running", ""), op("c-update-3-9-v4-0-5", 1, "Failed", "")
 	running.Spec.Action = v1alpha1.ActionUpdate
 	for _, c := range []struct {
 		name  string
@@ -90,7 +90,7 @@ func TestWanted(t *testing.T) {
 		want  string
 	}{
 		{"nothing", cloud(func(*v1alpha1.OnecloudCluster) {}), nil, ""},
-		{"another version", cloud(moved), nil, "c-update-3-v4-0-5 v4.0.5"},
+		{"another version", cloud(moved), nil, "c-update-3-9-v4-0-5 v4.0.5"},
 		{"asked for and failed", cloud(moved), []*v1alpha1.OnecloudOperation{done}, ""},
 		{"another one runs", cloud(moved), []*v1alpha1.OnecloudOperation{running}, ""},
 		{"never ran", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Status.Version = "" }), nil, ""},
@@ -108,6 +108,24 @@ func TestWanted(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestUnmoved(t *testing.T) {
+	for _, c := range []struct {
+		phase      string
+		generation int64
+		version    string
+		want       bool
+	}{
+		{"Failed", 9, "v4.0.5", true}, {"Cancelled", 9, "v4.0.5", true}, {"Reverted", 9, "v4.0.5", true}, {"Succeeded", 9, "v4.0.5", false},
+		{"Running", 9, "v4.0.5", false}, {"Failed", 10, "v4.0.5", false}, {"Failed", 9, "v4.0.4", false}, {"Failed", 9, "v4.0.6", false},
+	} {
+		cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Generation: c.generation}}
+		cloud.Spec.Version, cloud.Status.Release = c.version, v1alpha1.ReleaseStatus{Revision: 3, Version: "v4.0.4"}
+		if got := unmoved(cloud, []*v1alpha1.OnecloudOperation{op("c-update-3-9-v4-0-5", 1, v1alpha1.OperationPhase(c.phase), "")}); (got != nil) != c.want {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }

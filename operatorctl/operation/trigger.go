@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,7 +43,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 		return nil
 	case cloud.Spec.Version != "" && cloud.Spec.Version != in.Version:
 		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: cloud.Spec.Version}
-		o.Name = name(cloud.Name, o.Spec.Action, strconv.Itoa(in.Revision), cloud.Spec.Version)
+		o.Name = ofEdit(cloud)
 	case cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(in.Revision):
 		o.Spec.Action = v1alpha1.ActionUpdate
 		o.Name = name(cloud.Name, o.Spec.Action, strconv.Itoa(in.Revision))
@@ -53,6 +54,46 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 		return nil
 	}
 	return o
+}
+
+// ofEdit is the name of the update that the present spec.version asks for. Another edit asks again, also for the same version.
+func ofEdit(cloud *v1alpha1.OnecloudCluster) string {
+	return name(cloud.Name, v1alpha1.ActionUpdate, strconv.Itoa(cloud.Status.Release.Revision), strconv.FormatInt(cloud.Generation, 10), cloud.Spec.Version)
+}
+
+// unmoved is the update that the present spec.version asked for and that has ended without it, nil if there is none. It is pure.
+func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
+	if in := cloud.Status.Release.Version; cloud.DeletionTimestamp != nil || in == "" || cloud.Spec.Version == in {
+		return nil
+	}
+	i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool {
+		return o.Name == ofEdit(cloud) && o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationSucceeded
+	})
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// putBack makes spec.version that of the release in force again, after an update that did not move the cloud.
+func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": cloud.ResourceVersion}, "spec": map[string]any{"version": cloud.Status.Release.Version},
+	})
+	if err != nil {
+		return err
+	}
+	asked := cloud.Spec.Version
+	err = c.Client.Patch(ctx, cloud.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
+	if apierrors.IsConflict(err) {
+		return nil // the next reconcile has the later one
+	}
+	if err != nil {
+		return fmt.Errorf("putting spec.version back: %w", err)
+	}
+	c.Events.Eventf(cloud, o, corev1.EventTypeWarning, "UpdateRefused", o.Spec.Action, "spec.version is %s again, not %s: operation %s has %s",
+		cloud.Status.Release.Version, asked, o.Name, strings.ToLower(string(o.Status.Phase)))
+	return nil
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
@@ -67,6 +108,9 @@ const maxName = 60
 
 // trigger creates the operation that a user asks for, and takes the annotation that asks for it away.
 func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
+	if refused := unmoved(cloud, all); refused != nil && c.Waves {
+		return c.putBack(ctx, cloud, refused)
+	}
 	o := wanted(cloud, all)
 	if o == nil || !c.Waves && cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
 		return nil

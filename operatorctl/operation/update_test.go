@@ -171,7 +171,7 @@ func TestUpdateMovesWavesInOrder(t *testing.T) {
 			t.Fatalf("no operation: %v", err)
 		}
 	}
-	o := f.until("c-update-3-v4-0-5", v1alpha1.OperationSucceeded)
+	o := f.until("c-update-3-0-v4-0-5", v1alpha1.OperationSucceeded)
 	f.end("v4.0.5", "keystone v4.0.5", "region v4.0.5", "glance v4.0.5", "host v4.0.5")
 	if r := o.Status.Rollout; r.From != 3 || r.To != 4 || r.Reached != 4 {
 		t.Errorf("%+v", r)

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 )
 
@@ -94,43 +95,66 @@ func TestFailedWaveIsReverted(t *testing.T) {
 	}
 }
 
-// TestNoUpdateWithoutImages updates to a version of which some images exist nowhere: the command names all of them and where they are missing, and
-// nothing of the cloud has changed.
+// TestNoUpdateWithoutImages updates to a version of which some images exist nowhere, in each way in which an update can be asked for: all of them are
+// named, with where they are missing, and nothing of the cloud has changed.
 func TestNoUpdateWithoutImages(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
-	e.Install(e.Minimal())
+	waves := func(l *env.Launch) { l.Options.Waves = true }
+	e.Install(e.Minimal(), waves)
 	before, first := e.Deployments(), e.Cloud()
+	unchanged := func() {
+		t.Helper()
+		for name, d := range e.Deployments() {
+			if was := before[name]; was == nil || was.Generation != d.Generation {
+				t.Errorf("Deployment %s was changed", name)
+			}
+		}
+		if cr := e.Cloud(); cr.Status.Release != first.Status.Release || cr.Spec.Version != first.Spec.Version {
+			t.Errorf("the cloud was changed: %+v", cr.Status.Release)
+		}
+		var pods corev1.PodList
+		if err := e.Client.List(t.Context(), &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) > 0 {
+			t.Errorf("%d pods are left, %v", len(pods.Items), err)
+		}
+	}
 	for _, name := range []string{"region", "glance"} {
 		e.Kubelet.Withdraw("/" + name + ":v4.0.5")
 	}
-	_, err := ocadm(e.Env, "cluster", "update", "--version", "v4.0.5", "--waves", "--wait")
-	found := finding.Of(err)
-	if len(found) != 1 || found[0].Code != "OCA-7068" {
-		t.Fatalf("got %v", err)
-	}
-	for _, want := range []string{"/region:v4.0.5", "/glance:v4.0.5", "on node node1", "not found", "ocadm init phase depot --bundle FILE"} {
-		if !strings.Contains(found[0].Cause+found[0].Remedy, want) {
-			t.Errorf("%q is missing in %+v", want, found[0])
+	for _, args := range [][]string{
+		{"cluster", "update", "--version", "v4.0.5", "--waves"}, {"cluster", "update", "--version", "v4.0.5", "--waves", "--wait"},
+		{"cluster", "update", "--version", "v4.0.5", "--dry-run"}, {"operation", "check", "--version", "v4.0.5"},
+	} {
+		_, err := ocadm(e.Env, args...)
+		found := finding.Of(err)
+		if len(found) != 1 || found[0].Code != "OCA-7068" {
+			t.Fatalf("%q: got %v", args, err)
 		}
-	}
-	if strings.Contains(err.Error(), "keystone") {
-		t.Errorf("an image that is there is named: %v", err)
-	}
-	for name, d := range e.Deployments() {
-		if was := before[name]; was == nil || was.Generation != d.Generation {
-			t.Errorf("Deployment %s was changed", name)
+		for _, want := range []string{"/region:v4.0.5", "/glance:v4.0.5", "on node node1", "not found", "ocadm init phase depot --bundle FILE"} {
+			if !strings.Contains(found[0].Cause+found[0].Remedy, want) {
+				t.Errorf("%q: %q is missing in %+v", args, want, found[0])
+			}
 		}
+		if strings.Contains(err.Error(), "keystone") {
+			t.Errorf("%q: an image that is there is named: %v", args, err)
+		}
+		unchanged()
 	}
-	if cr := e.Cloud(); cr.Generation != first.Generation || cr.Status.Release != first.Status.Release || cr.Spec.Version != first.Spec.Version {
-		t.Errorf("the cloud was changed: %+v", cr.Status.Release)
-	}
-	var pods corev1.PodList
-	if err := e.Client.List(t.Context(), &pods, client.InNamespace(namespace)); err != nil || len(pods.Items) > 0 {
-		t.Errorf("%d pods are left, %v", len(pods.Items), err)
-	}
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return cr != nil && cr.Spec.Version == first.Spec.Version })
+	unchanged()
+
 	e.Kubelet.Withdraw("")
-	e.operation("again", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
-	o := e.untilOperation("again", ended)
+	prints(e.Env, "Succeeded", "operation", "check", "--version", "v4.0.5")
+	unchanged()
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`) // asked for again
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return cr != nil && cr.Status.Release.Version == "v4.0.5" && cr.Status.Rollout == nil
+	})
+	all, err := operation.Of(t.Context(), e.Client, client.ObjectKey{Namespace: namespace, Name: cloud})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := e.untilOperation(all[len(all)-1].Name, ended)
 	if i := slices.IndexFunc(o.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == "pull" }); o.Status.Phase != v1alpha1.OperationSucceeded || i < 0 ||
 		o.Status.Steps[i].Total == 0 || o.Status.Steps[i].Done != o.Status.Steps[i].Total {
 		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
