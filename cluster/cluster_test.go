@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -150,6 +151,27 @@ func TestUpdateWithoutACloud(t *testing.T) {
 	}
 	if done, err := u.Apply(t.Context(), c); err != nil || len(done.Changes) != 1 || image() != "r.example/ocadm:v2" {
 		t.Errorf("%v, %v; the operator is %s", done, err, image())
+	}
+}
+
+// A cloud of which a part has never worked holds data, too: --waves never moves it all at once.
+func TestUpdateInWavesOfACloudThatWasNeverReady(t *testing.T) {
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: DefaultName}}
+	cloud.Spec.Version = "v4.0.3"
+	cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.3"}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cloud).Build()
+	u := Update{Key: client.ObjectKeyFromObject(cloud), Version: "v4.0.5", Report: func(string, string) {},
+		Operation: &Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: DefaultName, Action: v1alpha1.ActionUpdate}}}
+	done, err := u.Apply(t.Context(), c)
+	if err != nil || done.Operation == "" {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if err := c.Get(t.Context(), u.Key, cloud); err != nil || cloud.Spec.Version != "v4.0.3" {
+		t.Errorf("the version of the cloud is %s, %v", cloud.Spec.Version, err)
 	}
 }
 

@@ -44,7 +44,7 @@ type Update struct {
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
 	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.
 	Bring func(image string) error
-	// Operation, when set, moves the cloud: it is created instead of a change of the cloud. A cloud that has never run gets the change.
+	// Operation, when set, moves the cloud: it is created instead of a change of the cloud. A cloud without a release gets the change.
 	Operation *Operation
 	// Report is called with what the update waits for, and why.
 	Report func(what, why string)
@@ -97,11 +97,10 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	return done, nil
 }
 
-// operates reports whether operations move this cloud: its operator has said which version its release is of, and it has run once.
+// operates reports whether operations move this cloud: its operator has said which version its release is of.
 func operates(live *unstructured.Unstructured) bool {
 	release, _, _ := unstructured.NestedString(live.Object, "status", "release", "version")
-	ran, _, _ := unstructured.NestedString(live.Object, "status", "version")
-	return release != "" && ran != ""
+	return release != ""
 }
 
 // needsCloud reports whether the update is of more than the operator, where there is a cloud.

@@ -124,13 +124,16 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 	return out, errors.Join(errs...)
 }
 
-// squeeze defragments a member until that frees something: each drops old revisions at its own pace after a compaction, and reports no end.
+// squeeze defragments a member until that has freed something and frees no more: each drops old revisions at its own pace after a compaction, and
+// reports no end.
 func (c *Client) squeeze(ctx context.Context, m member) (after int64, err error) {
+	last := m.status.DbSize
 	for range 5 {
 		after, err = c.defragment(ctx, m)
-		if err != nil || after < m.status.DbSize*3/4 {
+		if err != nil || after < m.status.DbSize*3/4 && after > last*3/4 {
 			return after, err
 		}
+		last = after
 		select {
 		case <-ctx.Done():
 			return after, ctx.Err()

@@ -36,8 +36,8 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	c.Cloud.Name, c.Cloud.Namespace, c.Cloud.Version = contents.Header.Cloud.Name, contents.Header.Cloud.Namespace, version
 	c.Cloud.Region, c.Cloud.Zone = cmp.Or(cr.Spec.Region, c.Cloud.Region), cmp.Or(cr.Spec.Zone, c.Cloud.Zone)
 	c.Cloud.Edition = cmp.Or(cr.Annotations[v1alpha1.AnnotationEdition], c.Cloud.Edition)
-	c.Cloud.ProductVersion = cmp.Or(string(cr.Spec.ProductVersion), c.Cloud.ProductVersion)
-	c.Cloud.Profile = cmp.Or(string(cr.Spec.Profile), c.Cloud.Profile)
+	c.Cloud.ProductVersion = cmp.Or(cr.Spec.ProductVersion, c.Cloud.ProductVersion)
+	c.Cloud.Profile = cmp.Or(cr.Spec.Profile, c.Cloud.Profile)
 	o := Options(c)
 	r.Namespace, r.Address = o.Namespace, o.LoadBalancerEndpoint
 	r.MySQL = v1alpha1.DatabaseServer{
