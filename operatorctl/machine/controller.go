@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Infrastructure is the controller that delivers the bootstrap data of machines, and takes machines out of the cluster. Its request is a machine.
@@ -188,20 +190,11 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 		if s.Phase == v1alpha1.MachineFailed {
 			kind = corev1.EventTypeWarning
 		}
-		c.Events.Eventf(m, nil, kind, string(s.Phase), "Reconcile", "%s", text1000(s.Message))
+		c.Events.Eventf(m, nil, kind, string(s.Phase), "Reconcile", "%s", operation.Note(cmp.Or(s.Message, "done")))
 		c.Log.Info("machine", "machine", m.Name, "namespace", m.Namespace, "from", string(was), "to", string(s.Phase), "message", s.Message)
 	}
 	m.ResourceVersion = after.ResourceVersion
 	return nil
-}
-
-// text1000 is a text that an event can hold.
-func text1000(s string) string {
-	const most = 1000
-	if s == "" {
-		return "done"
-	}
-	return s[:min(len(s), most)]
 }
 
 // create creates an operation. waits is true if one that was created before is not in the cache yet.

@@ -320,7 +320,7 @@ func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
 		if message == "" {
 			message = "done"
 		}
-		c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", message)
+		c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(message))
 	}
 	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -142,7 +143,7 @@ func (r *record) Event(e workflow.Event) {
 	r.op.Status.Message = s.Message
 	if e.Type == workflow.PhaseFailed {
 		r.op.Status.Findings = Findings(e.Findings)
-		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s: %s", s.Name, s.Message)
+		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", Note(s.Name+": "+s.Message))
 	}
 }
 
@@ -192,4 +193,13 @@ func Findings(l finding.List) []v1alpha1.OperationFinding {
 		out = append(out, v1alpha1.OperationFinding{Code: f.Code, Warning: f.Severity == finding.Warning, What: f.What, Cause: f.Cause, Remedy: f.Remedy})
 	}
 	return out
+}
+
+// Note is a text that an event can hold: the API server refuses one of more than 1024 bytes. Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
+func Note(text string) string {
+	const most = 1024
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }

@@ -5,9 +5,11 @@ package operation
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,5 +45,15 @@ func TestStatusIsWrittenAgain(t *testing.T) {
 	now := &v1alpha1.OnecloudOperation{}
 	if err := k.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.Status.Message != "written" {
 		t.Errorf("%+v, %v", now.Status, err)
+	}
+}
+
+func TestNote(t *testing.T) {
+	if got := Note("done"); got != "done" {
+		t.Error(got)
+	}
+	// A cut in the middle of a character leaves none of it.
+	if got := Note("é" + strings.Repeat("é", 600)); len(got) > 1024 || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
+		t.Errorf("%d bytes: …%q", len(got), got[len(got)-8:])
 	}
 }
