@@ -187,6 +187,26 @@ func Credentials(ctx context.Context, c client.Client, namespace, name string, d
 	return nil
 }
 
+// PauseMachine lets a machine not join yet: the annotations are for MarkMachine, as are those of the functions below.
+func PauseMachine(time.Time) map[string]string {
+	return map[string]string{v1alpha1.AnnotationPaused: "true"}
+}
+
+// ResumeMachine lets a paused machine join.
+func ResumeMachine(time.Time) map[string]string {
+	return map[string]string{v1alpha1.AnnotationPaused: ""}
+}
+
+// RetryMachine lets the operator try again at once what failed on a machine.
+func RetryMachine(now time.Time) map[string]string {
+	return map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)}
+}
+
+// AbandonMachine lets the operator do nothing more on a machine that is being deleted.
+func AbandonMachine(time.Time) map[string]string {
+	return map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
+}
+
 // MarkMachine sets annotations of a machine; an empty value removes one. It reports whether anything changed.
 func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, marks map[string]string) (bool, error) {
 	m, err := MachineOf(ctx, c, key)
@@ -213,7 +233,7 @@ func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, mar
 
 // Retry lets the operator try again at once what failed on a machine.
 func Retry(ctx context.Context, c client.Client, key client.ObjectKey, now time.Time) error {
-	_, err := MarkMachine(ctx, c, key, map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)})
+	_, err := MarkMachine(ctx, c, key, RetryMachine(now))
 	return err
 }
 
@@ -227,7 +247,7 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 		return false, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
 	}
 	if abandon {
-		if _, err := MarkMachine(ctx, c, key, map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}); err != nil {
+		if _, err := MarkMachine(ctx, c, key, AbandonMachine(time.Now())); err != nil {
 			return false, err
 		}
 	}

@@ -32,14 +32,12 @@ func newMachine(a *app) *cobra.Command {
 	}
 	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a), newMachineRemove(a), newMachineBootstrapData(a),
 		newMachineMark(a, "pause", "Let a machine not join yet", "The operator makes bootstrap data and runs prechecks that you ask for, and nothing else. What runs is not stopped.",
-			"paused", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: "true"} }),
+			"paused", cluster.PauseMachine),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
-			"resumed", func(time.Time) map[string]string { return map[string]string{v1alpha1.AnnotationPaused: ""} }),
+			"resumed", cluster.ResumeMachine),
 		newMachineMark(a, "retry", "Try again what failed on a machine",
 			"Use it when you have corrected the cause that a Failed machine reports. What passes by itself is tried again anyway.",
-			"is tried again", func(now time.Time) map[string]string {
-				return map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)}
-			}))
+			"is tried again", cluster.RetryMachine))
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,7 +113,7 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, args[0]
 	if m.paused {
-		one.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+		one.Annotations = cluster.PauseMachine(time.Now())
 	}
 	login := v1alpha1.MachineLogin{Address: m.address, Port: m.port, User: m.user, HostKey: m.hostKey, CredentialsSecretName: m.secret}
 	if m.secret == "" {
@@ -212,7 +213,7 @@ func newMachinePrecheck(a *app) *cobra.Command {
 					return err
 				}
 				for i := range all {
-					all[i].Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+					all[i].Annotations = cluster.PauseMachine(time.Now())
 					names = append(names, all[i].Name)
 				}
 			}

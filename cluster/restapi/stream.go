@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +99,7 @@ func follow(ctx context.Context, in *struct {
 	out := make(chan Change)
 	watching, stop := context.WithCancel(ctx)
 	for _, k := range kinds {
-		if len(in.Kinds) > 0 && !contains(in.Kinds, k.path) {
+		if len(in.Kinds) > 0 && !slices.Contains(in.Kinds, k.path) {
 			continue
 		}
 		var list unstructured.UnstructuredList
@@ -134,10 +135,6 @@ func follow(ctx context.Context, in *struct {
 			}
 		}
 	}), nil
-}
-
-func contains(all []string, one string) bool {
-	return strings.Contains(","+strings.Join(all, ",")+",", ","+one+",")
 }
 
 // relay hands on what a watch sees, until it ends: then the stream ends, and the client comes again.

@@ -178,17 +178,15 @@ func (s *server) machines(api huma.API) {
 	const item = "/namespaces/{namespace}/machines/{name}/"
 	for verb, v := range map[string]struct {
 		summary string
-		marks   func() map[string]string
+		marks   func(time.Time) map[string]string
 	}{
-		"pause":  {"Let a machine not join yet", func() map[string]string { return map[string]string{v1alpha1.AnnotationPaused: "true"} }},
-		"resume": {"Let a paused machine join", func() map[string]string { return map[string]string{v1alpha1.AnnotationPaused: ""} }},
-		"retry": {"Try again what failed on a machine", func() map[string]string {
-			return map[string]string{v1alpha1.AnnotationRetry: time.Now().UTC().Format(time.RFC3339)}
-		}},
-		"abandon": {"Do nothing more on a machine itself that is being deleted", func() map[string]string { return map[string]string{v1alpha1.AnnotationAbandonMachine: "true"} }},
+		"pause":   {"Let a machine not join yet", cluster.PauseMachine},
+		"resume":  {"Let a paused machine join", cluster.ResumeMachine},
+		"retry":   {"Try again what failed on a machine", cluster.RetryMachine},
+		"abandon": {"Do nothing more on a machine itself that is being deleted", cluster.AbandonMachine},
 	} {
 		huma.Register(api, describe(verb+"-machine", http.MethodPost, item+verb, "machines", v.summary), func(ctx context.Context, in *Named) (*done, error) {
-			return doneWith(cluster.MarkMachine(ctx, of(ctx), in.key(), v.marks()))
+			return doneWith(cluster.MarkMachine(ctx, of(ctx), in.key(), v.marks(time.Now())))
 		})
 	}
 	d := describe("precheck-machine", http.MethodPost, item+"precheck", "machines", "Run the checks of join on a machine, by an operation")

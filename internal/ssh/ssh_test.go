@@ -115,7 +115,7 @@ func TestBadMachines(t *testing.T) {
 		"wrong password":     {func(t *Target) { t.Key, t.Password = nil, "no" }, "OCA-7603", ""},
 		"nothing":            {func(t *Target) { t.Key = nil }, "OCA-7606", "neither"},
 		"no key":             {func(t *Target) { t.Key = []byte("hello") }, "OCA-7606", "cannot be read"},
-		"nobody there":       {func(t *Target) { t.Port = 1 }, "OCA-7601", "refused"},
+		"nothing listens":    {func(t *Target) { t.Port = 1 }, "OCA-7601", "refused"},
 		"another kind":       {func(t *Target) { t.HostKey = "ecdsa-sha2-nistp256 " + ecdsaKey }, "OCA-7602", "pinned type"},
 		"no host key":        {func(t *Target) { t.HostKey = "yes" }, "OCA-7602", "TYPE BASE64"},
 		"short fingerprint":  {func(t *Target) { t.HostKey = "SHA256:abc" }, "OCA-7602", "43 characters"},

@@ -101,7 +101,7 @@ func routerID(packet []byte) (int, bool) {
 func Answers(ctx context.Context, address string) (mac string, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", net.JoinHostPort(address, "9"))
 	if err != nil {
-		return "", nil // no way there: nobody answers
+		return "", nil // no way there: no answer
 	}
 	defer func() { _ = conn.Close() }() // nothing depends on it
 	for range 10 {

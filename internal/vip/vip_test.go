@@ -93,7 +93,7 @@ func TestNeighbour(t *testing.T) {
 10.0.0.7         0x1         0x2         0a:00:00:00:00:01     *        eth0
 `
 	if got := neighbour(table, "10.0.0.100"); got != "" {
-		t.Errorf("an address that nobody has: %q", got)
+		t.Errorf("an address that is free: %q", got)
 	}
 	if got := neighbour(table, "10.0.0.7"); got != "0a:00:00:00:00:01" {
 		t.Errorf("an address that is in use: %q", got)

@@ -347,7 +347,7 @@ func (d *decision) remove(f facts) {
 			return
 		}
 	}
-	if s.HostKey == "" && !joined(f.node, f.machine) { // nobody has ever logged in
+	if s.HostKey == "" && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}

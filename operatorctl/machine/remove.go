@@ -47,15 +47,7 @@ func abandoned(m *v1alpha1.OnecloudMachine) bool {
 func (o Options) drain() operation.Step {
 	return operation.Step{
 		Name: stepDrain, Short: "Move the pods to other nodes", Timeout: drainTimeout + time.Minute,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, err := o.machineOf(ctx, r)
-			if err != nil {
-				return err
-			}
-			n, err := o.nodeOf(ctx, m)
-			if err != nil || n == nil {
-				return err
-			}
+		Run: o.onNode(func(ctx context.Context, m *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
 			if abandoned(m) {
 				report.Info("the pods are left: the machine is abandoned")
 				return nil
@@ -68,7 +60,24 @@ func (o Options) drain() operation.Step {
 				report.Changed("no new pods on node %s", n.Name)
 			}
 			return o.evict(ctx, n.Name, report)
-		},
+		}),
+	}
+}
+
+// onNode is what a step does that works on the Node of the machine. Without a Node there is nothing to do.
+func (o Options) onNode(
+	work func(context.Context, *v1alpha1.OnecloudMachine, *corev1.Node, workflow.Reporter) error,
+) func(context.Context, *operation.Run, workflow.Reporter) error {
+	return func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+		m, err := o.machineOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		n, err := o.nodeOf(ctx, m)
+		if err != nil || n == nil {
+			return err
+		}
+		return work(ctx, m, n, report)
 	}
 }
 
@@ -145,20 +154,12 @@ func (o Options) reset() operation.Step {
 func (o Options) deleteNode() operation.Step {
 	return operation.Step{
 		Name: stepNode, Short: "Delete the Node", Timeout: 2 * time.Minute,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, err := o.machineOf(ctx, r)
-			if err != nil {
-				return err
-			}
-			n, err := o.nodeOf(ctx, m)
-			if err != nil || n == nil {
-				return err
-			}
+		Run: o.onNode(func(ctx context.Context, _ *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
 			if err := client.IgnoreNotFound(o.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID})); err != nil {
 				return fmt.Errorf("deleting node %s: %w", n.Name, err)
 			}
 			report.Changed("deleted node %s", n.Name)
 			return nil
-		},
+		}),
 	}
 }

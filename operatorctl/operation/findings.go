@@ -119,7 +119,7 @@ func health(f facts) (out finding.List) {
 	return finding.List{one}
 }
 
-// certificateMargin is how long certificates must be valid at least: nobody wants to replace them in the middle of an update, or in the days in which its
+// certificateMargin is how long certificates must be valid at least. They must not end in the middle of an update, or in the days in which its
 // outcome shows.
 const certificateMargin = 7 * 24 * time.Hour
 

@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 	pullPatience = 20 * time.Minute
 	// pullPods is how many pods pull at once, pullPodsOfNode how many of them on one node.
 	pullPods, pullPodsOfNode = 64, 8
-	// pullTries is how often a pod is made anew that somebody deleted or a kubelet did not take.
+	// pullTries is how often a pod is made anew that was deleted, or that a kubelet did not take.
 	pullTries = 3
 	// pullLook is how often nodes are looked at, and images that fail.
 	pullLook = 10 * time.Second
@@ -232,9 +233,9 @@ func (p *puller) lose(ctx context.Context) error {
 	}
 	ready := map[string]bool{}
 	for i := range nodes.Items {
-		why, is := readiness(&nodes.Items[i])
-		if ready[nodes.Items[i].Name] = is; !is && p.demand.missing[nodes.Items[i].Name] != nil {
-			p.demand.lost[nodes.Items[i].Name] = why
+		n := status.NodeOf(&nodes.Items[i])
+		if ready[n.Name] = n.Ready; !n.Ready && p.demand.missing[n.Name] != nil {
+			p.demand.lost[n.Name] = n.Message
 		}
 	}
 	gone := func(b *batch) bool {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Everything in this file is pure. Decision 49 says why the images of a release are pulled in this way.
@@ -135,8 +135,8 @@ func demandOf(all []runs, nodes []corev1.Node) demand {
 		if len(wanted) == 0 {
 			continue
 		}
-		if why, ready := readiness(n); !ready {
-			d.lost[n.Name] = why
+		if is := status.NodeOf(n); !is.Ready {
+			d.lost[n.Name] = is.Message
 			continue
 		}
 		d.nodes++
@@ -159,16 +159,6 @@ func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
 		return corev1.PullAlways
 	}
 	return cmp.Or(a, b)
-}
-
-// readiness of a node, and why it is not Ready.
-func readiness(n *corev1.Node) (why string, ready bool) {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return strings.TrimSuffix(c.Message, "."), c.Status == corev1.ConditionTrue
-		}
-	}
-	return "its kubelet has not reported yet", false
 }
 
 // batch is one pod that pulls images on a node.
@@ -228,75 +218,6 @@ func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 		})
 	}
 	return p
-}
-
-// answer is what pulling an image has brought.
-type answer struct {
-	state pullState
-	// text is what the kubelet says of it, since is when it failed first.
-	text  string
-	since time.Time
-}
-
-type pullState int
-
-const (
-	// pullPending: the kubelet has not reported on it.
-	pullPending pullState = iota
-	// pullFails: it cannot be pulled now. The kubelet tries again.
-	pullFails
-	// pullRefused: it will not be had by trying again.
-	pullRefused
-	// pullFull: the node has no room for it.
-	pullFull
-	// pulled: the node has it.
-	pulled
-	// pullLeft: its node does not take it, which is no fault of the image.
-	pullLeft
-)
-
-// over reports whether nothing more is to be expected.
-func (a answer) over() bool { return a.state > pullFails }
-
-// pullAgain is how long an image may fail for a reason that may pass.
-const pullAgain = time.Minute
-
-// have are the reasons for which a container waits although its image is there.
-var have = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
-
-// What registries and runtimes answer if trying again is of no use, and what a full disk says.
-var (
-	refusals = regexp.MustCompile(`(?i)not found|manifest unknown|does not exist|no match for platform|no such host|denied|unauthorized|forbidden|` +
-		`authentication required|no basic auth|invalid reference|not present with pull policy`)
-	noRoom = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|DiskPressure|ephemeral-storage`)
-)
-
-// judgePull reads what the kubelet reports of one container. was is what was known of its image before: the back-off of an older kubelet has lost the
-// answer of the registry.
-func judgePull(s corev1.ContainerStatus, was answer, now time.Time) answer {
-	w := s.State.Waiting
-	switch {
-	case s.State.Running != nil || s.State.Terminated != nil:
-		return answer{state: pulled}
-	case w == nil || slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason):
-		return was
-	case slices.Contains(have, w.Reason):
-		return answer{state: pulled}
-	}
-	is := answer{pullFails, strings.TrimSuffix(w.Reason+": "+w.Message, ": "), now}
-	if w.Reason == "ImagePullBackOff" && was.text != "" {
-		is.text = was.text
-	}
-	if was.state == pullFails {
-		is.since = was.since
-	}
-	switch {
-	case noRoom.MatchString(is.text):
-		is.state = pullFull
-	case refusals.MatchString(is.text), w.Reason == "ErrImageNeverPull", w.Reason == "InvalidImageName":
-		is.state = pullRefused
-	}
-	return is
 }
 
 // judge reads what a kubelet reports of the pod of a batch. It returns why the kubelet did not take the pod, "" if it did.
@@ -393,10 +314,7 @@ func refused(all []*batch, remedy string) finding.List {
 		}
 		slices.Sort(names)
 		first := key{names[0], groups[group][0].full}
-		text := texts[first]
-		if len(text) > answerLimit {
-			text = strings.ToValidUTF8(text[:answerLimit], "") + "…"
-		}
+		text := status.Clip(texts[first], answerLimit)
 		cause := fmt.Sprintf("%s on %s: %s", strings.Join(names, ", "), named(nodes[first]), text)
 		if first.full {
 			out = append(out, finding.New("OCA-7069", "A node has no room for images of the release", cause, "make room on its disk: ocadm node doctor; then try again"))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // record is the journal of a running operation, its status on the API server, and the sink of its events. A step starts only once its start is
@@ -201,5 +201,5 @@ func Note(text string) string {
 	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+	return status.Clip(text, most-len("…"))
 }

@@ -184,7 +184,7 @@ func (im images) chosenName(container string, image component.Image, path []stri
 	return name
 }
 
-// ownNames are the names an image may have in one cloud or another that nobody chose.
+// ownNames are the names an image may have in one cloud or another without a choice of a user.
 func ownNames(container string, image component.Image) []string {
 	names := []string{container}
 	if image.Name != "" {

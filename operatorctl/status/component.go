@@ -5,7 +5,6 @@
 package status
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -282,9 +281,12 @@ func Tag(image string) string {
 	return ""
 }
 
-func clip(s string) string {
-	if len(s) <= messageLimit {
+func clip(s string) string { return Clip(s, messageLimit) }
+
+// Clip cuts a text after limit bytes, between characters, and marks that it did with "…", which comes on top.
+func Clip(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return fmt.Sprintf("%s…", strings.ToValidUTF8(s[:messageLimit], ""))
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

@@ -51,9 +51,5 @@ func lastWords(log string) string {
 }
 
 func quotable(line string) string {
-	line = moment.ReplaceAllString(line, "")
-	if len(line) > lineLimit {
-		line = strings.ToValidUTF8(line[:lineLimit], "") + "…"
-	}
-	return line
+	return Clip(moment.ReplaceAllString(line, ""), lineLimit)
 }

@@ -225,7 +225,7 @@ func RemovePeer(ctx context.Context, k client.Client, address string) error {
 	return client.IgnoreNotFound(err)
 }
 
-// JoinPhase makes a further control-plane node one that may hold the address. The others are told of it first.
+// JoinPhase makes a further control-plane node one that may hold the address. The others learn of it first.
 func JoinPhase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Let this node take over the virtual address of the control plane", After: after, Timeout: time.Minute,

@@ -105,7 +105,7 @@ func machines(t *testing.T, nodes int) *machine.Lab {
 	return up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log})
 }
 
-// up makes a lab of fresh machines, and takes it away at the end of the test. The name in o tells labs of one test apart.
+// up makes a lab of fresh machines, and takes it away at the end of the test. The name in o distinguishes labs of one test.
 func up(t *testing.T, o machine.Options) *machine.Lab {
 	t.Helper()
 	ctx := t.Context()

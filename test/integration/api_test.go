@@ -51,7 +51,7 @@ type apiTest struct {
 func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 	t.Helper()
 	f := &apiTest{cloudTest: newCloudTest(t, env.Options{}), tokens: map[string]string{"": ""}}
-	f.sender("nobody")
+	f.sender("stranger")
 	f.sender("reader", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
 	f.sender("writer", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}})
@@ -217,7 +217,7 @@ func (f *apiTest) rights() {
 	}
 	f.ask("", "GET", "clouds", "", 401, "OCA-7615", "Authorization", "Bearer x.y.z")
 	for _, path := range []string{"clouds", "operations/x", "machines", "events", "operations/x/log", "clouds/default/releases"} {
-		f.ask("nobody", "GET", path, "", 403, "OCA-7616")
+		f.ask("stranger", "GET", path, "", 403, "OCA-7616")
 	}
 	f.ask("reader", "POST", "machines", machineBody("a"), 403, "OCA-7616")
 	f.ask("reader", "POST", "clouds/default/rollback", `{}`, 403, "OCA-7616")

@@ -107,8 +107,9 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
-// The script, run by a shell against a server that plays the depot: it checks and leaves ocadm alone, which join takes, and the reset takes away.
-func TestScript(t *testing.T) {
+// scripted is the script for a machine and the depot that it asks, for tests that run it.
+func scripted(t *testing.T) (bootstrap Cluster, asked *[]string, script string) {
+	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
 	}
@@ -117,6 +118,12 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, asked, script
+}
+
+// The script, run by a shell against a server that plays the depot: it checks and leaves ocadm alone, which join takes, and the reset takes away.
+func TestScript(t *testing.T) {
+	c, asked, script := scripted(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "root/run.0/ocadm.json"), "of a run that lost its power")
 	write(t, filepath.Join(dir, "ocadm.fails"), "")
@@ -180,14 +187,7 @@ func settingsArrive(t *testing.T, c Cluster, text string) {
 
 // Another ocadm that was there is back after the reset. The same one is not touched.
 func TestProgramBefore(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
-	c, _ := depot(t)
-	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, script := scripted(t)
 	for _, before := range []string{"another", program} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "ocadm")
@@ -205,14 +205,7 @@ func TestProgramBefore(t *testing.T) {
 
 // A server with another authority gets no token.
 func TestAnotherAuthority(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
-	c, asked := depot(t)
-	script, err := Script(machine(), c, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, asked, script := scripted(t)
 	other := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), 30))
 	out, status := run(t, t.TempDir(), strings.Replace(script, string(c.CA), "-----BEGIN CERTIFICATE-----\n"+other+"\n-----END CERTIFICATE-----\n", 1), "join")
 	if status != ExitNoDownload || len(*asked) != 0 {

@@ -101,7 +101,7 @@ func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 }
 
 // TestUpdateOfKilledOperator kills the operator in each step of an update and of its way back, several times in those that have many effects: what was
-// sent has happened or not, and nobody hears the answer. The next one goes on, and the cloud ends entirely new or entirely old.
+// sent has happened or not, and no one gets the answer. The next one goes on, and the cloud ends entirely new or entirely old.
 func TestUpdateOfKilledOperator(t *testing.T) {
 	u := newUpdated(t, "keystone", "region", "glance", "host")
 	u.StopOperator()
