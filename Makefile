@@ -79,7 +79,7 @@ unit: ## Unit, golden and command-line tests
 
 .PHONY: integration
 integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
-	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 40m ./test/integration/...
+	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 70m ./test/integration/...
 
 .PHONY: test-mysql
 test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian unstable, instead of MariaDB
