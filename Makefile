@@ -111,6 +111,10 @@ online: ## An install without a bundle and with a user's defaults, from a mirror
 ha: ## Three control-plane nodes on lab machines; the one with the virtual address is lost, and the outage measured (some minutes)
 	OCADM_TEST_HA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
 
+.PHONY: days
+days: ## Three control-plane nodes on lab machines; one is lost and replaced, and the time measured (some minutes)
+	OCADM_TEST_DAYS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestControlPlaneDays ./test/e2e/
+
 .PHONY: disaster
 disaster: ## All lab machines are lost; the cloud comes back from a backup file on others, and the time is measured (some minutes)
 	OCADM_TEST_DISASTER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestDisaster ./test/e2e/

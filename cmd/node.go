@@ -20,10 +20,10 @@ import (
 func newNode(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "node",
-		Short: "Change the roles of nodes, and diagnose a node",
+		Short: "Change the roles of nodes, remove a lost node, and diagnose a node",
 		Long: "The roles of a node decide what it does for the cloud: run its services, run virtual machines. They are labels of the Node.\n\n" +
 			settingsHelp,
-		Example: "  ocadm node enable-host-agent node2\n  ocadm node disable-onecloud-controller node3\n  ocadm node doctor node2",
+		Example: "  ocadm node enable-host-agent node2\n  ocadm node disable-onecloud-controller node3\n  ocadm node doctor node2\n  ocadm node remove node3",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
@@ -39,7 +39,7 @@ func newNode(a *app) *cobra.Command {
 	} {
 		c.AddCommand(newNodeRole(a, r.name, r.role, r.on, r.short))
 	}
-	c.AddCommand(newNodeDoctor(a))
+	c.AddCommand(newNodeRemove(a), newNodeDoctor(a))
 	return c
 }
 

@@ -27,6 +27,7 @@ var translated = []string{
 	"docs/api.md",
 	"docs/machines.md",
 	"docs/configure.md",
+	"docs/day2.md",
 	"docs/depot.md",
 	"docs/distributions.md",
 	"docs/existing-cluster.md",

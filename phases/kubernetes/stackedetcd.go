@@ -99,7 +99,7 @@ func checkEtcdPhase(after string) host.Phase {
 			}
 			c, err := OpenEtcd(ctx, h, k)
 			if err != nil {
-				return etcdUnwell(err)
+				return EtcdUnwell(err)
 			}
 			defer c.Close()
 			return awaitLearners(ctx, h, c, r)
@@ -115,7 +115,7 @@ func awaitLearners(ctx context.Context, h *host.Host, c *etcd.Client, r workflow
 	err := wait.Until(ctx, "etcd", time.Second, func(ctx context.Context) (bool, string, error) {
 		list, err := c.List(ctx)
 		if err != nil {
-			return false, "", etcdUnwell(err)
+			return false, "", EtcdUnwell(err)
 		}
 		var joins bool
 		if other, joins = otherLearner(list, ownPeerURL(h.Config)); !joins {
@@ -140,7 +140,8 @@ func otherLearner(list []etcd.Listed, own string) (etcd.Listed, bool) {
 	return list[at], true
 }
 
-func etcdUnwell(err error) error {
+// EtcdUnwell is the finding of an etcd that does not answer.
+func EtcdUnwell(err error) error {
 	if len(finding.Of(err)) > 0 {
 		return err
 	}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/removal"
+)
+
+// nodeRemoved is what "node remove -o json" prints.
+type nodeRemoved struct {
+	// Had is what the cluster had of the node before.
+	Had    removal.Inventory `json:"had"`
+	DryRun bool              `json:"dryRun,omitempty"`
+	Steps  []stepDone        `json:"steps"`
+	// Next are the commands that are left to a person.
+	Next []string `json:"next,omitempty"`
+}
+
+type stepDone struct {
+	Name    string         `json:"name"`
+	State   workflow.State `json:"state"`
+	Reason  string         `json:"reason,omitempty"`
+	Changes []string       `json:"changes,omitempty"`
+	Seconds float64        `json:"seconds,omitempty"`
+}
+
+func stepsDone(res workflow.Result) []stepDone {
+	out := make([]stepDone, len(res.Steps))
+	for i, s := range res.Steps {
+		out[i] = stepDone{Name: s.Name, State: s.State, Reason: s.Reason, Changes: s.Changes, Seconds: s.Duration.Seconds()}
+	}
+	return out
+}
+
+func newNodeRemove(a *app) *cobra.Command {
+	var f stepFlags
+	var volumes bool
+	c := &cobra.Command{
+		Use: "remove NAME", Short: "Remove a node whose machine is lost",
+		Long: "Takes a node out of the cluster that cannot leave by itself, because its machine is lost: its member of etcd, its place in the group of the\n" +
+			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks. Run it on\n" +
+			"another control-plane node. It refuses if etcd would lose its majority. You can repeat it: it continues where it stopped.\n\n" +
+			"Claims of volumes on the lost disks stay, and their pods wait, until you repeat the command with --delete-volumes. Their pods then get\n" +
+			"new, empty volumes elsewhere.\n\n" +
+			"On a machine that still runs, ocadm reset does all of this by itself: prefer that. If you remove its node here, its pods move away first;\n" +
+			"run ocadm reset on the machine afterwards, before it joins again.",
+		Example: "  # show what is on the node, and what would be done\n  ocadm node remove node3 --dry-run\n\n  ocadm node remove node3\n\n" +
+			"  # give up its volumes, too\n  ocadm node remove node3 --delete-volumes --yes",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error { return a.removeNode(c, args[0], volumes, f) },
+	}
+	f.add(c)
+	c.Flags().BoolVar(&volumes, "delete-volumes", false, "delete the claims and volumes that were on the disks of the node: their data is lost")
+	return c
+}
+
+func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun)
+	if err != nil {
+		return err
+	}
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	is, err := removal.Look(asking, h, k, name)
+	if err != nil {
+		return kube.Explain(err)
+	}
+	if is.Nothing() && (!volumes || len(is.Volumes) == 0) {
+		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, fmt.Sprintf("Nothing to do: the cluster has no node %s", name))
+	}
+	if err := is.Refuse(asking, h, k); err != nil {
+		return err
+	}
+	if !f.dryRun {
+		if f.output.String() == "text" || !f.yes {
+			showInventory(a.redact.Writer(a.Err), is, volumes)
+		}
+		if err := a.confirm(c, f.yes, "Nothing was removed")("This removes node " + name + " from the cluster"); err != nil {
+			return err
+		}
+	}
+	j := &removal.Job{Host: h, K: k, Is: is, DeleteVolumes: volumes}
+	inputs := map[string]string{"node": name, "--delete-volumes": strconv.FormatBool(volumes)}
+	res, err := runSteps(ctx, a, h, "node remove", inputs, removal.Steps(), j, f)
+	if err != nil {
+		return kube.Explain(err)
+	}
+	out := nodeRemoved{Had: is, DryRun: f.dryRun, Steps: stepsDone(res), Next: nextAfterRemoval(is, volumes)}
+	return a.printNodeRemoved(f, out, &res, "Nothing to do")
+}
+
+func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, res *workflow.Result, nothing string) error {
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if f.dryRun {
+			showInventory(w, out.Had, false)
+			fmt.Fprintln(w, "It would:")
+		}
+		if res == nil {
+			res = &workflow.Result{}
+		}
+		if err := stepsText(w, *res, nothing); err != nil {
+			return err
+		}
+		for _, line := range out.Next {
+			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// showInventory prints what was on a node.
+func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
+	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
+	state := "its machine does not answer"
+	switch {
+	case is.Alive:
+		state = "its machine answers: prefer ocadm reset on it"
+	case !is.Registered:
+		state = "it is no Node any more"
+	}
+	say("Node %s (%s): %s", is.Node, strings.Join(is.Addresses, ", "), state)
+	if len(is.Roles) > 0 {
+		say("  roles    %s", strings.Join(is.Roles, ", "))
+	}
+	say("  etcd     %s", is.Etcd)
+	say("  pods     %d", len(is.Pods))
+	for _, r := range is.Roles {
+		if r == "host" {
+			say("  virtual machines on it: climc server-list --host %s", is.Node)
+		}
+	}
+	if len(is.Volumes) == 0 {
+		say("  volumes  none")
+	}
+	for _, v := range is.Volumes {
+		what := "stays claimed; its pod waits until you give --delete-volumes"
+		if volumes {
+			what = "is deleted"
+		}
+		if v.Database {
+			what += "; this is the database of the cloud: restore a backup afterwards"
+		}
+		claim := v.Claim
+		if claim == "" {
+			claim = v.Name + " (no claim)"
+		}
+		say("  volume   %s, %s, %s: %s", claim, v.Size, v.Path, what)
+	}
+}
+
+// nextAfterRemoval are the commands that are left.
+func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
+	var next []string
+	if is.Alive {
+		next = append(next, "on "+is.Node+": ocadm reset")
+	}
+	for _, m := range is.Machines {
+		namespace, name, _ := strings.Cut(m, "/")
+		next = append(next, "ocadm machine remove "+name+" --namespace "+namespace+" --abandon")
+	}
+	if !volumes && len(is.Volumes) > 0 {
+		next = append(next, fmt.Sprintf("ocadm node remove %s --delete-volumes, unless the disks of %s come back", is.Node, is.Node))
+	}
+	for _, v := range is.Volumes {
+		if v.Database && volumes {
+			next = append(next, "ocadm cluster backup restore FILE: the database of the cloud was on the node")
+		}
+	}
+	if is.Etcd != "none" {
+		next = append(next, "ocadm token create --print-join-command --control-plane, for the machine that replaces it")
+	}
+	return next
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMustStay(t *testing.T) {
+	const up, learner = 'u', 'l'
+	for _, c := range []struct {
+		members string // of m0, m1, …
+		remove  string
+		why     string // "" if it can go
+	}{
+		{"u", "m0", "only member"},
+		{"uu", "m1", ""}, // one that answers remains
+		{"ud", "m1", "1 of 2"},
+		{"ud", "m0", "1 of 2"},
+		{"uuu", "m2", ""},
+		{"uud", "m2", ""},
+		{"uud", "m0", "that would remain"},
+		{"udd", "m2", "1 of 3"},
+		{"uuddd", "m4", "2 of 5"},
+		{"uuudd", "m4", ""},
+		{"uuudd", "m0", "that would remain"},
+		{"ul", "m1", ""}, // a learner does not vote
+		{"ul", "m0", "only member"},
+		{"uudl", "m2", ""},
+	} {
+		var all []Observed
+		for i, kind := range c.members {
+			all = append(all, Observed{ID: "m" + string(rune('0'+i)), Answers: kind == up, Learner: kind == learner})
+		}
+		why := MustStay(all, c.remove)
+		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%s without %s: %q, want %q", c.members, c.remove, why, c.why)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	c := startCluster(t, 3)
+	cl := c.open()
+	all, err := cl.Observe(t.Context())
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	leaders := 0
+	for _, m := range all {
+		if m.Leader {
+			leaders++
+		}
+		if !m.Answers || m.Size == 0 || m.Quota == 0 || m.Revision == 0 || m.Version == "" || m.Learner || m.Problem != "" {
+			t.Errorf("member %+v", m)
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("%d leaders", leaders)
+	}
+	c.stop("m-2")
+	if all, err = cl.Observe(t.Context()); err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, m := range all {
+		if m.Answers == (m.Name == "m-2") || (m.Problem == "") != m.Answers {
+			t.Errorf("without m-2: %+v", m)
+		}
+		if m.Name == "m-2" && MustStay(all, m.ID) != "" || m.Name == "m-0" && MustStay(all, m.ID) == "" {
+			t.Errorf("%s: %q", m.Name, MustStay(all, m.ID))
+		}
+	}
+	c.stop("m-1")
+	if all, err = cl.Observe(t.Context()); err != nil || len(all) != 3 {
+		t.Errorf("without a majority the list is that of a member: %+v, %v", all, err)
+	}
+}

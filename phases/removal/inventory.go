@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package removal takes a node out of the cluster whose machine is lost, or will be reset later: its member of etcd, its place in the group of the
+// virtual address, its Node and pods and, if asked, the volumes that are lost with it. It runs on another control-plane node.
+package removal
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// Inventory is what the cluster has of a node.
+type Inventory struct {
+	Node string `json:"node"`
+	// Registered reports whether the Node exists, Alive whether its kubelet answers.
+	Registered bool `json:"registered"`
+	Alive      bool `json:"alive"`
+	// Roles are those of the cloud and "control-plane".
+	Roles     []string `json:"roles,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	// Etcd is "voter", "learner" or "none".
+	Etcd string `json:"etcd"`
+	// Peers are its addresses in the group of the virtual address.
+	Peers []string `json:"virtualAddressPeers,omitempty"`
+	Pods  []string `json:"pods,omitempty"`
+	// Volumes are on its disks.
+	Volumes []Volume `json:"volumes,omitempty"`
+	// Machines are the OnecloudMachines of the node, NAMESPACE/NAME.
+	Machines []string `json:"machines,omitempty"`
+
+	uid    types.UID
+	ready  bool
+	member *etcd.Observed
+}
+
+// Volume is a volume on the disks of a node.
+type Volume struct {
+	Name string `json:"name"`
+	// Claim is NAMESPACE/NAME, "" if it is bound to none any more.
+	Claim string `json:"claim,omitempty"`
+	Path  string `json:"path,omitempty"`
+	Size  string `json:"size,omitempty"`
+	// Database reports whether it holds the embedded database of a cloud.
+	Database bool `json:"database,omitempty"`
+}
+
+// databaseClaim is the name of the claim of the embedded database: its StatefulSet has one replica.
+const databaseClaim = "data-ocadm-mysql-0"
+
+// controlPlaneLabel is kubeadm's.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// kubeletPort answers while a node lives: the API server reads logs there.
+const kubeletPort = "10250"
+
+const dialTimeout = 2 * time.Second
+
+// Look reads what the cluster has of a node.
+func Look(ctx context.Context, h *host.Host, k client.Client, name string) (Inventory, error) {
+	out := Inventory{Node: name, Etcd: "none"}
+	var n corev1.Node
+	err := k.Get(ctx, client.ObjectKey{Name: name}, &n)
+	switch {
+	case err == nil:
+		out.describe(&n)
+	case !apierrors.IsNotFound(err):
+		return out, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	if err := out.pods(ctx, k); err != nil {
+		return out, err
+	}
+	if err := out.volumes(ctx, k); err != nil {
+		return out, err
+	}
+	if err := out.etcd(ctx, h, k); err != nil {
+		return out, err
+	}
+	s, found, err := vip.Load(ctx, k)
+	if err != nil {
+		return out, err
+	}
+	if found {
+		out.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p string) bool { return !slices.Contains(out.Addresses, p) })
+	}
+	out.Alive = out.Registered && out.answers(ctx)
+	return out, out.machines(ctx, k)
+}
+
+// Nothing reports whether the cluster has nothing of the node any more, apart from volumes.
+func (i *Inventory) Nothing() bool {
+	return !i.Registered && i.member == nil && len(i.Peers) == 0 && len(i.Pods) == 0
+}
+
+func (i *Inventory) describe(n *corev1.Node) {
+	i.Registered, i.uid = true, n.UID
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			i.address(a.Address)
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		i.ready = i.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	if _, is := n.Labels[controlPlaneLabel]; is {
+		i.Roles = append(i.Roles, "control-plane")
+	}
+	for key, value := range n.Labels {
+		if role, is := strings.CutPrefix(key, v1alpha1.NodeRolePrefix); is && value == v1alpha1.Enable {
+			i.Roles = append(i.Roles, role)
+		}
+	}
+	slices.Sort(i.Roles)
+}
+
+func (i *Inventory) address(a string) {
+	if a != "" && !slices.Contains(i.Addresses, a) {
+		i.Addresses = append(i.Addresses, a)
+	}
+}
+
+func (i *Inventory) answers(ctx context.Context) bool {
+	for _, a := range i.Addresses {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", net.JoinHostPort(a, kubeletPort))
+		if err == nil {
+			_ = conn.Close() // nothing was sent
+			return true
+		}
+	}
+	return false
+}
+
+func (i *Inventory) pods(ctx context.Context, k client.Client) error {
+	list, err := podsOn(ctx, k, i.Node)
+	for _, p := range list {
+		i.Pods = append(i.Pods, p.Namespace+"/"+p.Name)
+		if p.Spec.HostNetwork {
+			i.address(p.Status.HostIP) // known also when the Node is gone
+		}
+	}
+	slices.Sort(i.Pods)
+	return err
+}
+
+func podsOn(ctx context.Context, k client.Client, node string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := k.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s: %w", node, err)
+	}
+	return list.Items, nil
+}
+
+func (i *Inventory) volumes(ctx context.Context, k client.Client) error {
+	var list corev1.PersistentVolumeList
+	if err := k.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing volumes: %w", err)
+	}
+	for _, v := range list.Items {
+		if !onlyOn(&v, i.Node) {
+			continue
+		}
+		one := Volume{Name: v.Name, Path: pathOf(&v)}
+		if size, ok := v.Spec.Capacity[corev1.ResourceStorage]; ok {
+			one.Size = size.String()
+		}
+		if c := v.Spec.ClaimRef; c != nil && v.Status.Phase == corev1.VolumeBound {
+			one.Claim, one.Database = c.Namespace+"/"+c.Name, c.Name == databaseClaim
+		}
+		i.Volumes = append(i.Volumes, one)
+	}
+	slices.SortFunc(i.Volumes, func(a, b Volume) int { return cmp.Or(cmp.Compare(a.Claim, b.Claim), cmp.Compare(a.Name, b.Name)) })
+	return nil
+}
+
+func pathOf(v *corev1.PersistentVolume) string {
+	switch {
+	case v.Spec.Local != nil:
+		return v.Spec.Local.Path
+	case v.Spec.HostPath != nil:
+		return v.Spec.HostPath.Path
+	}
+	return ""
+}
+
+// onlyOn reports whether a volume can be used on a node and on no other.
+func onlyOn(v *corev1.PersistentVolume, node string) bool {
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil || len(v.Spec.NodeAffinity.Required.NodeSelectorTerms) == 0 {
+		return false
+	}
+	for _, term := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		exprs := slices.Concat(term.MatchExpressions, term.MatchFields)
+		if !slices.ContainsFunc(exprs, func(e corev1.NodeSelectorRequirement) bool {
+			return (e.Key == corev1.LabelHostname || e.Key == "metadata.name") && e.Operator == corev1.NodeSelectorOpIn && slices.Equal(e.Values, []string{node})
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// etcd finds the member of the node, by its name or, before it has one, by its address.
+func (i *Inventory) etcd(ctx context.Context, h *host.Host, k client.Client) error {
+	all, err := members(ctx, h, k)
+	if err != nil {
+		return err
+	}
+	if i.member = i.memberIn(all); i.member == nil {
+		return nil
+	}
+	i.Etcd = map[bool]string{false: "voter", true: "learner"}[i.member.Learner]
+	if u, err := url.Parse(i.member.Peer); err == nil {
+		i.address(u.Hostname())
+	}
+	return nil
+}
+
+func (i *Inventory) memberIn(all []etcd.Observed) *etcd.Observed {
+	at := slices.IndexFunc(all, func(m etcd.Observed) bool {
+		u, err := url.Parse(m.Peer)
+		return m.Name == i.Node || m.Name == "" && err == nil && slices.Contains(i.Addresses, u.Hostname())
+	})
+	if at < 0 {
+		return nil
+	}
+	return &all[at]
+}
+
+func members(ctx context.Context, h *host.Host, k client.Client) ([]etcd.Observed, error) {
+	c, err := kubernetes.OpenEtcd(ctx, h, k)
+	if err != nil {
+		return nil, kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	all, err := c.Observe(ctx)
+	if err != nil {
+		return nil, kubernetes.EtcdUnwell(err)
+	}
+	return all, nil
+}
+
+// machines finds the OnecloudMachine of the node: the operator would keep it.
+func (i *Inventory) machines(ctx context.Context, k client.Client) error {
+	var list v1alpha1.OnecloudMachineList
+	if err := k.List(ctx, &list); err != nil {
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("listing machines: %w", err)
+	}
+	for _, m := range list.Items {
+		if m.Status.NodeRef != nil && m.Status.NodeRef.Name == i.Node {
+			i.Machines = append(i.Machines, m.Namespace+"/"+m.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package removal
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+func pod(name, node string, volumes ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, UID: "pod"}, Spec: corev1.PodSpec{NodeName: node}}
+	for _, v := range volumes {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: v, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v}}})
+	}
+	return p
+}
+
+func volume(name, node, claim string) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")}
+	v.Spec.PersistentVolumeSource.HostPath = &corev1.HostPathVolumeSource{Path: "/opt/local-path-provisioner/" + name}
+	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}
+	if claim != "" {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "onecloud", Name: claim}
+		v.Status.Phase = corev1.VolumeBound
+	}
+	return v
+}
+
+func claim(name, volume string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, UID: "claim"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+}
+
+func cluster(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	s, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
+		return []string{o.(*corev1.Pod).Spec.NodeName}
+	}).WithIndex(&corev1.PersistentVolumeClaim{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+}
+
+func lost() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node3", UID: "old", Labels: map[string]string{
+		controlPlaneLabel: "", "onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "disable"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.3"}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
+}
+
+// run runs the steps, apart from that of etcd, which needs one.
+func run(t *testing.T, j *Job) workflow.Result {
+	t.Helper()
+	steps := slices.DeleteFunc(Steps(), func(s Step) bool { return s.Name == "etcd-member" })
+	res, err := workflow.Runner[*Job]{Plan: "node remove", Phases: steps}.Run(t.Context(), j, workflow.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func gone(t *testing.T, k client.Client, o client.Object) bool {
+	t.Helper()
+	err := k.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// A lost node goes with its pods and its place in the group of the virtual address. Volumes stay until they are given up; others' always do.
+func TestRemove(t *testing.T) {
+	settings := vip.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88"}.With("10.0.0.1").With("10.0.0.3")
+	k := cluster(t, lost(), pod("a", "node3", "data-a"), pod("b", "node1", "data-b"), volume("va", "node3", "data-a"), volume("vb", "node1", "data-b"),
+		volume("vc", "node3", ""), claim("data-a", "va"), claim("data-b", "vb"), settings.Secret())
+	is := Inventory{Node: "node3", Etcd: "none", Peers: []string{"10.0.0.3"}}
+	is.describe(lost())
+	for _, err := range []error{is.pods(t.Context(), k), is.volumes(t.Context(), k)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if is.ready || !slices.Equal(is.Roles, []string{"control-plane", "controller"}) || !slices.Equal(is.Pods, []string{"onecloud/a"}) || len(is.Volumes) != 2 {
+		t.Errorf("inventory %+v", is)
+	}
+	j := &Job{K: k, Is: is}
+	run(t, j)
+	if !gone(t, k, lost()) || !gone(t, k, pod("a", "")) || gone(t, k, pod("b", "")) || gone(t, k, claim("data-a", "")) {
+		t.Error("the node and its pod go, the pod of another node and the claim stay")
+	}
+	secret := &corev1.Secret{ObjectMeta: settings.Secret().ObjectMeta}
+	if gone(t, k, secret) || strings.Contains(string(secret.Data["peers"]), "10.0.0.3") || !strings.Contains(string(secret.Data["peers"]), "10.0.0.1") {
+		t.Errorf("peers %s", secret.Data["peers"])
+	}
+	for _, s := range run(t, j).Steps {
+		if s.State == workflow.Done {
+			t.Errorf("step %s has something to do the second time: %v", s.Name, s.Changes)
+		}
+	}
+	if err := k.Create(t.Context(), pod("a", "", "data-a")); err != nil { // that of its StatefulSet, which no node can take
+		t.Fatal(err)
+	}
+	j.DeleteVolumes = true
+	run(t, j)
+	if !gone(t, k, claim("data-a", "")) || !gone(t, k, volume("va", "", "")) || !gone(t, k, volume("vc", "", "")) || gone(t, k, claim("data-b", "")) || gone(t, k, volume("vb", "", "")) {
+		t.Error("the volumes of the node go, those of others stay")
+	}
+}
+
+// A machine of the same name that has joined meanwhile keeps its Node.
+func TestRemoveKeepsItsSuccessor(t *testing.T) {
+	new := lost()
+	new.UID = "new"
+	k := cluster(t, new)
+	is := Inventory{Node: "node3"}
+	is.describe(lost())
+	run(t, &Job{K: k, Is: is})
+	if gone(t, k, new) {
+		t.Error("the Node of the successor was deleted")
+	}
+}
+
+func TestMemberOfNode(t *testing.T) {
+	is := Inventory{Node: "node3", Addresses: []string{"10.0.0.3"}}
+	for _, c := range []struct {
+		m    etcd.Observed
+		want bool
+	}{
+		{etcd.Observed{Name: "node3", Peer: "https://10.0.0.9:2380"}, true},
+		{etcd.Observed{Name: "node1", Peer: "https://10.0.0.3:2380"}, false}, // the address went to another one
+		{etcd.Observed{Peer: "https://10.0.0.3:2380"}, true},                 // a join that did not end
+		{etcd.Observed{Peer: "https://10.0.0.33:2380"}, false},
+	} {
+		if got := is.memberIn([]etcd.Observed{c.m}) != nil; got != c.want {
+			t.Errorf("%+v: %t", c.m, got)
+		}
+	}
+}
+
+func TestOnlyOn(t *testing.T) {
+	two := volume("v", "node3", "")
+	two.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"node3", "node4"}
+	either := volume("v", "node3", "")
+	either.Spec.NodeAffinity.Required.NodeSelectorTerms = append(either.Spec.NodeAffinity.Required.NodeSelectorTerms, corev1.NodeSelectorTerm{})
+	for name, c := range map[string]struct {
+		v    *corev1.PersistentVolume
+		want bool
+	}{
+		"of the node": {volume("v", "node3", ""), true}, "of another": {volume("v", "node4", ""), false}, "of two": {two, false},
+		"one term of two": {either, false}, "of none": {&corev1.PersistentVolume{}, false},
+	} {
+		if got := onlyOn(c.v, "node3"); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

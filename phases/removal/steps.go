@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package removal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// Job is what the steps share.
+type Job struct {
+	Host *host.Host
+	K    client.WithWatch
+	// Is is what the cluster had of the node when the command began.
+	Is Inventory
+	// DeleteVolumes deletes the claims and volumes that were on the node.
+	DeleteVolumes bool
+}
+
+// Step is a step of the removal.
+type Step = workflow.Phase[*Job]
+
+const (
+	// leaseSilence is how long a kubelet that does not answer must not have renewed its lease either: it does so every ten seconds.
+	leaseSilence = 15 * time.Second
+	drainTimeout = 5 * time.Minute
+)
+
+// Steps take the node out. Each is done if the cluster says so: a command that was cut off continues where it stopped.
+func Steps() []Step {
+	return []Step{
+		lossStep(), drainStep(), etcdStep(), peerStep(), nodeStep(), podsStep(), volumesStep(),
+	}
+}
+
+// Refuse is a finding if the node cannot be removed at all.
+func (i *Inventory) Refuse(ctx context.Context, h *host.Host, k client.Client) error {
+	if i.Node == h.Config.Node.Name {
+		return finding.New("OCA-4140", "A node cannot remove itself", i.Node+" is this machine",
+			"ocadm reset, here; or run this command on another control-plane node")
+	}
+	if i.member == nil {
+		return nil
+	}
+	all, err := members(ctx, h, k)
+	if err != nil {
+		return err
+	}
+	return mustStay(all, i.member)
+}
+
+func mustStay(all []etcd.Observed, m *etcd.Observed) error {
+	why := etcd.MustStay(all, m.ID)
+	if why == "" {
+		return nil
+	}
+	f := finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be removed", why,
+		"repair the other control-plane nodes first: ocadm ha status names them; if they are lost, too: ocadm etcd restore --help")
+	for _, o := range all {
+		f.Evidence = append(f.Evidence, strings.TrimSpace(fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, map[bool]string{true: "answers", false: o.Problem}[o.Answers])))
+	}
+	return f
+}
+
+// lossStep makes sure that a machine whose kubelet does not answer is lost: pods of a StatefulSet would run twice otherwise.
+func lossStep() Step {
+	return Step{
+		Name: "confirm-loss", Short: "Make sure that the machine does not run any more", Timeout: time.Minute,
+		Skip: func(j *Job) string {
+			switch {
+			case !j.Is.Registered:
+				return "the Node does not exist"
+			case j.Is.Alive:
+				return "the machine answers"
+			case !j.Is.ready:
+				return "the Node is not Ready"
+			}
+			return ""
+		},
+		Plan: func(context.Context, *Job) ([]string, error) {
+			return []string{"wait " + leaseSilence.String() + " for a sign of the kubelet, because the Node still passes for Ready"}, nil
+		},
+		Run: confirmLoss,
+	}
+}
+
+func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseSilence)
+	defer cancel()
+	was := ""
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: j.Is.Node}}
+	renewed := func(o client.Object) (bool, string) {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Spec.RenewTime == nil {
+			return false, "the lease of the kubelet does not exist"
+		}
+		if was == "" {
+			was = l.Spec.RenewTime.String()
+		}
+		return was != l.Spec.RenewTime.String(), "the kubelet does not answer; its lease was renewed at " + was
+	}
+	err := kube.WaitFor(ctx, j.K, lease, renewed, func(why string) { r.Waiting("a sign of "+j.Is.Node, why) })
+	if err == nil {
+		return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
+			"its kubelet renews its lease, but does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort,
+			"run ocadm reset on it, or turn it off; then run the same command again")
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// drainStep moves the pods of a machine that runs.
+func drainStep() Step {
+	return Step{
+		Name: "drain", Short: "Move the pods of a machine that runs to other nodes", Timeout: drainTimeout,
+		Skip: func(j *Job) string {
+			if !j.Is.Alive {
+				return "the machine does not answer"
+			}
+			return ""
+		},
+		Run: drain,
+	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
+		if gone, err := j.gone(ctx); gone || err != nil {
+			return nil, err
+		}
+		pods, err := podsOn(ctx, j.K, j.Is.Node)
+		var lines []string
+		for i := range pods {
+			if moves(&pods[i]) {
+				lines = append(lines, "evict pod "+pods[i].Namespace+"/"+pods[i].Name)
+			}
+		}
+		return lines, err
+	})
+}
+
+// moves reports whether a pod has to be evicted: a daemon or a static pod would come back.
+func moves(p *corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+		return false
+	}
+	owner := metav1.GetControllerOf(p)
+	return owner == nil || owner.Kind != "DaemonSet"
+}
+
+func drain(ctx context.Context, j *Job, r workflow.Reporter) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: j.Is.Node}}
+	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	if err := j.K.Patch(ctx, n, cordon, client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("keeping new pods from node %s: %w", n.Name, err)
+	}
+	pause := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Steps: 100, Cap: 10 * time.Second}.DelayFunc() // a budget that refuses cannot be watched
+	var left []string
+	err := pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		pods, err := podsOn(ctx, j.K, n.Name)
+		if err != nil {
+			return false, err
+		}
+		pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !moves(&p) })
+		left = nil
+		for i := range pods {
+			p := &pods[i]
+			left = append(left, p.Namespace+"/"+p.Name)
+			if p.DeletionTimestamp != nil {
+				continue
+			}
+			err := j.K.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
+				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
+			}
+		}
+		r.Waiting("the pods of node "+n.Name, strings.Join(left[:min(len(left), 5)], ", "))
+		return len(left) == 0, nil
+	})
+	if err != nil && wait.Interrupted(err) && !errors.Is(context.Cause(ctx), context.Canceled) {
+		return finding.New("OCA-4143", "Pods do not leave node "+n.Name, strings.Join(left, ", "),
+			"kubectl get poddisruptionbudgets -A; or turn the machine off, then run the same command again")
+	}
+	if err == nil {
+		r.Changed("no pods that can run elsewhere on node %s", n.Name)
+	}
+	return err
+}
+
+func etcdStep() Step {
+	return Step{
+		Name: "etcd-member", Short: "Remove the member of etcd", Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
+			c, err := kubernetes.OpenEtcd(ctx, j.Host, j.K)
+			if err != nil {
+				return kubernetes.EtcdUnwell(err)
+			}
+			defer c.Close()
+			all, err := c.Observe(ctx)
+			if err != nil {
+				return kubernetes.EtcdUnwell(err)
+			}
+			m := j.Is.memberIn(all)
+			if m == nil {
+				return nil
+			}
+			if err := mustStay(all, m); err != nil {
+				return err
+			}
+			if err := c.Remove(ctx, m.Listed()); err != nil {
+				return err
+			}
+			r.Changed("removed member %s of etcd, at %s", j.Is.Node, m.Peer)
+			return nil
+		},
+	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
+		all, err := members(ctx, j.Host, j.K)
+		if m := j.Is.memberIn(all); err == nil && m != nil {
+			return []string{"remove member " + j.Is.Node + " of etcd, at " + m.Peer}, nil
+		}
+		return nil, err
+	})
+}
+
+func peerStep() Step {
+	return Step{
+		Name: "virtual-address", Short: "Take the node out of the group of the virtual address", Timeout: time.Minute,
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
+			for _, p := range j.Is.Peers {
+				if err := vip.RemovePeer(ctx, j.K, p); err != nil {
+					return err
+				}
+				r.Changed("took %s out of the group of the virtual address", p)
+			}
+			return nil
+		},
+	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
+		s, _, err := vip.Load(ctx, j.K)
+		var lines []string
+		for _, p := range j.Is.Peers {
+			if slices.Contains(s.Peers, p) {
+				lines = append(lines, "take "+p+" out of the group of the virtual address")
+			}
+		}
+		return lines, err
+	})
+}
+
+// gone reports whether the Node that the command began with does not exist any more.
+func (j *Job) gone(ctx context.Context) (bool, error) {
+	var n corev1.Node
+	err := j.K.Get(ctx, client.ObjectKey{Name: j.Is.Node}, &n)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return n.UID != j.Is.uid, err
+}
+
+func nodeStep() Step {
+	return Step{
+		Name: "node", Short: "Delete the Node", Timeout: time.Minute,
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: j.Is.Node}}
+			if err := j.K.Delete(ctx, n, client.Preconditions{UID: &j.Is.uid}); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("deleting node %s: %w", j.Is.Node, err)
+			}
+			r.Changed("deleted Node %s", j.Is.Node)
+			return nil
+		},
+	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
+		if gone, err := j.gone(ctx); gone || err != nil || !j.Is.Registered {
+			return nil, err
+		}
+		return []string{"delete Node " + j.Is.Node}, nil
+	})
+}
+
+// podsStep removes what the cluster still lists as running there. It does so after the Node has gone, because daemons would be made again.
+func podsStep() Step {
+	return Step{
+		Name: "pods", Short: "Remove the records of the pods that were on the node", Timeout: time.Minute,
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
+			if gone, err := j.gone(ctx); err != nil || !gone && j.Is.Registered {
+				return errors.Join(err, errors.New("removing pods: the Node still exists"))
+			}
+			pods, err := podsOn(ctx, j.K, j.Is.Node)
+			for i := range pods {
+				p := &pods[i]
+				if derr := j.K.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(derr) != nil {
+					err = errors.Join(err, fmt.Errorf("deleting pod %s/%s: %w", p.Namespace, p.Name, derr))
+				}
+			}
+			if err == nil {
+				r.Changed("removed the records of %d pods", len(pods))
+			}
+			return err
+		},
+	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
+		pods, err := podsOn(ctx, j.K, j.Is.Node)
+		var lines []string
+		for _, p := range pods {
+			lines = append(lines, "remove the record of pod "+p.Namespace+"/"+p.Name)
+		}
+		return lines, err
+	})
+}
