@@ -18,7 +18,10 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // MoveDatabase moves the databases of a cloud to another server.
@@ -27,7 +30,7 @@ type MoveDatabase struct {
 	// To is the new server, with its password. TLS settings that are empty stay.
 	To      v1alpha1.DatabaseServer
 	Confirm func(question string) error
-	Report  func(what, why string)
+	Recorded
 }
 
 // Moved is what a move did.
@@ -43,8 +46,8 @@ type Moved struct {
 // movedSecret is a suffix: the Secret <cloud>-database-HASH holds the password of a server that the databases were moved to.
 const movedSecret = "-database"
 
-// Apply stops the services, copies the databases, compares every row, and switches. Until the switch the cloud belongs to the old server, and
-// running it again begins anew; after it the services start on the new one. The old databases stay.
+// Apply stops the services, copies the databases, compares every row, and switches. Until the switch the cloud belongs to the old server: whatever fails, its
+// services start there again. After it the services start on the new one. The old databases stay.
 func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, error) {
 	began := time.Now()
 	u, err := get(ctx, c, m.Key)
@@ -55,64 +58,108 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err != nil {
 		return Moved{}, err
 	}
-	from, to := address(cr.Spec.MySQL), address(m.To)
-	out := Moved{From: from, To: to}
-	if from == to {
+	x := &moving{MoveDatabase: m, client: c, cloud: u, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
+	if x.out.From == x.out.To {
 		// An earlier run may have been interrupted between the switch and the start.
-		return out, Start(ctx, c, m.Key)
+		return x.out, Start(ctx, c, m.Key)
 	}
-	id, err := archive.CredentialsID(ctx, c, m.Key)
+	defer x.close()
+	if err := x.open(ctx, cr); err != nil {
+		return x.out, err
+	}
+	size, err := x.old.Size(ctx, x.databases...)
 	if err != nil {
-		return out, err
+		return x.out, databaseFinding(err)
+	}
+	question := fmt.Sprintf("This stops cloud %s, copies %d databases (about %d MiB) from %s to %s, and starts it there", m.Key, len(x.databases), size>>20,
+		x.out.From, x.out.To)
+	if err := m.Confirm(question); err != nil {
+		return x.out, err
+	}
+	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionMoveDatabase, MoveDatabase: &v1alpha1.MoveDatabaseParameters{To: x.out.To}}
+	err = operation.Perform(ctx, m.runner(c, m.Key, spec), operation.Work[*moving]{Steps: moveSteps(), Final: "switch", Revert: []workflow.Phase[*moving]{{
+		Name: "start-again", Short: "Start the services on the old server", Run: step((*moving).start),
+	}}}, x, nil)
+	x.out.Seconds = time.Since(began).Seconds()
+	return x.out, err
+}
+
+// moving is a move that runs.
+type moving struct {
+	MoveDatabase
+	client      client.WithWatch
+	cloud       *unstructured.Unstructured
+	old, target *mysql.Admin
+	databases   []string
+	out         Moved
+}
+
+// open opens both servers.
+func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
+	id, err := archive.CredentialsID(ctx, x.client, x.Key)
+	if err != nil {
+		return err
 	}
 	if id == "" {
 		id = string(cr.UID)
 	}
-	if m.To.TLS.Mode == "" {
-		m.To.TLS = cr.Spec.MySQL.TLS
+	if x.To.TLS.Mode == "" {
+		x.To.TLS = cr.Spec.MySQL.TLS
 	}
-	old, err := openDatabases(ctx, c, cr, cr.Spec.MySQL, id)
+	if x.old, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, id); err != nil {
+		return err
+	}
+	if x.target, err = openDatabases(ctx, x.client, cr, x.To, id); err != nil {
+		return err
+	}
+	x.databases, err = backup.Databases(ctx, x.old)
+	return databaseFinding(err)
+}
+
+func (x *moving) close() {
+	for _, a := range []*mysql.Admin{x.old, x.target} {
+		if a != nil {
+			a.Close()
+		}
+	}
+}
+
+func moveSteps() []workflow.Phase[*moving] {
+	return []workflow.Phase[*moving]{
+		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step(func(x *moving, ctx context.Context, r workflow.Reporter) error {
+			return Stop(ctx, x.client, x.Key, r.Waiting)
+		})},
+		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
+		{Name: "switch", Short: "Make the new server that of the cloud", Run: step(func(x *moving, ctx context.Context, r workflow.Reporter) error {
+			if err := x.switchTo(ctx, x.client, x.cloud); err != nil {
+				return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
+					"run the command again; or start the cloud where it is: ocadm cluster start", "%w", err)
+			}
+			x.out.Changed = true
+			r.Changed("spec.mysql: %s → %s", x.out.From, x.out.To)
+			return nil
+		})},
+		{Name: "start", Short: "Start the services", Run: step((*moving).start)},
+	}
+}
+
+func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
+	data, err := backup.Copy(ctx, r, x.old, x.target, x.databases)
 	if err != nil {
-		return out, err
+		err = databaseFinding(err)
+		remedy := "run the command again, which copies anew"
+		if of := finding.Of(err); len(of) > 0 && of[0].Remedy != "" {
+			remedy = of[0].Remedy + "; then " + remedy
+		}
+		return finding.Errorf("OCA-7411", "The databases were not moved; the cloud still belongs to "+x.out.From, remedy, "%w", err)
 	}
-	defer old.Close()
-	target, err := openDatabases(ctx, c, cr, m.To, id)
-	if err != nil {
-		return out, err
-	}
-	defer target.Close()
-	databases, err := backup.Databases(ctx, old)
-	if err != nil {
-		return out, databaseFinding(err)
-	}
-	size, err := old.Size(ctx, databases...)
-	if err != nil {
-		return out, databaseFinding(err)
-	}
-	question := fmt.Sprintf("This stops cloud %s, copies %d databases (about %d MiB) from %s to %s, and starts it there", m.Key, len(databases), size>>20, from, to)
-	if err := m.Confirm(question); err != nil {
-		return out, err
-	}
-	m.Report("services", "stopping them")
-	if err := Stop(ctx, c, m.Key, m.Report); err != nil {
-		return out, err
-	}
-	m.Report("databases", "copying and comparing them")
-	data, err := backup.Copy(ctx, old, target, databases)
-	if err != nil {
-		return out, finding.Errorf("OCA-7411", "The databases were not moved; the cloud still belongs to "+from,
-			"run the command again, which copies anew; or start the cloud where it is: ocadm cluster start", "%w", databaseFinding(err))
-	}
-	out.Tables, out.Rows = data.Count()
-	m.Report("cloud", "switching to "+to)
-	if err := m.switchTo(ctx, c, u); err != nil {
-		return out, err
-	}
-	out.Changed = true
-	m.Report("services", "starting them")
-	err = Start(ctx, c, m.Key)
-	out.Seconds = time.Since(began).Seconds()
-	return out, err
+	x.out.Tables, x.out.Rows = data.Count()
+	r.Changed("%d databases with %d tables and %d rows copied", len(data.Databases), x.out.Tables, x.out.Rows)
+	return nil
+}
+
+func (x *moving) start(ctx context.Context, _ workflow.Reporter) error {
+	return Start(ctx, x.client, x.Key)
 }
 
 // switchTo makes the new server that of the cloud. The definition allows another host only along with the name of the one that is left.

@@ -91,6 +91,10 @@ func Control(ctx context.Context, c client.Client, key client.ObjectKey, value s
 		problem = fmt.Sprintf("it has ended: %s", o.Status.Phase)
 	case was == v1alpha1.OperationCancel:
 		problem = "it is being cancelled"
+	case value == v1alpha1.OperationPause && o.Status.Runner != nil && o.Status.Phase.Active():
+		problem = "it runs in " + o.Status.Runner.Name + ", and cannot be paused"
+	case value == v1alpha1.OperationCancel && o.Status.Runner != nil && o.Status.Runner.Final:
+		problem = "it can only go on to its end now: a half-replaced database is of no use"
 	}
 	if problem != "" {
 		return false, finding.New("OCA-7056", fmt.Sprintf("Operation %s cannot be changed", key.Name), problem, "ocadm operation show "+key.Name)

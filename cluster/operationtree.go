@@ -64,12 +64,27 @@ func stepLine(s v1alpha1.OperationStep, now time.Time) string {
 		text += " (" + end.Sub(s.Start.Time).Round(time.Second).String() + ")"
 	}
 	if s.State == v1alpha1.StepRunning && s.Total > 0 {
-		text += " " + bar(s.Done, s.Total) + fmt.Sprintf(" %d/%d %s", s.Done, s.Total, s.Unit)
+		text += " " + bar(s.Done, s.Total) + " " + progress(s.Done, s.Total, s.Unit)
 	}
 	if s.Message != "" && s.State != v1alpha1.StepDone {
 		text += ": " + s.Message
 	}
 	return text
+}
+
+// progress is done of total, bytes in the unit that is fit for the total.
+func progress(done, total int64, unit string) string {
+	if unit != "B" {
+		return fmt.Sprintf("%d/%d %s", done, total, unit)
+	}
+	name, size := "KiB", 1<<10
+	if total >= 10<<20 {
+		name, size = "MiB", 1<<20
+	}
+	if total >= 10<<30 {
+		name, size = "GiB", 1<<30
+	}
+	return fmt.Sprintf("%.1f/%.1f %s", float64(done)/float64(size), float64(total)/float64(size), name)
 }
 
 func mark(s v1alpha1.StepState) string {

@@ -5,7 +5,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,10 +17,11 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Restore puts a cloud back from a backup: into the cloud it was made of, or as a new one.
@@ -38,10 +38,12 @@ type Restore struct {
 	// Spec are other fields of a new cloud that depend on where it runs, as in archive.Place.
 	Spec map[string]any
 	// Before receives a backup of what an existing cloud holds now; nil to do without.
-	Before func(ctx context.Context, key client.ObjectKey) (backup.Info, error)
+	Before func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error)
 	// Confirm is asked before the first change.
 	Confirm func(question string) error
-	Report  func(what, why string)
+	// Watch sees how far the reading of the file is.
+	Watch backup.Watcher
+	Recorded
 
 	info     backup.Info
 	contents *backup.Contents
@@ -51,9 +53,10 @@ type Restore struct {
 func (r *Restore) Read(ctx context.Context) (backup.Contents, error) {
 	var err error
 	if r.info, err = backup.ReadInfo(ctx, r.Store, r.Name); err != nil {
-		return backup.Contents{}, err
+		return backup.Contents{}, backupFinding(err)
 	}
-	contents, err := backup.Verify(ctx, r.Store, r.info, r.IDs...)
+	r.Watch.Info("reading and checking %s", r.Name)
+	contents, err := backup.Verify(ctx, r.Watch, r.Store, r.info, r.IDs...)
 	if err != nil {
 		return contents, backupFinding(err)
 	}
@@ -115,27 +118,26 @@ type Restored struct {
 func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error) {
 	began := time.Now()
 	if r.contents == nil {
-		r.Report("backup", "reading and checking "+r.Name)
 		if _, err := r.Read(ctx); err != nil {
 			return Restored{}, err
 		}
 	}
-	info, contents, key := r.info, *r.contents, r.Key()
+	contents, key := *r.contents, r.Key()
 	out := Restored{Cloud: key.String(), Backup: r.Name}
 	out.Tables, out.Rows = contents.Manifest.Data.Count()
 	live, err := get(ctx, c, key)
 	switch {
 	case err == nil:
-		err = r.inPlace(ctx, c, live, info, contents, &out)
+		err = r.inPlace(ctx, c, live, contents, &out)
 	case apierrors.IsNotFound(err):
-		err = r.anew(ctx, c, key, info, contents, &out)
+		err = r.anew(ctx, c, key, contents, &out)
 	}
 	out.Seconds = time.Since(began).Seconds()
 	return out, backupFinding(err)
 }
 
 // inPlace restores into the cloud that the backup was made of.
-func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, info backup.Info, contents backup.Contents, out *Restored) error {
+func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, contents backup.Contents, out *Restored) error {
 	key := client.ObjectKeyFromObject(live)
 	id, err := archive.CredentialsID(ctx, c, key)
 	if err != nil {
@@ -155,51 +157,17 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	if err := r.Confirm(fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", key, contents.Header.Time.Format(time.RFC3339))); err != nil {
 		return err
 	}
-	admin, err := openDatabases(ctx, c, cr, cr.Spec.MySQL, contents.Header.Cloud.ID)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	r.Report("services", "stopping them")
-	if err := Stop(ctx, c, key, r.Report); err != nil {
-		return err
-	}
-	if r.Before != nil {
-		r.Report("backup", "saving what is there now")
-		before, err := r.Before(ctx, key)
-		if err != nil && before.Name == "" {
-			return fmt.Errorf("saving what is there now: %w", errors.Join(err, Start(ctx, c, key)))
-		}
-		out.Before = before.Name
-	}
-	r.Report("databases", "restoring them")
-	if _, err := backup.RestoreDatabases(ctx, r.Store, info, admin, r.IDs...); err != nil {
-		return finding.Errorf("OCA-7410", fmt.Sprintf("Cloud %s was not restored; its services are stopped", key), "run the same command again", "%w", databaseFinding(err))
-	}
-	objects, err := archive.Place{Namespace: key.Namespace}.Objects(contents)
-	if err != nil {
-		return err
-	}
-	for _, u := range objects {
-		if changed, err := archive.Passwords(ctx, c, kube.FieldManager, u); err != nil {
-			return err
-		} else if changed {
-			out.Changes = append(out.Changes, "passwords: those of the backup")
-		}
-	}
-	if v := contents.Header.Version; v != "" && v != cr.Spec.Version {
-		if err := merge(ctx, c, live, map[string]any{"spec": map[string]any{"version": v}}); err != nil {
-			return fmt.Errorf("setting the version of the backup: %w", err)
-		}
-		out.Changes = append(out.Changes, fmt.Sprintf("spec.version: %s → %s", orNone(cr.Spec.Version), v))
-	}
-	out.Changes = append(out.Changes, databasesRestored(contents))
-	r.Report("services", "starting them")
-	return Start(ctx, c, key)
+	x := &restoring{Restore: r, client: c, key: key, cloud: live, cr: cr, out: out}
+	defer x.close()
+	return operation.Perform(ctx, r.runner(c, key, r.spec()), operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: startAgain}, x, nil)
+}
+
+func (r Restore) spec() v1alpha1.OnecloudOperationSpec {
+	return v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRestore, Restore: &v1alpha1.RestoreParameters{File: r.Name, Place: r.Store.String()}}
 }
 
 // anew makes the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
-func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.ObjectKey, info backup.Info, contents backup.Contents, out *Restored) error {
+func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.ObjectKey, contents backup.Contents, out *Restored) error {
 	id := contents.Header.Cloud.ID
 	if have, err := archive.CredentialsID(ctx, c, key); err != nil {
 		return err
@@ -223,30 +191,19 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	if server.Password != "" {
 		server.PasswordSecretRef = nil
 	}
-	a, err := archive.Connect(ctx, c, key.Namespace, server, backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}, dial(c, key.Namespace))
-	if err != nil {
+	x := &restoring{Restore: r, client: c, key: key, out: out}
+	defer x.close()
+	var err error
+	owner := backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}
+	if x.admin, err = archive.Connect(ctx, c, key.Namespace, server, owner, dial(c, key.Namespace)); err != nil {
+		return databaseFinding(err)
+	}
+	if err := r.overwrites(ctx, x.admin, contents, server.Host); err != nil {
 		return err
 	}
-	defer a.Close()
-	if err := r.overwrites(ctx, a, contents, server.Host); err != nil {
-		return err
-	}
-	r.Report("databases", "restoring them")
-	if _, err := backup.RestoreDatabases(ctx, r.Store, info, a, r.IDs...); err != nil {
-		return err
-	}
-	objects, err := r.place(key.Namespace).Objects(contents)
-	if err != nil {
-		return err
-	}
-	namespace := object("Namespace", "", key.Namespace, nil)
-	if err := c.Create(ctx, namespace, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating namespace %s: %w", key.Namespace, err)
-	}
-	r.Report("cloud", "creating it")
-	out.Changes, err = archive.Put(ctx, c, kube.FieldManager, objects)
-	out.Changes = append([]string{databasesRestored(contents)}, out.Changes...)
-	return err
+	runner := r.runner(c, key, r.spec())
+	runner.Later = true
+	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: anewSteps(), Final: stepDatabases, Unlocked: true}, x, nil)
 }
 
 // overwrites asks where databases of the cloud exist on the server.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,10 +14,8 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
-	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
-	operatorphase "yunion.io/x/ocadm/phases/operator"
+	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
 // newClusterBackup groups the commands on backups of the cloud.
@@ -54,6 +51,7 @@ func newBackupCreate(a *app) *cobra.Command {
 		Short: "Make a backup now, and prove it",
 		Long: "Writes a backup and proves it: reads the stored file back, restores it into scratch databases on the cloud's server, compares every\n" +
 			"table and drops them. The cloud keeps running. The databases are read from this machine, which must reach the database server.\n" +
+			"It is an operation of the cloud (action Backup): it waits while another one runs, and an update waits for it.\n" +
 			placesHelp + " \"-\" writes the file to standard output, where it cannot be proven.\n\n" +
 			"The file is encrypted for --recipient, for --passphrase-file, or else for spec.backup.recipients. Keep the secret key outside the cloud.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kdlawjcs0ltxm2\n" +
@@ -62,7 +60,7 @@ func newBackupCreate(a *app) *cobra.Command {
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
-				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Report: a.steps()}
+				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Place: to}
 				var err error
 				if b.Recipients, b.Identity, err = k.recipients(ctx, k8s, f.key()); err != nil {
 					return err
@@ -72,14 +70,15 @@ func newBackupCreate(a *app) *cobra.Command {
 						return misused("the backup itself goes to standard output", "leave --output out")
 					}
 					b.Out = a.Out
-					_, err := b.Make(ctx, k8s)
+				} else if b.Place, b.Open, err = s.later(to); err != nil {
 					return err
 				}
-				if b.Store, err = s.open(ctx, to); err != nil {
-					return err
-				}
-				info, err := b.Make(ctx, k8s)
-				if err != nil {
+				var end func()
+				b.Recorded, end = a.recorded()
+				info, warning, err := b.Make(ctx, k8s)
+				end()
+				a.warnOf(warning)
+				if err != nil || b.Out != nil {
 					return err
 				}
 				return a.printBackups(&f, []backup.Info{info})
@@ -113,7 +112,7 @@ func newBackupList(a *app) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if in == "" {
 				return withKube(c.Context(), f.kubeconfig, requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
-					history, err := cluster.BackupHistory(ctx, k8s, f.namespace)
+					history, err := archive.History(ctx, k8s, f.namespace)
 					if err != nil {
 						return err
 					}
@@ -208,7 +207,7 @@ func newBackupVerify(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				v, err := cluster.Verify(ctx, k8s, key, store, name, ids...)
+				v, err := cluster.Verify(ctx, k8s, key, a.story(), store, name, ids...)
 				if err != nil {
 					return err
 				}
@@ -237,155 +236,4 @@ func newBackupVerify(a *app) *cobra.Command {
 	c.Flags().BoolVar(&restore, "restore", false, "restore it into scratch databases, too")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
 	return c
-}
-
-func newBackupRestore(a *app) *cobra.Command {
-	var f cloudFlags
-	var s storeFlags
-	var k keyFlags
-	var d databaseFlags
-	var address, before string
-	var yes, noBackup bool
-	c := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Restore the cloud from a backup",
-		Long: "Checks the whole file first. If the cloud of the backup exists in the namespace, it saves what is there now, stops the services, replaces\n" +
-			"the databases and passwords, sets the version of the backup, and starts the services. Otherwise it makes the cloud anew, with the same IDs,\n" +
-			"passwords and projects, on the database server of the backup or of --database-host. Interrupted, run it again.\n" +
-			"FILE is a path of this machine or s3://BUCKET/PATH/NAME. Without --namespace the namespace is that of the backup.",
-		Example: "  ocadm cluster backup restore /var/backups/default-20261122T020000Z.ocadm-backup --identity key.txt\n" +
-			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
-			"    --load-balancer-endpoint 10.0.0.20 --wait",
-		Args: arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			ids, err := k.identities()
-			if err != nil {
-				return err
-			}
-			server, err := d.server(false)
-			if err != nil {
-				return err
-			}
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
-				store, name, err := s.file(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				r := cluster.Restore{Store: store, Name: name, IDs: ids, MySQL: server, Address: address, Confirm: a.confirm(c, yes, "Nothing was changed"), Report: a.waiting()}
-				if c.Flags().Changed("namespace") {
-					r.Namespace = f.namespace
-				}
-				if !noBackup {
-					r.Before = func(ctx context.Context, key client.ObjectKey) (backup.Info, error) {
-						b := cluster.Backup{Key: key, SkipProof: true, Report: a.steps()}
-						if b.Store, err = s.open(ctx, before); before == "" {
-							b.Store, err = store, nil
-						}
-						if err != nil {
-							return backup.Info{}, err
-						}
-						if b.Recipients, b.Identity, err = k.same(ids); err != nil {
-							return backup.Info{}, err
-						}
-						return b.Make(ctx, k8s)
-					}
-				}
-				done, err := r.Apply(ctx, k8s)
-				if err != nil {
-					return err
-				}
-				f.namespace, f.name, _ = strings.Cut(done.Cloud, "/")
-				if rights, err := operatorphase.Serve(ctx, k8s, f.namespace); err != nil {
-					return err
-				} else {
-					for _, change := range rights.Changed() {
-						fmt.Fprintln(a.Err, change)
-					}
-				}
-				if f.wait {
-					if err := cluster.Wait(ctx, k8s, f.key(), func(cluster.Status) {}); err != nil {
-						return err
-					}
-				}
-				return ui.Print(a.Out, f.output.String(), done, func(w io.Writer) error {
-					fmt.Fprintf(w, "cloud %s restored from %s in %.0f s\n", done.Cloud, done.Backup, done.Seconds)
-					for _, line := range done.Changes {
-						fmt.Fprintln(w, "  "+line)
-					}
-					if done.Before != "" {
-						fmt.Fprintln(w, "what was there before: "+done.Before)
-					}
-					return nil
-				})
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	fs := c.Flags()
-	s.add(fs)
-	k.addIdentities(fs)
-	d.add(fs, "of a new cloud; without it, that of the backup")
-	fs.StringVar(&address, "load-balancer-endpoint", "", "address of a new cloud, where users and hosts reach it; without it, that of the backup")
-	fs.StringVar(&before, "save-to", "", "where to save what is there now; without it, beside FILE")
-	fs.BoolVar(&noBackup, "no-backup", false, "do not save what is there now")
-	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
-	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
-	addYes(fs, &yes)
-	return c
-}
-
-// newBackupRun is what the pods of component backup run.
-func newBackupRun(a *app) *cobra.Command {
-	var f cloudFlags
-	var dir string
-	c := &cobra.Command{
-		Use:     "run",
-		Short:   "Make the backup that spec.backup describes",
-		Long:    "Runs in the pods of component backup, in their service account. It reads spec.backup for the place, the recipients and how many to keep.",
-		Example: "  ocadm cluster backup run --dir /backup\n  ocadm cluster backup run --dir /backup -o table",
-		Hidden:  true,
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := operatorConfig(f.kubeconfig)
-			if err != nil {
-				return err
-			}
-			k, err := kube.New(cfg)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
-			defer cancel()
-			info, err := cluster.ScheduledBackup(ctx, k, f.key(), dir, a.steps())
-			if err != nil {
-				return err
-			}
-			return a.printBackups(&f, []backup.Info{info})
-		},
-	}
-	f.add(a, c, nil, "json", "table", "yaml")
-	c.Flags().StringVar(&dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
-	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
-	return c
-}
-
-// confirm asks before the first change.
-func (a *app) confirm(c *cobra.Command, yes bool, kept string) func(question string) error {
-	return func(question string) error {
-		if yes {
-			return nil
-		}
-		sure, err := ui.Confirm(c.Context(), a.In, a.Err, question+". Continue? [y/N]", "yes", "--yes")
-		if err == nil && !sure {
-			err = finding.New("OCA-0406", kept, "not confirmed", c.CommandPath()+" --yes")
-		}
-		return err
-	}
-}
-
-// steps reports steps, and waiting what something waits for, a line each on standard error.
-func (a *app) steps() func(string) { return func(step string) { fmt.Fprintln(a.Err, step) } }
-
-func (a *app) waiting() func(what, why string) {
-	return func(what, why string) { fmt.Fprintf(a.Err, "%s: %s\n", what, why) }
 }

@@ -22,35 +22,46 @@ import (
 
 // storeFlags say how to reach an object store.
 type storeFlags struct {
-	endpoint, region string
-	plain            bool
+	endpoint, region, caFile string
+	plain                    bool
 }
 
 func (s *storeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.endpoint, "s3-endpoint", "", "host, or host:port, of the object store")
 	fs.StringVar(&s.region, "s3-region", "", "region of the bucket")
+	fs.StringVar(&s.caFile, "s3-ca-file", "", "file with CA certificates to trust for the object store")
 	fs.BoolVar(&s.plain, "s3-plain-http", false, "talk HTTP to the object store")
 }
 
 const bucketScheme = "s3://"
 
+// later checks a place as far as that needs no network, and returns what it is called and how to open it.
+func (s *storeFlags) later(place string) (name string, open func(context.Context) (backup.Store, error), err error) {
+	open = func(ctx context.Context) (backup.Store, error) { return s.open(ctx, place) }
+	if !strings.HasPrefix(place, bucketScheme) {
+		return place, open, isDirectory(place)
+	}
+	cfg, err := s.s3(place)
+	return cfg.String(), open, err
+}
+
 // open returns the store in a place.
 func (s *storeFlags) open(ctx context.Context, place string) (backup.Store, error) {
-	if strings.HasPrefix(place, bucketScheme) {
-		cfg, err := s.s3(place)
-		if err != nil {
-			return nil, err
-		}
-		store, err := backup.NewS3(ctx, cfg)
-		if err != nil {
-			return nil, finding.Errorf("OCA-7412", "The object store cannot be used", "check --s3-endpoint, the bucket and the keys", "%w", err)
-		}
-		return store, nil
+	if !strings.HasPrefix(place, bucketScheme) {
+		return backup.Dir(place), isDirectory(place)
 	}
+	cfg, err := s.s3(place)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.OpenS3(ctx, cfg)
+}
+
+func isDirectory(place string) error {
 	if i, err := os.Stat(place); err != nil || !i.IsDir() {
-		return nil, misused(fmt.Sprintf("%q is no directory", place), "give a directory that exists, or s3://BUCKET/PATH")
+		return misused(fmt.Sprintf("%q is no directory", place), "give a directory that exists, or s3://BUCKET/PATH")
 	}
-	return backup.Dir(place), nil
+	return nil
 }
 
 // s3 parses s3://BUCKET/PATH.
@@ -62,7 +73,15 @@ func (s *storeFlags) s3(place string) (backup.S3Config, error) {
 	if s.endpoint == "" {
 		return backup.S3Config{}, misused("the object store is not named", "for example --s3-endpoint s3.example.com")
 	}
-	return backup.S3Config{Endpoint: s.endpoint, Region: s.region, Plain: s.plain, Bucket: bucket, Prefix: strings.Trim(prefix, "/"),
+	ca := ""
+	if s.caFile != "" {
+		text, err := os.ReadFile(s.caFile)
+		if err != nil {
+			return backup.S3Config{}, misused(err.Error(), "give a file with certificates in PEM")
+		}
+		ca = string(text)
+	}
+	return backup.S3Config{CA: ca, Endpoint: s.endpoint, Region: s.region, Plain: s.plain, Bucket: bucket, Prefix: strings.Trim(prefix, "/"),
 		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
 }
 

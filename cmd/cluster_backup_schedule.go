@@ -42,7 +42,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				schedule.S3 = &v1alpha1.BackupS3{Endpoint: cfg.Endpoint, Bucket: cfg.Bucket, Prefix: cfg.Prefix, Region: cfg.Region, Plain: cfg.Plain}
+				schedule.S3 = &v1alpha1.BackupS3{Endpoint: cfg.Endpoint, Bucket: cfg.Bucket, Prefix: cfg.Prefix, Region: cfg.Region, Plain: cfg.Plain, CA: cfg.CA}
 				schedule.AccessKey, schedule.SecretKey = cfg.AccessKey, cfg.SecretKey
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {

@@ -76,8 +76,9 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 		Use:   "move-database --database-host HOST --database-password-file FILE",
 		Short: "Move the databases to another server",
 		Long: "Stops the services, copies all databases of the cloud to another server, compares every row, makes that server the cloud's, and starts the\n" +
-			"services. This machine must reach both servers. Until the switch the cloud belongs to the old server: after an interruption, run the\n" +
-			"command again, or ocadm cluster start to go on where it was. The databases on the old server stay.",
+			"services. This machine must reach both servers. Until the switch the cloud belongs to the old server, where its services start again if\n" +
+			"something fails or the operation is cancelled. After a kill, run the command again, or ocadm cluster start to go on where it was. The\n" +
+			"databases on the old server stay. It is an operation of the cloud (action MoveDatabase), and waits for the others.",
 		Example: "  ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql --wait\n" +
 			"  ocadm cluster move-database --database-host db.example.com --database-port 3307 --database-user ocadm --database-password-file /root/mysql --yes",
 		Args: arguments(cobra.NoArgs),
@@ -87,7 +88,9 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 				return err
 			}
 			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
-				done, err := cluster.MoveDatabase{Key: f.key(), To: server, Confirm: a.confirm(c, yes, "Nothing was changed"), Report: a.waiting()}.Apply(ctx, k)
+				by, end := a.recorded()
+				done, err := cluster.MoveDatabase{Key: f.key(), To: server, Confirm: a.confirm(c, yes, "Nothing was changed"), Recorded: by}.Apply(ctx, k)
+				end()
 				if err != nil {
 					return err
 				}

@@ -28,7 +28,7 @@ func (r *restoreFlags) add(fs *pflag.FlagSet) {
 	r.store.add(fs)
 	r.keys.addIdentities(fs)
 	fs.BoolVarP(&r.yes, "yes", "y", false, "replace databases of that cloud which are on the database server")
-	for _, name := range []string{"s3-endpoint", "s3-region", "s3-plain-http", "yes"} {
+	for _, name := range []string{"s3-endpoint", "s3-region", "s3-plain-http", "s3-ca-file", "yes"} {
 		mark(fs, name, annotationAdvanced)
 	}
 }
@@ -43,7 +43,7 @@ func (r *restoreFlags) prepare(ctx context.Context, a *app, h *host.Host) error 
 	if err != nil {
 		return err
 	}
-	from := &cluster.Restore{IDs: ids, Confirm: r.confirm}
+	from := &cluster.Restore{IDs: ids, Confirm: r.confirm, Watch: a.story(), Recorded: cluster.Recorded{By: requester()}}
 	if from.Store, from.Name, err = r.store.file(ctx, r.file); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,7 +70,7 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	file, key, _ := restorable(t)
 	h := fresh()
 	f := restoreFlags{file: file, keys: keyFlags{identityFiles: []string{key}}}
-	if err := f.prepare(t.Context(), &app{}, h); err != nil {
+	if err := f.prepare(t.Context(), newApp(Streams{Out: io.Discard, Err: io.Discard}), h); err != nil {
 		t.Fatal(err)
 	}
 	if c := h.Config.Cloud; c.Name != "mine" || c.Namespace != "here" || c.Version != "v4.0.3" || c.Region != "north" || c.Zone != "north-1" || c.Edition != "ee" {
@@ -117,7 +118,7 @@ func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 		h := fresh()
 		h.Config.Cloud.Version = c.version
 		f := restoreFlags{file: c.file, keys: keyFlags{identityFiles: []string{c.key}}}
-		err := f.prepare(t.Context(), &app{}, h)
+		err := f.prepare(t.Context(), newApp(Streams{Out: io.Discard, Err: io.Discard}), h)
 		list := finding.Of(err)
 		if len(list) != 1 || list[0].Code != c.code || h.Restore != nil || !strings.Contains(err.Error()+list[0].Remedy, c.says) {
 			t.Errorf("%s: %v", name, err)

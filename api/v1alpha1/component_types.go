@@ -357,6 +357,9 @@ type BackupS3 struct {
 	Region string `json:"region,omitempty"`
 	// Talk HTTP instead of HTTPS.
 	Plain bool `json:"plain,omitempty"`
+	// Certificates in PEM to trust beside those of public authorities.
+	// +kubebuilder:validation:MaxLength=65536
+	CA string `json:"ca,omitempty"`
 	// Secret in the namespace of the cloud with the keys access-key and secret-key.
 	// +required
 	// +kubebuilder:validation:MinLength=1

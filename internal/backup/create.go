@@ -44,8 +44,9 @@ type Plan struct {
 	Keep int
 	// SkipProof leaves out the restore into scratch databases.
 	SkipProof bool
-	// Report is called with each step.
-	Report func(step string)
+
+	// once reads the file back in the proof.
+	once age.Identity
 }
 
 // SpaceError says that a backup would not fit.
@@ -64,49 +65,99 @@ func FileName(h Header) string {
 }
 
 // Run makes the backup, stores it, proves it, and removes older ones that are not to be kept. The Info of a backup that was stored and could
-// not be proven comes with an error.
-func (p Plan) Run(ctx context.Context) (Info, error) {
-	if err := p.Store.Clean(ctx); err != nil {
+// not be proven comes with an error, and so does that of one beside which older ones could not be removed: a RetentionError.
+func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
+	if err := p.Prepare(ctx, w); err != nil {
 		return Info{}, err
+	}
+	info, err := p.Write(ctx, w)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := p.Prove(ctx, w, &info); err != nil {
+		return info, err
+	}
+	_, err = p.Retain(ctx)
+	return info, err
+}
+
+// Prepare removes what interrupted runs left, and makes sure that there is something to back up and room for it.
+func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
+	if err := p.Store.Clean(ctx); err != nil {
+		return err
 	}
 	if err := p.prepare(ctx); err != nil {
-		return Info{}, err
+		return err
 	}
-	if err := p.room(ctx); err != nil {
-		return Info{}, err
+	need, free, err := p.room(ctx)
+	if err == nil {
+		w.Info("%d databases; the file needs about %s, %s", len(p.Header.Databases), text(need), freeIn(free, p.Store))
 	}
-	recipients, identity := p.Recipients, p.Identity
-	if len(recipients) > 0 && identity == nil {
+	return err
+}
+
+func freeIn(free int64, s Store) string {
+	if free < 0 {
+		return s.String() + " has no limit that is known"
+	}
+	return fmt.Sprintf("%s has %s free", s, text(free))
+}
+
+// Write writes the file, so that it can be proven, and begins again while tables change.
+func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
+	recipients := p.Recipients
+	p.once = p.Identity
+	if len(recipients) > 0 && p.once == nil {
 		once, err := age.GenerateX25519Identity() // so that the file can be read back here; it is never stored
 		if err != nil {
 			return Info{}, fmt.Errorf("making a key: %w", err)
 		}
-		recipients, identity = append(slices.Clone(recipients), once.Recipient()), once
+		recipients, p.once = append(slices.Clone(recipients), once.Recipient()), once
 	}
-	info, err := p.store(ctx, recipients)
-	if err != nil {
-		return Info{}, err
+	info, err := p.store(ctx, w, recipients)
+	if err == nil && p.SkipProof {
+		err = writeInfo(ctx, p.Store, info)
 	}
-	if !p.SkipProof {
-		p.Report("proving it: restoring " + info.Name + " into scratch databases")
-		if err := p.prove(ctx, &info, identity); err != nil {
-			info.Problem = err.Error()
-			return info, errors.Join(fmt.Errorf("proving backup %s: %w", info.Name, err), writeInfo(context.WithoutCancel(ctx), p.Store, info))
-		}
-	}
-	if err := writeInfo(ctx, p.Store, info); err != nil {
-		return info, err
-	}
-	_, err = Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep)
 	return info, err
 }
 
+// Prove proves what Write stored, unless it is to be skipped, and notes beside the file what came of it.
+func (p *Plan) Prove(ctx context.Context, w Watcher, info *Info) error {
+	if p.SkipProof {
+		return nil
+	}
+	if err := p.prove(ctx, w, info); err != nil {
+		info.Problem = err.Error()
+		return errors.Join(fmt.Errorf("proving backup %s: %w", info.Name, err), writeInfo(context.WithoutCancel(ctx), p.Store, *info))
+	}
+	return writeInfo(ctx, p.Store, *info)
+}
+
+// RetentionError says that a backup was made, and that older ones could not be removed.
+type RetentionError struct{ Err error }
+
+func (e *RetentionError) Error() string {
+	return "removing backups that are not to be kept: " + e.Err.Error()
+}
+
+// Unwrap returns what the store answered.
+func (e *RetentionError) Unwrap() error { return e.Err }
+
+// Retain removes older backups that are not to be kept, and returns their names.
+func (p *Plan) Retain(ctx context.Context) ([]string, error) {
+	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep)
+	if err != nil {
+		err = &RetentionError{err}
+	}
+	return gone, err
+}
+
 // Stream writes one backup to w. It cannot be proven, and not be begun again.
-func (p Plan) Stream(ctx context.Context, w io.Writer) (Info, error) {
+func (p *Plan) Stream(ctx context.Context, w Watcher, to io.Writer) (Info, error) {
 	if err := p.prepare(ctx); err != nil {
 		return Info{}, err
 	}
-	return p.write(ctx, w, p.Recipients)
+	return p.write(ctx, w, to, p.Recipients)
 }
 
 // prepare completes the header.
@@ -123,44 +174,43 @@ func (p *Plan) prepare(ctx context.Context) error {
 }
 
 // room makes sure that the file will fit. The next file will be about as large as the last one; the first is smaller than the databases.
-func (p Plan) room(ctx context.Context) error {
+func (p *Plan) room(ctx context.Context) (need, free int64, err error) {
 	list, err := List(ctx, p.Store)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	var need int64
 	if i := slices.IndexFunc(list, func(i Info) bool { return i.Cloud.ID == p.Header.Cloud.ID }); i >= 0 {
 		need = list[i].Size*5/4 + 64<<20
 	} else if need, err = p.Admin.Size(ctx, p.Header.Databases...); err != nil {
-		return err
+		return 0, 0, err
 	}
-	free, err := p.Store.Free(ctx)
-	if err != nil || free < 0 || free >= need {
-		return err
+	free, err = p.Store.Free(ctx)
+	if err == nil && free >= 0 && free < need {
+		err = &SpaceError{Store: p.Store.String(), Free: free, Need: need}
 	}
-	return &SpaceError{Store: p.Store.String(), Free: free, Need: need}
+	return need, free, err
 }
 
 // store writes the file, and begins again while tables change.
-func (p Plan) store(ctx context.Context, recipients []age.Recipient) (Info, error) {
+func (p *Plan) store(ctx context.Context, w Watcher, recipients []age.Recipient) (Info, error) {
 	name := FileName(p.Header)
 	for n := 1; ; n++ {
-		p.Report(fmt.Sprintf("writing %s to %s", name, p.Store))
-		info, err := p.attempt(ctx, name, recipients)
+		w.Info("writing %s to %s", name, p.Store)
+		info, err := p.attempt(ctx, w, name, recipients)
 		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
 			return info, err
 		}
-		p.Report(err.Error() + ": beginning again")
+		w.Info("%v: beginning again", err)
 	}
 }
 
-func (p Plan) attempt(ctx context.Context, name string, recipients []age.Recipient) (Info, error) {
+func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients []age.Recipient) (Info, error) {
 	f, err := p.Store.Create(ctx, name)
 	if err != nil {
 		return Info{}, err
 	}
 	defer f.Abort()
-	info, err := p.write(ctx, f, recipients)
+	info, err := p.write(ctx, w, f, recipients)
 	if err != nil {
 		return Info{}, err
 	}
@@ -169,9 +219,13 @@ func (p Plan) attempt(ctx context.Context, name string, recipients []age.Recipie
 }
 
 // write makes the archive.
-func (p Plan) write(ctx context.Context, to io.Writer, recipients []age.Recipient) (Info, error) {
+func (p *Plan) write(ctx context.Context, watch Watcher, to io.Writer, recipients []age.Recipient) (Info, error) {
 	began := time.Now()
 	counted := &counter{w: to, sum: sha256.New()}
+	meter, err := dump.NewMeter(ctx, p.Admin, p.Header.Databases, onTables(watch))
+	if err != nil {
+		return Info{}, err
+	}
 	w, err := NewWriter(counted, p.Header, recipients...)
 	if err != nil {
 		return Info{}, err
@@ -181,10 +235,11 @@ func (p Plan) write(ctx context.Context, to io.Writer, recipients []age.Recipien
 			return Info{}, err
 		}
 	}
-	data, err := dump.Dump(ctx, p.Admin, p.Header.Databases, w.Piece)
+	data, err := dump.Dump(ctx, p.Admin, p.Header.Databases, meter.Over(w.Piece))
 	if err != nil {
 		return Info{}, err
 	}
+	meter.End()
 	if err := w.Close(Manifest{Data: data, Images: p.Images}); err != nil {
 		return Info{}, err
 	}
@@ -223,12 +278,13 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // prove reads the file back from where it is stored, restores it and compares.
-func (p Plan) prove(ctx context.Context, info *Info, identity age.Identity) error {
+func (p *Plan) prove(ctx context.Context, w Watcher, info *Info) error {
 	var ids []age.Identity
-	if identity != nil {
-		ids = append(ids, identity)
+	if p.once != nil {
+		ids = append(ids, p.once)
 	}
-	if _, err := Prove(ctx, p.Store, *info, p.Admin, ids...); err != nil {
+	w.Info("restoring %s into scratch databases", info.Name)
+	if _, err := Prove(ctx, w, p.Store, *info, p.Admin, ids...); err != nil {
 		return err
 	}
 	now := time.Now().UTC().Truncate(time.Second)

@@ -54,18 +54,18 @@ func Read(ctx context.Context, r io.Reader, ids []age.Identity, each func(dump.P
 }
 
 // Verify reads a stored backup to its end and compares its checksum, if one is known.
-func Verify(ctx context.Context, s Store, info Info, ids ...age.Identity) (Contents, error) {
-	return verified(ctx, s, info, ids, nil)
+func Verify(ctx context.Context, w Watcher, s Store, info Info, ids ...age.Identity) (Contents, error) {
+	return verified(ctx, w, s, info, ids, nil)
 }
 
-func verified(ctx context.Context, s Store, info Info, ids []age.Identity, each func(dump.Piece) error) (Contents, error) {
+func verified(ctx context.Context, w Watcher, s Store, info Info, ids []age.Identity, each func(dump.Piece) error) (Contents, error) {
 	f, err := s.Open(ctx, info.Name)
 	if err != nil {
 		return Contents{}, err
 	}
 	defer f.Close()
 	sum := sha256.New()
-	out, err := Read(ctx, io.TeeReader(f, sum), ids, each)
+	out, err := Read(ctx, &watched{Reader: io.TeeReader(f, sum), watcher: w, total: info.Size}, ids, each)
 	if err != nil {
 		return out, fmt.Errorf("reading backup %s: %w", info.Name, err)
 	}
@@ -76,10 +76,10 @@ func verified(ctx context.Context, s Store, info Info, ids []age.Identity, each 
 }
 
 // Prove verifies a stored backup, restores its databases into scratch ones on the server, and compares their rows.
-func Prove(ctx context.Context, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (out Contents, err error) {
+func Prove(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (out Contents, err error) {
 	databases := info.Databases
 	if info.Unknown {
-		if out, err = Verify(ctx, s, info, ids...); err != nil {
+		if out, err = Verify(ctx, w, s, info, ids...); err != nil {
 			return out, err
 		}
 		databases, info.Cloud = out.Header.Databases, out.Header.Cloud
@@ -89,22 +89,22 @@ func Prove(ctx context.Context, s Store, info Info, a *mysql.Admin, ids ...age.I
 		return out, err
 	}
 	defer func() { err = errors.Join(err, scratch.Close(ctx)) }()
-	out, err = load(ctx, s, info, a, ids, scratch.Name)
+	out, err = load(ctx, w, s, info, a, ids, scratch.Name)
 	return out, err
 }
 
 // load restores the databases of a backup into others, which are empty, and compares.
-func load(ctx context.Context, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string) (Contents, error) {
+func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string) (Contents, error) {
 	l, err := dump.NewLoader(ctx, a, into)
 	if err != nil {
 		return Contents{}, err
 	}
 	defer l.Close()
-	out, err := verified(ctx, s, info, ids, func(p dump.Piece) error { return l.Load(ctx, p) })
+	out, err := verified(ctx, w, s, info, ids, func(p dump.Piece) error { return l.Load(ctx, p) })
 	if err != nil {
 		return out, err
 	}
-	if err := matches(ctx, a, out.Manifest.Data, out.Header.Databases, into); err != nil {
+	if err := matches(ctx, w, a, out.Manifest.Data, out.Header.Databases, into); err != nil {
 		return out, err
 	}
 	return out, l.Finish(ctx)
@@ -112,8 +112,8 @@ func load(ctx context.Context, s Store, info Info, a *mysql.Admin, ids []age.Ide
 
 // RestoreDatabases puts the databases of a backup in the place of those that the cloud has now. It changes nothing before the whole file was
 // read and checked. Interrupted, it is repeated. Services must not run meanwhile. The admin's owner is the cloud of the backup.
-func RestoreDatabases(ctx context.Context, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
-	out, err := Verify(ctx, s, info, ids...)
+func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
+	out, err := Verify(ctx, w, s, info, ids...)
 	if err != nil {
 		return out, err
 	}
@@ -125,5 +125,5 @@ func RestoreDatabases(ctx context.Context, s Store, info Info, a *mysql.Admin, i
 			return out, err
 		}
 	}
-	return load(ctx, s, info, a, ids, func(d string) string { return d })
+	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
 }

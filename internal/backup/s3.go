@@ -4,6 +4,8 @@ package backup
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +29,9 @@ type S3Config struct {
 	Bucket   string `json:"bucket"`
 	Prefix   string `json:"prefix,omitempty"`
 
+	// CA are certificates in PEM to trust beside those of this machine.
+	CA string `json:"ca,omitempty"`
+
 	AccessKey string `json:"accessKey"`
 	SecretKey string `json:"secretKey"`
 
@@ -43,8 +48,14 @@ type S3 struct {
 	client *minio.Client
 }
 
+// lookTimeout bounds the look for the bucket: the client tries long and often.
+const lookTimeout = 45 * time.Second
+
 // NewS3 looks whether the bucket is there.
 func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
+	if err := cfg.trust(); err != nil {
+		return nil, err
+	}
 	c, err := minio.New(cfg.Endpoint, &minio.Options{
 		Creds: credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""), Secure: !cfg.Plain, Region: cfg.Region, Transport: cfg.Transport,
 	})
@@ -52,19 +63,45 @@ func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
 		return nil, fmt.Errorf("using object store %q: %w", cfg.Endpoint, err)
 	}
 	s := &S3{cfg: cfg, client: c}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	there, err := c.BucketExists(ctx, cfg.Bucket)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the bucket of %s: %w", s, err)
 	}
 	if !there {
-		return nil, fmt.Errorf("looking for the bucket of %s: it does not exist: create it first", s)
+		return nil, fmt.Errorf("looking for the bucket of %s: %w", s, errNoBucket)
 	}
 	return s, nil
 }
 
-func (s *S3) String() string {
-	return "s3://" + path.Join(s.cfg.Bucket, s.cfg.Prefix) + " at " + s.cfg.Endpoint
+// trust makes a transport that accepts the certificates of CA.
+func (cfg *S3Config) trust() error {
+	if cfg.CA == "" || cfg.Transport != nil {
+		return nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM([]byte(cfg.CA)) {
+		return errors.New("reading the CA of the object store: there is no certificate in PEM")
+	}
+	t, err := minio.DefaultTransport(true)
+	if err != nil {
+		return fmt.Errorf("reading the CA of the object store: %w", err)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	cfg.Transport = t
+	return nil
 }
+
+// String is the place without its keys.
+func (cfg S3Config) String() string {
+	return "s3://" + path.Join(cfg.Bucket, cfg.Prefix) + " at " + cfg.Endpoint
+}
+
+func (s *S3) String() string { return s.cfg.String() }
 
 func (s *S3) key(name string) string { return path.Join(s.cfg.Prefix, name) }
 

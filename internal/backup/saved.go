@@ -71,8 +71,8 @@ func (v Vault) prefix() string { return savedPrefix + digest([]byte(v.CloudID))[
 func (v Vault) index(set string) string { return v.prefix() + set }
 
 // Save copies databases as they are at one moment, and compares each row. A complete set of the same name and maker stays as it is, another one
-// is replaced. report is called with what it does.
-func (v Vault) Save(ctx context.Context, set, by string, databases []string, report func(string)) (Saved, error) {
+// is replaced.
+func (v Vault) Save(ctx context.Context, set, by string, databases []string, w Watcher) (Saved, error) {
 	release, err := v.Admin.Lock(ctx, v.index(""))
 	if err != nil {
 		return Saved{}, err
@@ -83,15 +83,15 @@ func (v Vault) Save(ctx context.Context, set, by string, databases []string, rep
 		return was, err
 	}
 	for n := 1; ; n++ {
-		s, err := v.save(ctx, set, by, databases)
+		s, err := v.save(ctx, w, set, by, databases)
 		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
 			return s, err
 		}
-		report(err.Error() + ": beginning again")
+		w.Info("%v: beginning again", err)
 	}
 }
 
-func (v Vault) save(ctx context.Context, set, by string, databases []string) (Saved, error) {
+func (v Vault) save(ctx context.Context, w Watcher, set, by string, databases []string) (Saved, error) {
 	s := Saved{Set: set, By: by, prefix: v.index(set) + "_"}
 	if err := v.Drop(ctx, set); err != nil {
 		return s, err
@@ -106,7 +106,7 @@ func (v Vault) save(ctx context.Context, set, by string, databases []string) (Sa
 		return s, err
 	}
 	s.Time = time.Now().UTC().Truncate(time.Second)
-	if s.Data, err = copyPieces(ctx, v.Admin, v.Admin, databases, s.Copy); err != nil {
+	if s.Data, err = copyPieces(ctx, w, v.Admin, v.Admin, databases, s.Copy); err != nil {
 		return s, err
 	}
 	after, err := dump.Definitions(ctx, v.Admin, databases)
@@ -331,14 +331,14 @@ func grown(then, now dump.Summary) []string {
 }
 
 // Restore puts copies in the place of databases, and compares each row. Interrupted, it is repeated. Services must not run meanwhile.
-func (v Vault) Restore(ctx context.Context, s Saved, databases []string) error {
+func (v Vault) Restore(ctx context.Context, w Watcher, s Saved, databases []string) error {
 	var copies []string
 	back := map[string]string{}
 	for _, d := range databases {
 		copies = append(copies, s.Copy(d))
 		back[s.Copy(d)] = d
 	}
-	_, err := copyInto(ctx, v.Admin, v.Admin, copies, func(c string) string { return back[c] })
+	_, err := copyInto(ctx, w, v.Admin, v.Admin, copies, func(c string) string { return back[c] })
 	return err
 }
 

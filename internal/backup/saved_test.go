@@ -12,11 +12,10 @@ import (
 func TestSaved(t *testing.T) {
 	e := setUp(t)
 	v := Vault{Admin: e.admin, CloudID: cloud.ID}
-	silent := func(string) {}
 	if _, there, err := v.Read(t.Context(), "b1"); there || err != nil {
 		t.Fatalf("before: %v %v", there, err)
 	}
-	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, silent)
+	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, Unwatched{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +30,7 @@ func TestSaved(t *testing.T) {
 		t.Errorf("%q %v", changed, err)
 	}
 	e.run("INSERT INTO keystone.user VALUES (7, 'new')") // rows change no definition
-	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, silent); err != nil || len(again.Databases()) != 2 {
+	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, Unwatched{}); err != nil || len(again.Databases()) != 2 {
 		t.Errorf("a complete set was made again: %+v %v", again.Databases(), err)
 	}
 	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
@@ -46,12 +45,12 @@ func TestSaved(t *testing.T) {
 	if text := strings.Join(lines, "\n"); err != nil || text != "keystone.added: a new table with 0 rows\nkeystone.user: 3 rows, had 2" {
 		t.Errorf("%s %v", text, err)
 	}
-	later, err := v.Save(t.Context(), "u1v1", "one", []string{"keystone"}, silent)
+	later, err := v.Save(t.Context(), "u1v1", "one", []string{"keystone"}, Unwatched{})
 	if err != nil || len(read.Differs(later)) != 2 {
 		t.Errorf("%q %v", read.Differs(later), err)
 	}
 	for range 2 { // an interrupted restore is repeated
-		if err := v.Restore(t.Context(), read, changed); err != nil {
+		if err := v.Restore(t.Context(), Unwatched{}, read, changed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +63,7 @@ func TestSaved(t *testing.T) {
 	if changed, err := v.Changed(t.Context(), later); err != nil || len(changed) != 1 {
 		t.Errorf("%q %v", changed, err)
 	}
-	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, silent); err != nil || len(other.Databases()) != 1 {
+	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, Unwatched{}); err != nil || len(other.Databases()) != 1 {
 		t.Errorf("another maker's set: %+v %v", other.Databases(), err)
 	}
 	if err := v.Keep(t.Context(), "u1v1"); err != nil {

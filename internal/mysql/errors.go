@@ -40,6 +40,8 @@ const (
 	NoTable            Class = "NoTable"
 	WeakPassword       Class = "WeakPassword"
 	Refused            Class = "Refused"
+	// Full is a server without space.
+	Full Class = "Full"
 	// Foreign is a database or account that exists and is not the cloud's; the Error wraps a NotOurs.
 	Foreign  Class = "Foreign"
 	Canceled Class = "Canceled"
@@ -141,6 +143,8 @@ func (e *Error) Remedy() string {
 		return "give the address of the primary, or make this server writable: SET GLOBAL read_only = OFF;"
 	case NoCreate, NoCreateUser, NoGrantOption, NoTable:
 		return run(grant)
+	case Full:
+		return "make room in the data directory of the database server (SELECT @@datadir), or give it a larger volume"
 	case WeakPassword:
 		return "the server's password policy refuses the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}
@@ -153,6 +157,9 @@ var (
 	// "Host '10.0.0.9' is not allowed to connect to this MariaDB server".
 	deniedHost = regexp.MustCompile(`[Hh]ost '([^']*)'`)
 )
+
+// noSpace is how storage engines quote the operating system: "Got error 28 from storage engine", "Errcode: 28 "No space left on device"".
+var noSpace = regexp.MustCompile(`(?:[Ee]rrcode: |[Ee]rror:? )28\b`)
 
 // newError classifies what the driver returned. denied is the class of a refusal for lack of privileges during this operation.
 func (c Config) newError(op string, err error, denied Class, secrets ...string) *Error {
@@ -190,6 +197,9 @@ func serverDetail(my *driverpkg.MySQLError) string {
 }
 
 func serverClass(my *driverpkg.MySQLError, denied Class) Class {
+	if noSpace.MatchString(my.Message) {
+		return Full
+	}
 	switch my.Number {
 	case 1045, 1698:
 		return AccessDenied
@@ -211,6 +221,8 @@ func serverClass(my *driverpkg.MySQLError, denied Class) Class {
 		}
 	case 1819:
 		return WeakPassword
+	case 1021, 1114: // the disk, or the table space
+		return Full
 	case 3159, 1759:
 		return TLSFailed
 	case 1044, 1142, 1227, 1370, 1410, 1396, 1221:

@@ -37,6 +37,8 @@ func TestServerErrors(t *testing.T) {
 		{1227, "Access denied; you need (at least one of) the CREATE USER privilege(s) for this operation", NoCreateUser, NoCreateUser, "", "WITH GRANT OPTION"},
 		{1290, "The MariaDB server is running with the --read-only option so it cannot execute this statement", "", ReadOnly, "", "primary"},
 		{1290, "The MySQL server is running with the --skip-grant-tables option", "", Other, "", ""},
+		{1114, "The table 'log' is full", "", Full, "", "make room"},
+		{1030, "Got error 28 \"No space left on device\" from storage engine InnoDB", "", Full, "", "make room"},
 		{1819, "Your password does not satisfy the current policy requirements", "", WeakPassword, "", "validate_password"},
 		{1040, "Too many connections", "", TooManyConnections, "", "max_connections"},
 		{1862, "Your password has expired", "", PasswordExpired, "", "ALTER USER 'root'@'%'"},

@@ -32,6 +32,9 @@ type Action struct {
 	Timeout time.Duration
 	// Flush is how long what happens within a step may take to be seen; 0 means a second. What runs many times at once takes longer.
 	Flush time.Duration
+	// Outside actions run in the program that asks for them: docs/decisions/0056. Left says what such a program leaves that ends without a word.
+	Outside bool
+	Left    string
 	// Steps do the work, one after another.
 	Steps []Step
 	// Revert are the steps that take back what Steps did, in the order in which they run. They must be able to run whatever Steps were done.
@@ -40,12 +43,7 @@ type Action struct {
 
 // Actions are all there are, for the components of a catalogue.
 func Actions(all []component.Component) []Action {
-	return []Action{
-		check(),
-		update(waves(all)),
-		rollback(waves(all)),
-		rehearse(),
-	}
+	return append(outside(), check(), update(waves(all)), rollback(waves(all)), rehearse())
 }
 
 // find returns the action of a name.

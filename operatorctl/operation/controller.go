@@ -43,6 +43,8 @@ type Options struct {
 	Probes []Probe
 	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means DefaultMachinesAtOnce.
 	MachinesAtOnce int
+	// Silence is how long the program of an operation that the operator does not run may give no sign; 0 means DefaultSilence.
+	Silence time.Duration
 	// Actions are those there are.
 	Actions []Action
 	Means
@@ -55,6 +57,8 @@ type Controller struct {
 
 	mu      sync.Mutex
 	running map[types.UID]*running
+	// signs are the last signs of programs elsewhere.
+	signs map[types.UID]sign
 	// base is the context of all runs: the time in which this process leads. nil before that.
 	base context.Context
 	runs sync.WaitGroup
@@ -74,11 +78,12 @@ func New(o Options) *Controller {
 		o.Probes = Probes()
 	}
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	o.Silence = cmp.Or(o.Silence, DefaultSilence)
 	o.MachinesAtOnce = cmp.Or(o.MachinesAtOnce, DefaultMachinesAtOnce)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Controller{Options: o, running: map[types.UID]*running{}, woken: make(chan event.GenericEvent, 64)}
+	return &Controller{Options: o, running: map[types.UID]*running{}, signs: map[types.UID]sign{}, woken: make(chan event.GenericEvent, 64)}
 }
 
 // Woken delivers operations whose run has ended.
@@ -105,8 +110,17 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		errs = append(errs, c.trigger(ctx, cloud, all))
 	}
 	d := decide(all, cloud, c.Actions, c.MachinesAtOnce)
+	var next time.Duration
 	for _, o := range all {
-		switch end, ends := d.end[o.Name]; {
+		end, ends := d.end[o.Name]
+		a, _ := find(c.Actions, o.Spec.Action)
+		if a.Outside && !ends {
+			left, err := c.attend(ctx, a, o, cloud, d.run == o)
+			if errs = append(errs, err); left > 0 && (next == 0 || left < next) {
+				next = left
+			}
+		}
+		switch {
 		case ends:
 			errs = append(errs, c.end(ctx, o, end))
 		case o.Status.Phase.Final():
@@ -118,13 +132,15 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for _, o := range d.prune {
 		errs = append(errs, client.IgnoreNotFound(c.Client.Delete(ctx, o)))
 	}
-	if d.run != nil {
-		errs = append(errs, c.advance(ctx, d.run, cloud))
+	for _, o := range append(d.machines, d.run) {
+		if o == nil {
+			continue
+		}
+		if a, _ := find(c.Actions, o.Spec.Action); !a.Outside {
+			errs = append(errs, c.advance(ctx, o, cloud))
+		}
 	}
-	for _, o := range d.machines {
-		errs = append(errs, c.advance(ctx, o, cloud))
-	}
-	return ctrl.Result{}, errors.Join(errs...)
+	return ctrl.Result{RequeueAfter: next}, errors.Join(errs...)
 }
 
 // read returns the operations of a cloud and the cloud, from the cache.
@@ -173,9 +189,7 @@ func (c *Controller) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, wh
 	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {
 		return nil
 	}
-	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Phase, s.Message = v1alpha1.OperationPending, why
-	})
+	return c.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPending, why })
 }
 
 // end ends an operation for which nothing is to be done any more.

@@ -78,8 +78,12 @@ func save() Step {
 			if err != nil || len(names) == 0 {
 				return err
 			}
-			report.Waiting("the copies", fmt.Sprintf("%d databases are copied on their server, and compared", len(names)))
-			saved, err := v.Save(ctx, savedSet(r.rollout().From), r.maker(), names, func(why string) { report.Info("%s", why) })
+			size, err := v.Admin.Size(ctx, names...)
+			if err != nil {
+				return err
+			}
+			report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
+			saved, err := v.Save(ctx, savedSet(r.rollout().From), r.maker(), names, report)
 			if err != nil {
 				return err
 			}

@@ -19,6 +19,9 @@ const Keep = 20
 // KeepOfMachine is how many operations of a machine that have ended are kept.
 const KeepOfMachine = 3
 
+// KeepOfBackups is how many backups that have ended are kept, beside the other operations of a cloud: one of each night must not push those out.
+const KeepOfBackups = 10
+
 // decision is what becomes of the operations of a cloud.
 type decision struct {
 	// run is the operation of the cloud that is to run, nil if none.
@@ -76,7 +79,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 	}
 	slices.SortFunc(waiting, inTurn)
 	if d.run == nil {
-		i := slices.IndexFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool { return !paused(o) })
+		i := slices.IndexFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool { return !paused(o) && !unannounced(o, actions) })
 		if i >= 0 {
 			d.run = waiting[i]
 			waiting = slices.Delete(waiting, i, i+1)
@@ -86,7 +89,9 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 		switch {
 		case paused(o):
 			d.pending[o.Name] = "paused before it began"
-		case i > 0 && !paused(waiting[i-1]):
+		case unannounced(o, actions):
+			d.pending[o.Name] = "waits for the program that runs it"
+		case i > 0 && !paused(waiting[i-1]) && !unannounced(waiting[i-1], actions):
 			d.pending[o.Name] = "waits for operation " + waiting[i-1].Name
 		default:
 			d.pending[o.Name] = "waits for operation " + d.run.Name
@@ -102,12 +107,15 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 	kept := map[string]int{}
 	return slices.DeleteFunc(over, func(o *v1alpha1.OnecloudOperation) bool {
-		limit := Keep
-		if o.MachineName() != "" {
+		limit, of := Keep, o.MachineName()
+		switch {
+		case of != "":
 			limit = KeepOfMachine
+		case o.Spec.Action == v1alpha1.ActionBackup:
+			limit, of = KeepOfBackups, "/"
 		}
-		kept[o.MachineName()]++
-		return kept[o.MachineName()] <= limit
+		kept[of]++
+		return kept[of] <= limit
 	})
 }
 

@@ -24,6 +24,16 @@ func op(name string, at int, phase v1alpha1.OperationPhase, control string) *v1a
 	return o
 }
 
+// backupOp is a backup; by is the program that runs it, "" before that has announced itself.
+func backupOp(name string, at int, phase v1alpha1.OperationPhase, by string) *v1alpha1.OnecloudOperation {
+	o := op(name, at, phase, "")
+	o.Spec.Action, o.Spec.Backup = v1alpha1.ActionBackup, &v1alpha1.BackupParameters{Place: "/backup"}
+	if by != "" {
+		o.Status.Runner = &v1alpha1.OperationRunner{Name: by}
+	}
+	return o
+}
+
 func TestDecide(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	deleting := cloud.DeepCopy()
@@ -65,6 +75,18 @@ func TestDecide(t *testing.T) {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("r", 2, "Running", "")}, cloud: deleting,
 			end: map[string]ending{"a": {"Cancelled", "the cloud was deleted"}, "r": {"Cancelled", "the cloud was deleted"}},
 		},
+		"a backup waits for an update": {
+			all: []*v1alpha1.OnecloudOperation{op("u", 1, "Running", ""), backupOp("b", 2, "", "host")}, cloud: cloud,
+			run: "u", pending: map[string]string{"b": "waits for operation u"},
+		},
+		"an update waits for a backup": {
+			all: []*v1alpha1.OnecloudOperation{backupOp("b", 1, "Running", "host"), op("u", 2, "", "")}, cloud: cloud,
+			run: "b", pending: map[string]string{"u": "waits for operation b"},
+		},
+		"a backup without a program takes no turn": {
+			all: []*v1alpha1.OnecloudOperation{backupOp("b", 1, "", ""), op("u", 2, "", ""), op("v", 3, "", "")}, cloud: cloud,
+			run: "u", pending: map[string]string{"b": "waits for the program that runs it", "v": "waits for operation u"},
+		},
 		"no such action": {
 			all: []*v1alpha1.OnecloudOperation{unknown}, cloud: cloud,
 			end: map[string]ending{"u": {"Failed", `this operator knows no action "Dance"`}},
@@ -97,12 +119,15 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range Keep + 3 {
 		all = append(all, op(fmt.Sprintf("o%02d", i), i, v1alpha1.OperationFailed, ""))
 	}
+	for i := range KeepOfBackups + 1 { // one of each night pushes nothing out
+		all = append(all, backupOp(fmt.Sprintf("p%02d", i), 100+i, v1alpha1.OperationSucceeded, "host"))
+	}
 	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()), 2)
 	var pruned []string
 	for _, o := range d.prune {
 		pruned = append(pruned, o.Name)
 	}
-	if diff := cmp.Diff([]string{"o02", "o01", "o00"}, pruned); diff != "" {
+	if diff := cmp.Diff([]string{"p00", "o02", "o01", "o00"}, pruned); diff != "" {
 		t.Error(diff)
 	}
 }

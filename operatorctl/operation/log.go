@@ -98,6 +98,23 @@ func (l *log) write(ctx context.Context) {
 	}
 }
 
+// keep writes the log once, at its end. A program elsewhere needs no right to change a ConfigMap for that. A log that cannot be kept is lost.
+func (l *log) keep(ctx context.Context, c client.Client) {
+	if c == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
+	defer cancel()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.op.Namespace, Name: LogName(l.op.Name), Labels: map[string]string{v1alpha1.LabelOperationCloud: l.op.Spec.Cloud},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.OperationKind, Name: l.op.Name, UID: l.op.UID}},
+	}}
+	l.mu.Lock()
+	cm.Data = map[string]string{LogKey: l.lines.String()}
+	l.mu.Unlock()
+	_ = c.Create(ctx, cm, client.FieldOwner(v1alpha1.ManagerOperator)) // the operation itself says how it ended
+}
+
 // ownerOf is the reference to a cloud that makes Kubernetes delete its operations with it.
 func ownerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}

@@ -26,9 +26,13 @@ import (
 // record is the journal of a running operation, its status on the API server, and the sink of its events. A step starts only once its start is
 // on the API server. What happens within a step is written after a moment.
 type record struct {
+	// client is nil where nothing is kept.
 	client client.Client
 	events events.EventRecorder
 	log    *log
+	// owner is the field manager; show, if set, is called with each state.
+	owner client.FieldOwner
+	show  func(*v1alpha1.OnecloudOperation)
 
 	mu sync.Mutex
 	// op is the operation with the status as it is now; written is the status that the API server has.
@@ -39,7 +43,27 @@ type record struct {
 }
 
 func newRecord(c client.Client, events events.EventRecorder, op *v1alpha1.OnecloudOperation) *record {
-	return &record{client: c, events: events, log: newLog(c, op), op: op, written: *op.Status.DeepCopy()}
+	return &record{client: c, events: events, log: newLog(c, op), owner: v1alpha1.ManagerOperator, op: op, written: *op.Status.DeepCopy()}
+}
+
+// adopt takes the status that the API server has for the present one.
+func (r *record) adopt(s v1alpha1.OnecloudOperationStatus) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.op.Status, r.written = *s.DeepCopy(), *s.DeepCopy()
+}
+
+// shown shows the present state.
+func (r *record) shown() {
+	if r.show == nil {
+		return
+	}
+	r.mu.Lock()
+	now := r.op.DeepCopy()
+	r.mu.Unlock()
+	r.show(now)
 }
 
 func (r *record) status() v1alpha1.OnecloudOperationStatus {
@@ -54,6 +78,7 @@ func (r *record) update(ctx context.Context, change func(*v1alpha1.OnecloudOpera
 	change(&r.op.Status)
 	conditions(&r.op.Status, metav1.Now())
 	r.mu.Unlock()
+	r.shown()
 	return r.write(ctx)
 }
 
@@ -69,7 +94,7 @@ func (r *record) write(ctx context.Context) error {
 	before := r.op.DeepCopy()
 	before.Status = *r.written.DeepCopy()
 	r.mu.Unlock()
-	if equality.Semantic.DeepEqual(before.Status, now.Status) {
+	if r.client == nil || equality.Semantic.DeepEqual(before.Status, now.Status) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -77,7 +102,7 @@ func (r *record) write(ctx context.Context) error {
 	status := *now.Status.DeepCopy()
 	var last error
 	err := backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
-		last = r.client.Status().Patch(ctx, now, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator))
+		last = r.client.Status().Patch(ctx, now, client.MergeFrom(before), r.owner)
 		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) || apierrors.IsInvalid(last) {
 			return false, last
 		}
@@ -126,6 +151,7 @@ func (r *record) Append(ctx context.Context, _ workflow.Entry) error {
 // Event notes what happens.
 func (r *record) Event(e workflow.Event) {
 	r.log.add(e)
+	defer r.shown()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.op.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == e.Phase })
@@ -143,6 +169,9 @@ func (r *record) Event(e workflow.Event) {
 	r.op.Status.Message = s.Message
 	if e.Type == workflow.PhaseFailed {
 		r.op.Status.Findings = Findings(e.Findings)
+		if r.events == nil {
+			return
+		}
 		r.events.Eventf(r.op, nil, corev1.EventTypeWarning, "StepFailed", s.Name, "%s", Note(s.Name+": "+s.Message))
 	}
 }

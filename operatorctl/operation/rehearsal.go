@@ -128,7 +128,7 @@ func (h *rehearsal) copy(ctx context.Context) error {
 		if h.scratch, err = backup.NewScratch(ctx, h.admin, h.owner, names); err != nil {
 			return err
 		}
-		h.copied, err = backup.CopyBeside(ctx, h.admin, h.scratch)
+		h.copied, err = backup.CopyBeside(ctx, h.report, h.admin, h.scratch)
 		if !errors.Is(err, dump.ErrSchemaChanged) || try == copyTries {
 			break
 		}

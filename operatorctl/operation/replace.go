@@ -115,13 +115,12 @@ func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Va
 	}
 	report.Changed("stopped: %s", strings.Join(r.rollout().Stopped, ", "))
 	if len(r.Status().Databases.Restoring) == 0 {
-		report.Waiting("the copies", "what the databases hold now is saved")
+		report.Info("saving what the databases hold now")
 		there, err := v.Admin.Databases(ctx)
 		if err != nil {
 			return err
 		}
-		now, err := v.Save(ctx, set, r.maker(), slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }),
-			func(why string) { report.Info("%s", why) })
+		now, err := v.Save(ctx, set, r.maker(), slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }), report)
 		if err != nil {
 			return err
 		}
@@ -136,8 +135,8 @@ func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Va
 			return err
 		}
 	}
-	report.Waiting("the databases", "they are replaced by their copies of "+saved.Time.Format(time.RFC3339))
-	if err := v.Restore(ctx, saved, databases); err != nil {
+	report.Info("replacing the databases by their copies of %s", saved.Time.Format(time.RFC3339))
+	if err := v.Restore(ctx, report, saved, databases); err != nil {
 		return err
 	}
 	report.Changed("restored as of %s: %s", saved.Time.Format(time.RFC3339), strings.Join(databases, ", "))

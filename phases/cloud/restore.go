@@ -125,7 +125,7 @@ func runRestore(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	from := *h.Restore
-	from.Report = func(what, doing string) { r.Info("%s: %s", what, doing) }
+	from.Show = cluster.ShowOn(r)
 	done, err := from.Apply(ctx, c)
 	if err != nil {
 		return err

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// Recorded is how a command shows and records the operation that it runs itself: docs/decisions/0056.
+type Recorded struct {
+	// By is who runs it, and where.
+	By string
+	// Show is called with each state of the operation.
+	Show func(*Operation)
+	// Wait bounds the wait for other operations of the cloud; 0 waits as long as the command may take.
+	Wait time.Duration
+	// Answer is how long the operator may take to notice the operation; 0 means operation.DefaultAnswer.
+	Answer time.Duration
+}
+
+func (r Recorded) runner(c client.WithWatch, key client.ObjectKey, spec v1alpha1.OnecloudOperationSpec) operation.Runner {
+	spec.Cloud, spec.Requester = key.Name, r.By
+	o := &Operation{Spec: spec}
+	o.Namespace = key.Namespace
+	return operation.Runner{Client: c, Operation: o, Name: fmt.Sprintf("%s, process %d", r.By, os.Getpid()), Owner: kube.FieldManager, Show: r.Show, Wait: r.Wait,
+		Answer: r.Answer}
+}
+
+// longStep bounds a step that copies databases; the command has a limit of its own.
+const longStep = 24 * time.Hour
+
+// step makes a step of a method. Its errors say what to do.
+func step[S any](run func(S, context.Context, workflow.Reporter) error) func(context.Context, S, workflow.Reporter) error {
+	return func(ctx context.Context, s S, r workflow.Reporter) error { return backupFinding(run(s, ctx, r)) }
+}
+
+// ShowOn shows an operation within the phase of another plan.
+func ShowOn(r workflow.Reporter) func(*Operation) {
+	var before *Operation
+	return func(o *Operation) {
+		for _, line := range OperationChanges(before, o) {
+			r.Info("%s", line)
+		}
+		for _, s := range o.Status.Steps {
+			if s.State == v1alpha1.StepRunning && s.Total > 0 {
+				r.Progress(s.Done, s.Total, s.Unit)
+			}
+		}
+		before = o.DeepCopy()
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/archive"
+)
+
+// restoring is a restore that runs.
+type restoring struct {
+	Restore
+	client client.WithWatch
+	key    client.ObjectKey
+	admin  *mysql.Admin
+	out    *Restored
+
+	// cloud is the one that exists; nil for one that is made.
+	cloud *unstructured.Unstructured
+	cr    *v1alpha1.OnecloudCluster
+}
+
+func (x *restoring) close() {
+	if x.admin != nil {
+		x.admin.Close()
+	}
+}
+
+// stepDatabases is the step after which a restore can only go forward.
+const stepDatabases = "databases"
+
+// inPlaceSteps restore into the cloud that the backup was made of.
+func inPlaceSteps() []workflow.Phase[*restoring] {
+	return []workflow.Phase[*restoring]{
+		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*restoring).stop)},
+		{
+			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: step((*restoring).save),
+			Skip: func(x *restoring) string {
+				if x.Before == nil {
+					return "--no-backup was given"
+				}
+				return ""
+			},
+		},
+		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
+		{Name: "cloud", Short: "Bring the passwords and the version back", Run: step((*restoring).bring)},
+		{Name: "start", Short: "Start the services", Run: step((*restoring).start)},
+	}
+}
+
+// startAgain takes back what was done before the databases were touched.
+var startAgain = []workflow.Phase[*restoring]{{
+	Name: "start-again", Short: "Start the services again", Run: step((*restoring).start),
+}}
+
+// anewSteps make the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
+func anewSteps() []workflow.Phase[*restoring] {
+	return []workflow.Phase[*restoring]{
+		{Name: stepDatabases, Short: "Restore the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
+		{Name: "cloud", Short: "Create the cloud", Run: step((*restoring).create)},
+	}
+}
+
+func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
+	if x.admin, err = openDatabases(ctx, x.client, x.cr, x.cr.Spec.MySQL, x.contents.Header.Cloud.ID); err != nil {
+		return err
+	}
+	return Stop(ctx, x.client, x.key, r.Waiting)
+}
+
+func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
+	before, err := x.Before(ctx, x.key, r)
+	if err != nil && before.Name == "" {
+		return fmt.Errorf("saving what is there now: %w", err)
+	}
+	x.out.Before = before.Name
+	return nil
+}
+
+func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
+	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.IDs...); err != nil {
+		return x.halfway(backupFinding(err))
+	}
+	line := databasesRestored(*x.contents)
+	x.out.Changes = append(x.out.Changes, line)
+	r.Changed("%s", line)
+	return nil
+}
+
+// halfway is the finding of a restore that failed when it replaced databases.
+func (x *restoring) halfway(err error) error {
+	remedy := "run the same command again"
+	if errors.Is(err, backup.ErrDamaged) || errors.Is(err, backup.ErrEncrypted) {
+		remedy = "restore another backup: ocadm cluster backup list"
+	} else if of := finding.Of(err); len(of) > 0 && of[0].Remedy != "" {
+		remedy = of[0].Remedy + "; then run the same command again"
+	}
+	state := "its services are stopped"
+	if x.cloud == nil {
+		state = "it was not created"
+	}
+	return finding.Errorf("OCA-7410", fmt.Sprintf("Cloud %s was not restored; %s", x.key, state), remedy, "%w", err)
+}
+
+// bring makes passwords and version of a cloud those of the backup.
+func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
+	changed := func(format string, args ...any) {
+		r.Changed(format, args...)
+		x.out.Changes = append(x.out.Changes, fmt.Sprintf(format, args...))
+	}
+	objects, err := archive.Place{Namespace: x.key.Namespace}.Objects(*x.contents)
+	if err != nil {
+		return err
+	}
+	for _, u := range objects {
+		if is, err := archive.Passwords(ctx, x.client, kube.FieldManager, u); err != nil {
+			return err
+		} else if is {
+			changed("passwords: those of the backup")
+		}
+	}
+	if v := x.contents.Header.Version; v != "" && v != x.cr.Spec.Version {
+		if err := merge(ctx, x.client, x.cloud, map[string]any{"spec": map[string]any{"version": v}}); err != nil {
+			return fmt.Errorf("setting the version of the backup: %w", err)
+		}
+		changed("spec.version: %s → %s", orNone(x.cr.Spec.Version), v)
+	}
+	return nil
+}
+
+func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
+	return Start(ctx, x.client, x.key)
+}
+
+// create makes the cloud.
+func (x *restoring) create(ctx context.Context, r workflow.Reporter) error {
+	objects, err := x.place(x.key.Namespace).Objects(*x.contents)
+	if err != nil {
+		return err
+	}
+	namespace := object("Namespace", "", x.key.Namespace, nil)
+	if err := x.client.Create(ctx, namespace, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", x.key.Namespace, err)
+	}
+	lines, err := archive.Put(ctx, x.client, kube.FieldManager, objects)
+	for _, line := range lines {
+		r.Changed("%s", line)
+	}
+	x.out.Changes = append(x.out.Changes, lines...)
+	return err
+}

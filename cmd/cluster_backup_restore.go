@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	operatorphase "yunion.io/x/ocadm/phases/operator"
+)
+
+func newBackupRestore(a *app) *cobra.Command {
+	var f cloudFlags
+	var s storeFlags
+	var k keyFlags
+	var d databaseFlags
+	var address, before string
+	var yes, noBackup bool
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Restore the cloud from a backup",
+		Long: "Checks the whole file first, and asks. If the cloud of the backup exists in the namespace, it saves what is there now, stops the services,\n" +
+			"replaces the databases and passwords, sets the version of the backup, and starts the services. That is an operation of the cloud (action\n" +
+			"Restore), and waits for the others. Otherwise it makes the cloud anew, with the same IDs, passwords and projects, on the database server of\n" +
+			"the backup or of --database-host. Interrupted, run it again.\n" +
+			"FILE is a path of this machine or s3://BUCKET/PATH/NAME. Without --namespace the namespace is that of the backup.",
+		Example: "  ocadm cluster backup restore /var/backups/default-20261122T020000Z.ocadm-backup --identity key.txt\n" +
+			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
+			"    --load-balancer-endpoint 10.0.0.20 --wait",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			ids, err := k.identities()
+			if err != nil {
+				return err
+			}
+			server, err := d.server(false)
+			if err != nil {
+				return err
+			}
+			if before != "" { // before anything is stopped
+				if _, _, err := s.later(before); err != nil {
+					return err
+				}
+			}
+			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
+				store, name, err := s.file(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				r := cluster.Restore{Store: store, Name: name, IDs: ids, MySQL: server, Address: address, Confirm: a.confirm(c, yes, "Nothing was changed"),
+					Watch: a.story()}
+				var end func()
+				r.Recorded, end = a.recorded()
+				defer end()
+				if c.Flags().Changed("namespace") {
+					r.Namespace = f.namespace
+				}
+				if !noBackup {
+					r.Before = func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error) {
+						b := cluster.Backup{Key: key, SkipProof: true, Place: store.String(), Open: func(context.Context) (backup.Store, error) { return store, nil }}
+						if before != "" {
+							b.Place, b.Open, err = s.later(before)
+						}
+						if err != nil {
+							return backup.Info{}, err
+						}
+						if b.Recipients, b.Identity, err = k.same(ids); err != nil {
+							return backup.Info{}, err
+						}
+						return b.Within(ctx, k8s, report)
+					}
+				}
+				done, err := r.Apply(ctx, k8s)
+				if err != nil {
+					return err
+				}
+				f.namespace, f.name, _ = strings.Cut(done.Cloud, "/")
+				if rights, err := operatorphase.Serve(ctx, k8s, f.namespace); err != nil {
+					return err
+				} else {
+					for _, change := range rights.Changed() {
+						fmt.Fprintln(a.Err, change)
+					}
+				}
+				if f.wait {
+					if err := cluster.Wait(ctx, k8s, f.key(), func(cluster.Status) {}); err != nil {
+						return err
+					}
+				}
+				return ui.Print(a.Out, f.output.String(), done, func(w io.Writer) error {
+					fmt.Fprintf(w, "cloud %s restored from %s in %.0f s\n", done.Cloud, done.Backup, done.Seconds)
+					for _, line := range done.Changes {
+						fmt.Fprintln(w, "  "+line)
+					}
+					if done.Before != "" {
+						fmt.Fprintln(w, "what was there before: "+done.Before)
+					}
+					return nil
+				})
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	fs := c.Flags()
+	s.add(fs)
+	k.addIdentities(fs)
+	d.add(fs, "of a new cloud; without it, that of the backup")
+	fs.StringVar(&address, "load-balancer-endpoint", "", "address of a new cloud, where users and hosts reach it; without it, that of the backup")
+	fs.StringVar(&before, "save-to", "", "where to save what is there now; without it, beside FILE")
+	fs.BoolVar(&noBackup, "no-backup", false, "do not save what is there now")
+	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
+	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	addYes(fs, &yes)
+	return c
+}
+
+// newBackupRun is what the pods of component backup run.
+func newBackupRun(a *app) *cobra.Command {
+	var f cloudFlags
+	var dir string
+	c := &cobra.Command{
+		Use:     "run",
+		Short:   "Make the backup that spec.backup describes",
+		Long:    "Runs in the pods of component backup, in their service account. It reads spec.backup for the place, the recipients and how many to keep.",
+		Example: "  ocadm cluster backup run --dir /backup\n  ocadm cluster backup run --dir /backup -o table",
+		Hidden:  true,
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := operatorConfig(f.kubeconfig)
+			if err != nil {
+				return err
+			}
+			k, err := kube.New(cfg)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
+			defer cancel()
+			by, end := a.recorded()
+			by.Wait = waitForOthers
+			info, warning, err := cluster.ScheduledBackup(ctx, k, f.key(), dir, by)
+			end()
+			a.warnOf(warning)
+			if err != nil {
+				return err
+			}
+			return a.printBackups(&f, []backup.Info{info})
+		},
+	}
+	f.add(a, c, nil, "json", "table", "yaml")
+	c.Flags().StringVar(&dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
+	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	return c
+}
+
+// confirm asks before the first change.
+func (a *app) confirm(c *cobra.Command, yes bool, kept string) func(question string) error {
+	return func(question string) error {
+		if yes {
+			return nil
+		}
+		sure, err := ui.Confirm(c.Context(), a.In, a.Err, question+". Continue? [y/N]", "yes", "--yes")
+		if err == nil && !sure {
+			err = finding.New("OCA-0406", kept, "not confirmed", c.CommandPath()+" --yes")
+		}
+		return err
+	}
+}
+
+// waitForOthers is how long a scheduled backup waits for another operation of the cloud. Its Job tries twice more.
+const waitForOthers = time.Hour
+
+// recorded shows an operation on standard error that this command runs itself. The caller calls end afterwards.
+func (a *app) recorded() (by cluster.Recorded, end func()) {
+	show, end := a.operationView("table")
+	return cluster.Recorded{By: requester(), Show: show}, end
+}
+
+// warnOf prints what did not keep a command from its work.
+func (a *app) warnOf(err error) {
+	if l := finding.Of(err); len(l) > 0 {
+		for _, f := range l {
+			a.warn("%s %s; %s", f.Code, f.Error(), f.Remedy)
+		}
+	} else if err != nil {
+		a.warn("%v", err)
+	}
+}
+
+func (a *app) waiting() func(what, why string) {
+	return func(what, why string) { fmt.Fprintf(a.Err, "%s: %s\n", what, why) }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+)
+
+// TestDamage: whatever is cut off or changed is noticed, before a database is touched.
+func TestDamage(t *testing.T) {
+	e := setUp(t)
+	id := key(t)
+	for name, recipients := range map[string][]age.Recipient{"encrypted": {id.Recipient()}, "plain": nil} {
+		t.Run(name, func(t *testing.T) {
+			var buf bytes.Buffer
+			if _, err := e.plan(nil, recipients...).Stream(t.Context(), Unwatched{}, &buf); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Read(t.Context(), bytes.NewReader(buf.Bytes()), []age.Identity{id}, nil); err != nil {
+				t.Fatal(err)
+			}
+			var wrong int
+			for _, n := range []int{0, 1, 10, 100, 300, buf.Len() / 2, buf.Len() - 20, buf.Len() - 1} {
+				if _, err := Read(t.Context(), bytes.NewReader(buf.Bytes()[:n]), []age.Identity{id}, nil); err == nil {
+					t.Errorf("cut off at %d of %d bytes: no error", n, buf.Len())
+				}
+				b := bytes.Clone(buf.Bytes())
+				b[n] ^= 0x40
+				if _, err := Read(t.Context(), bytes.NewReader(b), []age.Identity{id}, nil); err == nil {
+					wrong++ // the header of a zstd frame has bits that say nothing
+				}
+			}
+			if wrong > 1 || wrong > 0 && name == "encrypted" {
+				t.Errorf("%d changed files were accepted", wrong)
+			}
+			if _, err := Read(t.Context(), io.MultiReader(&buf, strings.NewReader("more")), []age.Identity{id}, nil); err == nil {
+				t.Error("something at the end: no error")
+			}
+		})
+	}
+	dir := Dir(t.TempDir())
+	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(string(dir), info.Name)
+	if err := os.Truncate(name, info.Size-5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
+	if got := e.run("SELECT COUNT(*) FROM keystone.user"); strings.TrimSpace(got) != "2" {
+		t.Errorf("a damaged file was restored: %s", got)
+	}
+}
+
+// failing is a store whose files fail after so many bytes.
+type failing struct {
+	Dir
+	after int
+}
+
+type failingFile struct {
+	File
+	left *int
+}
+
+func (f failing) Create(ctx context.Context, name string) (File, error) {
+	file, err := f.Dir.Create(ctx, name)
+	return failingFile{file, &f.after}, err
+}
+
+func (f failingFile) Write(b []byte) (int, error) {
+	if *f.left -= len(b); *f.left < 0 {
+		return 0, errors.New("no space left on device")
+	}
+	return f.File.Write(b)
+}
+
+func files(t *testing.T, dir Dir) []string {
+	t.Helper()
+	all, err := os.ReadDir(string(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range all {
+		out = append(out, f.Name())
+	}
+	return out
+}
+
+func TestUnfinishedFilesGo(t *testing.T) {
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	if _, err := e.plan(failing{dir, 300}).Run(t.Context(), Unwatched{}); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Error(err)
+	}
+	if got := files(t, dir); len(got) > 0 {
+		t.Errorf("%v are left", got)
+	}
+	if err := os.WriteFile(filepath.Join(string(dir), ".old"+Suffix+partSuffix), []byte("x"), 0o600); err != nil { // of a run that was killed
+		t.Fatal(err)
+	}
+	if _, err := e.plan(dir).Run(t.Context(), Unwatched{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, dir); len(got) != 2 {
+		t.Errorf("%v are left", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p := e.plan(dir)
+	p.Header.Time = p.Header.Time.Add(time.Minute)
+	proving := said(func(s string) {
+		if strings.Contains(s, "into scratch") {
+			cancel()
+		}
+	})
+	if _, err := p.Run(ctx, proving); err == nil {
+		t.Error("a canceled backup succeeds")
+	}
+	e.scratchLeft()
+	list, err := List(t.Context(), dir)
+	if err != nil || len(list) != 2 || list[0].Problem == "" || list[0].Proven != nil {
+		t.Errorf("the backup that was not proven: %+v %v", list, err)
+	}
+}
+
+// full is a store without space.
+type full struct{ Dir }
+
+func (full) Free(context.Context) (int64, error) { return 1 << 10, nil }
+
+func TestSpaceIsCheckedFirst(t *testing.T) {
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	_, err := e.plan(full{dir}).Run(t.Context(), Unwatched{})
+	if s := (*SpaceError)(nil); !errors.As(err, &s) || s.Need < 1<<20 {
+		t.Error(err)
+	}
+	if got := files(t, dir); len(got) > 0 {
+		t.Errorf("%v are left", got)
+	}
+	if n, err := dir.Free(t.Context()); err != nil || n <= 0 {
+		t.Errorf("%d %v", n, err)
+	}
+}

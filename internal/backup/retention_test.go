@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRetention: the newest files stay, and the newest that was proven, and what is another cloud's.
+func TestRetention(t *testing.T) {
+	dir := Dir(t.TempDir())
+	now := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
+	put := func(day int, c Cloud, proven bool) string {
+		i := Info{Header: Header{Cloud: c, Time: now.AddDate(0, 0, day)}}
+		i.Name = FileName(i.Header)
+		if proven {
+			i.Proven = &now
+		}
+		f, err := dir.Create(t.Context(), i.Name)
+		if err == nil {
+			err = f.Commit()
+		}
+		if err := errors.Join(err, writeInfo(t.Context(), dir, i)); err != nil {
+			t.Fatal(err)
+		}
+		return i.Name
+	}
+	put(0, cloud, true)
+	want := []string{put(9, cloud, false), put(8, cloud, false), put(1, cloud, true), put(0, Cloud{Name: "other", ID: "2"}, false)}
+	put(7, cloud, false)
+	if err := os.WriteFile(filepath.Join(string(dir), "copied"+Suffix), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := Prune(t.Context(), dir, cloud.ID, 2); err != nil {
+			t.Fatal(err)
+		}
+		list, err := List(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, i := range list {
+			got = append(got, i.Name)
+		}
+		if !slices.Equal(got, append(slices.Clone(want), "copied"+Suffix)) {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
+// TestSchemaChangeBeginsAgain: a table altered during the dump makes it begin again, with one file in the end.
+func TestSchemaChangeBeginsAgain(t *testing.T) {
+	e := setUp(t)
+	e.run("CREATE TABLE keystone.a (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB)", "INSERT INTO keystone.a (b) VALUES (RANDOM_BYTES(1000))")
+	for range 11 { // 2 MB that cannot be compressed, so that bytes arrive before the end
+		e.run("INSERT INTO keystone.a (b) SELECT RANDOM_BYTES(1000) FROM keystone.a")
+	}
+	dir := Dir(t.TempDir())
+	p, changes := e.plan(changing{Dir: dir, t: t, e: e, left: new(2)}), 0
+	info, err := p.Run(t.Context(), said(func(s string) {
+		if strings.Contains(s, "beginning again") {
+			changes++
+		}
+	}))
+	if err != nil || changes != 2 || info.Proven == nil {
+		t.Errorf("%d %+v %v", changes, info, err)
+	}
+	if got := files(t, dir); len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+}
+
+// changing alters a table as the first bytes of a file arrive.
+type changing struct {
+	Dir
+	t    *testing.T
+	e    env
+	left *int
+}
+
+type changingFile struct {
+	File
+	c    changing
+	once *bool
+}
+
+func (c changing) Create(ctx context.Context, name string) (File, error) {
+	f, err := c.Dir.Create(ctx, name)
+	return changingFile{f, c, new(bool)}, err
+}
+
+func (f changingFile) Write(b []byte) (int, error) {
+	if !*f.once && *f.c.left > 0 && strings.HasSuffix(f.File.(*dirFile).final, Suffix) && len(b) > 1000 {
+		*f.once, *f.c.left = true, *f.c.left-1
+		f.c.e.run(fmt.Sprintf("ALTER TABLE keystone.user ADD COLUMN c%d INT", *f.c.left))
+	}
+	return f.File.Write(b)
+}
+
+func TestOneProofAtATime(t *testing.T) {
+	e := setUp(t)
+	s, err := NewScratch(t.Context(), e.admin, cloud.ID, []string{"keystone", strings.Repeat("ü", 64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewScratch(t.Context(), open(t, server, cloud), cloud.ID, nil); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Error(err)
+	}
+	if got, err := Databases(t.Context(), e.admin); err != nil || !slices.Equal(got, []string{"keystone", "report"}) {
+		t.Errorf("%v %v", got, err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.scratchLeft()
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"fmt"
+	"io"
+
+	"yunion.io/x/ocadm/internal/mysql/dump"
+)
+
+// Watcher sees how far something is. A workflow.Reporter is one.
+type Watcher interface {
+	// Info is one line of story.
+	Info(format string, args ...any)
+	// Progress is how much is done of a total; unit is "B" for bytes.
+	Progress(done, total int64, unit string)
+}
+
+// Unwatched is the Watcher of what nobody watches.
+type Unwatched struct{}
+
+// Info implements Watcher.
+func (Unwatched) Info(string, ...any) {}
+
+// Progress implements Watcher.
+func (Unwatched) Progress(int64, int64, string) {}
+
+const inBytes = "B"
+
+// onTables reports bytes of tables, and each database once.
+func onTables(w Watcher) func(dump.Progress) {
+	nth := 0
+	return func(p dump.Progress) {
+		if p.Nth != nth {
+			nth = p.Nth
+			w.Info("database %s, %d of %d: %d tables", p.Database, p.Nth, p.Of, p.Tables)
+		}
+		w.Progress(p.Done, p.Total, inBytes)
+	}
+}
+
+// watched is a file that is being read.
+type watched struct {
+	io.Reader
+	watcher     Watcher
+	done, total int64
+}
+
+func (r *watched) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.done += int64(n)
+	r.watcher.Progress(r.done, max(r.total, r.done), inBytes)
+	return n, err
+}
+
+// text is a number of bytes for people.
+func text(n int64) string {
+	if n < 10<<30 {
+		return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
+	}
+	return fmt.Sprintf("%d GiB", n>>30)
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/operatorctl/archive"
+)
+
+// Backups, restores and moves of databases run in the program that asks for them, because it has the keys: docs/decisions/0056. The operator gives them
+// their turn among the operations of the cloud, and ends those whose program is gone.
+
+// outside are the actions that run elsewhere.
+func outside() []Action {
+	return []Action{
+		{
+			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
+			Left: "half a file is never listed; the next backup to the place removes what is left",
+		},
+		{
+			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true,
+			Left: "the services may be stopped, and the databases half restored: run the same ocadm cluster backup restore again",
+		},
+		{
+			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true,
+			Left: "the services may be stopped: run the same ocadm cluster move-database again, or ocadm cluster start",
+		},
+	}
+}
+
+// DefaultSilence is how long the program of an operation may give no sign. It gives one every signInterval.
+const DefaultSilence = 2 * time.Minute
+
+// sign is the last sign of a program: its own time, and when this process saw it. Clocks of different machines are not compared.
+type sign struct {
+	renewed time.Time
+	seen    time.Time
+}
+
+// unannounced reports whether an operation lacks the program that is to run it.
+func unannounced(o *v1alpha1.OnecloudOperation, actions []Action) bool {
+	a, _ := find(actions, o.Spec.Action)
+	return a.Outside && o.Status.Runner == nil
+}
+
+// attend gives an operation that runs elsewhere its turn, and ends one whose program is gone. It returns when to look again.
+func (c *Controller) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, turn bool) (time.Duration, error) {
+	if o.Status.Phase.Final() {
+		c.forget(o)
+		if controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) { // which is removed next
+			kind := corev1.EventTypeNormal
+			if o.Status.Phase != v1alpha1.OperationSucceeded {
+				kind = corev1.EventTypeWarning
+			}
+			c.Events.Eventf(o, nil, kind, string(o.Status.Phase), a.Name, "%s", Note(cmp.Or(o.Status.Message, "done")))
+		}
+		return 0, nil
+	}
+	left := c.Silence - time.Since(c.noticed(o).seen)
+	if left <= 0 {
+		return c.Silence, c.lose(ctx, a, o, cloud)
+	}
+	if !turn || o.Status.Phase.Active() {
+		return left, nil
+	}
+	if err := c.take(ctx, o, cloud); err != nil {
+		return left, err
+	}
+	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", a.Name, "%s runs in %s", a.Name, o.Status.Runner.Name)
+	return left, c.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.Start = v1alpha1.OperationRunning, "", metav1.Now()
+	})
+}
+
+// noticed is the last sign of the program of an operation.
+func (c *Controller) noticed(o *v1alpha1.OnecloudOperation) sign {
+	renewed := o.CreationTimestamp.Time
+	if o.Status.Runner != nil {
+		renewed = o.Status.Runner.Renewed.Time
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, known := c.signs[o.UID]
+	if !known || !last.renewed.Equal(renewed) {
+		last = sign{renewed: renewed, seen: time.Now()}
+		c.signs[o.UID] = last
+	}
+	return last
+}
+
+func (c *Controller) forget(o *v1alpha1.OnecloudOperation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.signs, o.UID)
+}
+
+// lose ends an operation whose program is gone.
+func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
+	now := &v1alpha1.OnecloudOperation{}
+	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		c.forget(o) // without an API server, the program could give no sign either
+		return client.IgnoreNotFound(err)
+	}
+	if now.Status.Phase.Final() || now.ResourceVersion != o.ResourceVersion && now.Status.Runner != nil && !now.Status.Runner.Renewed.Time.Equal(c.noticed(o).renewed) {
+		return nil
+	}
+	who := "the program that was to run it"
+	if now.Status.Runner != nil {
+		who = now.Status.Runner.Name
+	}
+	why := fmt.Sprintf("%s gave no sign for %s", who, c.Silence)
+	if now.Status.Phase.Active() {
+		why += "; " + a.Left
+	}
+	began := now.Status.Start
+	err := c.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, why, metav1.Now()
+		for i := range s.Steps {
+			if s.Steps[i].State == v1alpha1.StepRunning {
+				s.Steps[i].State, s.Steps[i].Message, s.Steps[i].End = v1alpha1.StepFailed, "it did not end", metav1.Now()
+			}
+		}
+	})
+	if err != nil || now.Spec.Backup == nil || cloud == nil {
+		return err
+	}
+	one := backup.Record{Place: now.Spec.Backup.Place, Time: cmp.Or(began.Time, now.CreationTimestamp.Time).UTC(), Error: why}
+	return archive.AddRecord(ctx, c.Client, v1alpha1.ManagerOperator, cloud, one)
+}
+
+// set changes the status of an operation that others write, too. If somebody has written it since it was read, the next reconcile sees that.
+func (c *Controller) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	before := o.DeepCopy()
+	change(&o.Status)
+	conditions(&o.Status, metav1.Now())
+	err := c.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	}
+	return nil
+}
