@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// killedIn names the directory in which a child process of the test begins a backup. It is killed there.
+const killedIn = "OCADM_TEST_KILLED_IN"
+
+// halfway stops with half of a file written, and says so on standard output.
+type halfway struct{ Dir }
+
+type halfwayFile struct{ File }
+
+func (h halfway) Create(ctx context.Context, name string) (File, error) {
+	f, err := h.Dir.Create(ctx, name)
+	return halfwayFile{f}, err
+}
+
+func (f halfwayFile) Write(b []byte) (int, error) {
+	if _, err := f.File.Write(b[:len(b)/2]); err != nil {
+		return 0, err
+	}
+	os.Stdout.WriteString("half\n")
+	select {} // until it is killed
+}
+
+// TestKilled: a process that is killed with half a file written leaves nothing that is listed, and the next run removes what it left.
+func TestKilled(t *testing.T) {
+	if dir := os.Getenv(killedIn); dir != "" {
+		_, err := setUp(t).plan(halfway{Dir(dir)}).Run(t.Context(), Unwatched{})
+		t.Fatal(err)
+	}
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+	c.Env = append(os.Environ(), killedIn+"="+string(dir))
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 5)
+	if _, err := out.Read(buf); err != nil || string(buf) != "half\n" {
+		t.Errorf("%q %v", buf, err)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // it was killed
+	left := files(t, dir)
+	if len(left) != 1 || !strings.HasSuffix(left[0], partSuffix) {
+		t.Errorf("%v are left", left)
+	}
+	if list, err := List(t.Context(), dir); err != nil || len(list) > 0 {
+		t.Errorf("half a file is listed: %+v %v", list, err)
+	}
+	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	if got := files(t, dir); err != nil || len(got) != 2 || info.Proven == nil {
+		t.Errorf("%v are left, %v", got, err)
+	}
+}
+
+// TestServerWithoutSpace: a restore into a server that has too little is a finding of its own, and succeeds elsewhere.
+func TestServerWithoutSpace(t *testing.T) {
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := mariadb.Require(t, mariadb.Options{Args: []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:14M"}})
+	_, err = RestoreDatabases(t.Context(), Unwatched{}, dir, info, open(t, small, cloud))
+	if mysql.ClassOf(err) != mysql.Full {
+		t.Errorf("%s: %v", mysql.ClassOf(err), err)
+	}
+	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin); err != nil {
+		t.Error(err)
+	}
+}
+
+// progress keeps what was reported.
+type progress struct{ done, total []int64 }
+
+func (*progress) Info(string, ...any) {}
+
+func (p *progress) Progress(done, total int64, unit string) {
+	p.done, p.total = append(p.done, done), append(p.total, total)
+	if unit != inBytes {
+		panic(unit)
+	}
+}
+
+// TestProgress: bytes only grow, and come to their end.
+func TestProgress(t *testing.T) {
+	e := setUp(t)
+	dir, p := Dir(t.TempDir()), e.plan(nil)
+	p.Store = dir
+	if err := p.Prepare(t.Context(), Unwatched{}); err != nil {
+		t.Fatal(err)
+	}
+	var seen progress
+	if _, err := p.Write(t.Context(), &seen); err != nil {
+		t.Fatal(err)
+	}
+	n := len(seen.done)
+	if n < 5 || seen.done[n-1] != seen.total[n-1] || seen.total[n-1] < 6<<20 {
+		t.Fatalf("%+v", seen)
+	}
+	for i := range n - 1 {
+		if seen.done[i] > seen.done[i+1] || seen.total[i] != seen.total[i+1] {
+			t.Errorf("%+v", seen)
+		}
+	}
+}

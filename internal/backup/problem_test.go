@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"golang.org/x/sys/unix"
+)
+
+// bucket is an object store that answers every request in one way.
+func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Server, S3Config) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(status)
+		if r.Method != http.MethodHead {
+			fmt.Fprintf(w, `<Error><Code>%s</Code><Message>as the test wants it</Message></Error>`, code)
+		}
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail on purpose
+	if secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s, S3Config{Endpoint: s.Listener.Addr().String(), Plain: !secure, Region: "r", Bucket: "backups", AccessKey: "a", SecretKey: "Not-To-Be-Seen"}
+}
+
+// TestProblemsOfBuckets: what a user can do something about is told apart, over a real connection. No error has the secret key.
+func TestProblemsOfBuckets(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	closed.Close()
+	trusted, secure := bucket(t, http.StatusOK, "", true)
+	_, plain := bucket(t, http.StatusOK, "", false)
+	_, refused := bucket(t, http.StatusForbidden, "SignatureDoesNotMatch", false)
+	_, missing := bucket(t, http.StatusNotFound, "NoSuchBucket", false)
+	toPlain, unreachable, withCA, badCA := plain, plain, secure, secure
+	toPlain.Plain, unreachable.Endpoint = false, nobody
+	withCA.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))
+	badCA.CA = "no certificate"
+	for name, c := range map[string]struct {
+		cfg  S3Config
+		want Problem
+		ok   bool
+	}{
+		"unreachable": {cfg: unreachable, want: Unreachable}, "wrong keys": {cfg: refused, want: Refused}, "no bucket": {cfg: missing, want: NoBucket},
+		"unknown CA": {cfg: secure, want: Untrusted}, "HTTP": {cfg: toPlain, want: NoTLS}, "given CA": {cfg: withCA, ok: true}, "plain": {cfg: plain, ok: true},
+		"no CA": {cfg: badCA},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := NewS3(t.Context(), c.cfg)
+			if (err == nil) != c.ok || ProblemOf(err) != c.want {
+				t.Errorf("%v is %q, want %q", err, ProblemOf(err), c.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "Not-To-Be-Seen") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestProblemOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want Problem
+	}{
+		{minio.ErrorResponse{Code: "XMinioStorageFull", StatusCode: 507}, Full},
+		{minio.ErrorResponse{Code: "QuotaExceeded", StatusCode: 403}, Full},
+		{minio.ErrorResponse{Code: "InvalidAccessKeyId", StatusCode: 403}, Refused},
+		{minio.ErrorResponse{Code: "RequestTimeTooSkewed", StatusCode: 403}, Refused},
+		{minio.ErrorResponse{Code: "SlowDown", StatusCode: 503}, Unreachable},
+		{minio.ErrorResponse{Code: "Whatever", StatusCode: 400}, ""},
+		{&fs.PathError{Op: "open", Err: unix.EROFS}, ReadOnly},
+		{&fs.PathError{Op: "open", Err: unix.EACCES}, ReadOnly},
+		{&fs.PathError{Op: "write", Err: unix.EDQUOT}, Full},
+		{&net.DNSError{Err: "no such host", Name: "s3.example.com"}, Unreachable},
+		{context.Canceled, ""}, {errors.New("anything"), ""}, {nil, ""},
+	} {
+		wrapped := c.err
+		if wrapped != nil {
+			wrapped = fmt.Errorf("uploading: %w", c.err)
+		}
+		if got := ProblemOf(wrapped); got != c.want {
+			t.Errorf("%v is %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// onto is a directory in which the next file is written to a device without room.
+type onto struct{ Dir }
+
+func (o onto) Create(ctx context.Context, name string) (File, error) {
+	if err := os.Symlink("/dev/full", filepath.Join(string(o.Dir), "."+name+partSuffix)); err != nil {
+		return nil, err
+	}
+	return o.Dir.Create(ctx, name)
+}
+
+// TestFullDirectory: a disk that is full in the middle leaves nothing.
+func TestFullDirectory(t *testing.T) {
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	_, err := e.plan(onto{dir}).Run(t.Context(), Unwatched{})
+	if ProblemOf(err) != Full {
+		t.Error(err)
+	}
+	if got := files(t, dir); len(got) > 0 {
+		t.Errorf("%v are left", got)
+	}
+}
+
+// keeping is a store that lets nothing be deleted.
+type keeping struct{ Dir }
+
+func (keeping) Remove(context.Context, string) error {
+	return minio.ErrorResponse{Code: "AccessDenied", StatusCode: http.StatusForbidden, Message: "object is WORM protected"}
+}
+
+// TestRefusedRetention: the new backup is good, and known as proven, where older ones cannot be removed.
+func TestRefusedRetention(t *testing.T) {
+	e := setUp(t)
+	dir := Dir(t.TempDir())
+	for n := range 2 {
+		p := e.plan(keeping{dir})
+		p.Keep, p.Header.Time = 1, p.Header.Time.Add(time.Duration(n)*time.Minute)
+		info, err := p.Run(t.Context(), Unwatched{})
+		if refused := (*RetentionError)(nil); errors.As(err, &refused) != (n == 1) || info.Proven == nil {
+			t.Errorf("%d: %+v %v", n, info, err)
+		}
+	}
+	list, err := List(t.Context(), dir)
+	if err != nil || len(list) != 2 || list[0].Proven == nil {
+		t.Errorf("%+v %v", list, err)
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/archive"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// backups is the test of the operations that run outside the operator, with one cloud for all of it.
+type backups struct {
+	*cloudTest
+	key client.ObjectKey
+	dir string
+}
+
+// TestBackupOperations: backups and restores are operations in the real API server: recorded, one at a time, cancelled, taken back.
+func TestBackupOperations(t *testing.T) {
+	b := &backups{cloudTest: installed(t, env.Options{}, env.Small...), key: client.ObjectKey{Namespace: namespace, Name: cloud}, dir: t.TempDir()}
+	b.pod()
+	b.busy()
+	b.cancelled()
+	b.restored()
+	b.alone()
+}
+
+func (b *backups) backup(open func(context.Context) (backup.Store, error)) cluster.Backup {
+	if open == nil {
+		open = func(context.Context) (backup.Store, error) { return backup.Dir(b.dir), nil }
+	}
+	return cluster.Backup{Key: b.key, Place: b.dir, Open: open, Recorded: cluster.Recorded{By: "the test"}}
+}
+
+// code fails unless an error is a certain finding.
+func (b *backups) code(err error, want string) finding.Finding {
+	b.Helper()
+	l := finding.Of(err)
+	if len(l) == 0 || l[0].Code != want || l[0].Remedy == "" {
+		b.Fatalf("%v (%+v), want %s", err, l, want)
+	}
+	return l[0]
+}
+
+// last is the operation that was created last.
+func (b *backups) last() *cluster.Operation {
+	b.Helper()
+	list, err := cluster.Operations(b.Context(), b.Client, namespace, cloud)
+	if err != nil || len(list) == 0 {
+		b.Fatalf("%d operations, %v", len(list), err)
+	}
+	o := slices.MaxFunc(list, func(x, y cluster.Operation) int { return x.Status.Start.Compare(y.Status.Start.Time) })
+	return &o
+}
+
+// pod runs what the pods of component backup run in their account, and compares the rights that it used with those that it has, both ways.
+func (b *backups) pod() {
+	b.Helper()
+	const account = "onecloud-backup"
+	c, err := kube.New(b.Cluster.ServiceAccount(namespace, account))
+	if err != nil {
+		b.Fatal(err)
+	}
+	from := b.Mark()
+	var shown []string
+	by := cluster.Recorded{By: "pod", Show: func(o *cluster.Operation) { shown = append(shown, string(o.Status.Phase)+" "+o.Status.Message) }}
+	for range 2 { // the first record is created, the second changes it
+		info, warning, err := cluster.ScheduledBackup(b.Context(), c, b.key, b.dir, by)
+		if err != nil || warning != nil || info.Proven == nil {
+			b.Fatalf("%+v, %v, %v", info, warning, err)
+		}
+		o := b.untilOperation(b.last().Name, func(o *v1alpha1.OnecloudOperation) bool { return ended(o) && len(o.Finalizers) == 0 })
+		if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Name != info.Name || s.Backup.Proven.IsZero() || s.Start.IsZero() || s.Steps[1].Total == 0 ||
+			s.Steps[1].Done != s.Steps[1].Total || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionSucceeded) {
+			b.Errorf("%+v", o.Status)
+		}
+		if text, err := cluster.LogOf(b.Context(), b.Client, o); err != nil || !strings.Contains(text, "every table is as it was saved") {
+			b.Errorf("%s %v", text, err)
+		}
+		if err := os.Remove(b.dir + "/" + info.Name); err != nil { // the next one may have the same second in its name
+			b.Fatal(err)
+		}
+	}
+	if !slices.ContainsFunc(shown, func(s string) bool { return strings.Contains(s, "database keystone, ") }) {
+		b.Errorf("no progress was shown: %q", shown)
+	}
+	b.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return cr != nil && meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionBackupProven)
+	})
+	b.Edit(`{"spec":{"backup":{"s3":{"endpoint":"127.0.0.1:1","bucket":"none","secret":"keys"}}}}`)
+	b.Create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keys"}, Data: map[string][]byte{v1alpha1.BackupSecretKey: []byte("Not-To-Be-Seen")}})
+	_, _, err = cluster.ScheduledBackup(b.Context(), c, b.key, b.dir, by)
+	b.code(err, "OCA-7413")
+	o := b.untilOperation(b.last().Name, ended)
+	if s := o.Status; s.Phase != v1alpha1.OperationFailed || len(s.Findings) != 1 || s.Findings[0].Code != "OCA-7413" || o.Spec.Backup.Place != "s3://none at 127.0.0.1:1" {
+		b.Errorf("%+v", o)
+	}
+	b.Edit(`{"spec":{"backup":{"s3":null}}}`)
+
+	used := b.used(b.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
+	role := &rbacv1.Role{}
+	b.Get(role, account)
+	granted := map[string]bool{}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				granted[right(verb, rule.APIGroups[0], resource)] = true
+			}
+		}
+	}
+	for _, u := range slices.Sorted(maps.Keys(used)) {
+		if !granted[u] {
+			b.Errorf("used and not granted: %s (%s)", u, used[u])
+		}
+	}
+	for _, g := range slices.Sorted(maps.Keys(granted)) {
+		if used[g] == "" && g != "list onecloud.yunion.io/onecloudoperations" { // this API server streams the list
+			b.Errorf("granted and never used: %s", g)
+		}
+	}
+}
+
+// busy: while an operation runs elsewhere, a scheduled backup gives up and says for which, and an update waits.
+func (b *backups) busy() {
+	b.Helper()
+	b.operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
+	o := b.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
+	if o.Status.Message != "waits for the program that runs it" {
+		b.Errorf("%+v", o.Status)
+	}
+	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
+	})
+	b.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
+	_, _, err := cluster.ScheduledBackup(b.Context(), b.Client, b.key, b.dir, cluster.Recorded{By: "pod", Wait: time.Second})
+	if f := b.code(err, "OCA-7421"); !strings.Contains(f.Cause, "waits for operation held") {
+		b.Errorf("%+v", f)
+	}
+	h, err := archive.History(b.Context(), b.Client, namespace)
+	if err != nil || !strings.Contains(h[0].Error, "waits for operation held") {
+		b.Errorf("the skipped night: %+v %v", h[0], err)
+	}
+	b.operation("later", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	o = b.untilOperation("later", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
+	if o.Status.Message != "waits for operation held" {
+		b.Errorf("%+v", o.Status)
+	}
+	prints(b.Env, "cancelled", "operation", "cancel", "later")
+	b.untilOperation("later", ended)
+	if _, err := ocadm(b.Env, "operation", "pause", "held"); err == nil || !strings.Contains(err.Error(), "cannot be paused") {
+		b.Errorf("paused: %v", err)
+	}
+	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
+}
+
+func (b *backups) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
+	b.Helper()
+	o := &v1alpha1.OnecloudOperation{}
+	b.Get(o, name)
+	before := o.DeepCopy()
+	change(&o.Status)
+	if err := b.Client.Status().Patch(b.Context(), o, client.MergeFrom(before)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// stuck is a directory whose files never get anything in, until their context ends.
+type stuck struct {
+	backup.Dir
+	begun func()
+}
+
+func (s stuck) Create(ctx context.Context, name string) (backup.File, error) {
+	f, err := s.Dir.Create(ctx, name)
+	return stuckFile{f, ctx, s.begun}, err
+}
+
+type stuckFile struct {
+	backup.File
+	ctx   context.Context
+	begun func()
+}
+
+func (f stuckFile) Write([]byte) (int, error) {
+	f.begun()
+	<-f.ctx.Done()
+	return 0, context.Cause(f.ctx)
+}
+
+// cancelled: a user ends a backup; no file is left.
+func (b *backups) cancelled() {
+	b.Helper()
+	one := b.backup(func(context.Context) (backup.Store, error) {
+		return stuck{backup.Dir(b.dir), func() {
+			name := b.last().Name
+			if _, err := cluster.Control(b.Context(), b.Client, client.ObjectKey{Namespace: namespace, Name: name}, v1alpha1.OperationCancel); err != nil {
+				b.Error(err)
+			}
+		}}, nil
+	})
+	_, _, err := one.Make(b.Context(), b.Client)
+	b.code(err, "OCA-7422")
+	o := b.untilOperation(b.last().Name, ended)
+	if o.Status.Phase != v1alpha1.OperationCancelled {
+		b.Errorf("%+v", o.Status)
+	}
+	if list, err := backup.List(b.Context(), backup.Dir(b.dir)); err != nil || len(list) > 0 {
+		b.Errorf("%+v %v", list, err)
+	}
+}
+
+// cut is a directory whose files end with an error once they were read whole a number of times.
+type cut struct {
+	backup.Dir
+	whole *int
+}
+
+func (c cut) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	f, err := c.Dir.Open(ctx, name)
+	if err != nil || !strings.HasSuffix(name, backup.Suffix) {
+		return f, err
+	}
+	if *c.whole--; *c.whole >= 0 {
+		return f, nil
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(io.LimitReader(f, 20<<10), failing{}), f}, nil
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("the cable was pulled") }
+
+// restored: a restore that fails before it touches the databases is taken back; one that fails half-way leaves the services stopped, and is repeated.
+func (b *backups) restored() {
+	b.Helper()
+	info, _, err := b.backup(nil).Make(b.Context(), b.Client)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: backup.Unwatched{}, Confirm: func(string) error { return nil }, Recorded: cluster.Recorded{By: "the test"},
+		Before: func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {
+			return backup.Info{}, finding.New("OCA-7402", "There is not enough space for the backup", "the test", "make room")
+		}}
+	_, err = r.Apply(b.Context(), b.Client)
+	b.code(err, "OCA-7402")
+	o := b.untilOperation(b.last().Name, ended)
+	if o.Status.Phase != v1alpha1.OperationReverted || !o.Status.Steps[len(o.Status.Steps)-1].Revert || o.Spec.Restore.File != info.Name {
+		b.Errorf("%+v", o.Status)
+	}
+	b.UntilReady()
+
+	r.Before = nil
+	r.Store = cut{backup.Dir(b.dir), new(2)} // read before, and again before the first database is dropped
+	_, err = r.Apply(b.Context(), b.Client)
+	if f := b.code(err, "OCA-7410"); !strings.Contains(f.Cause, "cable") || !strings.Contains(f.What, "stopped") {
+		b.Errorf("%+v", f)
+	}
+	o = b.untilOperation(b.last().Name, ended)
+	if o.Status.Phase != v1alpha1.OperationFailed || !o.Status.Runner.Final || b.Cloud().Annotations[v1alpha1.AnnotationPaused] != "true" {
+		b.Errorf("%+v", o.Status)
+	}
+	r.Store = backup.Dir(b.dir)
+	if _, err := r.Apply(b.Context(), b.Client); err != nil {
+		b.Fatal(err)
+	}
+	if o := b.untilOperation(b.last().Name, ended); o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Action != v1alpha1.ActionRestore {
+		b.Errorf("%+v", o.Status)
+	}
+	b.UntilReady()
+	prints(b.Env, "Restore", "operation", "list")
+}
+
+// alone: without an operator a backup is made, and a restore is refused before it stops anything.
+func (b *backups) alone() {
+	b.Helper()
+	b.StopOperator()
+	one := b.backup(nil)
+	one.Answer, one.SkipProof = time.Second, true
+	info, _, err := one.Make(b.Context(), b.Client)
+	if err != nil {
+		b.Fatal(err)
+	}
+	o := b.last()
+	if o.Status.Phase != v1alpha1.OperationSucceeded || len(o.Status.Plan) != 1 || !strings.Contains(o.Status.Plan[0], "without its turn") {
+		b.Errorf("%+v", o.Status)
+	}
+	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: backup.Unwatched{}, Confirm: func(string) error { return nil },
+		Recorded: cluster.Recorded{By: "the test", Answer: time.Second}}
+	_, err = r.Apply(b.Context(), b.Client)
+	b.code(err, "OCA-7420")
+	if a := b.Cloud().Annotations[v1alpha1.AnnotationPaused]; a != "" {
+		b.Errorf("the cloud is paused: %q", a)
+	}
+	b.StartOperator()
+	b.untilOperation(o.Name, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
+}
