@@ -26,7 +26,8 @@ func newOperation(a *app) *cobra.Command {
 		Use:   "operation",
 		Short: "Show, pause, resume and cancel the operations of clouds",
 		Long: "An operation changes a cloud in steps: resource OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
-			"records each step, and goes on where it stopped if it is killed. The last 20 of a cloud are kept.",
+			"records each step, and goes on where it stopped if it is killed. Backups, restores and moves of databases run in the program that asks for\n" +
+			"them, one at a time with the others. The last 20 of a cloud are kept, and beside them the last 10 backups.",
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,

@@ -45,7 +45,11 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 		if err != nil {
 			return c.Create(ctx, cm, by)
 		}
-		return c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
+		err = c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
+		if apierrors.IsForbidden(err) { // the rights of the pods of component backup are those of an earlier release
+			err = c.Update(ctx, cm, by)
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("recording the backup in ConfigMap %s/%s: %w", cloud.GetNamespace(), backup.HistoryName, err)

@@ -280,6 +280,8 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 		if errors.Is(err, errCancelled) {
 			phase, err = v1alpha1.OperationCancelled, notRun(x.rec.op.Name, "by a user")
 		}
+	} else if errors.Is(ctx.Err(), context.Canceled) { // with Ctrl-C
+		phase = v1alpha1.OperationCancelled
 	}
 	why := err.Error()
 	if !x.changed() || len(x.Revert) == 0 {

@@ -325,6 +325,12 @@ func (f *apiTest) verbs() {
 	}
 	f.ask("writer", "POST", "operations/"+name+"/resume", "", 200, "")
 	f.ask("writer", "POST", "operations/none/cancel", "", 404, "OCA-7054")
+	saving := f.operation("saving", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "/backup"}})
+	if r := f.ask("reader", "GET", "operations", "", 200, ""); !strings.Contains(r.text, `"saving"`) || !strings.Contains(r.text, `"place":"/backup"`) {
+		f.Errorf("a backup is not listed: %s", r.text)
+	}
+	f.ask("reader", "GET", "operations/"+saving.Name, "", 200, "")
+	f.ask("writer", "POST", "operations/"+saving.Name+"/cancel", "", 200, "")
 	f.ask("writer", "POST", "machines/p1/pause", "", 200, "")
 	f.ask("writer", "POST", "machines/p1/precheck", "", 201, "")
 	f.ask("writer", "POST", "machines/none/retry", "", 404, "OCA-7609")
