@@ -88,14 +88,16 @@ func (s *Server) matched(c rest.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	blobs := map[string]any{}
+	bodies := map[string]any{}
 	for _, p := range policies {
-		blobs[p.Text("name")] = p["blob"]
+		if blob, ok := p["blob"].(map[string]any); ok {
+			bodies[p.Text("name")] = blob["policy"]
+		}
 	}
 	names, rules := s.grants.Load().names(who), map[string][]any{}
 	for scope, list := range names {
 		for _, name := range list {
-			rules[scope] = append(rules[scope], blobs[name])
+			rules[scope] = append(rules[scope], bodies[name])
 		}
 	}
 	return map[string]any{"names": names, "policies": rules}, nil

@@ -165,9 +165,9 @@ func (c *Client) Policies(ctx context.Context, token string) (rest.Policies, err
 		return nil, fmt.Errorf("reading policies: %w", err)
 	}
 	policies := rest.Policies{}
-	for scope, blobs := range body.Policies {
-		for _, blob := range blobs {
-			policy, err := rest.Decode(blob)
+	for scope, all := range body.Policies {
+		for _, rules := range all {
+			policy, err := rest.DecodeRules(rules)
 			if err != nil {
 				return nil, fmt.Errorf("reading a policy: %w", err)
 			}

@@ -141,6 +141,22 @@ func TestBootstrapRights(t *testing.T) {
 	}
 }
 
+// Rules as the real keystone v4.0.2 answered them for sysadmin, and with tags.
+func TestDecodeRules(t *testing.T) {
+	everything := map[string]any{"*": map[string]any{"*": map[string]any{"*": "allow"}}}
+	tagged := map[string]any{"*": everything["*"], "__project_tags__": []any{map[string]any{"key": "user:team"}}}
+	for name, rules := range map[string]any{"plain": everything, "tagged": tagged} {
+		if p, err := rest.DecodeRules(rules); err != nil || len(p) != 1 {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+	for name, rules := range map[string]any{"blob": map[string]any{"policy": everything}, "empty": map[string]any{}, "nothing": nil} {
+		if p, err := rest.DecodeRules(rules); err == nil {
+			t.Errorf("%s: %v", name, p)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	for name, blob := range map[string]any{
 		"no object": "allow", "no policy": map[string]any{"*": "allow"}, "empty": map[string]any{"policy": map[string]any{}},

@@ -7,6 +7,7 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -26,7 +27,27 @@ func Decode(blob any) (Policy, error) {
 	if !there {
 		return nil, errors.New("no key policy in the blob")
 	}
-	p, err := decode(nil, nil, body)
+	return DecodeRules(body)
+}
+
+// tagKeys stand beside the services in the rules of a policy that counts only for some projects.
+var tagKeys = []string{"__domain_tags__", "__project_tags__", "__object_tags__"}
+
+// DecodeRules reads the rules of a policy as GET /auth/policies of keystone answers them: {SERVICE: {RESOURCE: {ACTION: "allow"}}}, without the key
+// that blobs have (measured at v4.0.2).
+func DecodeRules(rules any) (Policy, error) {
+	object, is := rules.(map[string]any)
+	if is {
+		if _, blob := object["policy"].(map[string]any); blob {
+			return nil, errors.New("a blob, not rules")
+		}
+		object = maps.Clone(object)
+		for _, key := range tagKeys {
+			delete(object, key)
+		}
+		rules = object
+	}
+	p, err := decode(nil, nil, rules)
 	if err == nil && len(p) == 0 {
 		err = errors.New("empty policy")
 	}
