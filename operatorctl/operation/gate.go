@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
@@ -19,8 +20,9 @@ type verdict struct {
 	why, failed string
 }
 
-// judgeWave looks whether the components of a wave have arrived. It is pure.
-func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
+// judgeWave looks whether the components of a wave have arrived. A component has failed when it was Degraded for as long as settle: a kubelet tries
+// again what a busy node refused once. It is pure.
+func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string, now time.Time, settle time.Duration) verdict {
 	var v verdict
 	var missing, failed []string
 	for _, c := range cloud.Status.Components {
@@ -31,7 +33,7 @@ func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
 		switch {
 		case c.Settled():
 			v.done++
-		case c.State == v1alpha1.Degraded:
+		case c.State == v1alpha1.Degraded && now.Sub(c.Since.Time) >= settle:
 			failed = append(failed, fmt.Sprintf("%s: %s", c.Name, c.Message))
 		default:
 			missing = append(missing, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))

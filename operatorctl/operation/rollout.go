@@ -214,7 +214,7 @@ func wave(number int, name string) Step {
 func (r *Run) gate(ctx context.Context, report workflow.Reporter, members []string) error {
 	var since, asked time.Time
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judgeWave(cloud, members)
+		v := judgeWave(cloud, members, time.Now(), r.Settle)
 		report.Progress(int64(v.done), int64(v.want), "components")
 		switch {
 		case v.failed != "":

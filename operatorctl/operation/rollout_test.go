@@ -4,6 +4,7 @@ package operation
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,12 +42,16 @@ func TestWaves(t *testing.T) {
 }
 
 func TestJudgeWave(t *testing.T) {
-	one := func(state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
+	now, settle := time.Unix(1000, 0), 30*time.Second
+	at := func(since time.Time, state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
 		return &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Components: []v1alpha1.ComponentStatus{
-			{Name: "region", State: state, Outdated: outdated, Reason: reason, Message: "m"},
+			{Name: "region", State: state, Outdated: outdated, Reason: reason, Message: "m", Since: metav1.NewTime(since)},
 			{Name: "glance", State: v1alpha1.Degraded}, // of another wave
 			{Name: "llm", State: v1alpha1.Disabled},
 		}}}
+	}
+	one := func(state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
+		return at(now.Add(-settle), state, outdated, reason)
 	}
 	members := []string{"region", "llm"}
 	for _, c := range []struct {
@@ -60,9 +65,10 @@ func TestJudgeWave(t *testing.T) {
 		{one(v1alpha1.Available, true, "WaitingForComponents"), false, "", false},
 		{one(v1alpha1.Progressing, false, ""), false, "", false},
 		{one(v1alpha1.Degraded, false, ""), false, "region: m", false},
+		{at(now.Add(-settle+time.Second), v1alpha1.Degraded, false, ""), false, "", false}, // a node that is busy refuses to start a container once
 		{one(v1alpha1.Idle, false, ""), true, "", true},
 	} {
-		v := judgeWave(c.cloud, members)
+		v := judgeWave(c.cloud, members, now, settle)
 		if v.ready != c.ready || v.failed != c.failed || v.want != 1 {
 			t.Errorf("%+v: %+v", c.cloud.Status.Components[0], v)
 		}
