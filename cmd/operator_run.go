@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/cluster/restapi"
@@ -60,7 +61,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			if reach != "" {
 				o.Dial = reachAt(reach)
 			}
-			serve.Config, serve.Log = cfg, o.Log
+			serve.Config, serve.Log, serve.Metrics = cfg, o.Log, metrics.Registry
 			all, ctx := errgroup.WithContext(c.Context())
 			all.Go(func() error { return restapi.Serve(ctx, serve) })
 			all.Go(func() error { return operatorctl.Run(ctx, cfg, o) })

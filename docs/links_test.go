@@ -15,7 +15,7 @@ import (
 
 var (
 	linkTo     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 	headings   = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	fence      = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```")

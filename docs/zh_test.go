@@ -25,6 +25,7 @@ var translated = []string{
 	"docs/compatibility.md",
 	"docs/compute-nodes.md",
 	"docs/api.md",
+	"docs/page.md",
 	"docs/machines.md",
 	"docs/configure.md",
 	"docs/day2.md",

@@ -13,13 +13,16 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/cluster/restapi/page"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/version"
 )
@@ -31,6 +34,10 @@ type Options struct {
 	Log    *slog.Logger
 	// Address to listen at, "" for none. Certificate and Key are files in PEM.
 	Address, Certificate, Key string
+	// Metrics are what the plots of the page are made of, nil for none.
+	Metrics prometheus.Gatherer
+	// Local is a token that stands for the credentials of Config, "" for none. It is for a server that only its user reaches.
+	Local string
 	// Rate is how many requests of one token are served each second, Burst how many at once. 0 means the usual.
 	Rate  float64
 	Burst int
@@ -45,21 +52,29 @@ const maxBody = 1 << 20
 // server has what the handlers share.
 type server struct {
 	Options
-	scheme *runtime.Scheme
-	mapper meta.RESTMapper
-	own    client.Client
+	scheme  *runtime.Scheme
+	mapper  meta.RESTMapper
+	own     client.WithWatch
+	samples *samples
 }
 
-// New returns the handler of the interface.
-func New(o Options) (http.Handler, error) {
+// New returns the handler of the interface and of the page. run does what they need beside requests, until its context ends.
+func New(o Options) (h http.Handler, run func(context.Context) error, err error) {
 	scheme, err := kube.Scheme()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &server{Options: o, scheme: scheme, mapper: mapperOf()}
+	s := &server{Options: o, scheme: scheme, mapper: mapperOf(), samples: &samples{from: o.Metrics}}
 	if s.own, err = s.client(kube.Unlimited(o.Config)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	if h, err = s.handler(); err != nil {
+		return nil, nil, err
+	}
+	return h, func(ctx context.Context) error { return s.samples.run(ctx, o.Log) }, nil
+}
+
+func (s *server) handler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	document, err := json.Marshal(s.register(mux))
 	if err != nil {
@@ -70,6 +85,9 @@ func New(o Options) (http.Handler, error) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(document) // the client has gone
 	})
+	files := page.Handler()
+	mux.Handle("GET /{$}", files)
+	mux.Handle("GET "+page.Prefix, files)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		write(w, problem(http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path))
 	})
@@ -100,6 +118,7 @@ func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
 	s.operations(api)
 	s.machines(api)
 	s.streams(api)
+	s.views(api)
 	return api.OpenAPI()
 }
 
@@ -120,6 +139,7 @@ func mapperOf() meta.RESTMapper {
 		m.Add(k.gvk, meta.RESTScopeNamespace)
 	}
 	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
+	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	return m
 }
 

@@ -44,7 +44,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return finding.Errorf("OCA-7623", "The REST API has no certificate", "give --api-cert and --api-key, as docs/api.md describes", "%w", err)
 	}
-	h, err := New(o)
+	h, run, err := New(o)
 	if err != nil {
 		return err
 	}
@@ -53,10 +53,11 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("listening for the REST API: %w", err)
 	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return run(ctx) })
 	s := Server(h)
 	s.BaseContext = func(net.Listener) context.Context { return ctx } // streams end with it
 	s.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
-	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return certificate.Start(ctx) })
 	g.Go(func() error {
 		err := s.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"}}))
@@ -65,11 +66,14 @@ func Serve(ctx context.Context, o Options) error {
 		}
 		return fmt.Errorf("serving the REST API: %w", err)
 	})
-	g.Go(func() error {
-		<-ctx.Done()
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		return s.Shutdown(ending)
-	})
+	g.Go(func() error { return shutDown(ctx, s) })
 	return g.Wait()
+}
+
+// shutDown ends a server when ctx ends.
+func shutDown(ctx context.Context, s *http.Server) error {
+	<-ctx.Done()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return s.Shutdown(ending)
 }

@@ -39,11 +39,6 @@ func listOf[T any](items []T) *list[T] {
 
 func (s *server) clouds(api huma.API) {
 	const item = "/namespaces/{namespace}/clouds/{name}"
-	huma.Register(api, describe("list-components", http.MethodGet, item+"/components", "components", "List the components of a cloud with their states"),
-		func(ctx context.Context, in *Named) (*list[v1alpha1.ComponentStatus], error) {
-			status, err := cluster.Get(ctx, of(ctx), in.key())
-			return listOf(status.Components), failed(err)
-		})
 	huma.Register(api, describe("list-releases", http.MethodGet, item+"/releases", "releases", "List the releases of a cloud, the latest first"), s.releases)
 	scale := describe("scale-component", http.MethodPost, item+"/components/{component}/scale", "components", "Set how many pods a component has")
 	scale.Description = "The number goes into the spec of the cloud."

@@ -23,6 +23,7 @@ var hostPrograms = []struct{ program, pkg string }{
 	{"iptables", "iptables"},
 	{"ip", "iproute2"},
 	{"mariadbd", "mariadb-server"},
+	{"chromium-headless-shell", "chromium-headless-shell"}, // the browser of TestPage
 }
 
 var hostFiles = []struct{ file, pkg string }{

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ServeLocal serves the interface and the page on a loopback address, without TLS, until ctx ends. Who has the link has the rights of o.Config; its
+// token changes with each start. ready gets the link when the server listens.
+func ServeLocal(ctx context.Context, o Options, namespace string, ready func(link string)) error {
+	o.Local = rand.Text()
+	metrics, err := newOperatorMetrics(ctx, o.Config, namespace)
+	if err != nil {
+		return err
+	}
+	o.Metrics = metrics
+	h, run, err := New(o)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return fmt.Errorf("listening for the page: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	s := Server(h)
+	s.BaseContext = func(net.Listener) context.Context { return ctx } // streams end with it
+	s.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
+	g.Go(func() error { return run(ctx) })
+	g.Go(func() error {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serving the page: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error { return shutDown(ctx, s) })
+	link := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/", Fragment: url.Values{"token": {o.Local}, "namespace": {namespace}}.Encode()}
+	ready(link.String())
+	return g.Wait()
+}
+
+// operatorMetrics are those of the operator's pod, read through the API server.
+type operatorMetrics struct {
+	ctx       context.Context //nolint:containedctx // Gather has none
+	pods      *kubernetes.Clientset
+	namespace string
+}
+
+func newOperatorMetrics(ctx context.Context, cfg *rest.Config, namespace string) (*operatorMetrics, error) {
+	pods, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	return &operatorMetrics{ctx, pods, namespace}, nil
+}
+
+// metricsPort is where the operator serves them, metricsTimeout how long they may take.
+const metricsPort, metricsTimeout = "8080", 5 * time.Second
+
+// Gather reads the metrics once.
+func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, metricsTimeout)
+	defer cancel()
+	pods, err := m.pods.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=onecloud-operator", FieldSelector: "status.phase=" + string(corev1.PodRunning)})
+	if err != nil {
+		return nil, fmt.Errorf("looking for the operator: %w", err)
+	}
+	if len(pods.Items) == 0 {
+		return nil, errors.New("the operator does not run")
+	}
+	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pods.Items[0].Name, metricsPort, "/metrics", nil).Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of %s: %w", client.ObjectKeyFromObject(&pods.Items[0]), err)
+	}
+	defer func() { _ = r.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(r)
+	var out []*dto.MetricFamily
+	for _, f := range families {
+		out = append(out, f)
+	}
+	return out, err
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clouds: the list, and one with its components, releases, backups and figures.
+
+import { get, may, operationsOf, world } from "/page/api.js"
+import { rollbackDialog, updateDialog } from "/page/dialogs.js"
+import { ago, bytes, duration, h, note, number, show, state, t, table, word } from "/page/dom.js"
+import { graph, plot } from "/page/draw.js"
+import { operationLine, progressOf } from "/page/operations.js"
+
+const available = (cloud) => {
+  const all = (cloud.status?.components ?? []).filter((c) => c.state !== "Disabled" && c.state !== "Idle")
+  return t("cloud.available", all.filter((c) => c.state === "Available").length, all.length)
+}
+
+const link = (cloud, component) => `#/cloud/${encodeURIComponent(cloud)}` + (component ? "/" + encodeURIComponent(component) : "")
+
+export function cloudsPage(main) {
+  return {
+    update() {
+      const rows = [...world.clouds.values()].map((c) => [
+        h("a", { href: link(c.metadata.name), id: "cloud-" + c.metadata.name }, c.metadata.name), state(c.status?.phase, "cloud"),
+        c.status?.version ?? c.spec.version ?? "", available(c), progressOf(operationsOf(c.metadata.name).find((o) => !o.status?.end))])
+      show(main, h("h1", {}, t("nav.clouds")),
+        world.live ? table([t("name"), t("phase"), t("version"), t("components"), t("operation")], rows, t("clouds.none")) : h("p", { class: "soft" }, t("loading")))
+    },
+  }
+}
+
+// conditions that are worth a line: those that are not as they should be.
+const wrong = { Ready: "False", NodesReady: "False", FieldsIgnored: "True", UpdateAvailable: "True", HighlyAvailable: "False", BackupProven: "False", Degraded: "True", UpdateRefused: "True" }
+
+const conditions = (cloud) => (cloud.status?.conditions ?? []).filter((c) => wrong[c.type] === c.status)
+  .map((c) => h("li", {}, h("strong", {}, word(c.type)), ": ", c.message))
+
+function componentDetails(c, cloud) {
+  const line = (name, value) => value ? h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)) : null
+  const others = (names) => (names ?? []).flatMap((n, i) => [i ? ", " : "", h("a", { href: link(cloud, n) }, n)])
+  return h("section", { "aria-labelledby": "component" },
+    h("h2", { id: "component" }, c.name),
+    h("table", {}, h("tbody", {},
+      line(t("state"), [state(c.state), " ", c.since && h("span", { class: "soft" }, ago(c.since))]),
+      line(t("why"), c.message),
+      line(t("waits"), c.blockedBy?.length && others(c.blockedBy)),
+      line(t("pods"), c.replicas ? t("pods.ready", c.ready ?? 0, c.replicas) : ""),
+      line(t("image"), c.image && [c.image, c.pinned && h("span", { class: "soft" }, " ", t("pinned"))]),
+      line(t("needs"), c.after?.length && others(c.after)))))
+}
+
+const releaseRow = (cloud, complain) => (r) => [r.revision, r.version, ago(r.time), (r.why ?? []).map((w) => h("div", {}, w)), r.by ?? "",
+  r.inForce ? h("strong", {}, t("inforce")) : may("operations:create") &&
+    h("button", { type: "button", id: "back-" + r.revision, onclick: () => rollbackDialog(cloud, r, complain) }, t("rollback"))]
+
+const backupRow = (b) => [ago(b.time), b.name ?? "–", b.place ?? "",
+  b.error ? h("span", { class: "bad" }, "✗ ", b.error) : [bytes(b.size ?? 0), ", ", t("backup.rows", number(b.tables ?? 0), number(b.rows ?? 0)), ", ", duration(b.seconds ?? 0)],
+  b.proven ? h("span", { class: "good" }, "✓ ", t("backup.proven")) : h("span", { class: "bad" }, "✗ ", b.problem ?? t("backup.unproven"))]
+
+// cloudPage is one cloud. What no change reports (releases, backups, figures) is read again when the release or the backup changes, and each minute.
+export function cloudPage(main, complain, name, chosen) {
+  const more = { after: new Map(), releases: [], backups: [], metrics: [] }
+  let read = "", gone = false
+  const load = async () => {
+    const path = "/clouds/" + encodeURIComponent(name)
+    try {
+      const [components, releases, metrics] = await Promise.all(["/components", "/releases", "/metrics"].map((p) => get(path + p)))
+      more.after = new Map(components.items.map((c) => [c.name, c.after]))
+      more.releases = releases.items
+      more.metrics = metrics.items
+      more.backups = (await get(path + "/backups").catch((e) => ({ items: [], error: e }))).items
+    } catch (e) {
+      complain(e)
+    }
+    if (!gone) update()
+  }
+  const timer = setInterval(() => { if (!document.hidden) load() }, 60000)
+  const update = () => {
+    const cloud = world.clouds.get(name)
+    if (!cloud) return show(main, h("h1", {}, name), h("p", { class: "soft" }, world.live ? t("gone") : t("loading")))
+    const status = cloud.status ?? {}
+    const version = [status.release?.revision, status.backups?.last, status.backups?.proven, (status.components ?? []).length].join()
+    if (version !== read) {
+      read = version
+      load()
+    }
+    const components = (status.components ?? []).filter((c) => c.state !== "Disabled").map((c) => ({ ...c, after: more.after.get(c.name) }))
+    const one = components.find((c) => c.name === chosen)
+    const running = operationsOf(name).filter((o) => !o.status?.end)
+    show(main,
+      h("h1", {}, name, " ", state(status.phase, "cloud"), may("operations:create") && h("span", { class: "actions" },
+        h("button", { type: "button", id: "update", onclick: () => updateDialog(cloud, complain) }, t("update")))),
+      h("p", {}, t("version"), ": ", h("strong", { id: "version" }, status.version ?? cloud.spec.version ?? "–"), " · ", h("span", { id: "available" }, available(cloud))),
+      h("ul", { class: "facts" }, conditions(cloud)),
+      running.map((o) => note("", operationLine(o), progressOf(o))),
+      h("h2", {}, t("components")),
+      graph(components, chosen, (n) => link(name, n)),
+      one && componentDetails(one, name),
+      h("details", { id: "all-components" }, h("summary", {}, t("components.table")), table([t("name"), t("state"), t("version"), t("pods"), t("why")],
+        components.map((c) => [h("a", { href: link(name, c.name) }, c.name), state(c.state), c.version ?? "", c.replicas ? `${c.ready ?? 0}/${c.replicas}` : "",
+          c.blockedBy?.length ? t("graph.waits", c.blockedBy.join(", ")) : c.message ?? ""]), "")),
+      more.metrics.length > 0 && [h("h2", {}, t("metrics")), h("div", { class: "plots" }, more.metrics.map(plot))],
+      h("h2", {}, t("releases")),
+      table(["", t("version"), t("time"), t("changes"), t("by"), ""], more.releases.map(releaseRow(cloud, complain)), t("releases.none")),
+      h("h2", {}, t("backups")),
+      table([t("time"), t("file"), t("place"), t("contents"), t("proof")], more.backups.map(backupRow), t("backups.none")))
+  }
+  return { update, leave: () => { gone = true; clearInterval(timer) } }
+}

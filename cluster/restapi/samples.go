@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restapi
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+const (
+	// sampleEvery is how often the figures are read.
+	sampleEvery = 15 * time.Second
+	// samplesKept is how many of them are kept: an hour.
+	samplesKept = 240
+)
+
+// Series is a figure over time.
+type Series struct {
+	Name   string    `json:"name" enum:"available,pods,writes,requests,memory" doc:"available components, ready pods, objects written and requests sent each minute, memory"`
+	Unit   string    `json:"unit" enum:"components,pods,per minute,bytes"`
+	Times  []int64   `json:"times" doc:"seconds since 1970"`
+	Values []float64 `json:"values"`
+}
+
+// figure is how a series is read from metrics. Those of a cloud have its labels, a rate is what a counter grew by.
+type figure struct {
+	name, unit, metric, label, value string
+	cloud, rate                      bool
+}
+
+var figures = []figure{
+	{name: "available", unit: "components", metric: "ocadm_component_state", label: "state", value: "Available", cloud: true},
+	{name: "pods", unit: "pods", metric: "ocadm_component_pods", label: "which", value: "ready", cloud: true},
+	{name: "writes", unit: "per minute", metric: "ocadm_object_writes_total", rate: true},
+	{name: "requests", unit: "per minute", metric: "rest_client_requests_total", rate: true},
+	{name: "memory", unit: "bytes", metric: "process_resident_memory_bytes"},
+}
+
+// cloudKey is a cloud, or the operator itself when it is zero.
+type cloudKey struct{ namespace, name string }
+
+// sample is the figures at one time, by figure and cloud.
+type sample struct {
+	time   time.Time
+	values map[string]map[cloudKey]float64
+}
+
+// samples keeps the figures of the last hour in memory: a page needs no other program for them.
+type samples struct {
+	from prometheus.Gatherer
+	mu   sync.Mutex
+	all  []sample
+}
+
+// run reads the figures until ctx ends.
+func (s *samples) run(ctx context.Context, log *slog.Logger) error {
+	if s.from == nil {
+		return nil
+	}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		families, err := s.from.Gather()
+		if err != nil { // the families that could be read are there
+			log.Debug("reading metrics for the page", "err", err)
+		}
+		s.add(read(time.Now(), families))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *samples) add(one sample) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all = append(s.all, one); len(s.all) > samplesKept {
+		s.all = slices.Clone(s.all[len(s.all)-samplesKept:])
+	}
+}
+
+// read sums each figure over the labels that it does not name.
+func read(now time.Time, families []*dto.MetricFamily) sample {
+	out := sample{now, map[string]map[cloudKey]float64{}}
+	for _, f := range figures {
+		for _, family := range families {
+			if family.GetName() != f.metric {
+				continue
+			}
+			out.values[f.name] = map[cloudKey]float64{}
+			for _, m := range family.GetMetric() {
+				labels := map[string]string{}
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+				if f.label != "" && labels[f.label] != f.value {
+					continue
+				}
+				key := cloudKey{}
+				if f.cloud {
+					key = cloudKey{labels["namespace"], labels["cluster"]}
+				}
+				out.values[f.name][key] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// series of a cloud and of the operator.
+func (s *samples) series(namespace, name string) []Series {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Series
+	for _, f := range figures {
+		key := cloudKey{}
+		if f.cloud {
+			key = cloudKey{namespace, name}
+		}
+		one := Series{Name: f.name, Unit: f.unit, Times: []int64{}, Values: []float64{}}
+		for i, now := range s.all {
+			value, there := now.values[f.name][key]
+			if f.rate {
+				if i == 0 || !there {
+					continue
+				}
+				before := s.all[i-1]
+				value = max(0, value-before.values[f.name][key]) / now.time.Sub(before.time).Minutes()
+			}
+			if there {
+				one.Times, one.Values = append(one.Times, now.time.Unix()), append(one.Values, value)
+			}
+		}
+		if len(one.Times) > 0 {
+			out = append(out, one)
+		}
+	}
+	return out
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster/restapi"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/fakecloud/program"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// browser is a headless Chromium that shows the page. What goes wrong in its scripts fails the test.
+type browser struct {
+	testing.TB
+	ctx context.Context //nolint:containedctx // chromedp keeps its browser there
+	mu  sync.Mutex
+	bad []string
+}
+
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := ""
+	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
+			t.Fatal("there is no Chromium: the lab installs chromium-headless-shell")
+		}
+		t.Skip("there is no Chromium")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+		chromedp.UserDataDir(t.TempDir()), chromedp.Flag("lang", "en"), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
+	ctx, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	t.Cleanup(cancel)
+	b := &browser{TB: t}
+	b.ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(b.hear))
+	t.Cleanup(cancel)
+	if _, err := chromedp.Call(b.ctx, log.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.bad) > 0 {
+			t.Errorf("the browser reports %q", b.bad)
+		}
+	})
+	return b
+}
+
+// hear keeps what is wrong.
+func (b *browser) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.bad = append(b.bad, fmt.Sprintf("%+v", e.ExceptionDetails))
+	case *log.EventEntryAdded:
+		if e.Entry.Level == "error" && !strings.Contains(e.Entry.Text, "status of 4") { // an answer that the page shows
+			b.bad = append(b.bad, e.Entry.Text)
+		}
+	}
+}
+
+// do runs an action.
+func do[T any](b *browser, action chromedp.Action[T]) T {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, env.Patience)
+	defer cancel()
+	out, err := chromedp.Run(ctx, action)
+	if err != nil {
+		looking, stop := context.WithTimeout(b.ctx, 10*time.Second)
+		defer stop()
+		text, _ := chromedp.Run(looking, chromedp.Evaluate[string](`document.body.innerText`))
+		b.Fatalf("%v\nthe page:\n%s", err, text)
+	}
+	return out
+}
+
+// waits until an expression holds.
+func (b *browser) waits(expression string) {
+	b.Helper()
+	do(b, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(env.Patience)))
+}
+
+// sees waits until an element contains a text.
+func (b *browser) sees(element, text string) {
+	b.Helper()
+	b.waits(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))`, element, text))
+}
+
+// press presses an element as soon as it can be pressed.
+func (b *browser) press(id string) {
+	b.Helper()
+	b.waits(fmt.Sprintf(`(e => { if (!e || e.disabled) return false; e.click(); return true })(document.getElementById(%q))`, id))
+}
+
+func (b *browser) write(id, text string) {
+	b.Helper()
+	b.waits(fmt.Sprintf(`(e => { if (!e) return false; e.value = %q; return true })(document.getElementById(%q))`, text, id))
+}
+
+func (b *browser) shows(element string) {
+	b.Helper()
+	b.waits(fmt.Sprintf(`document.querySelector(%q)?.checkVisibility()`, element))
+}
+
+func (b *browser) opens(address string) {
+	b.Helper()
+	do(b, chromedp.Navigate(address))
+}
+
+func (b *browser) has(element string) bool {
+	b.Helper()
+	return do(b, chromedp.Evaluate[bool](fmt.Sprintf(`document.querySelector(%q) !== null`, element)))
+}
+
+// named checks that every control has a name for those who do not see it.
+func (b *browser) named() {
+	b.Helper()
+	nameless := do(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, a, input, select, [role=img]")].filter(e => e.offsetParent !== null || e.ownerSVGElement)
+		.filter(e => !(e.textContent.trim() || e.getAttribute("aria-label") || (e.labels && e.labels.length))).map(e => e.outerHTML.slice(0, 100))`))
+	if len(nameless) > 0 {
+		b.Errorf("without a name: %q", nameless)
+	}
+}
+
+// picture writes a screenshot for the documents where UPDATE names a directory for them.
+func (b *browser) picture(name string) {
+	b.Helper()
+	dir := os.Getenv("OCADM_TEST_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	do(b, chromedp.Sleep(300*time.Millisecond))
+	raw := do(b, chromedp.CaptureScreenshot())
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), raw, 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// interfaceOf serves the REST API and its page.
+func interfaceOf(t *testing.T, o restapi.Options) string {
+	t.Helper()
+	h, run, err := restapi.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = restapi.Server(h)
+	server.Start()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// TestPage walks through the page in a browser: a cloud, an update that fails, one that succeeds, the way back, a machine; then as one who may only read.
+func TestPage(t *testing.T) {
+	b := newBrowser(t)
+	u := newUpdated(t, "keystone", "region", "glance", "logger", "host")
+	o := restapi.Options{Config: u.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Local: "open-sesame", Metrics: metrics.Registry}
+	address := interfaceOf(t, o)
+	b.opens(address + "/#token=open-sesame&namespace=" + namespace)
+	b.press("cloud-" + env.Name)
+	b.sees("h1", "Running")
+	b.sees("#version", oldVersion)
+	for _, name := range []string{"keystone", "region", "glance", "logger", "host"} {
+		b.sees("svg.graph a", name)
+	}
+	b.sees("figure", "Available components")
+	b.named()
+	b.picture("cloud")
+
+	u.publish("glance", program.AtStart)
+	b.updates("Reverted")
+	b.sees("#steps li.bad", "this release is broken on purpose")
+	b.sees("#log", "wave-services")
+	b.picture("reverted")
+	u.isOld(t, "after the update that failed")
+	u.publish("glance", "")
+	b.updates("Succeeded")
+	b.sees("#steps", "keystone")
+	b.named()
+	b.press("nav-clouds")
+	b.press("cloud-" + env.Name)
+	b.sees("#version", newVersion)
+
+	var revision int
+	for _, o := range u.operations() {
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			revision = o.Status.Rollout.From
+		}
+	}
+	b.press(fmt.Sprintf("back-%d", revision))
+	b.shows("dialog")
+	b.press("databases-restore")
+	b.named()
+	b.press("yes")
+	b.sees("h1", "Rollback")
+	b.sees("h1", "Succeeded")
+	u.UntilReady()
+	u.isOld(t, "after the rollback")
+	b.machine()
+	b.languages()
+	b.reads(u, interfaceOf(t, restapi.Options{Config: o.Config, Log: o.Log}))
+	b.opens("about:blank") // the streams end before the servers do
+}
+
+// updates updates the cloud and waits for the end.
+func (b *browser) updates(end string) {
+	b.Helper()
+	b.press("nav-clouds")
+	b.press("cloud-" + env.Name)
+	b.press("update")
+	b.shows("dialog")
+	b.write("to-version", newVersion)
+	b.press("yes")
+	b.sees("h1", "Update")
+	b.sees("h1", end)
+}
+
+// machine adds a machine that cannot be reached, pauses and removes it.
+func (b *browser) machine() {
+	b.Helper()
+	b.press("nav-machines")
+	b.press("add")
+	b.shows("dialog")
+	for id, text := range map[string]string{"m-name": "node9", "m-address": "127.0.0.1", "m-secret": "fleet"} {
+		b.write(id, text)
+	}
+	b.named()
+	b.press("yes")
+	b.sees("h1", "node9")
+	b.sees("table", "cluster-info")
+	b.press("pause")
+	b.press("yes")
+	b.sees(".note", "paused")
+	b.press("resume")
+	b.press("yes")
+	b.shows("#pause")
+	b.picture("machine")
+	b.press("remove")
+	b.press("yes")
+	b.sees("main", "has been deleted")
+	// An answer that refuses is shown with its code.
+	b.press("nav-machines")
+	b.press("add")
+	b.shows("dialog")
+	for id, text := range map[string]string{"m-name": "Not A Name", "m-address": "127.0.0.1", "m-secret": "fleet"} {
+		b.write(id, text)
+	}
+	b.press("yes")
+	b.sees("#problem", "OCA-7621")
+}
+
+// languages shows the page in Chinese, and dark.
+func (b *browser) languages() {
+	b.Helper()
+	b.press("language")
+	b.sees("nav", "机器")
+	b.press("nav-clouds")
+	b.press("cloud-" + env.Name)
+	b.sees("h1", "运行中")
+	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, dark); err != nil {
+		b.Fatal(err)
+	}
+	b.picture("cloud-zh")
+	paper := do(b, chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`))
+	if paper != "rgb(13, 17, 23)" {
+		b.Errorf("the dark page is %s", paper)
+	}
+	b.press("language")
+	b.sees("nav", "Machines")
+}
+
+// reads logs in as one who may only read, and with a token that is none.
+func (b *browser) reads(u *updated, address string) {
+	b.Helper()
+	b.opens(address + "/")
+	b.shows("#token")
+	b.write("token", "x.y.z")
+	b.press("enter")
+	b.sees("#problem", "OCA-7615")
+	b.write("token", readerToken(b, u))
+	b.press("enter")
+	b.sees("#who", "system:serviceaccount:"+namespace+":reader")
+	b.press("cloud-" + env.Name)
+	b.sees("h1", "Running")
+	b.sees("h2", "Releases")
+	b.sees("td", oldVersion)
+	for _, element := range []string{"#update", "[id^=back-]", "#add"} {
+		if b.has(element) {
+			b.Errorf("a reader is offered %s", element)
+		}
+	}
+	b.press("logout")
+	b.shows("#token")
+}
+
+func readerToken(b *browser, u *updated) string {
+	b.Helper()
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: "reader"}
+	account := &corev1.ServiceAccount{ObjectMeta: meta}
+	for _, o := range []client.Object{
+		account,
+		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "reader"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"}},
+	} {
+		if err := u.Client.Create(u.Context(), o); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = u.Client.Delete(context.WithoutCancel(u.Context()), o) })
+	}
+	request := &authenticationv1.TokenRequest{}
+	if err := u.Client.SubResource("token").Create(u.Context(), account, request); err != nil {
+		b.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// operations of the cloud.
+func (u *updated) operations() []v1alpha1.OnecloudOperation {
+	u.Helper()
+	var all v1alpha1.OnecloudOperationList
+	if err := u.Client.List(u.Context(), &all, client.InNamespace(namespace)); err != nil {
+		u.Fatal(err)
+	}
+	return all.Items
+}
+
+// TestLocalPage: the link of ocadm ui has its own token, and no other one is let in.
+func TestLocalPage(t *testing.T) {
+	w := use(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	link, ended := make(chan string, 1), make(chan error, 1)
+	o := restapi.Options{Config: w.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Address: "127.0.0.1:0"}
+	go func() { ended <- restapi.ServeLocal(ctx, o, namespace, func(l string) { link <- l }) }()
+	address, fragment, _ := strings.Cut(<-link, "#")
+	token, _, _ := strings.Cut(strings.TrimPrefix(fragment, "namespace="+namespace+"&"), "&")
+	token = strings.TrimPrefix(token, "token=")
+	if len(token) < 20 {
+		t.Fatalf("%s", fragment)
+	}
+	for sent, want := range map[string]int{token: http.StatusOK, "": http.StatusUnauthorized, token + "x": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"api/v1/namespaces/"+namespace+"/clouds", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+sent)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := answer.Body.Close(); err != nil || answer.StatusCode != want {
+			t.Errorf("token %q: %s, want %d", sent, answer.Status, want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
