@@ -199,6 +199,9 @@ func Execute(ctx context.Context, s Streams, args []string) int {
 	if err == nil {
 		return finding.ExitOK
 	}
+	if below, is := errors.AsType[*endedBelow](err); is {
+		return below.status
+	}
 	var shown *shownError
 	if !errors.As(err, &shown) {
 		ui.Error(a.redact.Writer(s.Err), program, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -56,6 +57,24 @@ func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 		return false, err
 	}
 	return may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "create", Resource: "secrets"})
+}
+
+// mayCreateJobs reports whether the operator may let Jobs do the work on machines.
+func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
+	if o.WithoutMachines || o.Image == "" {
+		return false, nil
+	}
+	namespaces := o.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, ns := range namespaces {
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})
+		if err != nil || !yes {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // mayWatch reports whether the cluster knows a resource of ours and the operator may watch it in its namespaces.
@@ -144,6 +163,9 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 			}
 			if yes, err := mayJoin(ctx, cfg, o); o.WithoutMachines && err == nil && yes {
 				return errors.New("starting again to join machines, which it may do now")
+			}
+			if yes, err := mayCreateJobs(ctx, cfg, o); o.WithoutJobs && err == nil && yes {
+				return errors.New("starting again to create Jobs, which it may do now")
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -52,6 +53,8 @@ type Options struct {
 	WithoutOperations bool
 	// WithoutMachines keeps it from bringing machines into the cluster: Run sets it where it may not, or where they are not defined.
 	WithoutMachines bool
+	// WithoutJobs lets this process do the work on machines: Run sets it where it may not create Jobs, or does not know its own image.
+	WithoutJobs bool
 	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means operation.DefaultMachinesAtOnce.
 	MachinesAtOnce int
 	// LeaderElection makes several operators take turns.
@@ -131,11 +134,18 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.WithoutMachines = !machines; o.WithoutMachines {
 		o.Log.Warn("machines are not defined, or there is no right to join them: nodes are joined by hand; give it with ocadm init phase operator")
 	}
+	jobs, err := mayCreateJobs(ctx, cfg, o)
+	if err != nil {
+		return err
+	}
+	if o.WithoutJobs = !jobs; o.WithoutJobs && !o.WithoutMachines && o.Image != "" {
+		o.Log.Warn("no right to create Jobs: the operator itself works on machines; give it with ocadm init phase operator")
+	}
 	mgr, err := newManager(cfg, o)
 	if err != nil {
 		return err
 	}
-	if len(refused) > 0 || o.WithoutNodes || o.WithoutOperations || o.WithoutMachines {
+	if len(refused) > 0 || o.WithoutNodes || o.WithoutOperations || o.WithoutMachines || o.WithoutJobs && o.Image != "" {
 		if err := mgr.Add(manager.RunnableFunc(granted(cfg, refused, o))); err != nil {
 			return fmt.Errorf("setting up the operator: %w", err)
 		}
@@ -173,6 +183,9 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	}
 	if !o.WithoutMachines {
 		byObject[&v1alpha1.OnecloudMachine{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
+	if !o.WithoutJobs {
+		byObject[&batchv1.Job{}] = cache.ByObject{Label: managed, Transform: stripJob}
 	}
 	if !o.WithoutNodes {
 		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
@@ -233,6 +246,14 @@ func stripPod(in any) (any, error) {
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers),
 		Containers: stripContainers(p.Spec.Containers)}
 	return p, nil
+}
+
+// stripJob keeps of a Job how far it is.
+func stripJob(in any) (any, error) {
+	if j, ok := in.(*batchv1.Job); ok {
+		j.ManagedFields, j.Spec = nil, batchv1.JobSpec{}
+	}
+	return in, nil
 }
 
 // stripContainers keeps how long containers may take to start, and which of the first ones run on.

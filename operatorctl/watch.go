@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,6 +110,11 @@ func operated(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: key}}
 }
 
+// worked is the cloud of the operation that a Job or a pod works on.
+func worked(_ context.Context, object client.Object) []ctrl.Request {
+	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.LabelOperationCloud]}}}
+}
+
 // rolloutChanged drops what of an operation does not concern its cloud.
 func rolloutChanged(e event.UpdateEvent) bool {
 	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudOperation)
@@ -138,8 +144,13 @@ func operations(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
+	image := o.Image
+	if o.WithoutJobs {
+		image = ""
+	}
 	c := operation.New(operation.Options{
-		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		JobImage: image,
+		Client:   mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
 		Settle: o.Settle, Waves: o.Waves, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
@@ -149,10 +160,14 @@ func operations(mgr ctrl.Manager, o Options) error {
 		},
 	})
 	cloudOf := handler.EnqueueRequestsFromMapFunc(operated)
-	err = ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
+	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
 		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
-		Watches(&v1alpha1.OnecloudCluster{}, cloudOf).
-		WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
+		Watches(&v1alpha1.OnecloudCluster{}, cloudOf)
+	if !o.WithoutJobs {
+		ofWork := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelOperation] != "" }))
+		b = b.Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork).Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork)
+	}
+	err = b.WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
 		Complete(c)
 	if err := errors.Join(err, mgr.Add(c)); err != nil {

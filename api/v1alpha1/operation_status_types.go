@@ -197,6 +197,25 @@ type OperationBackup struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// OperationWorker is the pod that runs the steps of an operation on a machine. Only that pod reports on the steps.
+type OperationWorker struct {
+	// Name of the pod that began last.
+	Pod string `json:"pod,omitempty"`
+	// Number of pods that have begun.
+	Number int `json:"number,omitempty"`
+	// Pods that ended before the operation did, and why.
+	// +listType=atomic
+	Lost []string `json:"lost,omitempty"`
+}
+
+// OperationMachine is what an operation has seen of its machine.
+type OperationMachine struct {
+	// Key that the machine showed.
+	HostKey string `json:"hostKey,omitempty"`
+	// Key that the jump host showed.
+	JumpHostKey string `json:"jumpHostKey,omitempty"`
+}
+
 // OnecloudOperationStatus is how far an operation is.
 type OnecloudOperationStatus struct {
 	// The operation in one word.
@@ -238,6 +257,12 @@ type OnecloudOperationStatus struct {
 	End metav1.Time `json:"end,omitzero"`
 	// ConfigMap with its log.
 	Log string `json:"log,omitempty"`
+	// Pod that runs it; none if the operator does.
+	// +nullable
+	Worker *OperationWorker `json:"worker,omitempty"`
+	// What it has seen of its machine.
+	// +nullable
+	Machine *OperationMachine `json:"machine,omitempty"`
 	// Complete and Succeeded, for kubectl wait.
 	// +listType=map
 	// +listMapKey=type

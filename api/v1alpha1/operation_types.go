@@ -27,6 +27,9 @@ const (
 // LabelOperationCloud on an operation holds the name of its cloud.
 const LabelOperationCloud = "onecloud.yunion.io/cloud"
 
+// LabelOperation on a Job and its pods holds the name of the operation that they run.
+const LabelOperation = "onecloud.yunion.io/work-of"
+
 // OnecloudOperation is something that changes a cloud in steps, once.
 //
 // +kubebuilder:object:root=true

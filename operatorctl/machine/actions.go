@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -39,15 +36,15 @@ const flush = 5 * time.Second
 func Actions(o Options) []operation.Action {
 	return []operation.Action{
 		{
-			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush,
+			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush, Job: o.job(AccountOfWork),
 			Steps: []operation.Step{o.connect(), o.precheck()},
 		},
 		{
-			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush,
+			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfWork),
 			Steps: []operation.Step{o.connect(), o.precheck(), o.join()},
 		},
 		{
-			Name: v1alpha1.ActionRemoveMachine, Short: "Take a machine out of the cluster", Timeout: time.Hour, Flush: flush,
+			Name: v1alpha1.ActionRemoveMachine, Short: "Take a machine out of the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfRemoval),
 			Steps: []operation.Step{o.drain(), o.reset(), o.deleteNode()},
 		},
 	}
@@ -72,7 +69,11 @@ func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.Onecloud
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := o.target(ctx, m)
+	var seen v1alpha1.OperationMachine
+	if s := r.Status(); s.Machine != nil {
+		seen = *s.Machine
+	}
+	t, err := o.target(ctx, m, seen)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,56 +95,28 @@ func (o Options) onMachine(
 	}
 }
 
-// connect logs in, and pins the host keys of the first contact before anything is sent to the machine.
+// connect logs in, and notes the host keys before anything is sent to the machine. The controller pins them.
 func (o Options) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
-			// The controller writes the status of a new machine at the same time.
-			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-				now, err := o.machineOf(ctx, r)
-				if err != nil {
-					return err
-				}
-				return o.pin(ctx, now, c)
+			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), JumpHostKey: c.JumpHostKey()}
 			})
-			if err != nil {
-				return fmt.Errorf("recording the host key of machine %s: %w", m.Name, err)
-			}
-			return nil
 		}),
 	}
 }
 
-// pin records the host keys of the first contact.
-func (o Options) pin(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
-	keys := map[string]string{}
-	if m.Status.HostKey == "" || m.Spec.Infrastructure.SSH.HostKey != "" && m.Status.HostKey != c.HostKey() {
-		keys["hostKey"] = c.HostKey()
-	}
-	if c.JumpHostKey() != "" && m.Status.JumpHostKey == "" {
-		keys["jumpHostKey"] = c.JumpHostKey()
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": m.ResourceVersion}, "status": keys})
-	if err != nil {
-		return err
-	}
-	return o.Client.Status().Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
-}
-
 // script reads the bootstrap data of a machine.
 func (o Options) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
-	s := &corev1.Secret{}
-	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); err != nil {
+	s, err := o.secret(ctx, m.Namespace, m.BootstrapSecret())
+	if err != nil {
 		return "", fmt.Errorf("reading the bootstrap data of machine %s: %w", m.Name, err)
 	}
-	text := string(s.Data[v1alpha1.BootstrapScript])
+	text := string(s[v1alpha1.BootstrapScript])
 	if text == "" {
-		return "", fmt.Errorf("reading the bootstrap data of machine %s: Secret %s has no key %s", m.Name, s.Name, v1alpha1.BootstrapScript)
+		return "", fmt.Errorf("reading the bootstrap data of machine %s: Secret %s has no key %s", m.Name, m.BootstrapSecret(), v1alpha1.BootstrapScript)
 	}
 	return text, nil
 }

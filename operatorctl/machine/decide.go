@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -94,6 +95,7 @@ func (d *decision) set(f facts, kind string, is metav1.ConditionStatus, reason, 
 // observe notes what the latest operation that logged in has seen.
 func (d *decision) observe(f facts) {
 	for _, o := range slices.Backward(f.operations) {
+		d.pin(f, o.Status.Machine)
 		steps := map[string]v1alpha1.OperationStep{}
 		for _, p := range o.Status.Steps {
 			steps[p.Name] = p
@@ -115,6 +117,18 @@ func (d *decision) observe(f facts) {
 		}
 		return
 	}
+}
+
+// pin keeps the host keys of the first contact, and another one that the user has named since.
+func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
+	if seen == nil {
+		return
+	}
+	s := &d.status
+	if s.HostKey == "" || f.machine.Spec.Infrastructure.SSH.HostKey != "" {
+		s.HostKey = seen.HostKey
+	}
+	s.JumpHostKey = cmp.Or(s.JumpHostKey, seen.JumpHostKey)
 }
 
 // codeOf is the code of the first error of an operation, "" if it has none.

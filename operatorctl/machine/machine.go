@@ -7,12 +7,16 @@ package machine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Options of the controllers and of the operations of machines.
@@ -30,17 +35,89 @@ type Options struct {
 	Events events.EventRecorder
 	// Dial replaces the way to the machines; nil means TCP.
 	Dial ssh.DialFunc
-	Log  *slog.Logger
+	// SecretsDir has the Secrets of the machine in directories of their names; "" reads them from the API server.
+	SecretsDir string
+	Log        *slog.Logger
+}
+
+// Accounts of the Jobs that work on machines. Only the one that removes machines may change Nodes.
+const (
+	AccountOfWork    = "onecloud-machine-worker"
+	AccountOfRemoval = "onecloud-machine-remover"
+)
+
+// job is how an operation on a machine runs apart from the operator: with the Secrets of that machine and no others.
+func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
+	return func(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
+		m := &v1alpha1.OnecloudMachine{}
+		err := o.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: op.MachineName()}, m)
+		if client.IgnoreNotFound(err) != nil {
+			return operation.Job{}, fmt.Errorf("reading machine %s: %w", op.MachineName(), err)
+		}
+		j := operation.Job{Account: account}
+		if err != nil { // its first step says so
+			return j, nil //nolint:nilerr // not an error of the operator
+		}
+		for _, name := range secretsOf(m, account == AccountOfWork) {
+			if name != "" && !slices.Contains(j.Secrets, name) {
+				j.Secrets = append(j.Secrets, name)
+			}
+		}
+		return j, nil
+	}
+}
+
+// secretsOf are the Secrets that work on a machine needs.
+func secretsOf(m *v1alpha1.OnecloudMachine, joins bool) []string {
+	way := m.Spec.Infrastructure.SSH
+	out := []string{way.CredentialsSecretName}
+	if way.JumpHost != nil {
+		out = append(out, way.JumpHost.CredentialsSecretName)
+	}
+	if joins {
+		out = append(out, m.BootstrapSecret())
+	}
+	return out
+}
+
+// secret reads one of the Secrets of a machine, nil if there is none.
+func (o Options) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	if o.SecretsDir == "" {
+		s := &corev1.Secret{}
+		err := o.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+		}
+		return s.Data, nil
+	}
+	dir := filepath.Join(o.SecretsDir, name)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+	out := map[string][]byte{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "..") { // where the kubelet keeps the files
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+		}
+		out[e.Name()] = text
+	}
+	return out, nil
 }
 
 // target is how a machine is reached. Its secrets are read when they are needed: they are not kept.
-func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine) (ssh.Target, error) {
+// seen are the host keys that this operation has seen.
+func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
-	t, err := o.login(ctx, m, way.MachineLogin, m.Status.HostKey)
+	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(m.Status.HostKey, seen.HostKey))
 	if err != nil || way.JumpHost == nil {
 		return t, err
 	}
-	jump, err := o.login(ctx, m, *way.JumpHost, m.Status.JumpHostKey)
+	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(m.Status.JumpHostKey, seen.JumpHostKey))
 	t.Jump = &jump
 	return t, err
 }
@@ -50,25 +127,24 @@ func (o Options) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alp
 	if t.HostKey == "" {
 		t.HostKey = recorded
 	}
-	s := &corev1.Secret{}
-	err := o.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: l.CredentialsSecretName}, s)
-	switch {
-	case apierrors.IsNotFound(err):
+	s, err := o.secret(ctx, m.Namespace, l.CredentialsSecretName)
+	if err != nil {
+		return t, err
+	}
+	if len(s) == 0 {
 		return t, finding.New("OCA-7606", fmt.Sprintf("The credentials for %s cannot be used", t),
 			fmt.Sprintf("there is no Secret %s in namespace %s", l.CredentialsSecretName, m.Namespace),
 			"create it with ssh-privatekey or password, then: ocadm machine retry "+m.Name)
-	case err != nil:
-		return t, fmt.Errorf("reading Secret %s: %w", l.CredentialsSecretName, err)
 	}
 	t.Credentials = ssh.Credentials{
-		Key: s.Data[v1alpha1.SecretKeyPrivate], Passphrase: []byte(line(s, v1alpha1.SecretKeyPassphrase)),
+		Key: s[v1alpha1.SecretKeyPrivate], Passphrase: []byte(line(s, v1alpha1.SecretKeyPassphrase)),
 		Password: line(s, v1alpha1.SecretKeyPassword), SudoPassword: line(s, v1alpha1.SecretKeySudoPassword),
 	}
 	return t, nil
 }
 
 // line is a value of a Secret without the newline that an editor leaves at its end.
-func line(s *corev1.Secret, key string) string { return strings.TrimRight(string(s.Data[key]), "\r\n") }
+func line(s map[string][]byte, key string) string { return strings.TrimRight(string(s[key]), "\r\n") }
 
 // joined reports whether a Node is that of a machine.
 func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {

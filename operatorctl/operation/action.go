@@ -35,6 +35,8 @@ type Action struct {
 	// Outside actions run in the program that asks for them: docs/decisions/0056. Left says what such a program leaves that ends without a word.
 	Outside bool
 	Left    string
+	// Job, if set, says how the steps run in a pod of their own; nil lets the operator run them.
+	Job func(context.Context, *v1alpha1.OnecloudOperation) (Job, error)
 	// Steps do the work, one after another.
 	Steps []Step
 	// Revert are the steps that take back what Steps did, in the order in which they run. They must be able to run whatever Steps were done.

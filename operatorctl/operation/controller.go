@@ -45,6 +45,8 @@ type Options struct {
 	MachinesAtOnce int
 	// Silence is how long the program of an operation that the operator does not run may give no sign; 0 means DefaultSilence.
 	Silence time.Duration
+	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them.
+	JobImage string
 	// Actions are those there are.
 	Actions []Action
 	Means
@@ -198,8 +200,12 @@ func (c *Controller) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how
 		r.abort(errGone)
 		return nil
 	}
+	if err := c.deleteJob(ctx, o); err != nil {
+		return err
+	}
 	err := newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = how.phase, how.message, metav1.Now()
+		disown(s)
 	})
 	return errors.Join(err, c.release(ctx, o))
 }
@@ -222,6 +228,9 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	if paused(o) && !cancelled(o) && o.Status.Phase == v1alpha1.OperationPaused {
 		return nil
 	}
+	if action, _ := find(c.Actions, o.Spec.Action); c.inJob(action) {
+		return c.follow(ctx, o, cloud, action)
+	}
 	// The cache may show the operation as it was before its run ended.
 	now := &v1alpha1.OnecloudOperation{}
 	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
@@ -231,18 +240,23 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	case now.UID != o.UID || now.Status.Phase.Final():
 		return nil
 	case paused(now) && !cancelled(now):
-		if now.Status.Phase == v1alpha1.OperationPaused {
-			return nil
-		}
-		return newRecord(c.Client, c.Events, now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-			s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
-		})
+		return c.rest(ctx, now)
 	}
 	if err := c.take(ctx, now, cloud); err != nil {
 		return err
 	}
 	c.launch(now)
 	return nil
+}
+
+// rest notes that an operation that does not run is paused.
+func (c *Controller) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if o.Status.Phase == v1alpha1.OperationPaused {
+		return nil
+	}
+	return newRecord(c.Client, c.Events, o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
+	})
 }
 
 func (c *Controller) of(uid types.UID) *running {
@@ -269,6 +283,9 @@ func (c *Controller) release(ctx context.Context, o *v1alpha1.OnecloudOperation)
 	after := o.DeepCopy()
 	if !controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer) {
 		return nil
+	}
+	if o.Status.Worker != nil {
+		c.announce(o, o.Status)
 	}
 	return client.IgnoreNotFound(c.patch(ctx, after, o))
 }
@@ -314,27 +331,11 @@ func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
 	o, rec := x.run.Operation, x.run.record
 	log := c.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
 	log.Info("operation runs")
-	if err := rec.log.load(ctx, c.Direct); err != nil {
-		log.Warn("reading the log of an earlier operator", "error", err)
-	}
 	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
-	flushing, stop := context.WithCancel(ctx)
-	var flush sync.WaitGroup
-	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval)) })
-	err := x.do(ctx)
-	stop()
-	flush.Wait()
+	err := x.perform(ctx, c.Direct, log)
 	end := rec.status()
-	kind := corev1.EventTypeNormal
-	if end.Phase != v1alpha1.OperationSucceeded {
-		kind = corev1.EventTypeWarning
-	}
 	if ctx.Err() == nil {
-		message := end.Message
-		if message == "" {
-			message = "done"
-		}
-		c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(message))
+		c.announce(o, end)
 	}
 	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
 	if err != nil {
@@ -354,6 +355,15 @@ func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
 	case c.woken <- event.GenericEvent{Object: o}:
 	case <-c.base.Done():
 	}
+}
+
+// announce makes an event of the end of an operation.
+func (c *Controller) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOperationStatus) {
+	kind := corev1.EventTypeNormal
+	if end.Phase != v1alpha1.OperationSucceeded {
+		kind = corev1.EventTypeWarning
+	}
+	c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
 }
 
 // retryDelay is how long an operation rests whose status could not be written.

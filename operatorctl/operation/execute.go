@@ -3,14 +3,18 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -32,6 +36,21 @@ type execution struct {
 	cancel context.Context
 	// base is the time of this process.
 	base context.Context
+}
+
+// perform runs an operation, and brings its status and its log to the API server meanwhile.
+func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog.Logger) error {
+	rec := x.run.record
+	if err := rec.log.load(ctx, reader); err != nil {
+		log.Warn("reading the log of an earlier process", "error", err)
+	}
+	flushing, stop := context.WithCancel(ctx)
+	var flush sync.WaitGroup
+	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval)) })
+	err := x.do(ctx)
+	stop()
+	flush.Wait()
+	return err
 }
 
 // do brings an operation to its end, to a pause, or to the end of the process.

@@ -40,6 +40,8 @@ type record struct {
 	written v1alpha1.OnecloudOperationStatus
 	// writing serialises writes.
 	writing sync.Mutex
+	// worker is the pod that this process is, "" in the operator.
+	worker string
 }
 
 func newRecord(c client.Client, events events.EventRecorder, op *v1alpha1.OnecloudOperation) *record {
@@ -100,9 +102,17 @@ func (r *record) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	status := *now.Status.DeepCopy()
+	patch, err := r.patch(before, now)
+	if err != nil {
+		return fmt.Errorf("writing the status of operation %s: %w", now.Name, err)
+	}
 	var last error
-	err := backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
-		last = r.client.Status().Patch(ctx, now, client.MergeFrom(before), r.owner)
+	err = backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
+		last = r.client.Status().Patch(ctx, now, patch, r.owner)
+		if r.worker != "" && apierrors.IsInvalid(last) {
+			last = fmt.Errorf("%w: %w", errTaken, last)
+			return false, last
+		}
 		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) || apierrors.IsInvalid(last) {
 			return false, last
 		}

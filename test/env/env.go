@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -91,6 +92,8 @@ type Options struct {
 	Collect bool
 	// APIServer and Controllers are further arguments of kube-apiserver and kube-controller-manager.
 	APIServer, Controllers []string
+	// Jobs leaves Jobs to Kubernetes' own controller. Something must run their pods.
+	Jobs bool
 	// Agents runs the pods of DaemonSets as programs, too; only where Workloads is Programs.
 	Agents bool
 	// Database, when set, is a database server of the test's own.
@@ -145,7 +148,9 @@ func New(t T, o Options) *Env {
 	}
 	e.database(o.Database)
 	e.restore()
-	kinds := slices.DeleteFunc(slices.Clone(reported[o.Workloads]), func(kind string) bool { return o.Agents && kind == "DaemonSet" })
+	kinds := slices.DeleteFunc(slices.Clone(reported[o.Workloads]), func(kind string) bool {
+		return o.Agents && kind == "DaemonSet" || o.Jobs && kind == "Job"
+	})
 	e.Kubelet, err = p.cluster.StartKubelet(context.WithoutCancel(t.Context()), kinds,
 		harness.Node{Name: "node1", Labels: map[string]string{"onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "enable"}})
 	if err != nil {
@@ -306,7 +311,11 @@ func (s *started) plane(ctx context.Context, o Options) (*plane, error) {
 	case o.Workloads == Pods:
 		manager = append([]string{controllers[Pods]}, manager...)
 	case o.Workloads == Programs || o.Collect:
-		manager = append([]string{controllers[Programs]}, manager...)
+		which := controllers[Programs]
+		if o.Jobs {
+			which = strings.Replace(which, "-job-controller", "job-controller", 1)
+		}
+		manager = append([]string{which}, manager...)
 	default: // nothing takes the finalizers off claims, and nothing makes service accounts
 		api = append([]string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, api...)
 	}

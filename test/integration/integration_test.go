@@ -13,7 +13,10 @@ const (
 	cloud     = env.Name
 )
 
-func TestMain(m *testing.M) { env.Main(m) }
+func TestMain(m *testing.M) {
+	runAsProgram()
+	env.Main(m)
+}
 
 // cloudTest is a test of one cloud: an environment, and what only this package asks of it.
 type cloudTest struct {

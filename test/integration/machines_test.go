@@ -22,6 +22,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,9 @@ import (
 // machinesTest is a test of machines with SSH that play ocadm: join makes a Node, reset does nothing.
 type machinesTest struct {
 	*cloudTest
-	tb      testing.TB
+	tb testing.TB
+	// jobs run the pods of Jobs.
+	jobs    *jobPods
 	private []byte
 	public  gossh.PublicKey
 }
@@ -49,15 +52,16 @@ type standIn struct {
 	machines *machinesTest
 
 	mu sync.Mutex
-	// errors are findings of precheck, broken is how often join loses the connection.
+	// errors are findings of precheck, broken is how often join loses the connection. What hangs names does not end before the connection does.
 	findings string
 	broken   int
+	hangs    string
 	ran      []string
 }
 
 func newMachinesTest(t *testing.T) *machinesTest {
 	t.Helper()
-	f := &machinesTest{tb: t, cloudTest: newCloudTest(t, env.Options{})}
+	f := &machinesTest{tb: t, cloudTest: newCloudTest(t, env.Options{Jobs: true})}
 	f.private, f.public = sshserver.NewKey(t)
 	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
 	info := map[string]string{"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
@@ -74,7 +78,14 @@ func newMachinesTest(t *testing.T) *machinesTest {
 	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
 		t.Fatal(err)
 	}
+	f.jobs = f.startJobPods(t)
 	return f
+}
+
+// operate starts an operator that knows its image, as one in a pod does.
+func (f *machinesTest) operate() {
+	f.Helper()
+	f.StartOperator(func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })
 }
 
 // authority is a certificate in PEM, in base64.
@@ -115,11 +126,14 @@ func (s *standIn) run(c *sshserver.Call) int {
 	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
 	s.mu.Lock()
 	s.ran = append(s.ran, what)
-	findings, broken := s.findings, s.broken
+	findings, broken, hangs := s.findings, s.broken, s.hangs != "" && s.hangs == what
 	if what == "join" && broken > 0 {
 		s.broken--
 	}
 	s.mu.Unlock()
+	if hangs && !s.freed(c) {
+		return 1
+	}
 	switch {
 	case what == "precheck" && findings != "":
 		fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", findings)
@@ -152,6 +166,32 @@ func (s *standIn) join(c *sshserver.Call, script string) int {
 		return 1
 	}
 	return 0
+}
+
+// freed waits until the command is let go; it reports whether that was before the end of the connection.
+func (s *standIn) freed(c *sshserver.Call) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.Done():
+			return false
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		free := s.hangs == ""
+		s.mu.Unlock()
+		if free {
+			return true
+		}
+	}
+}
+
+// let sets what hangs from now on, "" for nothing.
+func (s *standIn) let(hangs string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
 }
 
 func (s *standIn) commands() []string {
@@ -209,7 +249,7 @@ func TestMachines(t *testing.T) {
 	f := newMachinesTest(t)
 	s := f.server()
 	from := f.Mark()
-	f.StartOperator()
+	f.operate()
 	f.machine("worker-1", s, func(m *v1alpha1.OnecloudMachine) {
 		m.Spec.Taints = []v1alpha1.MachineTaint{{Key: "example.org/new", Effect: corev1.TaintEffectNoSchedule}}
 		m.Spec.Labels = map[string]string{"example.org/rack": "r1"}
@@ -278,9 +318,28 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 			f.Errorf("used and not granted: %s (%s)", u, q)
 		}
 	}
-	for g := range granted {
-		if elsewhere(g) && g != "create pods" && used[g] == "" && !strings.HasPrefix(g, "list onecloud") {
+	for g := range granted { // a Job is deleted in TestMachineJobs
+		if elsewhere(g) && g != "create pods" && g != "delete batch/jobs" && used[g] == "" && !strings.HasPrefix(g, "list ") {
 			f.Errorf("granted for machines and never used: %s", g)
+		}
+	}
+	for _, account := range []string{"onecloud-machine-worker", "onecloud-machine-remover"} {
+		used := f.used(f.Requests(from, harness.Filter{User: "system:serviceaccount:" + namespace + ":" + account, Watches: true}))
+		granted := f.grantedTo(account, func(rule rbacv1.PolicyRule) bool {
+			return account == "onecloud-machine-remover" && !slices.Contains(rule.Resources, "secrets")
+		})
+		for u, q := range used {
+			if !granted[u] {
+				f.Errorf("used by %s and not granted: %s (%s)", account, u, q)
+			}
+		}
+		for g := range granted { // an operation that pauses itself is patched
+			if used[g] == "" && g != "patch onecloud.yunion.io/onecloudoperations" && !strings.HasPrefix(g, "list ") {
+				f.Errorf("granted to %s and never used: %s", account, g)
+			}
+		}
+		if len(used) < 6 {
+			f.Errorf("%s used only %d rights", account, len(used))
 		}
 	}
 }
@@ -288,7 +347,7 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 // TestBadMachines: what is wrong with a machine is said, nothing is changed on it, and it recovers once that is corrected.
 func TestBadMachines(t *testing.T) {
 	f := newMachinesTest(t)
-	f.StartOperator()
+	f.operate()
 	_, other := sshserver.NewKey(t)
 	wrongKey := f.server(func(s *standIn) { s.Keys = []gossh.PublicKey{other} })
 	noSudo := f.server()

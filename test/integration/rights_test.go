@@ -51,7 +51,7 @@ func seldom(right string) bool {
 // elsewhere reports whether a right is needed only for machines, which TestMachines has, or for a rehearsal, which TestRehearsal makes.
 func elsewhere(right string) bool {
 	return right == "create pods" || strings.Contains(right, "onecloudmachines") && !strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " nodes") && !strings.HasPrefix(right, "list ") &&
-		!strings.HasPrefix(right, "watch ") || right == "create pods/eviction"
+		!strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " batch/jobs")
 }
 
 // series is set if one reconcile reports two things of one kind about a cloud. The adoption of a cloud may; an ordinary reconcile need not.
@@ -194,11 +194,7 @@ func ofKind(name, sub string) string {
 func narrowEnough(rule rbacv1.PolicyRule) bool {
 	switch {
 	case slices.Equal(rule.Resources, []string{"nodes"}):
-		return slices.Equal(rule.Verbs, []string{"list", "watch"}) || slices.Equal(rule.Verbs, []string{"get", "patch", "delete"}) // the second for machines
-	case slices.Equal(rule.Resources, []string{"pods"}):
-		return slices.Equal(rule.Verbs, []string{"list"}) // those of a node that is drained
-	case slices.Equal(rule.Resources, []string{"pods/eviction"}):
-		return slices.Equal(rule.Verbs, []string{"create"})
+		return slices.Equal(rule.Verbs, []string{"list", "watch"}) || slices.Equal(rule.Verbs, []string{"get", "patch"}) // the second for machines
 	case slices.Equal(rule.Resources, []string{"customresourcedefinitions"}):
 		return slices.Equal(rule.Verbs, []string{"get", "patch"}) && slices.Equal(rule.ResourceNames, []string{"onecloudclusters.onecloud.yunion.io", "onecloudoperations.onecloud.yunion.io",
 			"onecloudmachines.onecloud.yunion.io"})
@@ -207,12 +203,15 @@ func narrowEnough(rule rbacv1.PolicyRule) bool {
 }
 
 // granted are the rights that Roles give the operator. Those in the whole cluster must be narrowEnough.
-func (e *cloudTest) granted() map[string]bool {
+func (e *cloudTest) granted() map[string]bool { return e.grantedTo("onecloud-operator", narrowEnough) }
+
+// grantedTo are the rights of an account. Those in the whole cluster must be narrow.
+func (e *cloudTest) grantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map[string]bool {
 	e.Helper()
 	out := map[string]bool{}
-	is := func(s rbacv1.Subject) bool { return s.Name == "onecloud-operator" }
+	is := func(s rbacv1.Subject) bool { return s.Name == account && s.Namespace == namespace }
 	var wide rbacv1.ClusterRoleBindingList
-	var narrow rbacv1.RoleBindingList
+	var roles rbacv1.RoleBindingList
 	if err := e.Client.List(e.Context(), &wide); err != nil {
 		e.Fatal(err)
 	}
@@ -236,16 +235,16 @@ func (e *cloudTest) granted() map[string]bool {
 			e.Fatal(err)
 		}
 		for _, rule := range role.Rules {
-			if !narrowEnough(rule) {
-				e.Errorf("%s gives the operator more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, rule)
+			if !narrow(rule) {
+				e.Errorf("%s gives the account more in the whole cluster than it needs for nodes, machines and its definitions: %v", b.RoleRef.Name, rule)
 			}
 		}
 		add(role.Rules)
 	}
-	if err := e.Client.List(e.Context(), &narrow); err != nil {
+	if err := e.Client.List(e.Context(), &roles); err != nil {
 		e.Fatal(err)
 	}
-	for _, b := range narrow.Items {
+	for _, b := range roles.Items {
 		if !slices.ContainsFunc(b.Subjects, is) {
 			continue
 		}

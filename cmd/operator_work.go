@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/reaper"
+	"yunion.io/x/ocadm/internal/version"
+	machinectl "yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// firstProcess is the number of the first process of a container.
+const firstProcess = 1
+
+// newOperatorWork is what the Job of an operation runs.
+func newOperatorWork(a *app) *cobra.Command {
+	var secrets, kubeconfig string
+	namespace, pod := os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME")
+	if namespace == "" {
+		namespace = cluster.DefaultNamespace
+	}
+	c := &cobra.Command{
+		Use: "work OPERATION", Short: "Run an operation on a machine", Hidden: true,
+		Long: "Runs an operation on a machine to its end, as the pod of its Job. As the first process of a container it runs itself again, forwards signals\n" +
+			"to that process, and reaps processes that lost their parent.",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if os.Getpid() == firstProcess {
+				return runBelow()
+			}
+			if pod == "" {
+				return errors.New("running an operation: POD_NAME is not set; only the pod of its Job does this")
+			}
+			cfg, err := operatorConfig(kubeconfig)
+			if err != nil {
+				return err
+			}
+			cfg.UserAgent = "ocadm-work/" + version.Version
+			direct, err := kube.New(cfg)
+			if err != nil {
+				return err
+			}
+			log := slog.New(slog.NewTextHandler(a.Err, nil))
+			w := operation.Worker{Client: direct, Pod: pod, Log: log,
+				Actions: machinectl.Actions(machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Log: log})}
+			return w.Work(c.Context(), client.ObjectKey{Namespace: namespace, Name: args[0]})
+		},
+	}
+	c.Flags().StringVar(&secrets, "secrets", operation.SecretsDir, "directory with a directory for each Secret")
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the service account of the pod, then $KUBECONFIG")
+	return c
+}
+
+// runBelow runs this command as a child of this process, and ends with its exit status.
+func runBelow() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	status, err := reaper.Run(append([]string{self}, os.Args[1:]...))
+	if err == nil && status != 0 {
+		err = &endedBelow{status}
+	}
+	return err
+}
+
+// endedBelow is the exit status of a child, which has said why.
+type endedBelow struct{ status int }
+
+func (e *endedBelow) Error() string { return fmt.Sprintf("exit status %d", e.status) }

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+)
+
+// Job is how an operation runs in a pod of its own.
+type Job struct {
+	// Account is the service account of the pod.
+	Account string
+	// Secrets are those that the pod gets as files. Its account may read none. One that does not exist is an empty directory.
+	Secrets []string
+}
+
+const (
+	// SecretsDir holds a directory for each Secret of a Job.
+	SecretsDir = "/etc/ocadm/secrets"
+	// podTries is how many pods of a Job may end before the operation does, spare how long the last of them has to report that.
+	podTries, spare = 5, 2 * time.Minute
+	// keepJob is how long a Job that has ended is kept. The log and the causes outlive it in the operation.
+	keepJob = 10 * time.Minute
+	// graceOfPod is how long a pod may take to end, awayFor how long its node may be away before another pod begins.
+	graceOfPod, awayFor = 30, 30
+	// nobody is the user of the pod, and the group that may read its Secrets.
+	nobody = 65532
+)
+
+// inJob reports whether the steps of an action run in a Job.
+func (c *Controller) inJob(a Action) bool { return a.Job != nil && c.JobImage != "" }
+
+// jobOf is the Job of an operation. Nothing in it is secret. It is pure.
+func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job, image string, timeout time.Duration) *batchv1.Job {
+	labels := map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelOperation: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud,
+	}
+	field := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
+	}
+	main := corev1.Container{
+		Name: "ocadm", Image: image, ImagePullPolicy: corev1.PullPolicy(images.PullPolicy(image)),
+		Args: []string{"operator", "work", o.Name, "--secrets=" + SecretsDir},
+		Env: []corev1.EnvVar{
+			{Name: "POD_NAME", ValueFrom: field("metadata.name")}, {Name: "POD_NAMESPACE", ValueFrom: field("metadata.namespace")},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("48Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+	pod := corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: j.Account, EnableServiceLinks: new(false),
+		TerminationGracePeriodSeconds: new(int64(graceOfPod)), ImagePullSecrets: cloud.Spec.ImagePullSecrets,
+		NodeSelector: map[string]string{corev1.LabelOSStable: "linux"}, Affinity: nearOperator(), Tolerations: tolerations(),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(nobody)), RunAsGroup: new(int64(nobody)), FSGroup: new(int64(nobody)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+	}
+	for i, name := range j.Secrets {
+		volume := fmt.Sprintf("secret-%d", i)
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: name, DefaultMode: new(int32(0o440)), Optional: new(true)},
+		}})
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: SecretsDir + "/" + name, ReadOnly: true})
+	}
+	pod.Containers = []corev1.Container{main}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(podTries - 1)), ActiveDeadlineSeconds: new(int64((timeout + spare).Seconds())),
+			TTLSecondsAfterFinished: new(int32(keepJob.Seconds())),
+			Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+}
+
+// nearOperator is where the image is already: on the nodes of the operator.
+func nearOperator() *corev1.Affinity {
+	role := corev1.NodeSelectorRequirement{Key: v1alpha1.NodeRolePrefix + "controller", Operator: corev1.NodeSelectorOpIn, Values: []string{v1alpha1.Enable}}
+	const weight = 100
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+		{Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{role}}},
+	}}}
+}
+
+// tolerations let the pod run on control-plane nodes, and leave a node that is away.
+func tolerations() []corev1.Toleration {
+	var out []corev1.Toleration
+	for _, key := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(awayFor))})
+	}
+	return out
+}
+
+// follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
+func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
+	job := &batchv1.Job{}
+	err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), job)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the Job of operation %s: %w", o.Name, err)
+	}
+	there := err == nil
+	if there && !metav1.IsControlledBy(job, o) {
+		return c.end(ctx, o, ending{v1alpha1.OperationFailed, "there is another Job with the name of the operation"})
+	}
+	var pods corev1.PodList
+	if there {
+		if err := c.Client.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
+		}
+	}
+	complete, failed := ended(job)
+	if there && !complete && failed == "" && !(cancelled(o) && !taken(o)) {
+		return c.note(ctx, o, pods.Items)
+	}
+	// The cache may show the operation as it was before its Job ended.
+	now := &v1alpha1.OnecloudOperation{}
+	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	switch {
+	case now.UID != o.UID || now.Status.Phase.Final():
+		return nil
+	case failed != "":
+		return c.fail(ctx, now, failed, pods.Items)
+	case cancelled(now):
+		return c.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
+	case paused(now):
+		return c.rest(ctx, now)
+	case there: // it was paused, and is to go on
+		return c.deleteJob(ctx, now)
+	}
+	return c.start(ctx, now, cloud, action)
+}
+
+// start creates the Job of an operation. The operation has its place among the others from then on.
+func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
+	how, err := action.Job(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := c.take(ctx, o, cloud); err != nil {
+		return err
+	}
+	err = newRecord(c.Client, c.Events, o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
+			s.Phase = v1alpha1.OperationPlanning
+		}
+		s.Message = "waits for the pod of its Job"
+		disown(s)
+	})
+	if err != nil {
+		return err
+	}
+	err = c.Client.Create(ctx, jobOf(o, cloud, how, c.JobImage, action.timeout(o)), client.FieldOwner(v1alpha1.ManagerOperator))
+	switch {
+	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
+		return nil
+	case err != nil:
+		return fmt.Errorf("creating the Job of operation %s: %w", o.Name, err)
+	}
+	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
+	c.Log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	return nil
+}
+
+// taken reports whether a pod works on the operation.
+func taken(o *v1alpha1.OnecloudOperation) bool {
+	return o.Status.Worker != nil && o.Status.Worker.Pod != ""
+}
+
+// disown ends the right of the pod that has the operation to write its status.
+func disown(s *v1alpha1.OnecloudOperationStatus) {
+	if s.Worker != nil {
+		s.Worker.Pod = ""
+	}
+}
+
+func (c *Controller) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if action, _ := find(c.Actions, o.Spec.Action); !c.inJob(action) {
+		return nil
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	err := c.Client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the Job of operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// ended says whether a Job is complete, and why it has failed.
+func ended(job *batchv1.Job) (complete bool, failed string) {
+	for _, c := range job.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobComplete:
+			complete = true
+		case c.Type == batchv1.JobFailed:
+			failed = cmp.Or(strings.TrimSuffix(c.Reason+": "+c.Message, ": "), "no reason given")
+		}
+	}
+	return complete, failed
+}
+
+// note writes which pods were lost, and what the first one waits for.
+func (c *Controller) note(ctx context.Context, o *v1alpha1.OnecloudOperation, pods []corev1.Pod) error {
+	all, waits := seen(o, pods)
+	if slices.Equal(all, lostOf(&o.Status)) && (waits == "" || waits == o.Status.Message) {
+		return nil
+	}
+	for _, l := range all[len(lostOf(&o.Status)):] {
+		c.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
+	}
+	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		setLost(s, all)
+		s.Message = cmp.Or(waits, s.Message)
+	})
+}
+
+func lostOf(s *v1alpha1.OnecloudOperationStatus) []string {
+	if s.Worker == nil {
+		return nil
+	}
+	return s.Worker.Lost
+}
+
+func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
+	if len(all) == 0 {
+		return
+	}
+	if s.Worker == nil {
+		s.Worker = &v1alpha1.OperationWorker{}
+	}
+	s.Worker.Lost = all
+}
+
+// seen are the lost pods of an operation, those that are known first, and what a pod waits for that cannot begin. It is pure.
+func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, waits string) {
+	lost = slices.Clone(lostOf(&o.Status))
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range pods {
+		p := &pods[i]
+		how := judgePod(p)
+		switch {
+		case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded:
+			lost = addLost(lost, p.Name, cmp.Or(disruption(p), "it was deleted"))
+		case p.Status.Phase == corev1.PodFailed:
+			lost = addLost(lost, p.Name, how.why)
+		case p.Status.Phase == corev1.PodPending && !taken(o):
+			if why := cmp.Or(unscheduled(p), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
+				waits = "waits for pod " + p.Name + ": " + why
+			}
+		}
+	}
+	return lost, waits
+}
+
+func addLost(lost []string, pod, why string) []string {
+	if slices.ContainsFunc(lost, func(l string) bool { return strings.HasPrefix(l, pod+": ") }) {
+		return lost
+	}
+	return append(lost, pod+": "+why)
+}
+
+// disruption is why Kubernetes ended a pod.
+func disruption(p *corev1.Pod) string {
+	return condition(p, corev1.DisruptionTarget, corev1.ConditionTrue)
+}
+
+// unscheduled is why no node takes a pod.
+func unscheduled(p *corev1.Pod) string {
+	return condition(p, corev1.PodScheduled, corev1.ConditionFalse)
+}
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind && c.Status == is {
+			return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
+		}
+	}
+	return ""
+}
+
+// fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.
+func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, why string, pods []corev1.Pod) error {
+	all, _ := seen(o, pods)
+	cause := why
+	if len(all) > 0 {
+		cause += "; " + all[len(all)-1]
+	}
+	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
+		"see that its node and its image are well; then try again. All pods: ocadm operation get "+o.Name)
+	err := newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		setLost(s, all)
+		disown(s)
+		for i := range s.Steps {
+			if p := &s.Steps[i]; p.State == v1alpha1.StepRunning {
+				p.State, p.Message, p.End = v1alpha1.StepFailed, cause, metav1.Now()
+			}
+		}
+		s.Findings = Findings(finding.List{f})
+		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, "its Job failed: "+cause, metav1.Now()
+	})
+	return err
+}

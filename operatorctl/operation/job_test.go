@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+func onMachine() *v1alpha1.OnecloudOperation {
+	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "join-worker-1-1", UID: "u"}}
+	o.Spec = v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: v1alpha1.ActionJoinMachine, Machine: &v1alpha1.MachineParameters{Name: "worker-1"}}
+	return o
+}
+
+func TestJobOf(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	job := jobOf(onMachine(), cloud, Job{Account: "onecloud-machine-worker", Secrets: []string{"login", "worker-1-bootstrap"}}, "r/ocadm:v1", time.Hour)
+	got, err := yaml.Marshal(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "job.yaml")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || string(want) != string(got) {
+		t.Errorf("%s (UPDATE=1 rewrites it): %v\n%s", file, err, got)
+	}
+}
+
+func TestSeen(t *testing.T) {
+	pod := func(name string, phase corev1.PodPhase, s corev1.ContainerState) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{State: s}}}}
+	}
+	killed := pod("a", corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}})
+	noImage := pod("b", corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}})
+	begins := pod("c", corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})
+	done := pod("e", corev1.PodSucceeded, corev1.ContainerState{})
+	away := pod("d", corev1.PodRunning, corev1.ContainerState{})
+	away.DeletionTimestamp = new(metav1.Now())
+	away.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "its node is away"}}
+	o := onMachine()
+	lost, waits := seen(o, []corev1.Pod{away, noImage, killed, begins, done})
+	if want := []string{"a: exit code 137: OOMKilled", "d: DeletionByTaintManager: its node is away"}; !slices.Equal(lost, want) {
+		t.Errorf("lost %q", lost)
+	}
+	if waits != "waits for pod b: ImagePullBackOff: no such image" {
+		t.Errorf("waits %q", waits)
+	}
+	o.Status.Worker = &v1alpha1.OperationWorker{Pod: "e", Lost: []string{"0: gone", "a: exit code 137: OOMKilled"}}
+	if lost, waits := seen(o, []corev1.Pod{killed, noImage}); !slices.Equal(lost, o.Status.Worker.Lost) || waits != "" {
+		t.Errorf("%q %q", lost, waits)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	job := func(c ...batchv1.JobCondition) *batchv1.Job {
+		return &batchv1.Job{Status: batchv1.JobStatus{Conditions: c}}
+	}
+	if complete, failed := ended(job()); complete || failed != "" {
+		t.Error(complete, failed)
+	}
+	if complete, failed := ended(job(batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})); !complete || failed != "" {
+		t.Error(complete, failed)
+	}
+	if _, failed := ended(job(batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "too long"})); failed != "DeadlineExceeded: too long" {
+		t.Error(failed)
+	}
+}
+
+// What a worker writes tests who has the operation, and leaves that alone.
+func TestPatchOfAWorker(t *testing.T) {
+	before, after := onMachine(), onMachine()
+	before.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationPlanning, Message: "m", Worker: &v1alpha1.OperationWorker{Pod: "p"}}
+	after.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning, Step: "join", Worker: &v1alpha1.OperationWorker{Pod: "other", Number: 2}}
+	p, err := (&record{worker: "p"}).patch(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := p.Data(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"op":"test","path":"/status/worker/pod","value":"p"},{"op":"add","path":"/status/phase","value":"Running"},` +
+		`{"op":"add","path":"/status/step","value":"join"},{"op":"remove","path":"/status/message"}]`
+	if string(text) != want || !strings.Contains(string(p.Type()), "json-patch") {
+		t.Errorf("%s: %s", p.Type(), text)
+	}
+}

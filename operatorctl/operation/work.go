@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// errTaken ends a worker whose operation another pod, or the operator, has taken: a pod of a node that was lost may still run.
+var errTaken = errors.New("another pod has taken the operation")
+
+// Worker runs one operation in a pod of its own.
+type Worker struct {
+	Client  client.WithWatch
+	Actions []Action
+	// Pod that this process is. The operation is its own from its first write on: a later pod of the Job takes it over.
+	Pod string
+	Log *slog.Logger
+}
+
+// Work runs an operation until it has ended or is paused; then the Job is done. The end of ctx is that of this pod, and an error: another one goes on.
+func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
+	o, err := w.take(ctx, key)
+	if err != nil || o.Status.Phase.Final() {
+		return err
+	}
+	action, known := find(w.Actions, o.Spec.Action)
+	if !known {
+		return fmt.Errorf("running operation %s: this ocadm knows no action %q", o.Name, o.Spec.Action)
+	}
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	rec := newRecord(w.Client, silent{}, o)
+	rec.worker = w.Pod
+	x := &execution{action: action, run: &Run{
+		Operation: o.DeepCopy(), Client: w.Client, Direct: w.Client, record: rec, changed: make(chan struct{}, 1),
+	}}
+	var pause, cancel context.CancelCauseFunc
+	x.stop, pause = context.WithCancelCause(ctx)
+	x.cancel, cancel = context.WithCancelCause(ctx)
+	go w.obey(ctx, o.DeepCopy(), pause, cancel, abort)
+	if err := x.perform(ctx, w.Client, w.Log); err != nil {
+		return err
+	}
+	end := rec.status()
+	w.Log.Info("operation", "operation", o.Name, "phase", string(end.Phase), "message", end.Message)
+	if !end.Phase.Final() && end.Phase != v1alpha1.OperationPaused {
+		return fmt.Errorf("running operation %s: %w", o.Name, cmp.Or(context.Cause(ctx), errors.New("it has not ended")))
+	}
+	return nil
+}
+
+// take makes the operation that of this pod.
+func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.OnecloudOperation, error) {
+	o := &v1alpha1.OnecloudOperation{}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := w.Client.Get(ctx, key, o); err != nil || o.Status.Phase.Final() {
+			return err
+		}
+		before := o.DeepCopy()
+		if o.Status.Worker == nil {
+			o.Status.Worker = &v1alpha1.OperationWorker{}
+		}
+		o.Status.Worker.Pod = w.Pod
+		o.Status.Worker.Number++
+		locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		return w.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("taking operation %s: %w", key.Name, err)
+	}
+	return o, nil
+}
+
+// obey does what a user wants of the operation, and ends the run when it is no longer this pod's.
+func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, cancel, abort context.CancelCauseFunc) {
+	uid := o.UID
+	_ = kube.WaitFor(ctx, w.Client, o, func(object client.Object) (bool, string) { // it ends with ctx
+		now, there := kube.As[v1alpha1.OnecloudOperation](object)
+		switch {
+		case !there || now.UID != uid || now.Status.Worker == nil || now.Status.Worker.Pod != w.Pod:
+			abort(errTaken)
+			return true, ""
+		case cancelled(now):
+			cancel(errCancelled)
+		case paused(now):
+			pause(errPaused)
+		}
+		return false, ""
+	}, func(string) {})
+}
+
+// silent drops events: the operator makes them.
+type silent struct{}
+
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// patch brings the status to the API server. That of a worker is refused unless the operation is the worker's, and leaves alone who that is.
+func (r *record) patch(before, after *v1alpha1.OnecloudOperation) (client.Patch, error) {
+	if r.worker == "" {
+		return client.MergeFrom(before), nil
+	}
+	was, err := fieldsOf(before.Status)
+	if err != nil {
+		return nil, err
+	}
+	is, err := fieldsOf(after.Status)
+	if err != nil {
+		return nil, err
+	}
+	type change struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	all := []change{{"test", "/status/worker/pod", r.worker}}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if name != "worker" && !bytes.Equal(was[name], is[name]) {
+			all = append(all, change{"add", "/status/" + name, is[name]})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if name != "worker" && is[name] == nil {
+			all = append(all, change{Op: "remove", Path: "/status/" + name})
+		}
+	}
+	text, err := json.Marshal(all)
+	return client.RawPatch(types.JSONPatchType, text), err
+}
+
+func fieldsOf(s v1alpha1.OnecloudOperationStatus) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]json.RawMessage
+	return out, json.Unmarshal(text, &out)
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// asProgram makes the test program ocadm.
+const asProgram = "OCADM_TEST_PROGRAM"
+
+func runAsProgram() {
+	if os.Getenv(asProgram) == "" {
+		return
+	}
+	ctx, release := cmd.Signals(context.Background(), os.Exit)
+	defer release()
+	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+}
+
+// jobPods is a kubelet for the pods of Jobs that work on machines. Each runs ocadm as a process with the arguments, the environment, the Secrets and the
+// token that its spec gives it: as process 1 where the test may make such a space. Only the directory of the Secrets is another, and the token comes in a kubeconfig.
+type jobPods struct {
+	*machinesTest
+	dir  string
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	pods map[types.UID]*jobPod
+	// seen are the arguments and environments of all processes.
+	seen []string
+	// hold keeps pods from starting.
+	hold bool
+}
+
+type jobPod struct {
+	name    string
+	process *os.Process
+	// gone reports that its node was lost: nothing is reported of it.
+	gone bool
+	// oom is what the kubelet says of a process that was killed.
+	oom bool
+}
+
+func (f *machinesTest) startJobPods(t *testing.T) *jobPods {
+	t.Helper()
+	j := &jobPods{machinesTest: f, dir: t.TempDir(), pods: map[types.UID]*jobPod{}}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	j.stop = stop
+	w, err := f.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelOperation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.wg.Go(func() {
+		defer w.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e, more := <-w.ResultChan():
+				if p, is := e.Object.(*corev1.Pod); is && more && e.Type != watch.Deleted {
+					j.see(ctx, p)
+				} else if !more {
+					return
+				}
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		j.mu.Lock()
+		for _, p := range j.pods {
+			if p.process != nil {
+				_ = p.process.Kill()
+			}
+		}
+		j.mu.Unlock()
+		j.wg.Wait()
+	})
+	return j
+}
+
+func (j *jobPods) see(ctx context.Context, p *corev1.Pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	one := j.pods[p.UID]
+	switch {
+	case one == nil && p.DeletionTimestamp == nil && !j.hold:
+		one = &jobPod{name: p.Name}
+		j.pods[p.UID] = one
+		p := p.DeepCopy()
+		j.wg.Go(func() {
+			if err := j.run(ctx, p, one); err != nil && ctx.Err() == nil {
+				j.Errorf("pod %s: %v", p.Name, err)
+			}
+		})
+	case one == nil && p.DeletionTimestamp != nil:
+		_ = j.Client.Delete(ctx, p, client.GracePeriodSeconds(0))
+	case one != nil && p.DeletionTimestamp != nil && one.process != nil && !one.gone:
+		_ = one.process.Signal(syscall.SIGTERM)
+	}
+}
+
+func (j *jobPods) run(ctx context.Context, p *corev1.Pod, one *jobPod) error {
+	bind := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node1"}}
+	if err := j.Client.SubResource("binding").Create(ctx, p, bind); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	c, stderr, err := j.command(ctx, p)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	err = c.Start()
+	one.process = c.Process
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	if err := j.report(ctx, p, corev1.PodRunning, running); err != nil {
+		return err
+	}
+	_ = c.Wait()
+	j.mu.Lock()
+	gone, oom := one.gone, one.oom
+	j.mu.Unlock()
+	if gone {
+		return nil
+	}
+	end := &corev1.ContainerStateTerminated{ExitCode: int32(c.ProcessState.ExitCode()), Reason: "Completed", FinishedAt: metav1.Now()}
+	phase := corev1.PodSucceeded
+	if !c.ProcessState.Success() {
+		phase, end.Reason = corev1.PodFailed, "Error"
+		if end.ExitCode < 0 {
+			end.ExitCode = 137
+		}
+		text := stderr.String()
+		end.Message = text[max(0, len(text)-1000):]
+	}
+	if oom {
+		end.Reason, end.Message = "OOMKilled", ""
+	}
+	if err := j.report(ctx, p, phase, corev1.ContainerState{Terminated: end}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	now := &corev1.Pod{}
+	if err := j.Client.Get(ctx, client.ObjectKeyFromObject(p), now); err != nil || now.DeletionTimestamp == nil {
+		return client.IgnoreNotFound(err)
+	}
+	return client.IgnoreNotFound(j.Client.Delete(ctx, now, client.GracePeriodSeconds(0)))
+}
+
+// command is what a container runtime would start.
+func (j *jobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes.Buffer, error) {
+	dir := filepath.Join(j.dir, string(p.UID))
+	main := p.Spec.Containers[0]
+	for _, m := range main.VolumeMounts {
+		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if p.Spec.Volumes[i].Secret == nil { // that of the token
+			continue
+		}
+		rest, inside := strings.CutPrefix(m.MountPath, operation.SecretsDir)
+		if !inside || len(p.Spec.Volumes[i].Secret.Items) > 0 {
+			return nil, nil, fmt.Errorf("there is a mount at %s", m.MountPath)
+		}
+		if err := j.write(ctx, filepath.Join(dir, "secrets", rest), p.Spec.Volumes[i].Secret); err != nil {
+			return nil, nil, err
+		}
+	}
+	kubeconfig, err := j.login(ctx, p, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	var args []string
+	for _, a := range main.Args {
+		args = append(args, strings.Replace(a, operation.SecretsDir, filepath.Join(dir, "secrets"), 1))
+	}
+	var stderr bytes.Buffer
+	c := exec.CommandContext(ctx, self, args...)
+	c.Dir, c.Stderr = dir, &stderr
+	c.Env = []string{asProgram + "=1", "KUBECONFIG=" + kubeconfig}
+	for _, e := range main.Env {
+		value := e.Value
+		if e.ValueFrom != nil {
+			value = map[string]string{"metadata.name": p.Name, "metadata.namespace": p.Namespace}[e.ValueFrom.FieldRef.FieldPath]
+		}
+		c.Env = append(c.Env, e.Name+"="+value)
+	}
+	if os.Getuid() == 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	}
+	j.mu.Lock()
+	j.seen = append(j.seen, strings.Join(append(main.Args, c.Env...), "\n"))
+	j.mu.Unlock()
+	return c, &stderr, nil
+}
+
+// write makes a directory of a Secret.
+func (j *jobPods) write(ctx context.Context, dir string, v *corev1.SecretVolumeSource) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	s := &corev1.Secret{}
+	if err := j.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v.SecretName}, s); err != nil {
+		if *v.Optional {
+			return client.IgnoreNotFound(err)
+		}
+		return err
+	}
+	for name, text := range s.Data {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o400); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// login writes a kubeconfig with the token that the pod gets.
+func (j *jobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+		Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID,
+	}}}
+	if err := j.Client.SubResource("token").Create(ctx, account, request); err != nil {
+		return "", err
+	}
+	cfg := j.Cluster.Config(harness.Admin)
+	file := clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {Token: request.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
+		CurrentContext: "test",
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	return path, clientcmd.WriteToFile(file, path)
+}
+
+// as is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.
+func (j *jobPods) as(account, pod string) *rest.Config {
+	j.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod},
+		Spec: corev1.PodSpec{NodeName: "node1", ServiceAccountName: account, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	j.Create(p)
+	file, err := j.login(j.Context(), p, j.dir)
+	if err != nil {
+		j.Fatal(err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		j.Fatal(err)
+	}
+	return cfg
+}
+
+func (j *jobPods) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
+	p.Status.Phase = phase
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image, State: state}}
+	return client.IgnoreNotFound(harness.ReportStatus(ctx, j.Client, p, p.Status))
+}
+
+// end does something to the process of the pod of an operation that runs now, and returns the name of the pod.
+func (j *jobPods) end(op string, how func(*jobPod)) string {
+	j.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.pods {
+		if strings.HasPrefix(p.name, op+"-") && p.process != nil && !p.gone && p.process.Signal(syscall.Signal(0)) == nil {
+			how(p)
+			return p.name
+		}
+	}
+	j.Fatalf("no pod of %s runs: %v", op, errors.New("none"))
+	return ""
+}
