@@ -115,6 +115,8 @@ type OnecloudMachineSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=128
 	HostNetworks []string `json:"hostNetworks,omitempty"`
+	// Settings of ocadm join on the machine.
+	Settings MachineSettings `json:"settings,omitzero"`
 	// Where the data are with which the machine joins.
 	Bootstrap MachineBootstrap `json:"bootstrap,omitzero"`
 	// How the machine is reached.
@@ -139,6 +141,51 @@ type MachineTaint struct {
 	// +required
 	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
 	Effect corev1.TaintEffect `json:"effect"`
+}
+
+// MachineSettings are settings of a node, as ocadm join has them under node. What is empty is decided on the machine.
+type MachineSettings struct {
+	// Address of the node for the kubelet and the cloud, as --node-ip.
+	// +kubebuilder:validation:MaxLength=45
+	IP string `json:"ip,omitempty"`
+	// Images come from the depot alone, as with --offline.
+	Offline bool `json:"offline,omitempty"`
+	// Mirror of the projects' release pages, as --mirror.
+	// +kubebuilder:validation:MaxLength=253
+	Mirror string `json:"mirror,omitempty"`
+	// Servers that are asked for images before their registry, REGISTRY=URL each, as --registry-mirror.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^=]+=https?://[^@]+$`
+	RegistryMirrors []string `json:"registryMirrors,omitempty"`
+	// Proxy for http of ocadm and containerd, as --http-proxy. One with a password belongs in the environment of the machine.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[^@]*$`
+	HTTPProxy string `json:"httpProxy,omitempty"`
+	// Proxy for https, as --https-proxy.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[^@]*$`
+	HTTPSProxy string `json:"httpsProxy,omitempty"`
+	// Addresses, networks and domains that need no proxy, as --no-proxy.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	NoProxy []string `json:"noProxy,omitempty"`
+	// Directories for the disks of virtual machines, as --host-local-image-path.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	HostLocalImagePath []string `json:"hostLocalImagePath,omitempty"`
+	// Huge pages for virtual machines.
+	// +kubebuilder:validation:Enum="";transparent;disable;native
+	Hugepages string `json:"hugepages,omitempty"`
+	// Let the kubelet run on cgroup v1.
+	AllowCgroupV1 bool `json:"allowCgroupV1,omitempty"`
+	// Tracked connections per core; 0 keeps the kernel's value.
+	// +nullable
+	// +kubebuilder:validation:Minimum=0
+	ConntrackMaxPerCore *int32 `json:"conntrackMaxPerCore,omitempty"`
 }
 
 // MachineBootstrap is where the data are with which a machine joins.

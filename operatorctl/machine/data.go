@@ -103,7 +103,7 @@ func expires(s *corev1.Secret) time.Time {
 
 // inputsOf is a digest of what the data of a machine are made of.
 func inputsOf(m *v1alpha1.OnecloudMachine) (string, error) {
-	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks})
+	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings})
 	if err != nil {
 		return "", err
 	}

@@ -69,7 +69,11 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("reading the control plane's endpoint: %w", err)
 	}
-	config, err := json.Marshal(settings(m, c, token, pin))
+	values, err := settings(m, c, token, pin)
+	if err != nil {
+		return "", err
+	}
+	config, err := json.Marshal(values)
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +88,7 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 }
 
 // settings is the configuration file with which ocadm runs on the machine.
-func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) map[string]any {
+func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
 	labels := []string{v1alpha1.LabelMachine + "=" + string(m.UID)}
 	if slices.Contains(m.Spec.Roles, v1alpha1.RoleLBAgent) {
 		labels = append(labels, v1alpha1.NodeRolePrefix+"lbagent="+v1alpha1.Enable)
@@ -93,7 +97,15 @@ func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) map[str
 		labels = append(labels, k+"="+v)
 	}
 	slices.Sort(labels)
-	node := map[string]any{"name": m.Name, "labels": labels}
+	node := map[string]any{}
+	own, err := json.Marshal(m.Spec.Settings) // its names are those of ocadm's settings
+	if err == nil {
+		err = json.Unmarshal(own, &node)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the settings of machine %s: %w", m.Name, err)
+	}
+	node["name"], node["labels"] = m.Name, labels
 	for role, key := range map[v1alpha1.MachineRole]string{
 		v1alpha1.RoleCompute: "enableHostAgent", v1alpha1.RoleController: "asController", v1alpha1.RoleBaremetal: "baremetal",
 	} {
@@ -115,7 +127,7 @@ func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) map[str
 	return map[string]any{
 		"apiVersion": "ocadm.yunion.io/v1", "kind": "Configuration", "node": node, "cluster": cluster,
 		"join": map[string]any{"endpoint": c.Endpoint, "token": token, "caCertHashes": []string{pin}},
-	}
+	}, nil
 }
 
 // Ledger of the installer, which a test compares. A machine that has it was joined.

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -32,11 +33,27 @@ import (
 
 const token = "abcdef.0123456789abcdef"
 
+// authority of a cluster, for goldens.
+const authority = `-----BEGIN CERTIFICATE-----
+MIIBQDCB86ADAgECAhQxDOQjpDC6XTvpL/VgpfyHGea8WzAFBgMrZXAwFTETMBEG
+A1UEAwwKa3ViZXJuZXRlczAgFw0yNjExMjMwNzE1MzFaGA8yMTI2MTAzMDA3MTUz
+MVowFTETMBEGA1UEAwwKa3ViZXJuZXRlczAqMAUGAytlcAMhAMSoCNRAgO/uW8b8
+BJCCaSCAWTb3JWRtPvfglr8tTD58o1MwUTAdBgNVHQ4EFgQUmys+HnQnpR/nP7li
+P6yYIwRWcWQwHwYDVR0jBBgwFoAUmys+HnQnpR/nP7liP6yYIwRWcWQwDwYDVR0T
+AQH/BAUwAwEB/zAFBgMrZXADQQDr4GjuL3HI8x3TlI2fp4w7+FeOKDolRgL4UE3y
+9zsJDuYvqsLthXTHvWHKX0BFTvhCOGpVKX+AYwOQVB72Hx0I
+-----END CERTIFICATE-----
+`
+
 func machine() *v1alpha1.OnecloudMachine {
 	m := &v1alpha1.OnecloudMachine{}
 	m.Name, m.Namespace, m.UID = "worker-1", "onecloud", "11-22"
 	m.Spec = v1alpha1.OnecloudMachineSpec{Cloud: "default", Roles: []v1alpha1.MachineRole{"compute", "lbagent"}, Labels: map[string]string{"a/b": "it's $(id) @TOKEN@"},
-		HostNetworks: []string{"eno1/br0/192.0.2.12"}}
+		HostNetworks: []string{"eno1/br0/192.0.2.12"}, Settings: v1alpha1.MachineSettings{
+			IP: "192.0.2.12", Offline: true, Mirror: "http://mirror.example.org", RegistryMirrors: []string{"docker.io=https://mirror.example.org"},
+			HTTPProxy: "http://p:1", HTTPSProxy: "http://p:2", NoProxy: []string{"a.example.org", "192.0.2.0/24"}, HostLocalImagePath: []string{"/disks"},
+			Hugepages: "native", AllowCgroupV1: true, ConntrackMaxPerCore: new(int32),
+		}}
 	return m
 }
 
@@ -178,9 +195,45 @@ func settingsArrive(t *testing.T, c Cluster, text string) {
 		"node.name": "worker-1", "node.enableHostAgent": true, "join.token": token, "join.endpoint": "127.0.0.1:6443", "join.caCertHashes": []string{pin},
 		"node.labels":             []string{"a/b=it's $(id) @TOKEN@", "onecloud.yunion.io/lbagent=enable", "onecloud.yunion.io/machine=11-22"},
 		"cluster.imageRepository": "registry.example.org/you", "cluster.kubernetesVersion": "v1.36.3", "node.hostNetworks": []string{"eno1/br0/192.0.2.12"},
+		"node.ip": "192.0.2.12", "node.offline": true, "node.mirror": "http://mirror.example.org", "node.registryMirrors": []string{"docker.io=https://mirror.example.org"},
+		"node.httpProxy": "http://p:1", "node.httpsProxy": "http://p:2", "node.noProxy": []string{"a.example.org", "192.0.2.0/24"},
+		"node.hostLocalImagePath": []string{"/disks"}, "node.hugepages": "native", "node.allowCgroupV1": true, "node.conntrackMaxPerCore": 0,
 	} {
 		if got := fmt.Sprint(values[key]); got != fmt.Sprint(want) {
 			t.Errorf("%s is %s, want %v", key, got, want)
+		}
+	}
+}
+
+// Every field of a machine's settings is set in the machine of these tests.
+func TestAllSettings(t *testing.T) {
+	v := reflect.ValueOf(machine().Spec.Settings)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("%s is not tested", v.Type().Field(i).Name)
+		}
+	}
+}
+
+// Goldens of the three formats: what they hold besides the script is the same for every machine.
+func TestGoldens(t *testing.T) {
+	c := Cluster{Endpoint: "192.0.2.1:6443", CA: []byte(authority), KubernetesVersion: "v1.36.3"}
+	script, err := Script(machine(), c, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"script", "cloud-init", "ignition"} {
+		got, err := Format(script, format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", format+".golden")
+		if os.Getenv("UPDATE") != "" {
+			write(t, file, got)
+		}
+		want, err := os.ReadFile(file)
+		if err != nil || string(want) != got {
+			t.Errorf("%s (UPDATE=1 rewrites it): %v\n%s", file, err, got)
 		}
 	}
 }
