@@ -30,7 +30,9 @@ func (f halfwayFile) Write(b []byte) (int, error) {
 	if _, err := f.File.Write(b[:len(b)/2]); err != nil {
 		return 0, err
 	}
-	os.Stdout.WriteString("half\n")
+	if _, err := os.Stdout.WriteString("half\n"); err != nil {
+		return 0, err
+	}
 	select {} // until it is killed
 }
 
