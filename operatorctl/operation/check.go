@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -91,9 +94,17 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 	case err != nil:
 		return nil, fail(err)
 	case !there && p.RestoreDatabases:
-		return nil, finding.List{finding.New("OCA-7067", "There are no copies of the databases of that release",
+		one := finding.New("OCA-7067", "There are no copies of the databases of that release",
 			fmt.Sprintf("those of release %d were not made, or a later update has replaced them", to.Revision),
-			"ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")}
+			"ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")
+		for _, twin := range r.twins(ctx, cloud, to.Revision) {
+			if other, there, err := v.Read(ctx, savedSet(twin)); there && err == nil {
+				one.Cause = fmt.Sprintf("those of release %d are gone; there are some of release %d, which has the same contents, of %s", to.Revision, twin, other.Time.Format(time.RFC3339))
+				one.Remedy = fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases", twin)
+				break
+			}
+		}
+		return nil, finding.List{one}
 	case !there && minorOf(to.Version) != minorOf(cloud.Status.Release.Version):
 		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and there are no copies of them",
 			to.Version, cloud.Status.Release.Version), "ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")}
@@ -119,4 +130,22 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 		return lines, finding.List{one}
 	}
 	return lines, nil
+}
+
+// twins are the other releases with the same contents as one, the latest first: what an update that went back leaves. Those that cannot be read are left out.
+func (r *Run) twins(ctx context.Context, cloud *v1alpha1.OnecloudCluster, revision int) []int {
+	var list corev1.SecretList
+	if r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}) != nil {
+		return nil
+	}
+	var all []release.Summary
+	for i := range list.Items {
+		if list.Items[i].Name != release.SecretName(cloud.Name, release.Revision(&list.Items[i])) {
+			continue
+		}
+		if one, err := release.DecodeSummary(&list.Items[i]); err == nil {
+			all = append(all, one)
+		}
+	}
+	return release.Twins(all, revision)
 }

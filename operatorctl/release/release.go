@@ -5,9 +5,11 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -200,4 +202,22 @@ func Decode(s *corev1.Secret) (*Release, error) {
 		}
 	}
 	return r, nil
+}
+
+// Twins are the revisions of the other releases with the contents of one, the latest first. Of names the release that a release repeats.
+func Twins(all []Summary, revision int) (out []int) {
+	root := map[int]int{}
+	slices.SortFunc(all, func(a, b Summary) int { return a.Revision - b.Revision })
+	for _, s := range all {
+		root[s.Revision] = s.Revision
+		if s.Of != 0 {
+			root[s.Revision] = cmp.Or(root[s.Of], s.Of) // the one that it repeats may not be kept
+		}
+	}
+	for _, s := range slices.Backward(all) {
+		if s.Revision != revision && root[s.Revision] == root[revision] {
+			out = append(out, s.Revision)
+		}
+	}
+	return out
 }

@@ -5,6 +5,7 @@ package release_test
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +83,14 @@ func TestSizeIsBounded(t *testing.T) {
 	r := release.Release{Contents: release.Contents{From: release.From{Options: []*corev1.ConfigMap{{BinaryData: map[string][]byte{"x": noise}}}}}}
 	if _, err := r.Secret(metav1.ObjectMeta{Name: "default", Labels: map[string]string{}}); err == nil || !strings.Contains(err.Error(), "shorten the options") {
 		t.Error(err)
+	}
+}
+
+func TestTwins(t *testing.T) {
+	all := []release.Summary{{Revision: 6}, {Revision: 7, Of: 5}, {Revision: 3}, {Revision: 4}, {Revision: 5, Of: 3}, {Revision: 9, Of: 2}, {Revision: 10, Of: 2}}
+	for revision, want := range map[int][]int{3: {7, 5}, 5: {7, 3}, 4: nil, 9: {10}} {
+		if got := release.Twins(slices.Clone(all), revision); !slices.Equal(got, want) {
+			t.Errorf("%d: %v, want %v", revision, got, want)
+		}
 	}
 }
