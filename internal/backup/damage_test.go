@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"filippo.io/age"
+	"golang.org/x/sys/unix"
 )
 
 // TestDamage: whatever is cut off or changed is noticed, before a database is touched.
@@ -154,5 +156,39 @@ func TestSpaceIsCheckedFirst(t *testing.T) {
 	}
 	if n, err := dir.Free(t.Context()); err != nil || n <= 0 {
 		t.Errorf("%d %v", n, err)
+	}
+}
+
+// torn is a directory whose files cannot be read to their end.
+type torn struct{ Dir }
+
+func (t torn) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	f, err := t.Dir.Open(ctx, name)
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(io.LimitReader(f, 300), iotest.ErrReader(unix.ECONNRESET)), f}, err
+}
+
+// TestLostConnection: a connection that breaks is no damage of the file: another backup would be of no use.
+func TestLostConnection(t *testing.T) {
+	dir := Dir(t.TempDir())
+	info := Info{Name: "a" + Suffix}
+	f, err := dir.Create(t.Context(), info.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWriter(f, Header{Cloud: cloud})
+	if err == nil {
+		err = w.Object(Object{Kind: "Secret", Name: "s", JSON: []byte(strings.Repeat("x", 1<<20))})
+	}
+	if err := errors.Join(err, w.Close(Manifest{}), f.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Verify(t.Context(), Unwatched{}, torn{dir}, info); !errors.Is(err, unix.ECONNRESET) || errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
+	if _, err := Verify(t.Context(), Unwatched{}, dir, info); err != nil {
+		t.Error(err)
 	}
 }

@@ -65,7 +65,11 @@ func verified(ctx context.Context, w Watcher, s Store, info Info, ids []age.Iden
 	}
 	defer f.Close()
 	sum := sha256.New()
-	out, err := Read(ctx, &watched{Reader: io.TeeReader(f, sum), watcher: w, total: info.Size}, ids, each)
+	in := &watched{Reader: io.TeeReader(f, sum), watcher: w, total: info.Size}
+	out, err := Read(ctx, in, ids, each)
+	if in.failed != nil {
+		err = in.failed
+	}
 	if err != nil {
 		return out, fmt.Errorf("reading backup %s: %w", info.Name, err)
 	}

@@ -3,6 +3,7 @@
 package backup
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -45,11 +46,16 @@ type watched struct {
 	io.Reader
 	watcher     Watcher
 	done, total int64
+	// failed is why it could not be read on: that is no damage of the file.
+	failed error
 }
 
 func (r *watched) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.done += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.failed = err
+	}
 	r.watcher.Progress(r.done, max(r.total, r.done), inBytes)
 	return n, err
 }
