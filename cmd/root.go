@@ -93,7 +93,8 @@ func newRoot(a *app) *cobra.Command {
 			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a),
 		}},
 		{groupCloud, []*cobra.Command{
-			newCluster(a), newComponent(a), newOperation(a), newMachine(a), newUI(a), newNode(a), newHA(a), newWhy(a), newSupport(a), newExecutor(a), newOperatorCommand(a),
+			newCluster(a), newComponent(a), newOperation(a), newMachine(a), newUI(a), newNode(a), newHA(a), newEtcd(a), newCerts(a),
+			newWhy(a), newSupport(a), newExecutor(a), newOperatorCommand(a),
 		}},
 		{groupTools, []*cobra.Command{
 			newBundle(a), newDepot(a), newImage(a), newConfig(a), newExplain(a), newVersion(a), newCompletion(),

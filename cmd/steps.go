@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,12 +17,15 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // stepFlags are how a command of steps runs that is not init, join or reset.
 type stepFlags struct {
 	dryRun, yes bool
 	output      *ui.Choice
+	// onFailure is what becomes of the steps before a failed one; "" keeps them.
+	onFailure workflow.OnFailure
 }
 
 func (f *stepFlags) add(c *cobra.Command) {
@@ -31,7 +35,7 @@ func (f *stepFlags) add(c *cobra.Command) {
 	c.Flags().VarP(f.output, "output", "o", "output format")
 }
 
-// controlPlaneHost is this machine as the node that it is, for the commands of day 2. rootfs stands for it in tests.
+// controlPlaneHost is this machine as the node that it is, for the commands of day 2.
 func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 	cfg := config.Default()
 	cfg.Run.DryRun = dryRun
@@ -40,13 +44,18 @@ func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 		return nil, err
 	}
 	completeHere(h)
+	if m, err := kubernetes.OwnEtcd(h); err == nil { // kubeadm gives etcd the address of the API server
+		if u, err := url.Parse(m.ClientURL); err == nil {
+			h.Config.Node.AdvertiseAddress = u.Hostname()
+		}
+	}
 	return h, nil
 }
 
 // runSteps runs a plan under the lock of the machine, with its journal and a log. The story goes to standard error.
 func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (workflow.Result, error) {
 	runner := workflow.Runner[S]{Plan: name, Phases: steps}
-	opts := workflow.Options{DryRun: f.dryRun, Inputs: inputs}
+	opts := workflow.Options{DryRun: f.dryRun, Inputs: inputs, OnFailure: f.onFailure}
 	if f.dryRun {
 		res, err := runner.Run(ctx, s, opts)
 		return res, err

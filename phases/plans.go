@@ -11,6 +11,7 @@ import (
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
@@ -52,6 +53,7 @@ func Init() []host.Phase {
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
 			depot.Phase(apiServer, imageOfTheOperator(), "images"),
+			etcd.Phase(nil, apiServer, "images/operator"),
 			node.Mirrors("kubelet-finalize", depot.PhaseName),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),
@@ -107,6 +109,7 @@ func Join() []host.Phase {
 		[]host.Phase{
 			joinedDepot(),
 			vip.JoinPhase("mark-control-plane", "images"),
+			etcd.Phase(kubernetes.NotControlPlane, "mark-control-plane", "images"),
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
 			after(compute.LabelPhase(), "node-registered"),
 		},

@@ -57,21 +57,28 @@ func (c *Client) remove(ctx context.Context, m member) error {
 	return nil
 }
 
-// add retries while etcd finds itself not well enough: it wants its other members connected for a few seconds.
 func (c *Client) add(ctx context.Context, m Member) error {
+	return c.adding(ctx, m.Name, func(ctx context.Context) error {
+		_, err := c.v3.MemberAdd(ctx, []string{m.PeerURL})
+		return err
+	})
+}
+
+// adding retries while etcd finds itself not well enough: it wants its other members connected for a few seconds.
+func (c *Client) adding(ctx context.Context, name string, add func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*askTimeout)
 	defer cancel()
 	for {
-		_, err := c.v3.MemberAdd(ctx, []string{m.PeerURL})
+		err := add(ctx)
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, rpctypes.ErrUnhealthy) {
-			return fmt.Errorf("adding member %s to etcd: %w", m.Name, err)
+			return fmt.Errorf("adding member %s to etcd: %w", name, err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("adding member %s to etcd: %w", m.Name, err)
+			return fmt.Errorf("adding member %s to etcd: %w", name, err)
 		case <-time.After(time.Second):
 		}
 	}

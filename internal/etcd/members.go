@@ -4,7 +4,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // Listed is a member as etcd lists it.
@@ -42,3 +47,34 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 func (c *Client) Remove(ctx context.Context, m Listed) error {
 	return c.remove(ctx, member{id: m.ID, name: m.Name})
 }
+
+// AddLearner adds a member that does not vote yet, and retries while etcd finds itself not well enough. It needs a majority.
+func (c *Client) AddLearner(ctx context.Context, name, peer string) error {
+	return c.adding(ctx, name, func(ctx context.Context) error {
+		_, err := c.v3.MemberAddAsLearner(ctx, []string{peer})
+		return err
+	})
+}
+
+// Promote lets a learner vote, as soon as it has caught up with the leader.
+func (c *Client) Promote(ctx context.Context, m Listed) error {
+	ctx, cancel := context.WithTimeout(ctx, promoteTimeout)
+	defer cancel()
+	for {
+		_, err := c.v3.MemberPromote(ctx, m.ID)
+		if err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner) {
+			return nil
+		}
+		if !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && !IsUnavailable(err) {
+			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("promoting member %s of etcd: %w", m.Name, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// promoteTimeout bounds how long a learner may take to catch up: as long as kubeadm gives it.
+const promoteTimeout = 2 * time.Minute

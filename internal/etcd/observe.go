@@ -120,3 +120,14 @@ func MustStay(all []Observed, id string) string {
 	}
 	return ""
 }
+
+// Size is how large the database of one member is.
+func (c *Client) Size(ctx context.Context, endpoint string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err := c.v3.Status(ctx, endpoint)
+	if err != nil {
+		return 0, fmt.Errorf("asking etcd at %s: %w", endpoint, err)
+	}
+	return s.DbSize, nil
+}

@@ -22,8 +22,8 @@ const (
 	etcdJoinTimeout = 7 * time.Minute
 )
 
-// notControlPlane is why a phase of a control-plane node does not apply.
-func notControlPlane(h *host.Host) string {
+// NotControlPlane is why a phase of a control-plane node does not apply.
+func NotControlPlane(h *host.Host) string {
 	if h.Config.Join.ControlPlane {
 		return ""
 	}
@@ -56,7 +56,7 @@ func HasAuthorities(ctx context.Context, h *host.Host) bool {
 func prepareControlPlanePhases(after string) []host.Phase {
 	prepare := host.Phase{
 		Name: "control-plane-prepare", Short: "Write the certificates, kubeconfigs and manifests of a control-plane node", After: []string{after},
-		Skip: notControlPlane,
+		Skip: NotControlPlane,
 		Phases: []host.Phase{
 			downloadCertsPhase(),
 			joinStep(kubeadmPhase{name: "certs", short: "Create the certificates of this node", check: allWhole(leaves()), clear: clearLeaves}, leafFiles()),
@@ -165,10 +165,10 @@ func joinControlPlanePhases(after string) []host.Phase {
 		name: "etcd-join", short: "Add a member to etcd and wait until it votes", args: []string{"join", "phase", "etcd-join"},
 		writes: []string{manifest(constants.Etcd), "a member of etcd"}, check: memberVotes, after: []string{after},
 	}.phase()
-	etcd.Skip, etcd.Timeout = notControlPlane, etcdJoinTimeout
+	etcd.Skip, etcd.Timeout = NotControlPlane, etcdJoinTimeout
 	etcd.Long = "The member joins as a learner, which does not vote, and is promoted when it has caught up. After an interruption it goes on with the same member."
 	wait := host.Phase{
-		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: notControlPlane,
+		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: NotControlPlane,
 		Phases: []host.Phase{
 			waitPhase("apiserver", "Wait for the API server", probeAPIServer, hopelessAPIServer, diagnosePod(constants.KubeAPIServer, constants.Etcd)),
 			waitPhase("controller-manager", "Wait for the controller manager",
@@ -187,6 +187,6 @@ func markJoinedPhase() host.Phase {
 		writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
 		finish: labelMasterNode, after: []string{"node-registered"},
 	}.phase()
-	p.Skip = notControlPlane
+	p.Skip = NotControlPlane
 	return p
 }

@@ -45,7 +45,7 @@ func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client,
 			c.Members = append(c.Members, etcd.Member{Name: name, ClientURL: url, PeerURL: peerOfClient(url)})
 		}
 	}
-	if c.TLS, err = etcdTLS(h); err != nil {
+	if c.TLS, err = EtcdTLS(h.Files); err != nil {
 		return nil, err
 	}
 	return etcd.Open(ctx, c)
@@ -63,12 +63,13 @@ func ownPeerURL(c *config.Config) string {
 // etcdClientCert is by what ocadm, as kubeadm does, proves itself to etcd.
 const etcdClientCert = pkiDir + "/etcd/healthcheck-client"
 
-func etcdTLS(h *host.Host) (*tls.Config, error) {
-	ca, err := h.Files.ReadFile(pkiDir + "/etcd/ca.crt")
+// EtcdTLS is for a client of the etcd of this control-plane node.
+func EtcdTLS(files host.Files) (*tls.Config, error) {
+	ca, err := files.ReadFile(pkiDir + "/etcd/ca.crt")
 	if err != nil {
 		return nil, fmt.Errorf("reading etcd's certificate authority: %w", err)
 	}
-	pair, err := tls.LoadX509KeyPair(h.Files.Path(etcdClientCert+".crt"), h.Files.Path(etcdClientCert+".key"))
+	pair, err := tls.LoadX509KeyPair(files.Path(etcdClientCert+".crt"), files.Path(etcdClientCert+".key"))
 	if err != nil {
 		return nil, fmt.Errorf("reading this node's certificate for etcd: %w", err)
 	}
@@ -81,7 +82,7 @@ func etcdTLS(h *host.Host) (*tls.Config, error) {
 // that would make it harm the cluster can be seen.
 func checkEtcdPhase(after string) host.Phase {
 	return host.Phase{
-		Name: checkEtcdName, Short: "Check that the cluster can take another control-plane node", After: []string{after}, Skip: notControlPlane, ReadOnly: true,
+		Name: checkEtcdName, Short: "Check that the cluster can take another control-plane node", After: []string{after}, Skip: NotControlPlane, ReadOnly: true,
 		Timeout: learnerPatience + time.Minute,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			return memberVotes(ctx, h)
@@ -102,13 +103,13 @@ func checkEtcdPhase(after string) host.Phase {
 				return EtcdUnwell(err)
 			}
 			defer c.Close()
-			return awaitLearners(ctx, h, c, r)
+			return AwaitLearners(ctx, ownPeerURL(h.Config), c, r)
 		},
 	}
 }
 
-// awaitLearners waits until no other machine joins etcd, which takes one learner at a time.
-func awaitLearners(ctx context.Context, h *host.Host, c *etcd.Client, r workflow.Reporter) error {
+// AwaitLearners waits until no other machine than the one at a peer URL joins etcd, which takes one learner at a time.
+func AwaitLearners(ctx context.Context, own string, c *etcd.Client, r workflow.Reporter) error {
 	ctx, cancel := context.WithTimeout(ctx, learnerPatience)
 	defer cancel()
 	var other etcd.Listed
@@ -118,7 +119,7 @@ func awaitLearners(ctx context.Context, h *host.Host, c *etcd.Client, r workflow
 			return false, "", EtcdUnwell(err)
 		}
 		var joins bool
-		if other, joins = otherLearner(list, ownPeerURL(h.Config)); !joins {
+		if other, joins = otherLearner(list, own); !joins {
 			return true, "", nil
 		}
 		return false, fmt.Sprintf("another machine, at %s, joins it", strings.Join(other.PeerURLs, ", ")), nil

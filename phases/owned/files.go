@@ -45,9 +45,9 @@ func names(isControlPlane bool) []string {
 		pairs = append(pairs, p+".crt", p+".key")
 	}
 	return slices.Concat(out,
-		in(etcdDir, "member"),
-		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml", "ocadm-vip.yaml"),
-		in("/var/lib/ocadm", "depot", "vip"),
+		in(etcdDir, "member", "ocadm-restored", "ocadm-before-*"),
+		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml", "ocadm-vip.yaml", "ocadm-etcd.yaml"),
+		in("/var/lib/ocadm", "depot", "vip", "etcd"),
 		in(pkiDir, append(pairs, "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// newCerts groups the commands about the certificates of the control plane.
+func newCerts(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "certs", Short: "Check and renew the certificates of the control plane",
+		Long:    "Commands about the certificates of Kubernetes on this control-plane node. Those of the cloud's services are renewed by the operator.",
+		Example: "  ocadm certs check\n  ocadm certs renew",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newCertsCheck(a), newCertsRenew(a))
+	return c
+}
+
+// defaultDays is how long before its end a certificate is worth a renewal.
+const defaultDays = 30
+
+func addDays(c *cobra.Command, days *int, what string) {
+	c.Flags().IntVar(days, "days", defaultDays, what)
+}
+
+func newCertsCheck(a *app) *cobra.Command {
+	output := ui.NewFormat("table", "json", "yaml")
+	var days int
+	c := &cobra.Command{
+		Use: "check", Short: "Show when the certificates of this machine expire",
+		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and those of its kubelet, the next to expire first. The exit\n" +
+			"status is 0 if all are valid, 44 if one expires within --days, and 43 if one has expired. It needs no API server.",
+		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := controlPlaneHost(c.Context(), true)
+			if err != nil {
+				return err
+			}
+			list, err := kubernetes.Certificates(h, time.Now(), time.Duration(days)*24*time.Hour)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return kubernetes.NoCertificates()
+			}
+			err = ui.Print(a.Out, output.String(), list, func(w io.Writer) error {
+				var rows [][]string
+				for _, c := range list {
+					rows = append(rows, []string{c.Name, c.Kind, c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft), c.State, c.File})
+				}
+				return ui.Table(w, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
+			})
+			if err != nil {
+				return err
+			}
+			return kubernetes.Expiry(list, h.Config.Node.Name)
+		},
+	}
+	addDays(c, &days, "how long before its end a certificate counts as expiring soon")
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// certsRenewed is what "certs renew -o json" prints.
+type certsRenewed struct {
+	Node   string     `json:"node"`
+	DryRun bool       `json:"dryRun,omitempty"`
+	Steps  []stepDone `json:"steps"`
+}
+
+func newCertsRenew(a *app) *cobra.Command {
+	var f stepFlags
+	var days int
+	var all bool
+	c := &cobra.Command{
+		Use: "renew", Short: "Renew the certificates of this machine",
+		Long: "Renews the certificates and kubeconfigs of this control-plane node that end within --days, and those of its kubelet, for another year. Then\n" +
+			"restarts etcd, the API server, the controller manager and the scheduler, those that read a new one, each when the one before it is well.\n" +
+			"It needs no API server, and works when everything has expired: run it on each control-plane node, one after the other.\n\n" +
+			"Authorities are not renewed. If it is cut off, run it again: it continues.",
+		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := controlPlaneHost(c.Context(), f.dryRun)
+			if err != nil {
+				return err
+			}
+			n, err := kubernetes.PlanRenewal(h, time.Now(), time.Duration(days)*24*time.Hour, all)
+			if err != nil {
+				return err
+			}
+			if !f.dryRun {
+				if err := a.confirm(c, f.yes, "Nothing was renewed")("This renews certificates and restarts the control plane on this machine"); err != nil {
+					return err
+				}
+			}
+			inputs := map[string]string{"--days": strconv.Itoa(days), "--all": strconv.FormatBool(all)}
+			res, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, f)
+			if err != nil {
+				return err
+			}
+			return a.printRenewed(f, certsRenewed{h.Config.Node.Name, f.dryRun, stepsDone(res)}, res)
+		},
+	}
+	f.add(c)
+	addDays(c, &days, "renew what ends within so many days")
+	c.Flags().BoolVar(&all, "all", false, "renew everything")
+	return c
+}
+
+func (a *app) printRenewed(f stepFlags, out certsRenewed, res workflow.Result) error {
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		return stepsText(w, res, fmt.Sprintf("Nothing to do: no certificate of %s ends soon", out.Node))
+	})
+}

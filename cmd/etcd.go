@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/ui"
+	etcdphase "yunion.io/x/ocadm/phases/etcd"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// newEtcd groups the commands about the etcd of the control plane.
+func newEtcd(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "etcd", Short: "Look after etcd: status, snapshots, restore",
+		Long: "Commands about the etcd of Kubernetes' control plane. They run on a control-plane node, as root, and need no API server. docs/day2.md has\n" +
+			"what to do when.",
+		Example: "  ocadm etcd status\n  ocadm etcd snapshot\n  ocadm etcd restore --dry-run",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newEtcdStatus(a), newEtcdSnapshot(a), newEtcdRestore(a), newEtcdRejoin(a), newEtcdDefrag(a), newEtcdKeep(a))
+	return c
+}
+
+func newEtcdStatus(a *app) *cobra.Command {
+	output := ui.NewFormat("table", "json", "yaml")
+	c := &cobra.Command{
+		Use: "status", Short: "Show the members of etcd, their databases, and the snapshots",
+		Long: "Shows each member: whether it leads or is a learner, the size of its database, how much of that is in use and its quota, its revision and\n" +
+			"alarms. If the member of this machine does not answer, says why: for damaged data with the last good snapshot, and what a restore of it\n" +
+			"would lose.",
+		Example: "  ocadm etcd status\n  ocadm etcd status -o json | jq .problems",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := controlPlaneHost(c.Context(), true)
+			if err != nil {
+				return err
+			}
+			s, err := etcdphase.Look(c.Context(), h)
+			if err != nil && len(s.Members) == 0 {
+				return err
+			}
+			if perr := ui.Print(a.Out, output.String(), s, func(w io.Writer) error { return printEtcd(w, s) }); perr != nil {
+				return perr
+			}
+			return err
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+func printEtcd(w io.Writer, s etcdphase.Status) error {
+	var rows [][]string
+	for _, m := range s.Members {
+		role := "follower"
+		switch {
+		case !m.Answers:
+			role = "silent"
+		case m.Leader:
+			role = "leader"
+		case m.Learner:
+			role = "learner"
+		}
+		rows = append(rows, []string{m.Name, role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")})
+	}
+	if err := ui.Table(w, []string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, rows); err != nil {
+		return err
+	}
+	last := "no snapshot on this machine"
+	if s.Snapshots.Last != nil {
+		last = fmt.Sprintf("%d snapshots on this machine, the last of %s, revision %d", s.Snapshots.Count, s.Snapshots.Last.Time.Format(time.RFC3339), s.Snapshots.Last.Revision)
+	}
+	_, err := fmt.Fprintf(w, "\n%d more may be lost; %s\n", s.Tolerates, last)
+	if err == nil && len(s.Problems) > 0 {
+		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
+	}
+	return err
+}
+
+func newEtcdSnapshot(a *app) *cobra.Command {
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "snapshot [DIRECTORY]", Short: "Save a snapshot of etcd and verify it",
+		Long: "Saves a snapshot of the member of this machine to " + etcdphase.Dir + ", or to DIRECTORY, and reads all of it to verify it. Only then it gets\n" +
+			"its name. It contains every Secret of the cluster: keep it as you keep passwords. Each control-plane node saves one every hour by itself,\n" +
+			"and keeps the last twelve and one of each of seven days; in another DIRECTORY nothing is deleted.",
+		Example: "  ocadm etcd snapshot\n\n  # before a risky change, on another disk\n  ocadm etcd snapshot /mnt/backup -o json",
+		Args:    arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			h, err := controlPlaneHost(c.Context(), false)
+			if err != nil {
+				return err
+			}
+			m, err := kubernetes.OwnEtcd(h)
+			if err != nil {
+				return err
+			}
+			dir, keep := etcdphase.Dir, etcdphase.DefaultKeep
+			if len(args) == 1 {
+				dir, keep = args[0], snapshot.Keep{Last: 1 << 30}
+			}
+			info, err := etcdphase.Take(c.Context(), h.Files, m.ClientURL, dir, keep)
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), info, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s: %s, revision %d, %d keys, verified\n", info.File, ui.Bytes(info.Size), info.Revision, info.Keys)
+				return err
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// newEtcdKeep is what runs in the static pod.
+func newEtcdKeep(a *app) *cobra.Command {
+	endpoint, every := "https://127.0.0.1:2379", time.Hour
+	c := &cobra.Command{
+		Use: "keep", Short: "Save a snapshot of etcd again and again", Hidden: true,
+		Long:    "Saves a snapshot at once if the last one is older than an interval, and one after each interval, until it is stopped.",
+		Example: "  # as the static pod does\n  ocadm etcd keep\n\n  ocadm etcd keep --every 10m",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(a.Err, nil))
+			return etcdphase.KeepSnapshots(c.Context(), host.Files{}, endpoint, etcdphase.Dir, every, log)
+		},
+	}
+	c.Flags().StringVar(&endpoint, "endpoint", endpoint, "where etcd listens")
+	c.Flags().DurationVar(&every, "every", every, "the interval")
+	return c
+}
+
+func newEtcdDefrag(a *app) *cobra.Command {
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "defrag", Short: "Give back the space of deleted keys in etcd",
+		Long: "Defragments the databases of all members, one after the other and the leader last, those that would shrink by a third at least. A member\n" +
+			"serves no requests meanwhile: seconds for each GiB. It stops if a member is not well. If etcd accepts no writes because its quota is\n" +
+			"reached (alarm NOSPACE), it drops all old revisions first, and disarms the alarm.",
+		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := controlPlaneHost(c.Context(), false)
+			if err != nil {
+				return err
+			}
+			out, err := defragment(c.Context(), h)
+			if err != nil {
+				return err
+			}
+			return ui.Print(a.Out, output.String(), out, func(w io.Writer) error {
+				if len(out.Lifted) > 0 {
+					fmt.Fprintf(w, "disarmed the alarm NOSPACE of %s\n", strings.Join(out.Lifted, ", "))
+				}
+				_, err := fmt.Fprintf(w, "freed %s\n", ui.Bytes(out.Freed))
+				return err
+			})
+		},
+	}
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+// defragmented is what "etcd defrag -o json" prints.
+type defragmented struct {
+	Freed int64 `json:"freedBytes"`
+	// Lifted are the members whose alarm was disarmed.
+	Lifted []string `json:"lifted,omitempty"`
+}
+
+func defragment(ctx context.Context, h *host.Host) (out defragmented, err error) {
+	c, err := kubernetes.OpenOwnEtcd(ctx, h, true)
+	if err != nil {
+		return out, kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	var lifted etcd.Lifted
+	if lifted, err = c.LiftNoSpace(ctx); err != nil {
+		return out, kubernetes.EtcdUnwell(err)
+	}
+	out.Lifted, out.Freed = lifted.Members, max(0, lifted.Before-lifted.After)
+	freed, err := c.Defragment(ctx)
+	if err != nil {
+		return out, kubernetes.EtcdUnwell(err)
+	}
+	out.Freed += freed
+	return out, nil
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package snapshot saves, verifies and restores snapshots of an etcd, and keeps a directory of them.
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	clientsnapshot "go.etcd.io/etcd/client/v3/snapshot"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// Info is a snapshot.
+type Info struct {
+	File     string    `json:"file"`
+	Time     time.Time `json:"time"`
+	Revision int64     `json:"revision"`
+	Size     int64     `json:"sizeBytes"`
+	// Keys and Digest are known of a snapshot that was verified.
+	Keys   int    `json:"keys,omitempty"`
+	Digest string `json:"digest,omitempty"`
+}
+
+// name is that of a snapshot in a directory: its time and revision.
+var name = regexp.MustCompile(`^etcd-([0-9]{8}T[0-9]{6}Z)-r([0-9]+)\.db$`)
+
+const nameTime = "20060102T150405Z"
+
+// partial is what an interrupted save leaves.
+const partial = ".part"
+
+// Reserve is how much a snapshot leaves free on the disk.
+const Reserve = 512 << 20
+
+// ErrNoSpace is the error of a snapshot for which the disk is too small.
+var ErrNoSpace = errors.New("not enough space on the disk")
+
+// Save takes a snapshot from the one endpoint of c into a directory, verifies it, and only then gives it its name. size is about how large it will be.
+func Save(ctx context.Context, c clientv3.Config, dir string, size int64, now time.Time) (Info, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
+	}
+	free, err := Free(dir)
+	if err != nil {
+		return Info{}, err
+	}
+	if free < size+Reserve {
+		return Info{}, fmt.Errorf("saving a snapshot of %d MiB to %s, which has %d MiB left, %d of them reserved: %w", size>>20, dir, free>>20, Reserve>>20, ErrNoSpace)
+	}
+	temp := filepath.Join(dir, ".etcd.db"+partial)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Info{}, fmt.Errorf("removing an unfinished snapshot: %w", err)
+	}
+	c.Logger = zap.NewNop()
+	if _, err := clientsnapshot.SaveWithVersion(ctx, c.Logger, c, temp); err != nil {
+		return Info{}, errors.Join(fmt.Errorf("saving a snapshot: %w", err), removePartial(temp))
+	}
+	info, err := Verify(temp)
+	if err != nil {
+		return Info{}, errors.Join(err, removePartial(temp))
+	}
+	info.Time = now.UTC().Truncate(time.Second)
+	info.File = filepath.Join(dir, fmt.Sprintf("etcd-%s-r%d.db", info.Time.Format(nameTime), info.Revision))
+	if err := os.Rename(temp, info.File); err != nil {
+		return Info{}, fmt.Errorf("naming a snapshot: %w", err)
+	}
+	return info, nil
+}
+
+// removePartial removes what a failed save left: the client's own partial file has the suffix twice.
+func removePartial(temp string) error {
+	for _, f := range []string{temp, temp + partial} {
+		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Free is how many bytes the disk of a directory has left.
+func Free(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("looking at the disk of %s: %w", dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // a disk has fewer bytes than that
+}
+
+// Verify reads a whole snapshot: its digest, every page and every key.
+func Verify(file string) (info Info, err error) {
+	info, err = digest(file)
+	if err != nil {
+		return info, err
+	}
+	// A damaged database makes its reader panic, or read beyond the end of its file.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("verifying snapshot %s: it is damaged: %v", file, p)
+		}
+	}()
+	s, err := snapshot.NewV3(zap.NewNop()).Status(file)
+	if err != nil {
+		return info, fmt.Errorf("verifying snapshot %s: %w", file, err)
+	}
+	info.Revision, info.Keys = s.Revision, s.TotalKey
+	return info, nil
+}
+
+// digest compares a snapshot with the SHA-256 that etcd appended to it.
+func digest(file string) (Info, error) {
+	info := Info{File: file}
+	f, err := os.Open(file)
+	if err != nil {
+		return info, fmt.Errorf("opening a snapshot: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	st, err := f.Stat()
+	if err != nil {
+		return info, fmt.Errorf("opening a snapshot: %w", err)
+	}
+	info.Size, info.Time = st.Size(), st.ModTime().UTC().Truncate(time.Second)
+	if m := name.FindStringSubmatch(filepath.Base(file)); m != nil {
+		info.Time, _ = time.Parse(nameTime, m[1]) // the expression is as strict
+	}
+	if st.Size()%512 != sha256.Size {
+		return info, fmt.Errorf("verifying snapshot %s: its end is missing, or it is no snapshot", file)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(f, st.Size()-sha256.Size)); err != nil {
+		return info, fmt.Errorf("reading a snapshot: %w", err)
+	}
+	want := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(f, want); err != nil {
+		return info, fmt.Errorf("reading a snapshot: %w", err)
+	}
+	if !slices.Equal(want, sum.Sum(nil)) {
+		return info, fmt.Errorf("verifying snapshot %s: its content is not what etcd wrote", file)
+	}
+	info.Digest = fmt.Sprintf("sha256:%x", want)
+	return info, nil
+}
+
+// List lists the snapshots of a directory, the newest first, without reading them. No directory has none.
+func List(dir string) ([]Info, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("listing snapshots: %w", err)
+	}
+	var out []Info
+	for _, e := range entries {
+		m := name.FindStringSubmatch(e.Name())
+		st, err := e.Info()
+		if m == nil || err != nil {
+			continue
+		}
+		at, terr := time.Parse(nameTime, m[1])
+		revision, rerr := strconv.ParseInt(m[2], 10, 64)
+		if terr == nil && rerr == nil {
+			out = append(out, Info{File: filepath.Join(dir, e.Name()), Time: at, Revision: revision, Size: st.Size()})
+		}
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.File, a.File)) })
+	return out, nil
+}
+
+// LastGood is the newest snapshot of a directory that is whole. damaged are newer ones that are not.
+func LastGood(dir string) (good *Info, damaged []string, err error) {
+	list, err := List(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range list {
+		info, err := Verify(s.File)
+		if err == nil {
+			return &info, damaged, nil
+		}
+		damaged = append(damaged, err.Error())
+	}
+	return nil, damaged, nil
+}
+
+// Keep says which snapshots a directory keeps.
+type Keep struct {
+	// Last are the newest ones; Days the last of each of so many days.
+	Last, Days int
+}
+
+// Excess are the snapshots, given the newest first, that need not be kept.
+func (k Keep) Excess(list []Info) []Info {
+	var out []Info
+	days := map[string]bool{}
+	for i, s := range list {
+		day := s.Time.Format(time.DateOnly)
+		daily := !days[day] && len(days) < k.Days
+		if daily {
+			days[day] = true
+		}
+		if i >= k.Last && !daily {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Prune removes what need not be kept and returns it.
+func (k Keep) Prune(dir string) ([]Info, error) {
+	list, err := List(dir)
+	if err != nil {
+		return nil, err
+	}
+	excess := k.Excess(list)
+	for _, s := range excess {
+		if err := os.Remove(s.File); err != nil {
+			return nil, fmt.Errorf("removing an old snapshot: %w", err)
+		}
+	}
+	return excess, nil
+}
+
+// Target is a member that begins with the content of a snapshot, alone.
+type Target struct {
+	Name, PeerURL string
+	// Dir is its data directory, which must not exist.
+	Dir string
+}
+
+// revisionBump is added to the revisions of a restored etcd. Clients that have seen later ones than the snapshot has would miss changes otherwise: a
+// cluster makes fewer in its life.
+const revisionBump = 1_000_000_000
+
+// Restore makes the data of a new etcd from a snapshot, or from the database of a member that does not run (raw), which has no digest.
+func Restore(file string, raw bool, t Target) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("restoring %s: it is damaged: %v", file, p)
+		}
+	}()
+	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: file, SkipHashCheck: raw, Name: t.Name, PeerURLs: []string{t.PeerURL}, OutputDataDir: t.Dir,
+		InitialCluster: t.Name + "=" + t.PeerURL, InitialClusterToken: "etcd-cluster", RevisionBump: revisionBump, MarkCompacted: true,
+	})
+	if err != nil {
+		return fmt.Errorf("restoring %s: %w", file, err)
+	}
+	return nil
+}
+
+// lockTimeout bounds the wait for a database that an etcd holds.
+const lockTimeout = 500 * time.Millisecond
+
+// Database is the file of a data directory.
+func Database(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
+
+// LastRevision is that of the database of a member that does not run.
+func LastRevision(file string) (revision int64, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reading %s: it is damaged: %v", file, p)
+		}
+	}()
+	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", file, err)
+	}
+	defer func() { _ = db.Close() }() // nothing was written
+	err = db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("key"))
+		if b == nil {
+			return errors.New("it has no keys")
+		}
+		if last, _ := b.Cursor().Last(); len(last) >= 8 {
+			revision = int64(binary.BigEndian.Uint64(last)) //nolint:gosec // as etcd writes it
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return revision, nil
+}

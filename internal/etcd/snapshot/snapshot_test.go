@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"yunion.io/x/ocadm/test/child"
+	"yunion.io/x/ocadm/test/freeport"
+	"yunion.io/x/ocadm/test/lab/binaries"
+)
+
+// member is an etcd of one, as a real process.
+type member struct {
+	*testing.T
+	dir, client, peer string
+	process           *child.Process
+}
+
+func newMember(t *testing.T) *member {
+	t.Helper()
+	m := &member{T: t, dir: filepath.Join(t.TempDir(), "data")}
+	for _, at := range []*string{&m.client, &m.peer} {
+		port, err := freeport.Take("127.0.0.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		*at = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	m.start()
+	return m
+}
+
+func (m *member) start() {
+	m.Helper()
+	program, err := binaries.Path(m.Context(), "etcd")
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.process, err = child.Start(exec.Command(program, "--name=m", "--data-dir="+m.dir, "--listen-client-urls="+m.client, "--advertise-client-urls="+m.client,
+		"--listen-peer-urls="+m.peer, "--initial-advertise-peer-urls="+m.peer, "--initial-cluster=m="+m.peer), filepath.Join(m.TempDir(), "log"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(m.process.Kill)
+}
+
+func (m *member) config() clientv3.Config {
+	return clientv3.Config{Endpoints: []string{m.client}, Logger: zap.NewNop(), DialTimeout: 5 * time.Second}
+}
+
+func (m *member) do(f func(context.Context, *clientv3.Client) error) {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), 30*time.Second)
+	defer cancel()
+	c, err := clientv3.New(m.config())
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if err := f(ctx, c); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *member) put(key string) {
+	m.Helper()
+	m.do(func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Put(ctx, key, "value")
+		return err
+	})
+}
+
+func (m *member) keys() (keys string, revision int64) {
+	m.Helper()
+	m.do(func(ctx context.Context, c *clientv3.Client) error {
+		got, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		for _, kv := range got.Kvs {
+			keys += string(kv.Key)
+		}
+		revision = got.Header.Revision
+		return nil
+	})
+	return keys, revision
+}
+
+// A snapshot is verified, private, and brings its keys back at a revision that no client has seen. The data of a member that was killed brings all of them.
+func TestSaveAndRestore(t *testing.T) {
+	m := newMember(t)
+	m.put("a")
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	info, err := Save(t.Context(), m.config(), dir, 1<<20, at)
+	if err != nil || info.Keys != 1 || info.Revision != 2 || info.Digest == "" || filepath.Base(info.File) != "etcd-20261123T060000Z-r2.db" {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	st, err := os.Stat(info.File)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the directory has %v, %v", entries, err)
+	}
+	m.put("b")
+	m.process.Stop(10 * time.Second) // as the kubelet ends it; what a killed one had not written yet is in its log alone
+	database := Database(m.dir)
+	if r, err := LastRevision(database); err != nil || r != 3 {
+		t.Errorf("the database is at revision %d, %v", r, err)
+	}
+	for _, c := range []struct {
+		file string
+		raw  bool
+		want string
+	}{{info.File, false, "a"}, {database, true, "ab"}} {
+		to := filepath.Join(t.TempDir(), "restored")
+		if err := Restore(c.file, c.raw, Target{Name: "m", PeerURL: m.peer, Dir: to}); err != nil {
+			t.Fatal(err)
+		}
+		was := m.dir
+		m.dir = to
+		m.start()
+		if keys, revision := m.keys(); keys != c.want || revision < revisionBump {
+			t.Errorf("from %s: keys %q at revision %d", c.file, keys, revision)
+		}
+		m.process.Kill()
+		m.dir = was
+	}
+}
+
+// Every way in which a file can be damaged is seen before anything is done with it, and the last good one is found behind it.
+func TestDamage(t *testing.T) {
+	m := newMember(t)
+	m.put("a")
+	dir := t.TempDir()
+	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	good, err := Save(t.Context(), m.config(), dir, 1<<20, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.process.Kill()
+	raw, err := os.ReadFile(good.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := append([]byte(nil), raw...)
+	flipped[len(flipped)/2] ^= 0xff
+	for name, content := range map[string][]byte{
+		"flipped": flipped, "cut": raw[:len(raw)/2], "cut to pages": raw[:4096*2], "no digest": raw[:len(raw)-32], "empty": nil, "text": []byte("no snapshot"),
+	} {
+		file := filepath.Join(dir, "etcd-20261123T070000Z-r9.db")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Verify(file); err == nil {
+			t.Errorf("%s: verified", name)
+		}
+		if found, damaged, err := LastGood(dir); err != nil || found == nil || found.File != good.File || len(damaged) != 1 {
+			t.Errorf("%s: the last good one is %+v, damaged %v, %v", name, found, damaged, err)
+		}
+		if name != "no digest" {
+			if err := os.WriteFile(Database(m.dir), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := LastRevision(Database(m.dir)); err == nil && name != "flipped" {
+				t.Errorf("%s: a revision was read", name)
+			}
+		}
+	}
+}
+
+func TestSaveNeedsSpace(t *testing.T) {
+	_, err := Save(t.Context(), clientv3.Config{}, t.TempDir(), 1<<60, time.Now())
+	if !errors.Is(err, ErrNoSpace) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	var list []Info
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for i := range 60 { // one each hour
+		list = append(list, Info{Time: at.Add(-time.Duration(i) * time.Hour)})
+	}
+	for _, c := range []struct {
+		keep Keep
+		want int
+	}{
+		{Keep{Last: 12, Days: 7}, 60 - 12 - 2}, // the newest of today is among the last
+		{Keep{Last: 60, Days: 0}, 0},
+		{Keep{Last: 1, Days: 0}, 59},
+		{Keep{Last: 0, Days: 2}, 58},
+		{Keep{Last: 1 << 30}, 0},
+	} {
+		if got := c.keep.Excess(list); len(got) != c.want {
+			t.Errorf("%+v drops %d, want %d", c.keep, len(got), c.want)
+		}
+	}
+}

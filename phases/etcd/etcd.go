@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd keeps the etcd of a control-plane node through its bad days: it shows how it is, saves snapshots, restores one, and replaces the data of a
+// member. It runs on the machine of the member, and needs no API server.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Dir is where a control-plane node keeps snapshots. They contain every Secret of the cluster: mode 0600.
+const Dir = host.StateDir + "/etcd"
+
+// staleSnapshot is how old the newest snapshot may be: one is taken every hour.
+const staleSnapshot = 3 * time.Hour
+
+// DefaultKeep is what a control-plane node keeps.
+var DefaultKeep = snapshot.Keep{Last: 12, Days: 7}
+
+// Status is how etcd is, seen from one of its members.
+type Status struct {
+	// Member is the one of this machine.
+	Member  string          `json:"member"`
+	Members []etcd.Observed `json:"members"`
+	// Tolerates is how many more members may be lost.
+	Tolerates int       `json:"tolerates"`
+	Snapshots Snapshots `json:"snapshots"`
+	Problems  []string  `json:"problems,omitempty"`
+}
+
+// Snapshots are those on this machine.
+type Snapshots struct {
+	Directory string         `json:"directory"`
+	Count     int            `json:"count"`
+	Bytes     int64          `json:"bytes"`
+	Last      *snapshot.Info `json:"last,omitempty"`
+}
+
+// Look asks the members. An etcd that does not answer is a finding, which says what this machine has to bring it back.
+func Look(ctx context.Context, h *host.Host) (Status, error) {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return Status{}, err
+	}
+	out := Status{Member: m.Name, Snapshots: Snapshots{Directory: Dir}}
+	list, err := snapshot.List(h.Files.Path(Dir))
+	if err != nil {
+		return out, err
+	}
+	out.Snapshots.Count = len(list)
+	for _, s := range list {
+		out.Snapshots.Bytes += s.Size
+	}
+	if len(list) > 0 {
+		out.Snapshots.Last = &list[0]
+	}
+	c, err := kubernetes.OpenOwnEtcd(ctx, h, true)
+	if err != nil {
+		return out, Diagnose(h, m, err)
+	}
+	defer c.Close()
+	if out.Members, err = c.Observe(ctx); err != nil {
+		return out, Diagnose(h, m, err)
+	}
+	slices.SortFunc(out.Members, func(a, b etcd.Observed) int { return cmp.Compare(a.Name, b.Name) })
+	out.judge(time.Now())
+	if !slices.ContainsFunc(out.Members, func(o etcd.Observed) bool { return o.Answers }) {
+		return out, noMajority(out.Members)
+	}
+	return out, nil
+}
+
+func noMajority(all []etcd.Observed) error {
+	f := finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
+		"start the machines of the others; if they are lost for good, on this one: ocadm etcd restore --from-data")
+	for _, o := range all {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, cmp.Or(o.Problem, "answers")))
+	}
+	return f
+}
+
+// judge says what is wrong.
+func (s *Status) judge(now time.Time) {
+	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
+	voters, up := 0, 0
+	for _, m := range s.Members {
+		name := cmp.Or(m.Name, m.Peer)
+		if !m.Learner {
+			voters++
+		}
+		switch {
+		case !m.Answers:
+			problem("member %s does not answer: %s", name, m.Problem)
+		case !m.Learner:
+			up++
+		}
+		if m.Learner {
+			problem("member %s is a learner: its join has not ended", name)
+		}
+		for _, a := range m.Alarms {
+			problem("member %s reports %s", name, a)
+		}
+		if m.Quota > 0 && m.Size > m.Quota*4/5 {
+			problem("the database of member %s takes %d of %d MiB: run ocadm etcd defrag", name, m.Size>>20, m.Quota>>20)
+		}
+	}
+	s.Tolerates = max(0, up-(voters/2+1))
+	switch last := s.Snapshots.Last; {
+	case last == nil:
+		problem("this machine has no snapshot: run ocadm etcd snapshot")
+	case now.Sub(last.Time) > staleSnapshot:
+		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), podName, s.Member)
+	}
+}
+
+// damage is what an etcd logs whose files are not whole.
+var damage = regexp.MustCompile(`crc mismatch|wal: .*(broken|corrupt)|walpb: crc|panic: .*(bbolt|freelist|page|invalid)|database file.*(corrupt|invalid)|` +
+	`failed to (recover|open|load).*(db|backend|snapshot|wal)|data corruption|unexpected EOF|fault address|file is not a (bolt|bbolt)|invalid database`)
+
+// Diagnose explains why the member of this machine does not answer, and what a restore would lose.
+func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
+	lines := logLines(h)
+	var seen []string
+	for _, l := range lines {
+		if damage.MatchString(l) {
+			seen = append(seen, l[:min(len(l), 300)])
+		}
+	}
+	revision, derr := snapshot.LastRevision(h.Files.Path(snapshot.Database(m.DataDir)))
+	if derr != nil && (strings.Contains(derr.Error(), "damaged") || strings.Contains(derr.Error(), "invalid") || errors.Is(derr, fs.ErrNotExist)) {
+		seen = append(seen, derr.Error())
+	}
+	f := finding.Errorf("OCA-4147", "The member of etcd on this machine does not answer",
+		"crictl ps -a --name etcd; systemctl status kubelet; ocadm why", "%w", cause)
+	f.Evidence = lines[max(0, len(lines)-5):]
+	if len(seen) == 0 {
+		return f
+	}
+	f.Code, f.What, f.Evidence = "OCA-4014", "The data of etcd on this machine is damaged", seen[max(0, len(seen)-5):]
+	f.Remedy = "if other control-plane nodes work, here: ocadm etcd rejoin"
+	good, broken, err := snapshot.LastGood(h.Files.Path(Dir))
+	f.Evidence = append(f.Evidence, broken...)
+	switch {
+	case err != nil || good == nil:
+		f.Remedy += "; if this is the only one: find a snapshot of it elsewhere, then ocadm etcd restore FILE"
+	default:
+		f.Remedy += fmt.Sprintf("; if this is the only one: ocadm etcd restore %s, which loses %s", good.File, Lost(*good, revision, time.Now()))
+	}
+	return f
+}
+
+// Lost says what a restore loses; revision is the last known one, 0 if it is not known.
+func Lost(s snapshot.Info, revision int64, now time.Time) string {
+	out := fmt.Sprintf("every change since %s, %s ago", s.Time.Format(time.RFC3339), now.Sub(s.Time).Round(time.Second))
+	if revision >= s.Revision {
+		out += fmt.Sprintf(" (%d revisions)", revision-s.Revision)
+	}
+	return out
+}
+
+// logLines are the end of the last log of etcd.
+func logLines(h *host.Host) []string {
+	files, err := h.Files.Glob("/var/log/pods/kube-system_etcd-*/etcd/*.log")
+	if err != nil || len(files) == 0 {
+		return nil
+	}
+	at := func(f string) time.Time {
+		st, err := h.Files.Stat(f)
+		if err != nil {
+			return time.Time{}
+		}
+		return st.ModTime()
+	}
+	newest := slices.MaxFunc(files, func(a, b string) int { return at(a).Compare(at(b)) })
+	text := strings.TrimSpace(h.Files.Text(newest))
+	if text == "" {
+		return nil
+	}
+	lines := strings.Split(text, "\n")
+	return lines[max(0, len(lines)-60):]
+}
+
+// Take saves a snapshot of the member of this machine and drops what need not be kept.
+func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snapshot.Keep) (snapshot.Info, error) {
+	tls, err := kubernetes.EtcdTLS(files)
+	if err != nil {
+		return snapshot.Info{}, err
+	}
+	c, err := etcd.Open(ctx, etcd.Config{Members: []etcd.Member{{ClientURL: endpoint}}, TLS: tls})
+	if err != nil {
+		return snapshot.Info{}, kubernetes.EtcdUnwell(err)
+	}
+	size, err := c.Size(ctx, endpoint)
+	c.Close()
+	if err != nil {
+		return snapshot.Info{}, kubernetes.EtcdUnwell(err)
+	}
+	info, err := snapshot.Save(ctx, clientv3.Config{Endpoints: []string{endpoint}, TLS: tls, DialTimeout: 5 * time.Second}, dir, size, time.Now())
+	if errors.Is(err, snapshot.ErrNoSpace) {
+		return info, finding.Errorf("OCA-4148", "There is no space for a snapshot of etcd",
+			"free space on the disk of "+dir+", or name another: ocadm etcd snapshot DIRECTORY", "%w", err)
+	}
+	if err != nil {
+		return info, err
+	}
+	_, err = keep.Prune(dir)
+	return info, err
+}
+
+// otherControlPlanes are the addresses of other control-plane nodes, as far as this machine knows them without an API server.
+func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Observed) []string {
+	out := m.Others()
+	for _, o := range members {
+		if u, err := url.Parse(o.Peer); err == nil && o.Peer != m.PeerURL {
+			out = append(out, u.Hostname())
+		}
+	}
+	var data map[string]string
+	if yaml.Unmarshal([]byte(h.Files.Text(vip.Dir+"/settings.yaml")), &data) == nil && data["peers"] != "" {
+		out = append(out, strings.Split(data["peers"], ",")...)
+	}
+	own, err := url.Parse(m.PeerURL)
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
+}
+
+// running are those of the addresses at which an API server or etcd listens.
+func running(ctx context.Context, addresses []string) []string {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool {
+		for _, port := range []string{"2379", "6443"} {
+			conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(a, port))
+			if err == nil {
+				_ = conn.Close() // nothing was sent
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// record is what an unfinished restore or rejoin has done: the files alone do not say which of two directories is the newer.
+type record struct {
+	// Source is the digest of the snapshot, or what it is made of.
+	Source   string `json:"source"`
+	Before   string `json:"before,omitempty"` // the directory of the former data
+	Prepared bool   `json:"prepared,omitempty"`
+	Swapped  bool   `json:"swapped,omitempty"`
+	Added    bool   `json:"added,omitempty"`
+}
+
+func recordFile(h *host.Host, name string) string { return h.Files.Path(Dir + "/" + name + ".json") }
+
+func load(h *host.Host, name, source string) (record, error) {
+	raw, err := os.ReadFile(recordFile(h, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{Source: source}, nil
+	}
+	var r record
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("reading the record of an unfinished %s: %w", name, err)
+	}
+	if r.Source != source { // another one was begun, and given up
+		return record{Source: source}, nil
+	}
+	return r, nil
+}
+
+func (r record) save(h *host.Host, name string) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	file := recordFile(h, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = f.Write(raw)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	return nil
+}
+
+func forget(h *host.Host, name string) error {
+	if err := os.Remove(recordFile(h, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the record of a %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+type reporter struct{}
+
+func (reporter) Info(string, ...any)           {}
+func (reporter) Output(string)                 {}
+func (reporter) Waiting(string, string)        {}
+func (reporter) Progress(int64, int64, string) {}
+func (reporter) Alive()                        {}
+func (reporter) Changed(string, ...any)        {}
+
+const etcdManifest = `{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: {containers: [{name: etcd, command: [etcd,
+ --advertise-client-urls=https://10.0.0.1:2379, --data-dir=/var/lib/etcd, --initial-advertise-peer-urls=https://10.0.0.1:2380,
+ "--initial-cluster=node1=https://10.0.0.1:2380,node2=https://10.0.0.2:2380", --initial-cluster-state=existing, --name=node1]}]}}`
+
+// machine is a control-plane node with data of etcd that is none.
+func machine(t *testing.T) *host.Host {
+	t.Helper()
+	c := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", etcdManifest)
+	write(t, h, "/var/lib/etcd/member/snap/db", "former")
+	return h
+}
+
+func write(t *testing.T, h *host.Host, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.Files.Path(name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func own(t *testing.T, h *host.Host) kubernetes.EtcdMember {
+	t.Helper()
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil || m.Name != "node1" || m.ClientURL != "https://10.0.0.1:2379" || m.PeerURL != "https://10.0.0.1:2380" || m.DataDir != "/var/lib/etcd" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	return m
+}
+
+// The data is swapped in two moves. Cut off before, between or after them it continues to the same end, and can be taken back.
+func TestSwap(t *testing.T) {
+	for _, at := range []string{"before", "between", "after"} {
+		h := machine(t)
+		r := &Restore{Host: h, Member: own(t, h), File: "x.db", Info: snapshot.Info{Digest: "sha256:x"}}
+		write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "restored")
+		rec := record{Source: r.source(), Prepared: true, Before: beforeDir + "T"}
+		if err := rec.save(h, restoreName); err != nil {
+			t.Fatal(err)
+		}
+		if at != "before" {
+			if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if at == "after" {
+			if err := os.Rename(r.path(restoredDir+"/member"), r.path("member")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := swap(t.Context(), r, reporter{}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := load(h, restoreName, r.source())
+		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); err != nil || !got.Swapped || text != "restored" {
+			t.Errorf("cut off %s: %+v, data %q, %v", at, got, text, err)
+		}
+		if text := h.Files.Text("/var/lib/etcd/" + rec.Before + "/member/snap/db"); text != "former" {
+			t.Errorf("cut off %s: the former data is %q", at, text)
+		}
+		for range 2 {
+			if err := unswap(t.Context(), r, reporter{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries, err := os.ReadDir(r.path(""))
+		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); err != nil || text != "former" || len(entries) != 1 {
+			t.Errorf("cut off %s, taken back: data %q, %v, %v", at, text, entries, err)
+		}
+	}
+}
+
+// A restore that was given up does not pass for a part of another one.
+func TestRecordIsOfOneSnapshot(t *testing.T) {
+	h := machine(t)
+	if err := (record{Source: "sha256:a", Prepared: true, Swapped: true}).save(h, restoreName); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := load(h, restoreName, "sha256:b"); err != nil || r.Prepared || r.Swapped {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if st, err := os.Stat(recordFile(h, restoreName)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// A rejoin does not clear the data twice: what is there after the first time is the new member's.
+func TestClearDataOnce(t *testing.T) {
+	h := machine(t)
+	r := &Rejoin{Host: h, Member: own(t, h)}
+	if err := clearData(t.Context(), r, reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if h.Files.Exists("/var/lib/etcd/member") || !h.Files.Any("/var/lib/etcd/"+beforeDir+"*/member/snap/db") {
+		t.Error("the data was not moved aside")
+	}
+	if done, err := RejoinSteps()[2].Check(t.Context(), r); !done || err != nil {
+		t.Errorf("done %t, %v", done, err)
+	}
+}
+
+func TestDiagnose(t *testing.T) {
+	for _, c := range []struct {
+		name, db, log, code, cause string
+	}{
+		{"damaged file", "rubbish", "", "OCA-4014", "invalid database"},
+		{"damaged log", "", `{"msg":"wal: max entry size limit exceeded, walpb: crc mismatch"}`, "OCA-4014", "crc mismatch"},
+		{"no file", "", "", "OCA-4014", "no such file"},
+	} {
+		h := machine(t)
+		if c.db == "" {
+			if err := os.Remove(h.Files.Path("/var/lib/etcd/member/snap/db")); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			write(t, h, "/var/lib/etcd/member/snap/db", c.db)
+		}
+		if c.log != "" {
+			write(t, h, "/var/log/pods/kube-system_etcd-node1_0/etcd/0.log", c.log)
+		}
+		f := finding.Of(Diagnose(h, own(t, h), os.ErrDeadlineExceeded))
+		if len(f) != 1 || f[0].Code != c.code || !strings.Contains(strings.Join(f[0].Evidence, "\n"), c.cause) || !strings.Contains(f[0].Remedy, "ocadm etcd re") {
+			t.Errorf("%s: %+v", c.name, f)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	member := func(name string, answers bool) etcd.Observed {
+		return etcd.Observed{Name: name, Answers: answers, Size: 10, Quota: 100}
+	}
+	full := member("c", true)
+	full.Size, full.Alarms = 90, []string{"NOSPACE"}
+	for _, c := range []struct {
+		members   []etcd.Observed
+		age       time.Duration
+		tolerates int
+		problems  []string
+	}{
+		{[]etcd.Observed{member("a", true), member("b", true), member("c", true)}, time.Hour, 1, nil},
+		{[]etcd.Observed{member("a", true), member("b", true), member("c", false)}, time.Hour, 0, []string{"member c does not answer"}},
+		{[]etcd.Observed{member("a", true), member("b", true), full}, time.Hour, 1, []string{"reports NOSPACE", "ocadm etcd defrag"}},
+		{[]etcd.Observed{member("a", true)}, 5 * time.Hour, 0, []string{"5h0m0s old"}},
+		{[]etcd.Observed{member("a", true)}, -1, 0, []string{"no snapshot"}},
+	} {
+		s := Status{Members: c.members}
+		if c.age >= 0 {
+			s.Snapshots.Last = &snapshot.Info{Time: now.Add(-c.age)}
+		}
+		s.judge(now)
+		if s.Tolerates != c.tolerates || len(s.Problems) != len(c.problems) {
+			t.Errorf("%+v: %d, %q", c.members, s.Tolerates, s.Problems)
+			continue
+		}
+		for i, p := range c.problems {
+			if !strings.Contains(s.Problems[i], p) {
+				t.Errorf("problem %q, want %q", s.Problems[i], p)
+			}
+		}
+	}
+}
+
+func TestLost(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	s := snapshot.Info{Time: now.Add(-90 * time.Minute), Revision: 100}
+	if got := Lost(s, 142, now); got != "every change since 2026-11-23T05:30:00Z, 1h30m0s ago (42 revisions)" {
+		t.Error(got)
+	}
+	if got := Lost(s, 0, now); strings.Contains(got, "revisions") {
+		t.Error(got)
+	}
+}
+
+func TestOtherControlPlanes(t *testing.T) {
+	h := machine(t)
+	write(t, h, "/var/lib/ocadm/vip/settings.yaml", "peers: 10.0.0.1,10.0.0.2,10.0.0.3\n")
+	got := otherControlPlanes(h, own(t, h), []etcd.Observed{{Peer: "https://10.0.0.4:2380"}, {Peer: "https://10.0.0.1:2380"}})
+	if !slices.Equal(got, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}) {
+		t.Errorf("%v", got)
+	}
+}

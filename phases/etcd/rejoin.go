@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Rejoin is what the steps share that make this machine's member a new one of its cluster.
+type Rejoin struct {
+	Host   *host.Host
+	Member kubernetes.EtcdMember
+	// After is the address of the control-plane node that restores a snapshot, which is waited for; "" joins the cluster as it is.
+	After string
+	// others are the members that answer for the cluster.
+	others []etcd.Member
+}
+
+// RejoinStep is a step of it.
+type RejoinStep = workflow.Phase[*Rejoin]
+
+const (
+	rejoinName = "rejoin"
+	// restorePatience is how long a restore on another machine may take to begin and end.
+	restorePatience = time.Hour
+)
+
+// PlanRejoin refuses a member that works, and one without which the cluster has no majority.
+func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error) {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rejoin{Host: h, Member: m, After: after}
+	if after != "" {
+		r.others = []etcd.Member{{ClientURL: "https://" + net.JoinHostPort(after, "2379")}}
+		return r, nil
+	}
+	all, err := r.cluster(ctx)
+	if err != nil {
+		return nil, finding.Errorf("OCA-4152", "No other member of etcd answers", "if this is the only one: ocadm etcd restore; else repair the others first", "%w", err)
+	}
+	for _, o := range all {
+		if o.Peer != m.PeerURL && o.Answers {
+			r.others = append(r.others, etcd.Member{Name: o.Name, ClientURL: o.Client, PeerURL: o.Peer})
+		}
+	}
+	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL })
+	if at >= 0 && !all[at].Learner && !all[at].Answers {
+		if why := etcd.MustStay(all, all[at].ID); why != "" {
+			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first: ocadm ha status names them")
+		}
+	}
+	return r, nil
+}
+
+// Works reports whether the member votes and answers: there is nothing to replace.
+func (r *Rejoin) Works(ctx context.Context) bool {
+	if r.After != "" || len(kubernetes.StoppedPods(r.Host)) > 0 {
+		return false
+	}
+	all, err := r.cluster(ctx)
+	return err == nil && slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL && o.Answers && !o.Learner })
+}
+
+// cluster asks the members of the cluster, found through the API server of another control-plane node.
+func (r *Rejoin) cluster(ctx context.Context) ([]etcd.Observed, error) {
+	k, err := r.Host.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := kubernetes.OpenEtcd(ctx, r.Host, k)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Observe(ctx)
+}
+
+func (r *Rejoin) source() string { return "after " + r.After }
+
+func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
+	var t *tls.Config
+	t, err := kubernetes.EtcdTLS(r.Host.Files)
+	if err != nil {
+		return nil, err
+	}
+	return etcd.Open(ctx, etcd.Config{Members: r.others, TLS: t})
+}
+
+func did(of func(record) bool) func(context.Context, *Rejoin) (bool, error) {
+	return func(_ context.Context, r *Rejoin) (bool, error) {
+		rec, err := load(r.Host, rejoinName, r.source())
+		return of(rec), err
+	}
+}
+
+func says(lines ...string) func(context.Context, *Rejoin) ([]string, error) {
+	return func(context.Context, *Rejoin) ([]string, error) { return lines, nil }
+}
+
+// RejoinSteps stop the control plane, give up the data of the member, and begin anew as a learner.
+func RejoinSteps() []RejoinStep {
+	return []RejoinStep{
+		{
+			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: says("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
+			Check: did(func(r record) bool { return r.Added }),
+			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
+			},
+		},
+		{
+			Name: "cluster", Short: "Wait for the cluster to join", Timeout: restorePatience, Plan: says("wait for an etcd with a majority that does not count on this member"),
+			Check: did(func(r record) bool { return r.Swapped }), Run: awaitCluster,
+		},
+		{
+			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: says("keep the present data in " + beforeDir + "TIME"),
+			Check: did(func(r record) bool { return r.Swapped }), Run: clearData,
+		},
+		{
+			Name: "member", Short: "Add this machine to etcd as a learner", Timeout: 5 * time.Minute, Plan: says("remove the former member of etcd", "add a learner"),
+			Check: did(func(r record) bool { return r.Added }), Run: addMember,
+		},
+		{
+			Name: "etcd", Short: "Start etcd as a new member", Timeout: etcdPatience + time.Minute, Plan: says("start etcd"), Run: startMember,
+		},
+		{
+			Name: "promote", Short: "Let the member vote when it has caught up", Timeout: 5 * time.Minute, Plan: says("promote the learner"), Run: promote,
+		},
+		{
+			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
+			Plan: says("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
+			Run:  func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
+		},
+		{
+			Name: "finish", Short: "Note that the member is one again", Timeout: time.Minute, Plan: says(),
+			Run: func(_ context.Context, r *Rejoin, _ workflow.Reporter) error { return forget(r.Host, rejoinName) },
+		},
+	}
+}
+
+// awaitCluster waits for the restored etcd, which knows nothing of this member. One that lists it is the former one.
+func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+	if r.After == "" {
+		return nil
+	}
+	err := wait.Until(ctx, "the restored etcd", 2*time.Second, func(ctx context.Context) (bool, string, error) {
+		c, err := r.open(ctx)
+		if err != nil {
+			return false, "run ocadm etcd restore at " + r.After, nil //nolint:nilerr // it does not run yet
+		}
+		defer c.Close()
+		list, err := c.List(ctx)
+		if err != nil {
+			return false, "run ocadm etcd restore at " + r.After, nil //nolint:nilerr // the former etcd has no majority any more
+		}
+		if slices.ContainsFunc(list, func(m etcd.Listed) bool { return m.At(r.Member.PeerURL) && m.Started() }) {
+			return false, "the etcd at " + r.After + " is not restored yet", nil
+		}
+		return true, "", nil
+	}, func(why string) { rep.Waiting("the restored etcd", why) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return finding.Errorf("OCA-4153", "The restore on another control-plane node did not end", "run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
+}
+
+func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
+	rec, err := load(r.Host, rejoinName, r.source())
+	if err != nil {
+		return err
+	}
+	if rec.Before == "" {
+		rec.Before = beforeDir + time.Now().UTC().Format(beforeTime)
+		if err := rec.save(r.Host, rejoinName); err != nil {
+			return err
+		}
+	}
+	dir := r.Host.Files.Path(r.Member.DataDir)
+	if err := moveMember(filepath.Join(dir, "member"), filepath.Join(dir, rec.Before)); err != nil {
+		return err
+	}
+	rec.Swapped = true
+	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
+	return rec.save(r.Host, rejoinName)
+}
+
+func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+	c, err := r.open(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	all, err := c.Observe(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL })
+	if at >= 0 && all[at].Listed().Started() {
+		if why := etcd.MustStay(all, all[at].ID); why != "" {
+			return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first")
+		}
+		if err := c.Remove(ctx, all[at].Listed()); err != nil {
+			return err
+		}
+		rep.Changed("removed the former member %s of etcd", r.Member.Name)
+		at = -1
+	}
+	if at < 0 {
+		if err := kubernetes.AwaitLearners(ctx, r.Member.PeerURL, c, rep); err != nil {
+			return err
+		}
+		if err := c.AddLearner(ctx, r.Member.Name, r.Member.PeerURL); err != nil {
+			return err
+		}
+	}
+	rec, err := load(r.Host, rejoinName, r.source())
+	if err != nil {
+		return err
+	}
+	rec.Added = true
+	rep.Changed("added member %s to etcd as a learner", r.Member.Name)
+	return rec.save(r.Host, rejoinName)
+}
+
+func startMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+	c, err := r.open(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	all, err := c.Observe(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	if slices.Contains(kubernetes.StoppedPods(r.Host), kubernetes.StaticPods()[0]) {
+		if err := kubernetes.StartEtcdAs(r.Host, r.Member, all); err != nil {
+			return err
+		}
+		rep.Changed("started etcd")
+		if err := forgetEnded(ctx, r.Host, rep); err != nil {
+			return err
+		}
+	}
+	return wait.Until(ctx, "etcd", 500*time.Millisecond, func(ctx context.Context) (bool, string, error) {
+		list, err := c.List(ctx)
+		return slices.ContainsFunc(list, func(m etcd.Listed) bool { return m.At(r.Member.PeerURL) && m.Started() }), "it has not started yet", err
+	}, func(why string) { rep.Waiting("etcd", why) })
+}
+
+func promote(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+	c, err := r.open(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	list, err := c.List(ctx)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	at := slices.IndexFunc(list, func(m etcd.Listed) bool { return m.At(r.Member.PeerURL) })
+	if at < 0 {
+		return fmt.Errorf("promoting member %s of etcd: it is not listed", r.Member.Name)
+	}
+	if list[at].Learner {
+		if err := c.Promote(ctx, list[at]); err != nil {
+			return err
+		}
+		rep.Changed("member %s of etcd votes", r.Member.Name)
+	}
+	return awaitEtcd(ctx, r.Host, rep)
+}

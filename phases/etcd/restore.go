@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Restore is what the steps of a restore share.
+type Restore struct {
+	Host   *host.Host
+	Member kubernetes.EtcdMember
+	// File is the snapshot; "" restores from the member's own data, and loses nothing of that.
+	File string
+	// Info is of the snapshot that was verified.
+	Info snapshot.Info
+}
+
+// RestoreStep is a step of a restore.
+type RestoreStep = workflow.Phase[*Restore]
+
+const (
+	restoreName = "restore"
+	// The directories in etcd's own, so that data is moved and not copied. Package owned knows their names.
+	restoredDir = "ocadm-restored"
+	beforeDir   = "ocadm-before-"
+	beforeTime  = "20060102T150405Z"
+	// etcdPatience is how long etcd may take to answer.
+	etcdPatience = 3 * time.Minute
+)
+
+func (r *Restore) source() string {
+	if r.File == "" {
+		return "data"
+	}
+	return r.Info.Digest
+}
+
+// PlanRestore verifies what is to be restored. It refuses while other control-plane nodes run, which would go on as another cluster.
+func PlanRestore(ctx context.Context, h *host.Host, file string, own bool) (*Restore, error) {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	r := &Restore{Host: h, Member: m, File: file}
+	switch {
+	case own:
+		r.Info.Size = size(h.Files.Path(snapshot.Database(m.DataDir)))
+	case file == "":
+		good, damaged, err := snapshot.LastGood(h.Files.Path(Dir))
+		if err != nil {
+			return nil, err
+		}
+		if good == nil {
+			return nil, finding.New("OCA-4149", "There is no snapshot of etcd to restore", "no whole snapshot is in "+Dir,
+				"copy one from another control-plane node, which has its own in "+Dir+", then: ocadm etcd restore FILE").With(damaged...)
+		}
+		r.File, r.Info = good.File, *good
+	default:
+		if r.Info, err = snapshot.Verify(file); err != nil {
+			return nil, finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore, which takes the last good one in "+Dir, "%w", err)
+		}
+	}
+	others := otherControlPlanes(h, m, nil)
+	if c, err := kubernetes.OpenOwnEtcd(ctx, h, false); err == nil {
+		if all, err := c.Observe(ctx); err == nil {
+			others = otherControlPlanes(h, m, all)
+		}
+		c.Close()
+	}
+	if busy := running(ctx, others); len(busy) > 0 {
+		own, _, _ := strings.Cut(strings.TrimPrefix(m.ClientURL, "https://"), ":")
+		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
+			"on each of them: ocadm etcd rejoin --after-restore "+own+", which waits for this one; or turn them off").With(busy...)
+	}
+	return r, nil
+}
+
+func size(file string) int64 {
+	st, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
+
+// Loses says what the restore loses.
+func (r *Restore) Loses(now time.Time) string {
+	if r.File == "" {
+		return "nothing that this member has"
+	}
+	revision, err := snapshot.LastRevision(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
+	if err != nil {
+		revision = 0
+	}
+	return Lost(r.Info, revision, now)
+}
+
+// RestoreSteps make a new etcd of one member from the snapshot.
+func RestoreSteps() []RestoreStep {
+	return []RestoreStep{
+		{
+			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute,
+			Check: func(_ context.Context, r *Restore) (bool, error) {
+				rec, err := load(r.Host, restoreName, r.source())
+				return rec.Swapped, err
+			},
+			Plan: func(context.Context, *Restore) ([]string, error) {
+				return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
+			},
+			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
+			},
+			Undo: func(_ context.Context, r *Restore, rep workflow.Reporter) error { return startAll(r.Host, rep) },
+		},
+		{
+			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
+			Check: func(_ context.Context, r *Restore) (bool, error) {
+				rec, err := load(r.Host, restoreName, r.source())
+				return rec.Prepared, err
+			},
+			Plan: func(_ context.Context, r *Restore) ([]string, error) {
+				return []string{"make the data of a new etcd in " + r.path(restoredDir)}, nil
+			},
+			Run: prepare,
+		},
+		{
+			Name: "swap", Short: "Put the new data in the place of the present one", Timeout: time.Minute,
+			Check: func(_ context.Context, r *Restore) (bool, error) {
+				rec, err := load(r.Host, restoreName, r.source())
+				return rec.Swapped, err
+			},
+			Plan: func(_ context.Context, r *Restore) ([]string, error) {
+				return []string{"keep the present data in " + r.path(beforeDir+"TIME")}, nil
+			},
+			Run: swap, Undo: unswap,
+		},
+		{
+			Name: "etcd", Short: "Start etcd with the restored data", Timeout: etcdPatience + time.Minute,
+			Plan: func(context.Context, *Restore) ([]string, error) { return []string{"start etcd"}, nil },
+			Run:  func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startEtcd(ctx, r.Host, rep) },
+			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
+			},
+		},
+		{
+			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
+			Plan: func(context.Context, *Restore) ([]string, error) {
+				return []string{"start " + strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"}, nil
+			},
+			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
+		},
+		{
+			Name: "finish", Short: "Note that the restore is over", Timeout: time.Minute,
+			Plan: func(context.Context, *Restore) ([]string, error) { return nil, nil },
+			Run:  func(_ context.Context, r *Restore, _ workflow.Reporter) error { return forget(r.Host, restoreName) },
+		},
+	}
+}
+
+// path is a directory beside the data of the member.
+func (r *Restore) path(name string) string {
+	return r.Host.Files.Path(filepath.Join(r.Member.DataDir, name))
+}
+
+func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
+	rec, err := load(r.Host, restoreName, r.source())
+	if err != nil {
+		return err
+	}
+	to := r.path(restoredDir)
+	if err := os.RemoveAll(to); err != nil { // of an attempt that was cut off
+		return fmt.Errorf("removing an unfinished restore: %w", err)
+	}
+	free, err := snapshot.Free(r.path(""))
+	if err != nil {
+		return err
+	}
+	if need := r.Info.Size + snapshot.Reserve; free < need {
+		return finding.New("OCA-4148", "There is no space for the restored data of etcd",
+			fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", r.Member.DataDir, free>>20, need>>20), "free space there; then run the same command again")
+	}
+	file, raw := r.File, false
+	if file == "" {
+		file, raw = r.Host.Files.Path(snapshot.Database(r.Member.DataDir)), true
+	}
+	if err := snapshot.Restore(file, raw, snapshot.Target{Name: r.Member.Name, PeerURL: r.Member.PeerURL, Dir: to}); err != nil {
+		return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; those of this machine are in "+Dir, "%w", err)
+	}
+	rec.Prepared = true
+	rep.Changed("made the data of a new etcd of member %s alone", r.Member.Name)
+	return rec.save(r.Host, restoreName)
+}
+
+func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
+	rec, err := load(r.Host, restoreName, r.source())
+	if err != nil {
+		return err
+	}
+	if rec.Before == "" {
+		rec.Before = beforeDir + time.Now().UTC().Format(beforeTime)
+		if err := rec.save(r.Host, restoreName); err != nil {
+			return err
+		}
+	}
+	if exists(r.path(restoredDir + "/member")) { // else both moves were done
+		if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
+			return err
+		}
+		if err := os.Rename(r.path(restoredDir+"/member"), r.path("member")); err != nil {
+			return fmt.Errorf("putting the restored data into its place: %w", err)
+		}
+	}
+	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
+		return fmt.Errorf("removing what a restore made: %w", err)
+	}
+	rec.Swapped = true
+	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
+	return rec.save(r.Host, restoreName)
+}
+
+// moveMember moves the data of a member aside. What is there already was moved before.
+func moveMember(member, aside string) error {
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		return fmt.Errorf("keeping the former data of etcd: %w", err)
+	}
+	if exists(filepath.Join(aside, "member")) {
+		return nil
+	}
+	if err := os.Rename(member, filepath.Join(aside, "member")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keeping the former data of etcd: %w", err)
+	}
+	return nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// unswap puts the former data back. etcd does not run.
+func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
+	rec, err := load(r.Host, restoreName, r.source())
+	if err != nil || rec.Before == "" {
+		return err
+	}
+	if before := filepath.Join(r.path(rec.Before), "member"); exists(before) {
+		if err := os.RemoveAll(r.path("member")); err != nil {
+			return fmt.Errorf("removing the restored data: %w", err)
+		}
+		if err := os.Rename(before, r.path("member")); err != nil {
+			return fmt.Errorf("putting the former data back: %w", err)
+		}
+		if err := os.Remove(r.path(rec.Before)); err != nil {
+			return fmt.Errorf("removing %s: %w", rec.Before, err)
+		}
+		rep.Changed("put the former data of etcd back")
+	}
+	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
+		return fmt.Errorf("removing what a restore made: %w", err)
+	}
+	return forget(r.Host, restoreName)
+}
+
+// startAll puts the manifests of all static pods back.
+func startAll(h *host.Host, rep workflow.Reporter) error {
+	for _, name := range kubernetes.StoppedPods(h) {
+		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startEtcd starts the member of this machine and waits until it answers.
+func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
+	if err := kubernetes.StartStaticPod(h, rep, kubernetes.StaticPods()[0]); err != nil {
+		return err
+	}
+	if err := forgetEnded(ctx, h, rep); err != nil {
+		return err
+	}
+	return awaitEtcd(ctx, h, rep)
+}
+
+// forgetEnded restarts the kubelet: it starts no static pod while it still clears away the former one of that name, and some of those never end.
+func forgetEnded(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
+	return h.Start(ctx, rep, "kubelet", true)
+}
+
+func awaitEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcdPatience)
+	defer cancel()
+	err = wait.Until(ctx, "etcd", 500*time.Millisecond, func(ctx context.Context) (bool, string, error) {
+		c, err := kubernetes.OpenOwnEtcd(ctx, h, false)
+		if err != nil {
+			return false, "", err
+		}
+		defer c.Close()
+		all, err := c.Observe(ctx)
+		for _, o := range all {
+			if o.Peer == m.PeerURL && o.Answers {
+				return true, "", nil
+			}
+		}
+		return false, "it knows no leader yet", err
+	}, func(why string) { rep.Waiting("etcd", why) })
+	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		return Diagnose(h, m, err)
+	}
+	return err
+}
+
+// startRest starts what needs etcd, and lets the kubelet forget what it knows of pods.
+func startRest(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
+	for _, name := range kubernetes.StaticPods()[1:] {
+		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range kubernetes.StaticPods()[1:] {
+		if err := kubernetes.AwaitStaticPod(ctx, h, rep, name, nil); err != nil {
+			return err
+		}
+	}
+	return h.Start(ctx, rep, "kubelet", true)
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"time"
+
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs/renewal"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// Certificate is a certificate on this machine, as "certs check" shows it.
+type Certificate struct {
+	Name string `json:"name"`
+	File string `json:"file"`
+	// Kind is "control-plane", "kubeconfig", "kubelet", "depot" or "authority".
+	Kind     string    `json:"kind"`
+	NotAfter time.Time `json:"notAfter"`
+	DaysLeft int       `json:"daysLeft"`
+	// State is "valid", "expires-soon" or "expired".
+	State string `json:"state"`
+	// External is set where the authority's key is not on this machine: only its owner can renew.
+	External bool `json:"external,omitempty"`
+
+	notBefore time.Time
+	// pod is the static pod that reads it at its start.
+	pod string
+}
+
+// The kinds of certificates.
+const (
+	kindControlPlane = "control-plane"
+	kindKubeconfig   = "kubeconfig"
+	kindKubelet      = "kubelet"
+	kindDepot        = "depot"
+	kindAuthority    = "authority"
+)
+
+// The states of certificates.
+const (
+	CertificateValid   = "valid"
+	CertificateSoon    = "expires-soon"
+	CertificateExpired = "expired"
+)
+
+const (
+	kubeletServing = kubeletDir + "/pki/kubelet.crt"
+	depotServing   = pkiDir + "/ocadm-depot/serving.pem"
+)
+
+// readers are the static pods that read a certificate at their start.
+var readers = map[string]string{
+	"apiserver": constants.KubeAPIServer, "apiserver-kubelet-client": constants.KubeAPIServer, "apiserver-etcd-client": constants.KubeAPIServer,
+	"front-proxy-client": constants.KubeAPIServer, "etcd-server": constants.Etcd, "etcd-peer": constants.Etcd, "etcd-healthcheck-client": constants.Etcd,
+	constants.ControllerManagerKubeConfigFileName: constants.KubeControllerManager, constants.SchedulerKubeConfigFileName: constants.KubeScheduler,
+}
+
+// renewer is kubeadm's manager of the certificates of this machine.
+func renewer(h *host.Host) (*renewal.Manager, error) {
+	c, err := internalCluster(h.Config)
+	if err != nil {
+		return nil, err
+	}
+	c.CertificatesDir = h.Files.Path(pkiDir)
+	m, err := renewal.NewManager(c, h.Files.Path(kubernetesDir))
+	if err != nil {
+		return nil, fmt.Errorf("listing the certificates of the control plane: %w", err)
+	}
+	return m, nil
+}
+
+// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out.
+func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificate, error) {
+	m, err := renewer(h)
+	if err != nil {
+		return nil, err
+	}
+	var out []Certificate
+	add := func(c Certificate, cert *x509.Certificate) {
+		c.NotAfter, c.notBefore = cert.NotAfter.UTC(), cert.NotBefore
+		left := cert.NotAfter.Sub(now)
+		c.DaysLeft, c.State = int(left.Hours()/24), CertificateValid
+		switch {
+		case left <= 0:
+			c.State = CertificateExpired
+		case left < soon:
+			c.State = CertificateSoon
+		}
+		out = append(out, c)
+	}
+	for _, r := range m.Certificates() {
+		c := Certificate{Name: r.Name, Kind: kindControlPlane, File: pkiDir + "/" + r.FileName + ".crt", pod: readers[r.Name]}
+		read := func() (*x509.Certificate, error) { return readCertificate(h, c.File) }
+		if path.Ext(r.FileName) == ".conf" {
+			c.Kind, c.File = kindKubeconfig, kubernetesDir+"/"+r.FileName
+			read = func() (*x509.Certificate, error) { return kubeconfigCertificate(h, c.File) }
+		}
+		cert, err := read()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", c.File, err)
+		}
+		c.External = !h.Files.Exists(pkiDir + "/" + r.CABaseName + ".key")
+		add(c, cert)
+	}
+	for _, c := range []Certificate{
+		{Name: "kubelet-client", Kind: kindKubelet, File: kubeletClientPEM}, {Name: "kubelet-serving", Kind: kindKubelet, File: kubeletServing},
+		{Name: "depot", Kind: kindDepot, File: depotServing}, {Name: "ca", Kind: kindAuthority, File: pkiDir + "/ca.crt"},
+		{Name: "etcd-ca", Kind: kindAuthority, File: pkiDir + "/etcd/ca.crt"}, {Name: "front-proxy-ca", Kind: kindAuthority, File: pkiDir + "/front-proxy-ca.crt"},
+	} {
+		if cert, err := readCertificate(h, c.File); err == nil {
+			add(c, cert)
+		}
+	}
+	slices.SortFunc(out, func(a, b Certificate) int { return cmp.Or(a.NotAfter.Compare(b.NotAfter), cmp.Compare(a.Name, b.Name)) })
+	return out, nil
+}
+
+func readCertificate(h *host.Host, file string) (*x509.Certificate, error) {
+	raw, err := h.Files.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseCertificate(raw)
+}
+
+func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error) {
+	_, user, err := loadKubeconfig(h, file)
+	if err != nil {
+		return nil, err
+	}
+	return clientCertificate(h, user)
+}
+
+// Expiry is a finding if a certificate has expired, or will soon; nil if all are valid.
+func Expiry(list []Certificate, node string) error {
+	pick := func(state string) (names []string) {
+		for _, c := range list {
+			if c.State == state {
+				names = append(names, fmt.Sprintf("%s ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+			}
+		}
+		return names
+	}
+	const renew = "ocadm certs renew; the same on the other control-plane nodes"
+	if expired := pick(CertificateExpired); len(expired) > 0 {
+		return finding.New("OCA-4301", "Certificates of Kubernetes have expired", fmt.Sprintf("%d on node %s", len(expired), node), renew).With(expired...)
+	}
+	if soon := pick(CertificateSoon); len(soon) > 0 {
+		return finding.New("OCA-4401", "Certificates of Kubernetes expire soon", fmt.Sprintf("%d on node %s", len(soon), node), renew).With(soon...)
+	}
+	return nil
+}

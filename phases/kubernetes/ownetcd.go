@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// EtcdMember is the member of etcd of this machine, as its manifest has it.
+type EtcdMember struct {
+	etcd.Member
+	DataDir string
+	// Cluster are the members that it was started with, NAME=URL.
+	Cluster []string
+
+	pod corev1.Pod
+}
+
+// OwnEtcd reads the manifest of this machine's member, which may be stopped.
+func OwnEtcd(h *host.Host) (EtcdMember, error) {
+	text := cmp.Or(h.Files.Text(manifest(constants.Etcd)), h.Files.Text(stopped(constants.Etcd)))
+	var m EtcdMember
+	if text == "" || yaml.Unmarshal([]byte(text), &m.pod) != nil || len(m.pod.Spec.Containers) == 0 {
+		return m, finding.New("OCA-4146", "No member of etcd is on this machine", "there is no usable "+manifest(constants.Etcd),
+			"run the command on a control-plane node that ocadm made; an external etcd is repaired with its own tools")
+	}
+	for _, arg := range m.pod.Spec.Containers[0].Command {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		switch name {
+		case "name":
+			m.Name = value
+		case "initial-advertise-peer-urls":
+			m.PeerURL, _, _ = strings.Cut(value, ",")
+		case "advertise-client-urls":
+			m.ClientURL, _, _ = strings.Cut(value, ",")
+		case "data-dir":
+			m.DataDir = value
+		case "initial-cluster":
+			m.Cluster = strings.Split(value, ",")
+		}
+	}
+	if m.Name == "" || m.PeerURL == "" || m.ClientURL == "" || m.DataDir == "" {
+		return m, finding.New("OCA-4146", "No member of etcd is on this machine", "its manifest lacks a name, an address or a directory", "restore "+manifest(constants.Etcd))
+	}
+	return m, nil
+}
+
+// Others are the addresses at which the members were that it was started with, apart from its own.
+func (m EtcdMember) Others() []string {
+	var out []string
+	for _, one := range m.Cluster {
+		_, at, _ := strings.Cut(one, "=")
+		if u, err := url.Parse(at); err == nil && at != m.PeerURL && u.Hostname() != "" {
+			out = append(out, u.Hostname())
+		}
+	}
+	return out
+}
+
+// OpenOwnEtcd connects to the member of this machine, and with all set to all that it lists. Close the client.
+func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, error) {
+	m, err := OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	c := etcd.Config{Members: []etcd.Member{m.Member}}
+	if c.TLS, err = EtcdTLS(h.Files); err != nil {
+		return nil, err
+	}
+	one, err := etcd.Open(ctx, c)
+	if err != nil || !all {
+		return one, err
+	}
+	defer one.Close()
+	list, err := one.Observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Members = nil
+	for _, o := range list {
+		c.Members = append(c.Members, etcd.Member{Name: o.Name, ClientURL: cmp.Or(o.Client, "https://unknown.invalid"), PeerURL: o.Peer})
+	}
+	return etcd.Open(ctx, c)
+}
+
+// StartEtcdAs writes the manifest of this machine's member so that it begins as a new member of a cluster that exists, and starts it.
+func StartEtcdAs(h *host.Host, m EtcdMember, cluster []etcd.Observed) error {
+	var members []string
+	for _, o := range cluster {
+		if o.Peer != m.PeerURL {
+			members = append(members, o.Name+"="+o.Peer)
+		}
+	}
+	members = append(members, m.Name+"="+m.PeerURL)
+	c := &m.pod.Spec.Containers[0]
+	c.Command = slices.DeleteFunc(slices.Clone(c.Command), func(a string) bool { return strings.HasPrefix(a, "--initial-cluster") })
+	c.Command = append(c.Command, "--initial-cluster="+strings.Join(members, ","), "--initial-cluster-state=existing")
+	raw, err := yaml.Marshal(m.pod)
+	if err != nil {
+		return fmt.Errorf("writing the manifest of etcd: %w", err)
+	}
+	if err := os.WriteFile(h.Files.Path(stopped(constants.Etcd)), raw, 0o600); err != nil {
+		return fmt.Errorf("writing the manifest of etcd: %w", err)
+	}
+	if err := os.Rename(h.Files.Path(stopped(constants.Etcd)), h.Files.Path(manifest(constants.Etcd))); err != nil {
+		return fmt.Errorf("starting etcd: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// Renewal is what the steps of a renewal share.
+type Renewal struct {
+	Host *host.Host
+	// Within renews what ends within it; All renews everything that is older than Since.
+	Within time.Duration
+	All    bool
+	Since  time.Time
+	// Alone is set where no other control-plane node is known. Without it, etcd may need a second one to be renewed before it answers.
+	Alone bool
+	// expired reports whether certificates had expired when the command began.
+	expired bool
+}
+
+// RenewStep is a step of a renewal.
+type RenewStep = workflow.Phase[*Renewal]
+
+const (
+	// renewRecord says when an unfinished renewal of everything was begun.
+	renewRecord = host.StateDir + "/certs-renewal.json"
+	// backdate is a little more than how far kubeadm backdates certificates.
+	backdate = constants.CertificateBackdate + time.Minute
+	// othersPatience is how long a restarted API server may wait for etcd, which may wait for other nodes.
+	othersPatience = 45 * time.Second
+)
+
+// PlanRenewal reads what there is to renew.
+func PlanRenewal(h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
+	n := &Renewal{Host: h, Within: within, All: all, Since: now, Alone: true}
+	if m, err := OwnEtcd(h); err == nil {
+		n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
+	}
+	var rec struct{ Since time.Time }
+	if raw, err := h.Files.ReadFile(renewRecord); err == nil && all && json.Unmarshal(raw, &rec) == nil && now.Sub(rec.Since) < 24*time.Hour {
+		n.Since = rec.Since
+	}
+	list, err := Certificates(h, now, within)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || !h.Files.Exists(pkiDir+"/ca.crt") {
+		return nil, NoCertificates()
+	}
+	n.expired = slices.ContainsFunc(list, func(c Certificate) bool { return c.State == CertificateExpired })
+	for _, c := range list {
+		if c.Kind == kindAuthority && c.State == CertificateExpired {
+			return nil, finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
+				"back up the cloud's databases, make the cluster anew, and restore: docs/backup.md")
+		}
+		if c.External && n.due(c, now) {
+			return nil, finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",
+				"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place").With(c.File)
+		}
+	}
+	return n, nil
+}
+
+// NoCertificates is the finding of a machine that is no control-plane node.
+func NoCertificates() error {
+	return finding.New("OCA-4402", "This machine has no certificates of a control plane", pkiDir+" has none", "run the command on a control-plane node")
+}
+
+// due reports whether a certificate has to be renewed.
+func (n *Renewal) due(c Certificate, now time.Time) bool {
+	if c.Kind == kindAuthority || c.Kind == kindDepot { // the depot renews its own
+		return false
+	}
+	return c.NotAfter.Sub(now) < n.Within || n.All && c.notBefore.Before(n.Since.Add(-backdate))
+}
+
+func (n *Renewal) dueOf(kinds ...string) ([]Certificate, error) {
+	list, err := Certificates(n.Host, time.Now(), n.Within)
+	return slices.DeleteFunc(list, func(c Certificate) bool { return !slices.Contains(kinds, c.Kind) || !n.due(c, time.Now()) }), err
+}
+
+func (n *Renewal) lines(kinds ...string) ([]string, error) {
+	list, err := n.dueOf(kinds...)
+	var out []string
+	for _, c := range list {
+		out = append(out, fmt.Sprintf("renew %s, which ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+	}
+	return out, err
+}
+
+// RenewSteps renew the certificates of this machine and restart what reads them, one after the other.
+func RenewSteps() []RenewStep {
+	steps := []RenewStep{
+		RenewStep{Name: "begin", Short: "Note when the renewal began", Timeout: time.Minute,
+			Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
+				raw, err := json.Marshal(map[string]time.Time{"since": n.Since})
+				if err != nil {
+					return fmt.Errorf("noting the renewal: %w", err)
+				}
+				return os.WriteFile(n.Host.Files.Path(renewRecord), raw, 0o600)
+			}, Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil }, Skip: func(n *Renewal) string {
+				if !n.All {
+					return "no --all"
+				}
+				return ""
+			}},
+		RenewStep{Name: "certificates", Short: "Renew the certificates and kubeconfigs of the control plane", Run: renewControlPlane}.Todo(
+			func(_ context.Context, n *Renewal) ([]string, error) {
+				return n.lines(kindControlPlane, kindKubeconfig)
+			}),
+		RenewStep{Name: "kubelet", Short: "Renew the certificates of the kubelet", Run: renewKubelet}.Todo(
+			func(_ context.Context, n *Renewal) ([]string, error) { return n.lines(kindKubelet) }),
+	}
+	for _, pod := range StaticPods() {
+		steps = append(steps, restartStep(pod))
+	}
+	return append(steps, RenewStep{Name: "finish", Short: "Note that the renewal is over", Timeout: time.Minute,
+		Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil },
+		Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
+			if err := os.Remove(n.Host.Files.Path(renewRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("noting the end of the renewal: %w", err)
+			}
+			return nil
+		}})
+}
+
+func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error {
+	m, err := renewer(n.Host)
+	if err != nil {
+		return err
+	}
+	list, err := n.dueOf(kindControlPlane, kindKubeconfig)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
+			return fmt.Errorf("renewing %s: %w", c.File, err)
+		}
+		r.Changed("renewed %s", c.File)
+	}
+	return nil
+}
+
+// renewKubelet signs a client certificate for the kubelet, which renews it by itself as long as it is valid, and removes a serving certificate, which it
+// makes anew. Without a valid client certificate the kubelet does not start, and neither does any static pod.
+func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
+	list, err := n.dueOf(kindKubelet)
+	if err != nil {
+		return err
+	}
+	h := n.Host
+	for _, c := range list {
+		if c.File == kubeletServing {
+			for _, f := range []string{kubeletServing, kubeletDir + "/pki/kubelet.key"} {
+				if err := os.Remove(h.Files.Path(f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("removing the serving certificate of the kubelet: %w", err)
+				}
+			}
+		} else if err := signKubeletClient(h, time.Now()); err != nil {
+			return err
+		}
+		r.Changed("renewed %s", c.File)
+	}
+	return h.Start(ctx, r, "kubelet", true)
+}
+
+// signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.
+func signKubeletClient(h *host.Host, now time.Time) error {
+	old, err := readCertificate(h, kubeletClientPEM)
+	if err != nil {
+		return fmt.Errorf("reading the certificate of the kubelet: %w", err)
+	}
+	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), constants.CACertAndKeyBaseName)
+	if err != nil {
+		return fmt.Errorf("reading the certificate authority: %w", err)
+	}
+	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{
+		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
+			Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		NotAfter: now.Add(constants.CertificateValidityPeriod),
+	})
+	if err != nil {
+		return fmt.Errorf("signing a certificate for the kubelet: %w", err)
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		return fmt.Errorf("encoding the key of the kubelet: %w", err)
+	}
+	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
+	if err := os.WriteFile(h.Files.Path(name), slices.Concat(pkiutil.EncodeCertPEM(cert), encoded), 0o600); err != nil {
+		return fmt.Errorf("writing the certificate of the kubelet: %w", err)
+	}
+	link := h.Files.Path(kubeletClientPEM)
+	if err := os.Remove(link + ".ocadm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	if err := os.Symlink(filepath.Base(name), link+".ocadm"); err != nil {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	if err := os.Rename(link+".ocadm", link); err != nil {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	return kubeletReads(h)
+}
+
+// kubeletReads makes the kubelet's kubeconfig name the file instead of a certificate of its own, which init wrote.
+func kubeletReads(h *host.Host) error {
+	raw, err := h.Files.ReadFile(KubeletKubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of the kubelet: %w", err)
+	}
+	if bytes.Contains(raw, []byte(kubeletClientPEM)) {
+		return nil
+	}
+	return finding.New("OCA-4405", "The kubeconfig of the kubelet holds a certificate of its own", KubeletKubeconfig+" does not name "+kubeletClientPEM,
+		"ocadm kubeadm init phase kubelet-finalize experimental-cert-rotation, then run the same command again")
+}
+
+// restartStep restarts a static pod that runs with a certificate older than the one on the disk.
+func restartStep(pod string) RenewStep {
+	return RenewStep{
+		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is well", Timeout: startPatience + time.Minute,
+		Check: func(ctx context.Context, n *Renewal) (bool, error) {
+			newest, err := n.newestOf(pod)
+			if err != nil {
+				return false, err
+			}
+			running, err := staticContainers(ctx, n.Host, []string{pod})
+			c := running[pod]
+			return c != nil && time.Unix(0, c.GetCreatedAt()).After(newest), err
+		},
+		Plan: func(context.Context, *Renewal) ([]string, error) { return []string{"restart " + pod}, nil },
+		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
+			if n.Alone || !n.expired {
+				return RestartStaticPod(ctx, n.Host, r, pod)
+			}
+			limited, cancel := context.WithTimeout(ctx, othersPatience)
+			defer cancel()
+			err := RestartStaticPod(limited, n.Host, r, pod)
+			if err != nil && ctx.Err() == nil {
+				r.Info("%s does not answer yet; etcd may wait for the other control-plane nodes: run ocadm certs renew there", pod)
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+// newestOf is when the newest certificate that a static pod reads was written.
+func (n *Renewal) newestOf(pod string) (newest time.Time, err error) {
+	list, err := Certificates(n.Host, time.Now(), n.Within)
+	for _, c := range list {
+		if c.pod != pod {
+			continue
+		}
+		st, serr := n.Host.Files.Stat(c.File)
+		if serr == nil && st.ModTime().After(newest) {
+			newest = st.ModTime()
+		}
+	}
+	return newest, err
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const day = 24 * time.Hour
+
+// controlPlaneEnding makes the certificates of a control plane, whose leaves end after a while.
+func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
+	t.Helper()
+	h := fakeHost(t, nil)
+	c, err := internalCluster(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := h.Files.Path(pkiDir)
+	for _, ca := range []string{"ca", "etcd/ca", "front-proxy-ca"} {
+		cert, key, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{Config: certutil.Config{CommonName: ca}, NotAfter: time.Now().Add(10 * 365 * day)})
+		if err == nil {
+			err = pkiutil.WriteCertAndKey(dir, ca, cert, key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, leaf := range []struct{ file, ca string }{{"apiserver", "ca"}, {"front-proxy-client", "front-proxy-ca"}} {
+		ca, key, err := certs.LoadCertificateAuthority(dir, leaf.ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(), NotAfter: time.Now().Add(lasts), Config: certutil.Config{
+			CommonName: leaf.file, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
+		if err == nil {
+			err = pkiutil.WriteCertAndKey(dir, leaf.file, cert, private)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeletEnding(t, h, lasts)
+	return h
+}
+
+// kubeletEnding makes the certificate of the kubelet.
+func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
+	t.Helper()
+	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(lasts), Config: certutil.Config{
+		CommonName: "system:node:node1", Organization: []string{"system:nodes"}, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, kubeletDir+"/pki/kubelet-client-old.pem", string(pkiutil.EncodeCertPEM(cert))+string(raw))
+	if err := os.Symlink("kubelet-client-old.pem", h.Files.Path(kubeletClientPEM)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, KubeletKubeconfig, "client-certificate: "+kubeletClientPEM)
+}
+
+func TestExpiry(t *testing.T) {
+	for _, c := range []struct {
+		lasts time.Duration
+		code  string
+		exit  int
+	}{{-time.Hour, "OCA-4301", 43}, {10 * day, "OCA-4401", 44}, {90 * day, "", 0}} {
+		h := controlPlaneEnding(t, c.lasts)
+		list, err := Certificates(h, time.Now(), 30*day)
+		if err != nil || len(list) != 6 { // two leaves, the kubelet's, three authorities
+			t.Fatalf("%d certificates, %v", len(list), err)
+		}
+		err = Expiry(list, "node1")
+		if got := finding.Of(err); c.code == "" && err != nil || c.code != "" && (len(got) != 1 || got[0].Code != c.code) || finding.ExitStatus(err) != c.exit {
+			t.Errorf("lasts %s: %v, status %d", c.lasts, err, finding.ExitStatus(err))
+		}
+	}
+}
+
+// What has expired is renewed with its names, and is private; the second time there is nothing to do.
+func TestRenew(t *testing.T) {
+	h := controlPlaneEnding(t, -time.Hour)
+	n, err := PlanRenewal(h, time.Now(), 30*day, false)
+	if err != nil || !n.expired || !n.Alone {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	steps := slices.DeleteFunc(RenewSteps(), func(s RenewStep) bool { return strings.HasPrefix(s.Name, "restart-") }) // they need a container runtime
+	for round, want := range []workflow.State{workflow.Done, workflow.Unchanged} {
+		res, err := workflow.Runner[*Renewal]{Plan: "certs renew", Phases: steps}.Run(t.Context(), n, workflow.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range res.Steps {
+			if (s.Name == "certificates" || s.Name == "kubelet") && s.State != want {
+				t.Errorf("round %d: %s is %s", round, s.Name, s.State)
+			}
+		}
+	}
+	list, err := Certificates(h, time.Now(), 300*day)
+	if err := Expiry(list, "node1"); err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := readCertificate(h, pkiDir+"/apiserver.crt")
+	if err != nil || !slices.Equal(cert.DNSNames, []string{"node1"}) {
+		t.Errorf("the names of the API server's certificate: %v, %v", cert.DNSNames, err)
+	}
+	cert, err = readCertificate(h, kubeletClientPEM)
+	if err != nil || cert.Subject.CommonName != "system:node:node1" || !slices.Equal(cert.Subject.Organization, []string{"system:nodes"}) {
+		t.Errorf("the kubelet's: %v, %v", cert.Subject, err)
+	}
+	to, err := os.Readlink(h.Files.Path(kubeletClientPEM))
+	if err != nil || !strings.HasPrefix(to, "kubelet-client-2") {
+		t.Errorf("the kubelet's certificate leads to %q, %v", to, err)
+	}
+	if st, err := os.Stat(filepath.Join(filepath.Dir(h.Files.Path(kubeletClientPEM)), to)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the kubelet's key: %v, %v", st.Mode(), err)
+	}
+}
+
+// All of it is renewed once, also if the command is cut off in between.
+func TestRenewAll(t *testing.T) {
+	h := controlPlaneEnding(t, 200*day)
+	begun := time.Now()
+	n, err := PlanRenewal(h, begun, 30*day, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := n.lines(kindControlPlane); err != nil || len(left) != 2 {
+		t.Errorf("to renew: %v, %v", left, err)
+	}
+	if err := RenewSteps()[0].Run(t.Context(), n, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := renewControlPlane(t.Context(), n, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := PlanRenewal(h, begun.Add(time.Hour), 30*day, true)
+	if err != nil || !again.Since.Equal(begun) {
+		t.Errorf("a continued renewal began at %s, %v", again.Since, err)
+	}
+	if left, err := again.lines(kindControlPlane); err != nil || len(left) != 0 {
+		t.Errorf("left to renew: %v, %v", left, err)
+	}
+}
+
+func TestRenewRefuses(t *testing.T) {
+	if _, err := PlanRenewal(fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
+		t.Errorf("a worker: %v", err)
+	}
+	h := controlPlaneEnding(t, -time.Hour)
+	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := PlanRenewal(h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
+		t.Errorf("an authority elsewhere: %v", err)
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// stoppedDir keeps the manifests of static pods that are stopped. Package owned removes it.
+const stoppedDir = kubernetesDir + "/tmp/kubeadm-stopped-by-ocadm"
+
+// StaticPods are those of a control-plane node, in the order in which they start.
+func StaticPods() []string {
+	return append([]string{constants.Etcd}, constants.ControlPlaneComponents...)
+}
+
+const (
+	containerNameLabel = "io.kubernetes.container.name"
+	// restartStop is how long a container may take to end.
+	restartStop = 30 * time.Second
+	// kubeletNotice is how long the kubelet has to end the containers by itself: it allows an API server half a minute.
+	kubeletNotice = 35 * time.Second
+	// staticPodTimeout is more than the kubelet needs to read its directory of manifests, and a container to end.
+	staticPodTimeout = 2 * time.Minute
+)
+
+// StoppedPods are the static pods whose manifests were moved away.
+func StoppedPods(h *host.Host) []string {
+	return slices.DeleteFunc(StaticPods(), func(name string) bool { return !h.Files.Exists(stopped(name)) || h.Files.Exists(manifest(name)) })
+}
+
+func stopped(name string) string { return path.Join(stoppedDir, name+".yaml") }
+
+// StopStaticPods moves the manifests of static pods away, as kubeadm does, and waits until their containers have ended. A manifest that is nowhere is left.
+// A kubelet that was started while its API server did not answer takes no notice of that: after a while the containers are ended through the runtime.
+func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, names ...string) error {
+	if err := os.MkdirAll(h.Files.Path(stoppedDir), 0o700); err != nil {
+		return fmt.Errorf("stopping static pods: %w", err)
+	}
+	for _, name := range names {
+		err := os.Rename(h.Files.Path(manifest(name)), h.Files.Path(stopped(name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("stopping static pod %s: %w", name, err)
+		}
+		r.Changed("stopped %s", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, staticPodTimeout)
+	defer cancel()
+	begun := time.Now()
+	err := wait.Until(ctx, "the static pods to end", time.Second, func(ctx context.Context) (bool, string, error) {
+		running, err := staticContainers(ctx, h, names)
+		var left []string
+		for name, c := range running {
+			left = append(left, name)
+			if time.Since(begun) > kubeletNotice {
+				err = errors.Join(err, stopContainer(ctx, h, name, c))
+			}
+		}
+		slices.Sort(left)
+		return len(left) == 0, strings.Join(left, ", "), err
+	}, func(why string) { r.Waiting("the end of", why) })
+	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		return finding.Errorf("OCA-4145", "Static pods of the control plane do not end", "systemctl status kubelet; crictl ps; then run the same command again", "%w", err)
+	}
+	return err
+}
+
+// StartStaticPod moves the manifest of a static pod back. One that is there already is newer.
+func StartStaticPod(h *host.Host, r workflow.Reporter, name string) error {
+	if h.Files.Exists(manifest(name)) {
+		if err := os.Remove(h.Files.Path(stopped(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("starting static pod %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := os.Rename(h.Files.Path(stopped(name)), h.Files.Path(manifest(name))); err != nil {
+		return fmt.Errorf("starting static pod %s: %w", name, err)
+	}
+	r.Changed("started %s", name)
+	return nil
+}
+
+// RestartStaticPod ends the container of a static pod, which the kubelet starts again at once, and waits until the new one is well. The manifest stays in
+// its place, so there is nothing to put back if this is cut off.
+func RestartStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
+	before, err := staticContainers(ctx, h, []string{name})
+	if err != nil {
+		return err
+	}
+	if old := before[name]; old != nil {
+		if err := stopContainer(ctx, h, name, old); err != nil {
+			return err
+		}
+	}
+	if err := AwaitStaticPod(ctx, h, r, name, before[name]); err != nil {
+		return err
+	}
+	r.Changed("restarted %s", name)
+	return nil
+}
+
+func stopContainer(ctx context.Context, h *host.Host, name string, c *cri.Container) error {
+	conn, err := h.CRI()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	ctx, cancel := context.WithTimeout(ctx, restartStop+criTimeout)
+	defer cancel()
+	_, err = cri.NewRuntimeServiceClient(conn).StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(restartStop.Seconds())})
+	if err != nil {
+		return fmt.Errorf("stopping the container of %s: %w", name, err)
+	}
+	return nil
+}
+
+// AwaitStaticPod waits until another container of a static pod than the given one runs and is well. Of etcd it waits for the container; the API server is
+// well only with it.
+func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string, not *cri.Container) error {
+	runs := func(ctx context.Context, h *host.Host) string {
+		now, err := staticContainers(ctx, h, []string{name})
+		switch {
+		case err != nil:
+			return err.Error()
+		case now[name] == nil || now[name].GetId() == not.GetId():
+			return "the kubelet has not started it yet"
+		}
+		return ""
+	}
+	ready := map[string]probe{
+		constants.KubeAPIServer:         probeAPIServer,
+		constants.KubeControllerManager: probeLocal("", constants.KubeControllerManagerPort, "healthz"),
+		constants.KubeScheduler:         probeLocal("", constants.KubeSchedulerPort, "livez"),
+		constants.Etcd:                  func(context.Context, *host.Host) string { return "" },
+	}[name]
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	return await(ctx, h, r, name, func(ctx context.Context, h *host.Host) string {
+		if why := runs(ctx, h); why != "" {
+			return why
+		}
+		return ready(ctx, h)
+	}, nil, diagnosePod(name))
+}
+
+// staticContainers are the running containers of static pods, by name.
+func staticContainers(ctx context.Context, h *host.Host, names []string) (map[string]*cri.Container, error) {
+	conn, err := h.CRI()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	ctx, cancel := context.WithTimeout(ctx, criTimeout)
+	defer cancel()
+	list, err := cri.NewRuntimeServiceClient(conn).ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: map[string]string{podNamespaceLabel: metav1.NamespaceSystem},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("listing containers: %w", err)
+	}
+	out := map[string]*cri.Container{}
+	for _, c := range list.GetContainers() {
+		if name := c.GetLabels()[containerNameLabel]; slices.Contains(names, name) {
+			out[name] = c
+		}
+	}
+	return out, nil
+}

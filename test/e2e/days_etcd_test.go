@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// etcdStatus is the output of "ocadm etcd status -o json".
+type etcdStatus struct {
+	Member  string
+	Members []struct {
+		Name            string
+		Answers, Leader bool
+		SizeBytes       int64
+		Revision        int64
+	}
+	Snapshots struct{ Count int }
+	Problems  []string
+}
+
+func (s *suite) etcdStatus(t *testing.T, node int) (e etcdStatus) {
+	t.Helper()
+	out, err := s.On(t.Context(), node, scenario.Ocadm, "etcd", "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &e)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// refused runs a command that has to end with a finding.
+func (s *suite) refused(t *testing.T, node int, code string, argv ...string) {
+	t.Helper()
+	if out, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, argv...)...); err == nil || !strings.Contains(err.Error(), code) {
+		t.Errorf("ocadm %s: %s, %v; want %s", strings.Join(argv, " "), out, err, code)
+	}
+}
+
+// mark makes a ConfigMap, once the API server takes it.
+func (s *suite) mark(t *testing.T, name string) {
+	t.Helper()
+	err := wait.Until(t.Context(), "the API server", time.Second, func(context.Context) (bool, string, error) {
+		_, err := s.Kubectl(t.Context(), "create", "configmap", name)
+		return err == nil, "", err
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// marks are the ConfigMaps that mark made.
+func (s *suite) marks(t *testing.T) string {
+	t.Helper()
+	out, err := s.Kubectl(t.Context(), "get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(strings.ReplaceAll(out, "kube-root-ca.crt", ""))
+}
+
+// restoreSnapshot takes a snapshot, makes a change, and goes back: the restore is killed on its way, and continues.
+func (s *suite) restoreSnapshot(t *testing.T) {
+	ctx := t.Context()
+	for _, node := range controlPlanes {
+		if e := s.etcdStatus(t, node); len(e.Members) != 3 || e.Snapshots.Count < 1 || len(e.Problems) > 0 {
+			t.Errorf("etcd status on node %d: %+v", node, e)
+		}
+	}
+	s.mark(t, "before")
+	out, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "snapshot", "-o", "json")
+	var info struct{ File string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &info)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mark(t, "after")
+	s.refused(t, 1, "OCA-4151", "etcd", "restore", info.File, "--yes")
+	begun := time.Now()
+	own := s.Lab.Node(1).Address.String()
+	var others sync.WaitGroup
+	errs := make(chan error, len(controlPlanes))
+	for _, node := range controlPlanes[1:] {
+		others.Go(func() {
+			_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--after-restore", own, "--yes")
+			errs <- err
+		})
+	}
+	err = wait.Until(ctx, "the others to stop", 2*time.Second, func(context.Context) (bool, string, error) {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", info.File, "--dry-run")
+		return err == nil, "", err
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.On(ctx, 1, "timeout", "-s", "KILL", "8", scenario.Ocadm, "etcd", "restore", info.File, "--yes"); err == nil {
+		t.Errorf("the restore ended before it was killed: %s", out)
+	}
+	if err := s.Timed("etcd restore on node 1, continued", func() error {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", info.File, "--yes", "-o", "json")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Timed("etcd rejoin on the others", func() error { others.Wait(); close(errs); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.whole(t, 1)
+	if got := s.marks(t); got != "before" {
+		t.Errorf("after the restore there are %q", got)
+	}
+	s.mark(t, "again")
+	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
+}
+
+// rejoinDamaged damages the data of a member, which the others give it again.
+func (s *suite) rejoinDamaged(t *testing.T) {
+	ctx := t.Context()
+	const node = 3
+	// Without the kubelet nothing starts it again before its data is damaged.
+	if _, err := s.On(ctx, node, "sh", "-c", `systemctl stop kubelet && pkill -9 -x etcd && sleep 1 &&
+		dd if=/dev/urandom of=/var/lib/etcd/member/snap/db bs=4096 count=64 conv=notrunc && systemctl start kubelet`); err != nil {
+		t.Fatal(err)
+	}
+	err := wait.Until(ctx, "the damage to be seen", 2*time.Second, func(context.Context) (bool, string, error) {
+		_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "status")
+		return err != nil && strings.Contains(err.Error(), "OCA-4014"), "", nil
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Timed("etcd rejoin of a damaged member", func() error {
+		_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--yes", "-o", "json")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.whole(t, 1)
+	if _, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--yes"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// majorityLost ends two of three machines. The third one goes on with what it has.
+func (s *suite) majorityLost(t *testing.T) {
+	ctx := t.Context()
+	s.mark(t, "last")
+	for _, node := range controlPlanes[1:] {
+		if err := s.Lab.Node(node).Kill(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := wait.Until(ctx, "the loss of the majority", 2*time.Second, func(context.Context) (bool, string, error) {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "status")
+		return err != nil && strings.Contains(err.Error(), "OCA-4147"), "", nil
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Timed("etcd restore --from-data of the last survivor", func() error {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--from-data", "--yes", "-o", "json")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.mark(t, "survived")
+	if got := s.marks(t); !strings.Contains(got, "last") {
+		t.Errorf("after the loss of the majority there are %q", got)
+	}
+	for _, name := range []string{"node2", "node3"} {
+		if r := s.removeNode(t, 1, name); r.Had.Etcd != "none" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if got, err := s.HAStatus(ctx, 1); err != nil || len(got.Nodes) != 1 {
+		t.Errorf("the survivor: %+v, %v", got, err)
+	}
+}
