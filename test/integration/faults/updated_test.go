@@ -23,7 +23,9 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
@@ -66,13 +68,25 @@ func newUpdated(t *testing.T, components ...string) *updated {
 	return u
 }
 
-// again starts every program once more: at its first start, the identity service does not know itself yet and stores no options of its own.
+// again starts every program once more: at its first start, the identity service does not know itself yet and stores no options of its own. Each
+// service stores its options when it starts, and adds what is missing to the common ones, so the order is that of a cloud which starts. The scheduler
+// keeps its options where region does: the last one wins, and that is the scheduler, which starts after region.
 func (u *updated) again() {
 	u.Helper()
-	for c := range u.Deployments() {
+	there := u.Deployments()
+	after := map[string][]string{}
+	for _, c := range catalog.All() {
+		after[c.Name] = c.After
+	}
+	order, err := engine.Order(slices.Sorted(maps.Keys(after)), func(name string) []string { return after[name] })
+	if err != nil {
+		u.Fatal(err)
+	}
+	order = append(slices.DeleteFunc(order, func(c string) bool { return c == "scheduler" }), "scheduler")
+	for _, c := range order {
 		name := env.Name + "-" + c
 		before := u.Pods.Starts(name)
-		if before == 0 { // none of its programs is played
+		if there[c] == nil || before == 0 { // it is off, or none of its programs is played
 			continue
 		}
 		u.Pods.Kill(name)
