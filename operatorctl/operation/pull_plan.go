@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -314,8 +315,7 @@ func refused(all []*batch, remedy string) finding.List {
 		}
 		slices.Sort(names)
 		first := key{names[0], groups[group][0].full}
-		text := status.Clip(texts[first], answerLimit)
-		cause := fmt.Sprintf("%s on %s: %s", strings.Join(names, ", "), named(nodes[first]), text)
+		cause := fmt.Sprintf("%s on %s: %s", imagesNamed(names), named(nodes[first]), status.Clip(plainAnswer(texts[first], first.image), answerLimit))
 		if first.full {
 			out = append(out, finding.New("OCA-7069", "A node has no room for images of the release", cause, "make room on its disk: ocadm node doctor; then try again"))
 			continue
@@ -323,6 +323,38 @@ func refused(all []*batch, remedy string) finding.List {
 		out = append(out, finding.New("OCA-7068", "Images of the release cannot be pulled", cause, remedy))
 	}
 	return out
+}
+
+// imagesNamed lists sorted names of images for people. Those of one registry and path follow it, so that what differs can be read.
+func imagesNamed(names []string) string {
+	var places []string
+	of := map[string][]string{}
+	for _, name := range names {
+		i := strings.LastIndex(name, "/") + 1
+		if !slices.Contains(places, name[:i]) {
+			places = append(places, name[:i])
+		}
+		of[name[:i]] = append(of[name[:i]], name[i:])
+	}
+	var out []string
+	for _, place := range places {
+		text := strings.Join(of[place], ", ")
+		if len(of[place]) > 1 && place != "" {
+			text = fmt.Sprintf("%d images of %s: %s", len(of[place]), strings.TrimSuffix(place, "/"), text)
+		} else {
+			text = place + text
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// wrapping is what kubelet and runtime put around the answer of a registry. It only repeats the name of the image.
+var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |Back-off pulling image "[^"]*": |failed to (pull and unpack|resolve)( image| reference)?( "[^"]*")?: `)
+
+// plainAnswer is the answer about one image without what repeats its name.
+func plainAnswer(text, image string) string {
+	return strings.ReplaceAll(wrapping.ReplaceAllString(text, ""), image+": ", "")
 }
 
 // without takes the name of an image out of an answer, so that answers about several images can be compared.

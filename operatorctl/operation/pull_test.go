@@ -181,12 +181,24 @@ func TestRefused(t *testing.T) {
 		got[f.Cause] = f.Code + " " + f.Remedy
 	}
 	want := map[string]string{
-		`r/p/a:v9, r/p/b:v9 on nodes n1, n2: failed to resolve reference "r/p/a:v9": r/p/a:v9: not found`: "OCA-7068 do that",
-		`r/p/e:v9 on node n1: Head "https://r/v2/p/e/manifests/v9": 401 Unauthorized`:                     "OCA-7068 do that",
-		"r/p/d:v9 on node n1: no space left on device":                                                    "OCA-7069 make room on its disk: ocadm node doctor; then try again",
+		"2 images of r/p: a:v9, b:v9 on nodes n1, n2: not found":                      "OCA-7068 do that",
+		`r/p/e:v9 on node n1: Head "https://r/v2/p/e/manifests/v9": 401 Unauthorized`: "OCA-7068 do that",
+		"r/p/d:v9 on node n1: no space left on device":                                "OCA-7069 make room on its disk: ocadm node doctor; then try again",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	for want, names := range map[string][]string{
+		"r/p/a:v9": {"r/p/a:v9"}, "busybox": {"busybox"}, "2 images of r/p: a:1, b:1; q:5000/c:1": {"r/p/a:1", "r/p/b:1", "q:5000/c:1"},
+		"2 images of r/p: a:1, b:1; 2 images of s: x, y": {"r/p/a:1", "r/p/b:1", "s/x", "s/y"},
+	} {
+		if got := imagesNamed(names); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	const long = `rpc error: code = NotFound desc = failed to pull and unpack image "r/p/a:v9": failed to resolve image: r/p/a:v9: not found`
+	if got := plainAnswer(`Back-off pulling image "r/p/a:v9": ErrImagePull: `+long, "r/p/a:v9"); got != "ErrImagePull: not found" {
+		t.Error(got)
 	}
 	if list := refused(nil, ""); list.Err() != nil {
 		t.Error(list)
