@@ -154,24 +154,36 @@ func TestUpdateWithoutACloud(t *testing.T) {
 	}
 }
 
-// A cloud of which a part has never worked holds data, too: --waves never moves it all at once.
-func TestUpdateInWavesOfACloudThatWasNeverReady(t *testing.T) {
+// A cloud of which a part has never worked holds data, too: an operation moves it. One that has never run is changed, and so is one at once.
+func TestWhoMovesACloud(t *testing.T) {
 	scheme, err := kube.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: DefaultName}}
-	cloud.Spec.Version = "v4.0.3"
-	cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.3"}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cloud).Build()
-	u := Update{Key: client.ObjectKeyFromObject(cloud), Version: "v4.0.5", Report: func(string, string) {},
-		Operation: &Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: DefaultName, Action: v1alpha1.ActionUpdate}}}
-	done, err := u.Apply(t.Context(), c)
-	if err != nil || done.Operation == "" {
-		t.Fatalf("%+v, %v", done, err)
-	}
-	if err := c.Get(t.Context(), u.Key, cloud); err != nil || cloud.Spec.Version != "v4.0.3" {
-		t.Errorf("the version of the cloud is %s, %v", cloud.Spec.Version, err)
+	served := map[string]string{v1alpha1.EffectServed: "h"}
+	for _, c := range []struct {
+		name      string
+		effects   map[string]string
+		atOnce    bool
+		operation bool
+	}{
+		{"it has never run", nil, false, false}, {"it was never complete", served, false, true}, {"at once", served, true, false},
+	} {
+		cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: DefaultName}}
+		cloud.Spec.Version, cloud.Status.Effects = "v4.0.3", c.effects
+		cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.3"}
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cloud).Build()
+		u := Update{Key: client.ObjectKeyFromObject(cloud), Version: "v4.0.5", Report: func(string, string) {}}
+		if !c.atOnce {
+			u.Operation = &Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: DefaultName, Action: v1alpha1.ActionUpdate}}
+		}
+		done, err := u.Apply(t.Context(), k)
+		if err != nil || (done.Operation != "") != c.operation {
+			t.Fatalf("%s: %+v, %v", c.name, done, err)
+		}
+		if err := k.Get(t.Context(), u.Key, cloud); err != nil || (cloud.Spec.Version == "v4.0.3") != c.operation || (cloud.Annotations[v1alpha1.AnnotationAtOnce] == "1") != c.atOnce {
+			t.Errorf("%s: version %s, annotations %v, %v", c.name, cloud.Spec.Version, cloud.Annotations, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -133,7 +134,9 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 		}
 	}
 	if v := x.contents.Header.Version; v != "" && v != x.cr.Spec.Version {
-		if err := merge(ctx, x.client, x.cloud, map[string]any{"spec": map[string]any{"version": v}}); err != nil {
+		patch := map[string]any{"spec": map[string]any{"version": v}}
+		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(x.cr.Status.Release.Revision)) // the databases are of that version already
+		if err := merge(ctx, x.client, x.cloud, patch); err != nil {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
 		changed("spec.version: %s → %s", orNone(x.cr.Spec.Version), v)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +39,8 @@ type Status struct {
 	Operation string `json:"operation,omitempty"`
 	// UpdateAvailable says what another build of the operator would change, "" if nothing.
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
+	// UpdateFailed is why the last operation that was to move the cloud to another release did not, "" if none failed.
+	UpdateFailed string `json:"updateFailed,omitempty"`
 	// NotSpread is what ends with one node in a cloud of profile ha, "" if only what must be single does.
 	NotSpread string `json:"notSpread,omitempty"`
 	// NotProven is why no fresh backup is known to be restorable, "" if one is, or if no schedule asks for any.
@@ -70,24 +73,23 @@ func statusOf(object map[string]any) (Status, error) {
 		Phase: string(cr.Status.Phase), Components: cr.Status.Components,
 		Certificates: cr.Status.Certificates, Release: cr.Status.Release,
 	}
-	if update := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable); update != nil && update.Status == "True" {
-		s.UpdateAvailable = update.Message
+	says := func(kind string, is metav1.ConditionStatus) string {
+		if c := meta.FindStatusCondition(cr.Status.Conditions, kind); c != nil && c.Status == is {
+			return c.Message
+		}
+		return ""
 	}
+	s.UpdateAvailable = says(v1alpha1.ConditionUpdateAvailable, metav1.ConditionTrue)
+	s.UpdateFailed = says(v1alpha1.ConditionUpdateFailed, metav1.ConditionTrue)
+	s.NotSpread = says(v1alpha1.ConditionHighlyAvailable, metav1.ConditionFalse)
+	s.NotProven = says(v1alpha1.ConditionBackupProven, metav1.ConditionFalse)
+	s.NodesNotReady = says(v1alpha1.ConditionNodesReady, metav1.ConditionFalse)
 	s.Degraded = meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionDegraded)
-	if spread := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionHighlyAvailable); spread != nil && spread.Status == "False" {
-		s.NotSpread = spread.Message
-	}
-	if proven := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionBackupProven); proven != nil && proven.Status == "False" {
-		s.NotProven = proven.Message
-	}
 	if r := cr.Status.Rollout; r != nil {
 		s.Operation = fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation)
 	}
 	if s.Components == nil {
 		s.Components = []v1alpha1.ComponentStatus{}
-	}
-	if nodes := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionNodesReady); nodes != nil && nodes.Status == "False" {
-		s.NodesNotReady = nodes.Message
 	}
 	ready := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionReady)
 	switch {

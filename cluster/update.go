@@ -44,7 +44,8 @@ type Update struct {
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
 	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.
 	Bring func(image string) error
-	// Operation, when set, moves the cloud: it is created instead of a change of the cloud. A cloud without a release gets the change.
+	// Operation moves the cloud: it is created instead of a change of the cloud. A cloud that has never run gets the change. nil: every cloud does,
+	// and all components move at once.
 	Operation *Operation
 	// Report is called with what the update waits for, and why.
 	Report func(what, why string)
@@ -73,11 +74,15 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	if err != nil || live == nil {
 		return done, err
 	}
+	cr, err := typed(live)
+	if err != nil {
+		return done, err
+	}
 	patch, lines := u.patch(live, len(changed) > 0)
 	if len(lines) == 0 {
 		return done, nil
 	}
-	if u.Operation != nil && operates(live) {
+	if u.Operation != nil && cr.Status.Release.Version != "" && cr.Status.HasRun() {
 		p := v1alpha1.UpdateParameters{Version: u.Version, ImageRepository: u.ImageRepository, Edition: u.Edition,
 			DisableResourceManagement: u.DisableResourceManagement, Profile: u.Profile}
 		if given := u.Operation.Spec.Update; given != nil {
@@ -90,17 +95,14 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 		done.Changes, done.Operation = append(done.Changes, lines...), u.Operation.Name
 		return done, nil
 	}
+	if u.Operation == nil {
+		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(cr.Status.Release.Revision))
+	}
 	if err := merge(ctx, c, live, patch); err != nil {
 		return done, fmt.Errorf("updating cloud %s: %w", u.Key, err)
 	}
 	done.Changes = append(done.Changes, lines...)
 	return done, nil
-}
-
-// operates reports whether operations move this cloud: its operator has said which version its release is of.
-func operates(live *unstructured.Unstructured) bool {
-	release, _, _ := unstructured.NestedString(live.Object, "status", "release", "version")
-	return release != ""
 }
 
 // needsCloud reports whether the update is of more than the operator, where there is a cloud.
@@ -227,6 +229,21 @@ func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[st
 		out["metadata"] = map[string]any{"annotations": annotations}
 	}
 	return out, lines
+}
+
+// annotate adds an annotation to a merge patch.
+func annotate(patch map[string]any, key, value string) {
+	metadata, _ := patch["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
+	}
+	annotations[key] = value
 }
 
 // updateAvailable reports whether the operator has changes that wait for an update.

@@ -201,6 +201,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	if s.Operation != "" {
 		nodes += "operation: " + s.Operation + "\n"
 	}
+	if s.UpdateFailed != "" {
+		nodes += "update failed: " + s.UpdateFailed + "\n"
+	}
 	if s.UpdateAvailable != "" {
 		nodes += "update available: " + s.UpdateAvailable + "\n"
 	}

@@ -154,7 +154,7 @@ func newClusterStatus(a *app) *cobra.Command {
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update
-	var noLimits, downgrade, inWaves, rehearse, dryRun, noBackup bool
+	var noLimits, downgrade, atOnce, rehearse, dryRun, noBackup bool
 	var onFailure string
 	c := &cobra.Command{
 		Use:   "update",
@@ -162,17 +162,19 @@ func newClusterUpdate(a *app) *cobra.Command {
 		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
 			"the cloud. A new operator alone changes nothing in a running cloud; this command applies what it does otherwise, also without\n" +
 			"--version. To see it before: ocadm cluster diff.\n\n" +
-			"With --waves an operation moves the cloud (ocadm operation): checks run before anything changes, then identity, region, the other\n" +
-			"services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to the\n" +
-			"release of before; --on-failure=pause waits for you instead. --wait follows the operation to its end; without it, the command ends when the\n" +
-			"checks are done and the nodes have the images, and the operation goes on alone.\n\n" +
+			"An operation moves the cloud (ocadm operation): checks run before anything changes, the databases are copied, then identity, region, the\n" +
+			"other services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to\n" +
+			"the release of before; --on-failure=pause waits for you instead. --wait follows the operation to its end; without it, the command ends\n" +
+			"when the checks are done and the nodes have the images, and the operation goes on alone. A cloud whose identity service has never\n" +
+			"served has nothing to lose, and is changed at once.\n\n" +
+			"--at-once is for development: all components move as soon as those before them serve, without checks or copies, and nothing goes back.\n\n" +
 			"--dry-run changes nothing of the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
 			"--rehearse changes nothing: the services of the new version migrate copies of the databases, apart from the cloud, and the command\n" +
 			"reports which of them fail, how long each takes and how much space it needs.\n\n" +
 			"If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
 			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
 		Example: "  ocadm cluster update --version v4.0.3 --dry-run\n  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
-			"  ocadm cluster update --version v4.0.3 --waves --wait\n  ocadm cluster update\n" +
+			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
 			"  ocadm cluster update --image-repository 192.168.0.1:5000/yunionio\n  ocadm cluster update --profile ha --wait",
 		Args: arguments(cobra.NoArgs),
@@ -190,10 +192,10 @@ func newClusterUpdate(a *app) *cobra.Command {
 				return a.checkUpdate(c, &f, u, downgrade)
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
-			if !inWaves && (downgrade || noBackup || onFailure != "") {
-				return misused("--allow-downgrade, --no-backup and --on-failure belong to --waves", "add --waves")
+			if atOnce && (downgrade || noBackup || onFailure != "") {
+				return misused("--allow-downgrade, --no-backup and --on-failure do not go with --at-once, which checks, copies and reverts nothing", "leave them out")
 			}
-			if inWaves {
+			if !atOnce {
 				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
 					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade, NoBackup: noBackup}}}
 			}
@@ -209,7 +211,9 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs := c.Flags()
 	f.addWait(fs, false, "wait until every component runs the new version")
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
-	fs.BoolVar(&inWaves, "waves", false, "let an operation move the cloud in waves, and back if one fails")
+	fs.BoolVar(&atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or a way back; for development")
+	fs.Bool("waves", true, "")
+	hide(fs, "waves") // it was a choice once
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&dryRun, "dry-run", false, "run the checks, let the nodes pull the images, and change nothing of the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")

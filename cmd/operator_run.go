@@ -80,7 +80,9 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 		addFlag(f, s.Flag, s.Usage, field)
 		keys[s.Flag] = s.Key
 	}
-	f.BoolVar(&o.Waves, "waves", false, "let only operations move a cloud to another release: a changed spec.version creates one")
+	f.BoolVar(&o.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or a way back; for development")
+	f.Bool("waves", true, "")
+	hide(f, "waves") // it was a choice once
 	f.DurationVar(&o.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
 	f.IntVar(&o.MachinesAtOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many machines of a cloud are joined or removed at once")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")

@@ -63,8 +63,8 @@ type Options struct {
 	MetricsAddress, HealthAddress, ProfileAddress string
 	// Audit is how often what lies outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration
-	// Waves lets only operations move a cloud to another release: a changed spec.version creates one. Else it moves all components at once.
-	Waves bool
+	// AtOnce lets a changed spec.version move all components at once. Else it creates an operation, and only operations move a cloud that has run.
+	AtOnce bool
 	// Settle is how long a wave of an operation must serve without interruption; 0 means operation.DefaultSettle.
 	Settle time.Duration
 	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
@@ -124,7 +124,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	if o.WithoutOperations = !operations; o.WithoutOperations {
-		o.Log.Warn("operations are not defined, or there is no right to run them: a changed version moves all components at once; " +
+		o.Log.Warn("operations are not defined, or there is no right to run them: clouds stay at their versions; " +
 			"give it with ocadm init phase operator")
 	}
 	machines, err := mayJoin(ctx, cfg, o)

@@ -58,7 +58,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 			return cached(all)
 		})
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, Waves: o.Waves && !o.WithoutOperations,
+		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, AtOnce: o.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: connectionsOf(o),
 	})
@@ -122,8 +122,14 @@ func rolloutChanged(e event.UpdateEvent) bool {
 	if ok1 && ok2 && now.MachineName() != "" {
 		return false
 	}
-	return !ok1 || !ok2 || old.Status.Phase.Active() != now.Status.Phase.Active() || !equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) ||
-		(old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
+	removed := func(o *v1alpha1.OnecloudOperation) int {
+		if o.Status.Databases == nil {
+			return 0
+		}
+		return len(o.Status.Databases.Removed)
+	}
+	return !ok1 || !ok2 || removed(old) != removed(now) || old.Status.Phase.Active() != now.Status.Phase.Active() ||
+		!equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) || (old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
 }
 
 // operations wires the controller of operations into the manager.
@@ -151,7 +157,7 @@ func operations(mgr ctrl.Manager, o Options) error {
 	c := operation.New(operation.Options{
 		JobImage: image,
 		Client:   mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Waves: o.Waves, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+		Settle: o.Settle, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
 					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,

@@ -32,6 +32,10 @@ const AnnotationRevision = "onecloud.yunion.io/definition-revision"
 // AnnotationUpdateFrom on a cloud holds the revision of its release. It lets the operator bring that release to what its own build renders.
 const AnnotationUpdateFrom = "onecloud.yunion.io/update-from-release"
 
+// AnnotationAtOnce on a cloud holds the revision of its release. It lets the operator move that release to another version without an operation:
+// every component at once, without checks, copies of the databases or a way back.
+const AnnotationAtOnce = "onecloud.yunion.io/update-at-once"
+
 // AnnotationOperation on a cloud names an action: the operator creates an operation for it and removes the annotation.
 const AnnotationOperation = "onecloud.yunion.io/operation"
 

@@ -69,6 +69,12 @@ type OperationDatabases struct {
 	// What the replaced databases held before.
 	// +listType=atomic
 	Replaced []DatabaseCopies `json:"replaced,omitempty"`
+	// Components that had neither a database nor an account on the server before something moved.
+	// +listType=atomic
+	Absent []string `json:"absent,omitempty"`
+	// Components whose databases and accounts were removed, because this operation made them and was reverted.
+	// +listType=atomic
+	Removed []string `json:"removed,omitempty"`
 }
 
 // DatabaseCopies are copies of databases on the server of the databases.

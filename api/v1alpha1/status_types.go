@@ -32,6 +32,8 @@ const (
 	ConditionIgnored = "FieldsIgnored"
 	// ConditionUpdateAvailable reports whether an update would change the cloud, because another build of the operator rendered its release.
 	ConditionUpdateAvailable = "UpdateAvailable"
+	// ConditionUpdateFailed is there only where the last operation that was to move the cloud to another release did not: it was refused, or reverted.
+	ConditionUpdateFailed = "UpdateFailed"
 	// ConditionHighlyAvailable reports whether a cloud of profile ha survives the loss of a node. Other clouds do not have it.
 	ConditionHighlyAvailable = "HighlyAvailable"
 	// ConditionBackupProven reports whether a fresh backup was restored on trial. It is Unknown where no backup is known or scheduled.
@@ -208,6 +210,15 @@ type OnecloudClusterStatus struct {
 
 	// What older tools read, by the JSON key of the component.
 	Legacy `json:",inline"`
+}
+
+// EffectServed is the key of the first effect in which the identity service takes part.
+const EffectServed = "identity/policy"
+
+// HasRun reports whether users may depend on the cloud: its identity service has served once. That is so long before every component is Available,
+// and stays so.
+func (s *OnecloudClusterStatus) HasRun() bool {
+	return s.Version != "" || s.Effects[EffectServed] != ""
 }
 
 // Legacy holds one WorkloadStatus per component that older tools know.

@@ -117,6 +117,8 @@ func cloudCauses() []Cause {
 		{ID: "operation-failed", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "The last operation failed", What: "Operation ${operation} failed",
 			Why: "its steps say why", Next: "ocadm operation show ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
+		{ID: "update-failed", Code: "OCA-7551", Layer: Setting, Warning: true, Title: "The last update did not move the cloud", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.updateFailed() }},
 		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
 			Why: "it waits until a user resumes it", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationPaused) }},
@@ -194,6 +196,19 @@ func (f *facts) cloudCertificates(is func(left time.Duration) bool) []Hit {
 	return []Hit{{On: cloud, Evidence: []string{"it ends at " + end.UTC().Format(time.RFC3339)}}}
 }
 
+// updateFailed takes condition UpdateFailed apart: why, what to do next, and the command that shows the operation.
+func (f *facts) updateFailed() []Hit {
+	_, text, there := strings.Cut(f.condition(v1alpha1.ConditionUpdateFailed), ": ")
+	if !there {
+		return nil
+	}
+	text, details, _ := strings.Cut(text, "; details: ")
+	why, next, _ := strings.Cut(text, "; next: ")
+	return []Hit{{On: cloud, Evidence: []string{"condition UpdateFailed: " + shorten(why)}, Values: map[string]string{
+		"why": shorten(why), "next": strings.TrimPrefix(next+"; "+details, "; "),
+	}}}
+}
+
 // operations is the newest operation if it is in a phase.
 func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
 	var newest *v1alpha1.OnecloudOperation
@@ -202,8 +217,8 @@ func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
 			newest = &f.Operations[i]
 		}
 	}
-	if newest == nil || newest.Status.Phase != phase {
-		return nil
+	if newest == nil || newest.Status.Phase != phase || strings.HasSuffix(f.condition(v1alpha1.ConditionUpdateFailed), " "+newest.Name) {
+		return nil // update-failed says more
 	}
 	return []Hit{{On: cloud, Values: map[string]string{"operation": newest.Name}, Evidence: []string{shorten("it is " + string(phase) + ": " + newest.Status.Message)}}}
 }

@@ -315,6 +315,12 @@ func provocations() []provocation {
 			s.effect("etcd", "2 of 3 members have lost their disks, which leaves no majority")
 		}},
 		{"deletion-blocked", func(s *Snapshot) { s.Cloud.DeletionTimestamp = &metav1.Time{Time: s.Time.Add(-time.Hour)} }},
+		{"update-failed", func(s *Snapshot) {
+			s.operation(v1alpha1.OperationFailed)
+			s.Cloud.Status.Conditions = append(s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed, Status: metav1.ConditionTrue, Reason: "Refused",
+				Message: "Update to v4.0.5 was refused: OCA-7051 Components of the cloud are not available: web is Degraded; next: ocadm cluster status; details: ocadm operation show " +
+					s.Operations[len(s.Operations)-1].Name})
+		}},
 		{"operation-failed", func(s *Snapshot) { s.operation(v1alpha1.OperationFailed) }},
 		{"operation-paused", func(s *Snapshot) { s.operation(v1alpha1.OperationPaused) }},
 		{"backup-failed", func(s *Snapshot) { s.component("web", v1alpha1.Degraded, "LastRunFailed", "the last Job failed") }},

@@ -59,6 +59,9 @@ type Effect struct {
 	Do func(ctx context.Context, c Clients) (changed bool, err error)
 }
 
+// DatabaseKey is the key of the effect that gives a component its database and account.
+func DatabaseKey(component string) string { return "database/" + strings.ToLower(component) }
+
 // OnServer reports whether what an effect does lies on the database server itself, not in the databases of services.
 func OnServer(key string) bool {
 	return strings.HasPrefix(key, "database/") || strings.HasPrefix(key, "clickhouse/")

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -104,7 +105,7 @@ func (in Input) hash(parts ...any) string {
 func (in Input) database(c component.Resolved) Effect {
 	acc := databaseAccount(c.Component, in.Credentials)
 	return Effect{
-		Key: "database/" + c.Name, Component: c.Name, Target: MySQL, Stage: Before,
+		Key: DatabaseKey(c.Name), Component: c.Name, Target: MySQL, Stage: Before,
 		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
 		Do: func(ctx context.Context, cl Clients) (bool, error) {
 			admin, err := cl.MySQL(ctx)
@@ -144,13 +145,13 @@ func (in Input) bootstrap() []Effect {
 		})
 	}
 	return append(out, []Effect{{
-		Key: "identity/policy", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
+		Key: v1alpha1.EffectServed, Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName},
 		Hash: in.hash("policy"), Do: in.bind(asAdmin(ensureAdminPolicy)),
 	}, {
 		Key: passwordTaken, Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Once: true,
 		Hash: in.passwordHash(), Do: in.bind(asAdmin(checkAdminPassword)),
 	}, {
-		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{"identity/policy"},
+		Key: "identity/region", Component: identityName, Target: Identity, Stage: After, Needs: []string{identityName}, Follows: []string{v1alpha1.EffectServed},
 		Hash: in.hash("region", in.Cluster.Region), Do: in.bind(withCatalog(ensureRegion)),
 	}}...)
 }

@@ -37,8 +37,8 @@ type Options struct {
 	Settle time.Duration
 	// Connections are how databases and services are reached.
 	Connections effects.Options
-	// Waves creates an update for a changed spec.version.
-	Waves bool
+	// AtOnce leaves a changed spec.version to the reconciler. Else it creates an update.
+	AtOnce bool
 	// Probes ask the components of a wave; nil means Probes().
 	Probes []Probe
 	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means DefaultMachinesAtOnce.

@@ -60,7 +60,7 @@ func newWorld(t *testing.T, actions func(*world) []Action) *world {
 // start starts an operator. w.stop kills it: what it did not write is lost.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.Context())
-	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Silence: w.silence, Waves: true, Probes: []Probe{}, Means: Means{
+	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Silence: w.silence, Probes: []Probe{}, Means: Means{
 		Pods: w.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 			return reconcile.Preview{Next: &release.Release{}}, nil
 		},

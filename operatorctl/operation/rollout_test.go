@@ -100,6 +100,13 @@ func TestWanted(t *testing.T) {
 		{"asked for and failed", cloud(moved), []*v1alpha1.OnecloudOperation{done}, ""},
 		{"another one runs", cloud(moved), []*v1alpha1.OnecloudOperation{running}, ""},
 		{"never ran", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Status.Version = "" }), nil, ""},
+		{"never complete", cloud(func(c *v1alpha1.OnecloudCluster) {
+			moved(c)
+			c.Status.Version, c.Status.Effects = "", map[string]string{v1alpha1.EffectServed: "h"}
+		}), nil, "c-update-3-9-v4-0-5 v4.0.5"},
+		{"at once", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Annotations[v1alpha1.AnnotationAtOnce] = "3" }), nil, ""},
+		{"at once, from an earlier release", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Annotations[v1alpha1.AnnotationAtOnce] = "2" }), nil,
+			"c-update-3-9-v4-0-5 v4.0.5"},
 		{"what is rendered now", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "3" }), nil, "c-update-3"},
 		{"what was rendered", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "2" }), nil, ""},
 		{"the annotation", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationOperation] = "Check" }), nil, "c-check-7"},

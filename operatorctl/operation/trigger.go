@@ -24,7 +24,7 @@ import (
 // It is pure.
 func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
 	in := cloud.Status.Release
-	if cloud.Status.Version == "" || in.Revision == 0 || in.Version == "" || cloud.DeletionTimestamp != nil {
+	if !cloud.Status.HasRun() || in.Revision == 0 || in.Version == "" || cloud.DeletionTimestamp != nil {
 		return nil // it has never run: there is nothing to move from
 	}
 	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud.Name, Requester: "the resource of the cloud"}}
@@ -39,7 +39,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 		if action == v1alpha1.ActionUpdate && cloud.Spec.Version != "" && cloud.Spec.Version != in.Version {
 			o.Spec.Update = &v1alpha1.UpdateParameters{Version: cloud.Spec.Version}
 		}
-	case unfinished:
+	case unfinished || cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(in.Revision):
 		return nil
 	case cloud.Spec.Version != "" && cloud.Spec.Version != in.Version:
 		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: cloud.Spec.Version}
@@ -108,11 +108,11 @@ const maxName = 60
 
 // trigger creates the operation that a user asks for, and takes the annotation that asks for it away.
 func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
-	if refused := unmoved(cloud, all); refused != nil && c.Waves {
+	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
 		return c.putBack(ctx, cloud, refused)
 	}
 	o := wanted(cloud, all)
-	if o == nil || !c.Waves && cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
+	if o == nil || c.AtOnce && cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
 		return nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))

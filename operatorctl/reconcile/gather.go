@@ -40,7 +40,7 @@ type reader struct {
 	clouds         clouds
 	withoutNodes   bool
 	operations     bool
-	waves          bool
+	atOnce         bool
 	audits         bool
 	now            func() time.Time
 }
@@ -71,11 +71,12 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 	if err := r.ownDatabase(ctx, s.Cloud); err != nil {
 		return s, err
 	}
-	running, err := r.rollout(ctx, cr)
+	running, failed, err := r.rollout(ctx, cr)
 	if err != nil {
 		return s, err
 	}
-	if err := gatherRelease(m, &s, running, r.waves); err != nil {
+	s.failed, s.cannotMove = failed, !r.operations
+	if err := gatherRelease(m, &s, running, r.atOnce); err != nil {
 		return s, err
 	}
 	return s, r.gatherSecrets(ctx, m, &s)

@@ -30,7 +30,8 @@ type Preview struct {
 // PreviewOf reads everything but the resource of the cloud itself from c, and past a cache from direct. Of the options, those count that say
 // what is made: the image of the operator, whether there are nodes and operations.
 func PreviewOf(ctx context.Context, c client.Client, direct client.Reader, o Options, cr *v1alpha1.OnecloudCluster) (Preview, error) {
-	r, err := New(c, direct, nil, Options{Audit: -1, Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations})
+	r, err := New(c, direct, nil, Options{Audit: -1, Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations,
+		AtOnce: true})
 	if err != nil {
 		return Preview{}, err
 	}

@@ -37,8 +37,8 @@ type Options struct {
 	WithoutNodes bool
 	// Operations is true if operations may move clouds from one release to another, in waves.
 	Operations bool
-	// Waves is true if nothing else may: a changed version waits for an operation. Else it moves all components at once.
-	Waves bool
+	// AtOnce is true if a changed version moves all components at once. Else it waits for an operation.
+	AtOnce bool
 	// Audit is how often everything outside Kubernetes is verified; 0 means DefaultAudit, negative never.
 	Audit time.Duration
 	// SpecsChecked is true if the API server checks specs by the CRD that is built in.
@@ -93,7 +93,7 @@ func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Opti
 		options: o, started: time.Now(),
 		reads: reader{
 			client: c, direct: direct, applier: applier, scheme: c.Scheme(), catalog: table, clouds: newClouds(),
-			withoutNodes: o.WithoutNodes, operations: o.Operations, waves: o.Waves, audits: o.Audit > 0, now: time.Now,
+			withoutNodes: o.WithoutNodes, operations: o.Operations, atOnce: o.AtOnce, audits: o.Audit > 0, now: time.Now,
 		},
 		acts: actor{
 			client: c, direct: direct, applier: applier, events: rec, observer: o.Observer, logger: o.Log, catalog: table, options: o.Connections,

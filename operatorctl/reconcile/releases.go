@@ -25,7 +25,7 @@ import (
 )
 
 // gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
-func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, waves bool) error {
+func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOnce bool) error {
 	s.Releases = map[int]*corev1.Secret{}
 	if running == nil {
 		m.from.drop()
@@ -54,7 +54,9 @@ func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, wave
 	}
 	s.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
 	moved := cmp.Or(s.Cloud.Spec.Version, s.Release.Version) != s.Release.Version
-	if running != nil || waves && s.Cloud.Status.Version != "" { // a cloud that never ran has nothing that could fail
+	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
+	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)
+	if running != nil || !atOnce {
 		if moved, err = s.heed(m, running, moved || s.asked); err != nil {
 			return err
 		}
@@ -241,6 +243,9 @@ func rendered(s State, d *Desired) release.From {
 	return f
 }
 
+// unrelated are annotations of a cloud that say how to move it, or what the operator has noted.
+var unrelated = []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationDefaultImages}
+
 // reasons are who changed the spec and what changed since the last release.
 func reasons(s State, d *Desired, n *release.Release) (by string, why []string) {
 	if s.Release == nil {
@@ -256,7 +261,7 @@ func reasons(s State, d *Desired, n *release.Release) (by string, why []string) 
 	annotations := func(c *v1alpha1.OnecloudCluster) map[string]any {
 		out := map[string]any{}
 		for k, v := range c.Annotations {
-			if strings.HasPrefix(k, v1alpha1.GroupVersion.Group+"/") && k != v1alpha1.AnnotationUpdateFrom && k != v1alpha1.AnnotationDefaultImages {
+			if strings.HasPrefix(k, v1alpha1.GroupVersion.Group+"/") && !slices.Contains(unrelated, k) {
 				out[k] = v
 			}
 		}

@@ -288,6 +288,7 @@ func TestUpdateToAnotherBuild(t *testing.T) {
 			b := newBench(t, interceptor.Funcs{}, newCloud())
 			b.settle()
 			b.build(&[]string{}, newer)
+			b.r.reads.atOnce = true
 			b.reconcile()
 			b.edit(patch(b.cloud()))
 			b.settle()

@@ -67,8 +67,9 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.ObservedGeneration = s.Cloud.Generation
 	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
 	if s.waiting != "" {
-		out.Conditions = status.VersionWaits(out.Conditions, s.waiting, s.Release.Version, s.Cloud.Generation, s.Now)
+		out.Conditions = status.VersionWaits(out.Conditions, s.waiting, s.Release.Version, s.cannotMove, s.Cloud.Generation, s.Now)
 	}
+	out.Conditions = status.UpdateFailed(out.Conditions, s.failed, s.Cloud.Generation, s.Now)
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, backups(s, &out)...)

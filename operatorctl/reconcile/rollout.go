@@ -35,21 +35,49 @@ type rollout struct {
 	forgotten map[string]string
 }
 
-// rollout returns the operation of a cloud that has begun and has not ended, nil if there is none.
-func (r reader) rollout(ctx context.Context, cr *v1alpha1.OnecloudCluster) (*v1alpha1.OnecloudOperation, error) {
+// rollout returns the operation of a cloud that has begun and has not ended, and the last one if it failed; nil if there is none.
+func (r reader) rollout(ctx context.Context, cr *v1alpha1.OnecloudCluster) (running, failed *v1alpha1.OnecloudOperation, err error) {
 	if !r.operations {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil, nil
 	}
 	var list v1alpha1.OnecloudOperationList
 	if err := r.client.List(ctx, &list, client.InNamespace(cr.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing operations: %w", err)
+		return nil, nil, fmt.Errorf("listing operations: %w", err)
 	}
 	for i := range list.Items {
 		if o := &list.Items[i]; o.Spec.Cloud == cr.Name && o.Status.Phase.Active() && o.Status.Rollout != nil {
-			return o, nil
+			running = o
 		}
 	}
-	return nil, nil //nolint:nilnil // documented
+	return running, lastFailed(cr.Name, list.Items), nil
+}
+
+// lastFailed is the last of the operations that were to move a cloud and have decided whether they can, if it did not move it; else nil. One that
+// was cancelled before it changed anything decides nothing. It is pure.
+func lastFailed(cloud string, all []v1alpha1.OnecloudOperation) (failed *v1alpha1.OnecloudOperation) {
+	var last *v1alpha1.OnecloudOperation
+	for i := range all {
+		o := &all[i]
+		if o.Spec.Cloud != cloud || o.Spec.Action != v1alpha1.ActionUpdate && o.Spec.Action != v1alpha1.ActionRollback {
+			continue
+		}
+		decided := o.Status.Rollout != nil || o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationCancelled
+		if decided && (last == nil || later(o, last)) {
+			last = o
+		}
+	}
+	if last != nil && (last.Status.Phase == v1alpha1.OperationFailed || last.Status.Phase == v1alpha1.OperationReverted) {
+		return last
+	}
+	return nil
+}
+
+// later reports whether an operation ran after another one. They run one at a time, and their times are of a second.
+func later(a, b *v1alpha1.OnecloudOperation) bool {
+	if !a.Status.Start.Equal(&b.Status.Start) {
+		return b.Status.Start.Before(&a.Status.Start)
+	}
+	return a.Status.End.IsZero() || !b.Status.End.IsZero() && b.Status.End.Before(&a.Status.End)
 }
 
 // heed makes the State follow the operation that runs, and returns whether this build may render another release now. changed is true if a user
@@ -90,6 +118,14 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	}
 	if r.forgotten, err = r.forget(s.Releases, s.Release); err != nil {
 		return false, err
+	}
+	if d := running.Status.Databases; d != nil {
+		for _, name := range d.Removed {
+			if r.forgotten == nil {
+				r.forgotten = map[string]string{}
+			}
+			r.forgotten[effects.DatabaseKey(name)] = ""
+		}
 	}
 	s.Rollout = r
 	if r.Hold || r.Of != 0 || s.Release.Revision != r.From {

@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
@@ -37,7 +41,7 @@ func (b *bench) wantVersions(what, keystone, region, glance string) {
 // A changed version moves nothing until an operation lets it: wave by wave there, and back to the very objects of before.
 func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	b.r.reads.operations, b.r.reads.waves = true, true
+	b.r.reads.operations = true
 	b.settle()
 	before, old, from := b.live(), b.cloud().Status.Release.Version, b.cloud().Status.Release.Revision
 	const next = "v4.0.9"
@@ -160,5 +164,89 @@ func TestForget(t *testing.T) {
 	s.Cloud.Status.Effects = map[string]string{"account/region": "a", "endpoints/region": "B", "account/aiproxy": "d", "database/aiproxy": "e"}
 	if got, want := s.recorded(), map[string]string{"account/region": "a", "endpoints/region": "b", "database/aiproxy": "e"}; !maps.Equal(got, want) {
 		t.Errorf("recorded: %v, want %v", got, want)
+	}
+}
+
+// TestMovesAtOnce: a changed version waits for an operation as soon as the identity service has served, whatever the other components did since.
+func TestMovesAtOnce(t *testing.T) {
+	served := func(c *v1alpha1.OnecloudCluster) {
+		c.Status.Version, c.Status.Effects = "", map[string]string{v1alpha1.EffectServed: "h"}
+	}
+	annotated := func(revision string) func(*v1alpha1.OnecloudCluster) {
+		return func(c *v1alpha1.OnecloudCluster) {
+			served(c)
+			c.Annotations = map[string]string{v1alpha1.AnnotationAtOnce: revision}
+		}
+	}
+	for _, c := range []struct {
+		name           string
+		change         func(*v1alpha1.OnecloudCluster)
+		atOnce, noneIs bool
+		waiting        bool
+	}{
+		{"it has never run", func(c *v1alpha1.OnecloudCluster) {
+			c.Status.Version, c.Status.Effects = "", map[string]string{effects.DatabaseKey("keystone"): "h", "identity/address": "h"}
+		}, false, false, false},
+		{"only the identity service has served", served, false, false, true},
+		{"all components have served", func(c *v1alpha1.OnecloudCluster) { c.Status.Version, c.Status.Effects = "v4.0.4", nil }, false, false, true},
+		{"a user asks for it", annotated("3"), false, false, false},
+		{"a user asked for it at an earlier release", annotated("2"), false, false, true},
+		{"the operator is started so", served, true, false, false},
+		{"the operator may not run operations", served, false, true, true},
+	} {
+		cr := newCloud()
+		cr.UID, cr.Spec.Version = "u", "v4.0.5"
+		c.change(cr)
+		r := release.Release{Summary: release.Summary{Revision: 3, Version: "v4.0.4"}}
+		secret, err := r.Secret(metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name, Labels: map[string]string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
+		s := State{Cloud: cr, cannotMove: c.noneIs, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
+		if err := gatherRelease(&cloud{}, &s, nil, c.atOnce); err != nil {
+			t.Fatal(err)
+		}
+		if (s.waiting == "v4.0.5") != c.waiting || (s.Cloud.Spec.Version == "v4.0.4") != c.waiting || s.free == c.waiting {
+			t.Errorf("%s: waiting %q, version %s, free %t", c.name, s.waiting, s.Cloud.Spec.Version, s.free)
+		}
+	}
+}
+
+// TestLastFailed: the last operation that has decided counts, and one that moves the cloud, or has, takes the failure of an earlier one back.
+func TestLastFailed(t *testing.T) {
+	op := func(name, action string, phase v1alpha1.OperationPhase, minute int, moved bool) v1alpha1.OnecloudOperation {
+		o := v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: action}}
+		o.Name, o.Status.Phase, o.Status.Start = name, phase, metav1.NewTime(b0.Add(time.Duration(minute)*time.Minute))
+		if moved {
+			o.Status.Rollout = &v1alpha1.Rollout{}
+		}
+		return o
+	}
+	refused := op("refused", v1alpha1.ActionUpdate, v1alpha1.OperationFailed, 1, false)
+	for _, c := range []struct {
+		name string
+		all  []v1alpha1.OnecloudOperation
+		want string
+	}{
+		{"none", nil, ""},
+		{"refused", []v1alpha1.OnecloudOperation{refused}, "refused"},
+		{"reverted", []v1alpha1.OnecloudOperation{op("r", v1alpha1.ActionUpdate, v1alpha1.OperationReverted, 2, true), refused}, "r"},
+		{"a check", []v1alpha1.OnecloudOperation{refused, op("c", v1alpha1.ActionCheck, v1alpha1.OperationSucceeded, 2, false)}, "refused"},
+		{"a check that fails", []v1alpha1.OnecloudOperation{op("c", v1alpha1.ActionCheck, v1alpha1.OperationFailed, 2, false)}, ""},
+		{"one that is checked", []v1alpha1.OnecloudOperation{refused, op("u", v1alpha1.ActionUpdate, v1alpha1.OperationPlanning, 2, false)}, "refused"},
+		{"one that is cancelled at once", []v1alpha1.OnecloudOperation{refused, op("u", v1alpha1.ActionUpdate, v1alpha1.OperationCancelled, 2, false)}, "refused"},
+		{"one that runs", []v1alpha1.OnecloudOperation{refused, op("u", v1alpha1.ActionUpdate, v1alpha1.OperationRunning, 2, true)}, ""},
+		{"one that succeeds", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionRollback, v1alpha1.OperationSucceeded, 2, true), refused}, ""},
+		{"one that is cancelled later", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionUpdate, v1alpha1.OperationCancelled, 2, true), refused}, ""},
+		{"an earlier success", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionUpdate, v1alpha1.OperationSucceeded, 0, true), refused}, "refused"},
+	} {
+		got := ""
+		if o := lastFailed("default", c.all); o != nil {
+			got = o.Name
+		}
+		if got != c.want || lastFailed("other", c.all) != nil {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -37,8 +37,12 @@ type State struct {
 	free, asked bool
 	// past is set if this is what the release was rendered from: nothing is amiss there.
 	past *release.From
-	// waiting is the version of the spec to which no operation has moved the cloud yet, "" if there is none.
-	waiting string
+	// waiting is the version of the spec to which no operation has moved the cloud yet, "" if there is none. cannotMove is true if none can: the
+	// operator may not run operations.
+	waiting    string
+	cannotMove bool
+	// failed is the last operation that was to move the cloud to another release, if it did not; else nil.
+	failed *v1alpha1.OnecloudOperation
 	// Rollout is the operation that moves the cloud to another release, nil if none does.
 	Rollout *rollout
 	// Audit is true if everything outside Kubernetes is to be verified again.

@@ -83,9 +83,13 @@ func why(components []v1alpha1.ComponentStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// VersionWaits reports that the spec has a version to which no operation has moved the cloud yet.
-func VersionWaits(previous []metav1.Condition, wanted, inForce string, generation int64, now time.Time) []metav1.Condition {
-	message := fmt.Sprintf("version %s of the spec waits for an operation, the cloud is at %s: ocadm operation list", wanted, inForce)
+// VersionWaits reports that the spec has a version to which no operation has moved the cloud yet. never is true if the operator may not run any.
+func VersionWaits(previous []metav1.Condition, wanted, inForce string, never bool, generation int64, now time.Time) []metav1.Condition {
+	next := "ocadm operation list"
+	if never {
+		next = "the operator may not run operations; give it the right: ocadm init phase operator"
+	}
+	message := fmt.Sprintf("version %s of the spec waits for an operation, the cloud is at %s: %s", wanted, inForce, next)
 	out := with(slices.Clone(previous), generation, now, v1alpha1.ConditionReady, false, "WaitsForOperation", message)
 	return with(out, generation, now, v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
 }
@@ -188,6 +192,35 @@ func UpdateAvailable(previous []metav1.Condition, components []string, operator 
 	}
 	return with(previous, generation, now, v1alpha1.ConditionUpdateAvailable, true, "AnotherOperator", fmt.Sprintf(
 		"operator %s has changes for %s; to see them: ocadm cluster diff; to apply them: ocadm cluster update", operator, strings.Join(components, ", ")))
+}
+
+// causeLimit is how much of a cause UpdateFailed holds: what to do next must fit after it.
+const causeLimit = 300
+
+// UpdateFailed are the conditions of a cloud that an operation was to move to another release and did not, nil for none.
+func UpdateFailed(previous []metav1.Condition, o *v1alpha1.OnecloudOperation, generation int64, now time.Time) []metav1.Condition {
+	if o == nil {
+		return without(previous, v1alpha1.ConditionUpdateFailed)
+	}
+	reason := "Refused"
+	if o.Status.Rollout != nil {
+		reason = string(o.Status.Phase)
+	}
+	message := o.Spec.Action
+	if p := o.Spec.Update; p != nil && p.Version != "" {
+		message += " to " + p.Version
+	}
+	cause, next := o.Status.Message, ""
+	for _, f := range o.Status.Findings {
+		if !f.Warning {
+			cause, next = strings.TrimSuffix(f.Code+" "+f.What+": "+f.Cause, ": "), "; next: "+f.Remedy
+			break
+		}
+	}
+	message += fmt.Sprintf(" was %s: %s%s; details: ocadm operation show %s", strings.ToLower(reason), Clip(cause, causeLimit), next, o.Name)
+	out := with(previous, generation, now, v1alpha1.ConditionUpdateFailed, true, reason, "")
+	meta.FindStatusCondition(out, v1alpha1.ConditionUpdateFailed).Message = message // in full
+	return out
 }
 
 // Message of a condition, "" if there is no such one.

@@ -47,7 +47,7 @@ func TestPoller(t *testing.T) {
 		}
 		s.lives(t, server, "update and rollback")
 	}
-	s.update(t, "to profile ha", "cluster", "update", "--profile", "ha", "--waves", "--wait")
+	s.update(t, "to profile ha", "cluster", "update", "--profile", "ha", "--wait")
 	s.placed(t)
 	for _, p := range s.thereAndBack(t, "two copies") {
 		if p.Failed > 0 {
@@ -124,7 +124,7 @@ func (s *suite) must(t *testing.T, argv ...string) string {
 // thereAndBack updates the cloud and rolls it back while clients ask.
 func (s *suite) thereAndBack(t *testing.T, what string) []scenario.Polled {
 	t.Helper()
-	polled := s.update(t, what+", update", "cluster", "update", "--version", version, "--waves", "--wait")
+	polled := s.update(t, what+", update", "cluster", "update", "--version", version, "--wait")
 	return append(polled, s.update(t, what+", rollback", "cluster", "rollback", "--keep-databases", "--wait")...)
 }
 

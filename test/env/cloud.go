@@ -109,6 +109,12 @@ func (e *Env) Edit(patch string) {
 	e.EditObject(e.CloudAt("", 0), Name, patch)
 }
 
+// MoveAtOnce changes the version of the cloud and lets all components move at once, without an operation.
+func (e *Env) MoveAtOnce(version string) {
+	e.Helper()
+	e.Edit(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"spec":{"version":%q}}`, v1alpha1.AnnotationAtOnce, e.Cloud().Status.Release.Revision, version))
+}
+
 // EditObject changes an object as kubectl edit does.
 func (e *Env) EditObject(o client.Object, name, patch string) {
 	e.Helper()

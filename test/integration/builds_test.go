@@ -143,7 +143,7 @@ func realChanges() map[string]func(e *cloudTest, n int) {
 		}
 	}
 	return map[string]func(*cloudTest, int){
-		"replicas": spec(`{"glance":{"replicas":N}}`), "version": spec(`{"version":"v4.0.N"}`), "repository": spec(`{"imageRepository":"r.example.com/N"}`),
+		"replicas": spec(`{"glance":{"replicas":N}}`), "version": func(e *cloudTest, n int) { e.MoveAtOnce("v4.0." + strconv.Itoa(n)) }, "repository": spec(`{"imageRepository":"r.example.com/N"}`),
 		"image": spec(`{"glance":{"image":"r.example.com/glance:N"}}`), "tag": spec(`{"regionServer":{"tag":"hotfix-N"}}`),
 		"off": spec(`{"web":{"disable":true}}`), "on": spec(`{"web":{"disable":false}}`), "address": spec(`{"loadBalancerEndpoint":"10.0.0.1N"}`),
 		"certificate": spec(`{"certSANs":["n.example.com","cN.example.com"]}`), "limits": spec(`{"keystone":{"limits":{"cpu":"N"}}}`),
@@ -182,7 +182,7 @@ func TestDiffIsWhatFollows(t *testing.T) {
 		if i%5 == 4 {
 			build++
 			what = "update to build " + strconv.Itoa(build)
-			e.Edit(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, v1alpha1.AnnotationUpdateFrom, e.Cloud().Status.Release.Revision))
+			e.Edit(fmt.Sprintf(`{"metadata":{"annotations":{%[1]q:"%[2]d",%[3]q:"%[2]d"}}}`, v1alpha1.AnnotationUpdateFrom, e.Cloud().Status.Release.Revision, v1alpha1.AnnotationAtOnce))
 		} else {
 			all[what](e, n)
 		}

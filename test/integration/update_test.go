@@ -3,12 +3,15 @@
 package integration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -20,10 +23,9 @@ import (
 // TestUpdateInWaves moves a cloud to another version by its spec, and back by a rollback, on a real API server.
 func TestUpdateInWaves(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
-	waves := func(l *env.Launch) { l.Options.Waves = true }
-	e.Install(e.Minimal(), waves)
+	e.Install(e.Minimal())
 	e.StopOperator()
-	e.StartOperator(waves) // the release was made by an earlier process
+	e.StartOperator() // the release was made by an earlier process
 	first := e.Cloud().Status.Release
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
 	var name string
@@ -99,8 +101,7 @@ func TestFailedWaveIsReverted(t *testing.T) {
 // named, with where they are missing, and nothing of the cloud has changed.
 func TestNoUpdateWithoutImages(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
-	waves := func(l *env.Launch) { l.Options.Waves = true }
-	e.Install(e.Minimal(), waves)
+	e.Install(e.Minimal())
 	before, first := e.Deployments(), e.Cloud()
 	unchanged := func() {
 		t.Helper()
@@ -121,7 +122,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 		e.Kubelet.Withdraw("/" + name + ":v4.0.5")
 	}
 	for _, args := range [][]string{
-		{"cluster", "update", "--version", "v4.0.5", "--waves"}, {"cluster", "update", "--version", "v4.0.5", "--waves", "--wait"},
+		{"cluster", "update", "--version", "v4.0.5"}, {"cluster", "update", "--version", "v4.0.5", "--waves", "--wait"},
 		{"cluster", "update", "--version", "v4.0.5", "--dry-run"}, {"operation", "check", "--version", "v4.0.5"},
 	} {
 		_, err := ocadm(e.Env, args...)
@@ -129,7 +130,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 		if len(found) != 1 || found[0].Code != "OCA-7068" {
 			t.Fatalf("%q: got %v", args, err)
 		}
-		for _, want := range []string{"/region:v4.0.5", "/glance:v4.0.5", "on node node1", "not found", "ocadm init phase depot --bundle FILE"} {
+		for _, want := range []string{"2 images of ", ": glance:v4.0.5, region:v4.0.5 on node node1: ", "not found", "ocadm init phase depot --bundle FILE"} {
 			if !strings.Contains(found[0].Cause+found[0].Remedy, want) {
 				t.Errorf("%q: %q is missing in %+v", args, want, found[0])
 			}
@@ -140,7 +141,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 		unchanged()
 	}
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
-	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return cr != nil && cr.Spec.Version == first.Spec.Version })
+	e.isRefused("v4.0.5", first.Spec.Version, "OCA-7068", "give another --version")
 	unchanged()
 
 	e.Kubelet.Withdraw("")
@@ -150,13 +151,109 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
 		return cr != nil && cr.Status.Release.Version == "v4.0.5" && cr.Status.Rollout == nil
 	})
-	all, err := operation.Of(t.Context(), e.Client, client.ObjectKey{Namespace: namespace, Name: cloud})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.notRefused()
+	all := e.operations()
 	o := e.untilOperation(all[len(all)-1].Name, ended)
 	if i := slices.IndexFunc(o.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == "pull" }); o.Status.Phase != v1alpha1.OperationSucceeded || i < 0 ||
 		o.Status.Steps[i].Total == 0 || o.Status.Steps[i].Done != o.Status.Steps[i].Total {
 		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
+	}
+}
+
+// operations are those of the cloud, the latest last.
+func (e *cloudTest) operations() []*v1alpha1.OnecloudOperation {
+	e.Helper()
+	all, err := operation.Of(e.Context(), e.Client, client.ObjectKey{Namespace: namespace, Name: cloud})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return all
+}
+
+// isRefused waits until an update was refused, and looks for its finding where users look.
+func (e *cloudTest) isRefused(version, inForce, code, next string) {
+	e.Helper()
+	var c *metav1.Condition
+	var last string
+	e.Eventually(func() (bool, string) {
+		cr, all := e.Cloud(), e.operations()
+		if last = ""; len(all) > 0 {
+			last = all[len(all)-1].Name
+		}
+		c = meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateFailed)
+		return c != nil && strings.HasSuffix(c.Message, " "+last) && cr.Spec.Version == inForce && cr.Status.ObservedGeneration == cr.Generation,
+			fmt.Sprintf("version %s, last operation %s: %+v", cr.Spec.Version, last, c)
+	})
+	for _, want := range []string{"Update to " + version + " was refused: " + code + " ", "; next: ", next, "; details: ocadm operation show " + last} {
+		if c.Reason != "Refused" || !strings.Contains(c.Message, want) {
+			e.Errorf("%q is missing in %s: %s", want, c.Reason, c.Message)
+		}
+	}
+	if out, _ := ocadm(e.Env, "cluster", "status"); !strings.Contains(out, "update failed: "+c.Message) { // it need not be Ready
+		e.Errorf("status does not say it:\n%s", out)
+	}
+	if out, _ := ocadm(e.Env, "why"); !strings.Contains(out, "OCA-7551") { // below the Deployment of the operator, which this process is in place of
+		e.Errorf("why does not say it:\n%s", out)
+	}
+}
+
+func (e *cloudTest) notRefused() {
+	e.Helper()
+	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+		return cr != nil && meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionUpdateFailed) == nil
+	})
+}
+
+// TestIncompleteCloudIsNotMovedAtOnce: a cloud of which one component has never been Available holds data of users. A changed version is refused, and says
+// so, until that component is repaired; then it moves in waves. One whose identity service has not served yet moves at once.
+func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
+	e := newCloudTest(t, env.Options{})
+	e.Kubelet.Hold("Deployment", namespace, "default-keystone")
+	e.Kubelet.Hold("Deployment", namespace, "default-glance")
+	e.StartOperator()
+	cr := e.Only("keystone", "region", "glance", "host")
+	cr.Spec.Version = "v4.0.3"
+	e.Create(cr)
+	runs := func(component, version string) func() (bool, string) {
+		return func() (bool, string) {
+			d := e.Deployments()[component]
+			return d != nil && strings.HasSuffix(d.Spec.Template.Spec.Containers[0].Image, ":"+version), component + " does not run " + version
+		}
+	}
+	e.Eventually(runs("keystone", "v4.0.3"))
+	e.Rest()
+	e.Edit(`{"spec":{"version":"v4.0.4"}}`) // the first one was a mistake
+	e.Eventually(runs("keystone", "v4.0.4"))
+	if all := e.operations(); len(all) > 0 {
+		t.Errorf("a cloud that has never run was moved by %s", all[0].Name)
+	}
+
+	e.Kubelet.Release(t.Context(), "Deployment", namespace, "default-keystone")
+	e.UntilComponent("region", func(c v1alpha1.ComponentStatus) bool { return c.State == v1alpha1.Available })
+	e.Rest()
+	if v := e.Cloud().Status.Version; v != "" {
+		t.Fatalf("the cloud has been complete, at %s", v)
+	}
+	before := e.Deployments()
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+	e.isRefused("v4.0.5", "v4.0.4", "OCA-7051", "repair them first")
+	if f := e.operations()[0].Status.Findings; len(f) == 0 || !strings.Contains(f[0].Cause, "glance is Progressing") {
+		t.Errorf("%+v", f)
+	}
+	for name, d := range e.Deployments() {
+		if before[name].Generation != d.Generation {
+			t.Errorf("Deployment %s was changed", name)
+		}
+	}
+
+	e.Kubelet.Release(t.Context(), "Deployment", namespace, "default-glance")
+	e.UntilReady()
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+	e.Eventually(runs("glance", "v4.0.5"))
+	e.UntilReady()
+	e.notRefused()
+	all := e.operations()
+	if o := e.untilOperation(all[len(all)-1].Name, ended); len(all) != 2 || o.Status.Phase != v1alpha1.OperationSucceeded {
+		t.Errorf("%d operations; %s: %s", len(all), o.Status.Phase, o.Status.Message)
 	}
 }

@@ -134,7 +134,7 @@ func TestQuota(t *testing.T) {
 	w.untilReady(t, o, -1)
 }
 
-// TestThereAndBack: the release is changed, and changed back while the pods move.
+// TestThereAndBack: the release is changed at once, and changed back while the pods move.
 func TestThereAndBack(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -142,7 +142,7 @@ func TestThereAndBack(t *testing.T) {
 	was := w.generations(t)
 	w.Kubelet.Hold("Deployment", namespace, "default-region")
 	defer w.Kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
-	w.edit(t, `{"spec":{"version":"v4.0.5"}}`)
+	w.In(t).MoveAtOnce("v4.0.5")
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		c := env.Component(cr, "region")
 		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.5"), env.States(cr)
@@ -150,7 +150,7 @@ func TestThereAndBack(t *testing.T) {
 	if v := w.cr(t).Status.Version; v != "v4.0.4" {
 		t.Errorf("the cloud says it is %s before the last component has moved", v)
 	}
-	w.edit(t, `{"spec":{"version":"v4.0.4"}}`)
+	w.In(t).MoveAtOnce("v4.0.4")
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		c := env.Component(cr, "region")
 		return strings.HasSuffix(c.Image, ":v4.0.4") && cr.Status.ObservedGeneration == cr.Generation, env.States(cr)

@@ -66,7 +66,8 @@ func TestStopOnInstall(t *testing.T) {
 	}
 }
 
-// TestCrashOnUpgrade does the same while a cloud goes to another release and back, again and again.
+// TestCrashOnUpgrade does the same while a cloud goes to another release at once and back, again and again. TestUpdateOfKilledOperator does it to
+// operations.
 func TestCrashOnUpgrade(t *testing.T) {
 	w := use(t)
 	versions := []string{"v4.0.5", "v4.0.4"}
@@ -91,7 +92,7 @@ func TestCrashOnUpgrade(t *testing.T) {
 		version := versions[turn%2]
 		turn++
 		generations := w.generations(t)
-		wrong, met := w.crash(t, p, nil, env.IsReady, func(t *testing.T) { w.edit(t, `{"spec":{"version":"`+version+`"}}`) })
+		wrong, met := w.crash(t, p, nil, env.IsReady, func(t *testing.T) { w.In(t).MoveAtOnce(version) })
 		wrong = append(wrong, differences(want[version], withoutGenerations(w.state(t)))...)
 		for name, now := range w.generations(t) {
 			if now != generations[name]+1 {
@@ -158,10 +159,10 @@ func (w *faulty) edit(t testing.TB, patch string) {
 	}
 }
 
-func (w *faulty) move(t testing.TB, o *operator, version string) {
+func (w *faulty) move(t *testing.T, o *operator, version string) {
 	t.Helper()
 	began, _ := passes(t)
-	w.edit(t, `{"spec":{"version":"`+version+`"}}`)
+	w.In(t).MoveAtOnce(version)
 	w.untilReady(t, o, began)
 }
 
