@@ -169,12 +169,26 @@ func (x *execution) revert(ctx context.Context) error {
 // asBefore says what is as it was before, and where the rest is.
 func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	text := "what was changed is as it was before"
-	if s.Databases == nil || len(s.Databases.Restored) == 0 || len(s.Databases.Replaced) == 0 {
+	d := s.Databases
+	if d == nil {
 		return text
 	}
-	last := s.Databases.Replaced[len(s.Databases.Replaced)-1]
-	return text + fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s…",
-		strings.Join(s.Databases.Restored, ", "), s.Databases.Saved.Time.UTC().Format(time.RFC3339), last.Prefix)
+	var replaced, removed string // where the copies of both are
+	for _, c := range d.Replaced {
+		if s.Rollout != nil && c.Set == madeSet(s.Rollout.From) {
+			removed = "; what they held is in databases " + c.Prefix + "…"
+		} else {
+			replaced = c.Prefix
+		}
+	}
+	if len(d.Restored) > 0 && replaced != "" {
+		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s…", strings.Join(d.Restored, ", "),
+			d.Saved.Time.UTC().Format(time.RFC3339), replaced)
+	}
+	if len(d.Removed) > 0 {
+		text += fmt.Sprintf("; the databases of %s, which this operation made, are removed%s", strings.Join(d.Removed, ", "), removed)
+	}
+	return text
 }
 
 // cancelled reports whether a user ended the operation, now or in an earlier process.

@@ -114,7 +114,7 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 				if err != nil {
 					return err
 				}
-				if err := r.keepWayBack(ctx, undo, of); err != nil {
+				if err := r.keepWayBack(ctx, cloud, undo, of); err != nil {
 					return err
 				}
 				if err := r.patchCloud(ctx, report, patch); err != nil {
@@ -130,7 +130,7 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 }
 
 // keepWayBack keeps what takes a change of the cloud back, before it is made. What an interrupted run has kept stays: the cloud may be changed.
-func (r *Run) keepWayBack(ctx context.Context, undo map[string]any, of int) error {
+func (r *Run) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, undo map[string]any, of int) error {
 	if r.rollout().Undo != "" {
 		return nil
 	}
@@ -138,7 +138,19 @@ func (r *Run) keepWayBack(ctx context.Context, undo map[string]any, of int) erro
 	if err != nil {
 		return err
 	}
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.Undo, s.Rollout.Of = string(back), of })
+	absent, err := r.absent(ctx, cloud)
+	if err != nil {
+		return err
+	}
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		if s.Rollout.Undo, s.Rollout.Of = string(back), of; len(absent) == 0 {
+			return
+		}
+		if s.Databases == nil {
+			s.Databases = &v1alpha1.OperationDatabases{}
+		}
+		s.Databases.Absent = absent
+	})
 }
 
 // released waits until the next release is in force, and notes its revision.

@@ -54,7 +54,7 @@ func reverse(order []v1alpha1.Wave) (out []Step) {
 	for i, w := range slices.Backward(order) {
 		out = append(out, back(i+1, w.Name))
 	}
-	return append(out, bringBack("databases-again", "Look for databases that were migrated meanwhile"), restore())
+	return append(out, bringBack("databases-again", "Look for databases that were migrated meanwhile"), restore(), removeMade())
 }
 
 // updatePatch is what an update changes in the cloud, and what takes that back.

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// A component that is new in a release gets a database and an account. If the update is reverted, both go again: docs/decisions/0050. What was there
+// before the operation is never touched, whoever made it.
+
+// madeSet is the set with what the databases held that an operation made and removed again.
+func madeSet(release int) string { return fmt.Sprintf("n%d", release) }
+
+// absent are the components that have no database and no account on the server of the cloud.
+func (r *Run) absent(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	v, there, err := r.openVault(ctx, cloud)
+	if err != nil || !there {
+		return nil, err
+	}
+	defer v.Admin.Close()
+	databases, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := v.Admin.Accounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return withoutDatabase(catalog.All(), databases, accounts), nil
+}
+
+// withoutDatabase are the components of which nothing is on a database server. It is pure.
+func withoutDatabase(all []component.Component, databases []string, accounts []mysql.UserHost) (out []string) {
+	for _, c := range all {
+		if c.Database == nil {
+			continue
+		}
+		there := slices.ContainsFunc(append([]string{c.Database.Name}, c.Database.More...), func(d string) bool {
+			return slices.ContainsFunc(databases, func(have string) bool { return strings.EqualFold(have, d) })
+		}) || slices.ContainsFunc(accounts, func(a mysql.UserHost) bool { return strings.EqualFold(a.User, c.Database.Account()) })
+		if !there {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// made are the components that the release of the operation added, that had nothing on the server before, and that are off again. It is pure.
+func made(absent []string, before, added *release.Release, now []v1alpha1.ComponentStatus) []string {
+	has := func(r *release.Release, name string) bool {
+		return slices.ContainsFunc(r.Objects, func(o release.Object) bool { return o.Component == name })
+	}
+	return slices.DeleteFunc(slices.Clone(absent), func(name string) bool {
+		runs := slices.ContainsFunc(now, func(c v1alpha1.ComponentStatus) bool { return c.Name == name && c.State != v1alpha1.Disabled })
+		return runs || has(before, name) || !has(added, name)
+	})
+}
+
+// releases are the one that the operation came from, and the first one that it made, nil if it made none.
+func (r *Run) releases(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (from, first *release.Release, err error) {
+	var list corev1.SecretList
+	if err := r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+		return nil, nil, fmt.Errorf("listing releases: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Name != release.SecretName(cloud.Name, release.Revision(&list.Items[i])) {
+			continue
+		}
+		one, err := release.Decode(&list.Items[i])
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case one.Revision == r.rollout().From:
+			from = one
+		case one.Revision > r.rollout().From && one.By == r.Operation.Name && (first == nil || one.Revision < first.Revision):
+			first = one
+		}
+	}
+	return from, first, nil
+}
+
+// removeMade removes the databases and accounts that the operation made, when the release that needs them is no longer in force.
+func removeMade() Step {
+	return Step{
+		Name: "databases-made", Short: "Remove the databases that new components were given", Timeout: databasesTimeout,
+		Skip: func(r *Run) string {
+			if s := r.Status(); s.Rollout == nil || s.Databases == nil || len(s.Databases.Absent) == 0 {
+				return "none was made"
+			}
+			return ""
+		},
+		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
+			from, first, err := r.releases(ctx, cloud)
+			if err != nil {
+				return err
+			}
+			if from == nil || first == nil {
+				report.Info("no release was made")
+				return nil
+			}
+			components := made(r.Status().Databases.Absent, from, first, cloud.Status.Components)
+			if len(components) == 0 {
+				report.Info("none was made")
+				return nil
+			}
+			if err := r.removeFrom(ctx, report, v, components); err != nil {
+				return err
+			}
+			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Databases.Removed = components })
+			if err != nil {
+				return err
+			}
+			return r.Until(ctx, report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+				noted := slices.ContainsFunc(components, func(name string) bool { return cloud.Status.Effects[effects.DatabaseKey(name)] != "" })
+				return !noted, "its status still has the databases of " + strings.Join(components, ", "), nil
+			})
+		}),
+	}
+}
+
+// removeFrom removes what components have on the server. What their databases hold is copied before.
+func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, components []string) error {
+	databases, accounts, err := v.Admin.Owned(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return err
+	}
+	var drop, full []string
+	for _, d := range databasesOf(components) {
+		if !slices.Contains(databases, d) {
+			continue
+		}
+		drop = append(drop, d)
+		if !slices.Contains(have, d) { // only its marker is left
+			continue
+		}
+		tables, err := v.Admin.Tables(ctx, d)
+		if err != nil {
+			return err
+		}
+		if len(tables) > 0 {
+			full = append(full, d)
+		}
+	}
+	if err := r.keepMade(ctx, report, v, full); err != nil {
+		return err
+	}
+	for _, d := range drop {
+		if err := v.Admin.DropDatabase(ctx, d); err != nil {
+			return err
+		}
+		report.Changed("database %s was made by this operation, and is removed", d)
+	}
+	for _, c := range catalog.All() {
+		if c.Database == nil || !slices.Contains(components, c.Name) || !slices.Contains(accounts, c.Database.Account()) {
+			continue
+		}
+		if err := v.Admin.DropAccount(ctx, c.Database.Account()); err != nil {
+			return err
+		}
+		report.Changed("account %s of the database server was made by this operation, and is removed", c.Database.Account())
+	}
+	return nil
+}
+
+// keepMade copies databases before they are removed. An operator that was killed in the middle of removing them finds the copies complete.
+func (r *Run) keepMade(ctx context.Context, report workflow.Reporter, v backup.Vault, databases []string) error {
+	if len(databases) == 0 {
+		return nil
+	}
+	kept, err := v.Save(ctx, madeSet(r.rollout().From), r.maker(), databases, report)
+	if err != nil {
+		return err
+	}
+	report.Changed("what they hold: %s", copied(kept))
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		if !slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == kept.Set }) {
+			s.Databases.Replaced = append(s.Databases.Replaced, *copies(kept))
+		}
+	})
+}
