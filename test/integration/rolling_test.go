@@ -47,13 +47,19 @@ func (f *fleet) seen(ctx context.Context) (*appsv1.DaemonSet, status.Seen) {
 	return ds, s
 }
 
-// ready sets whether a node is Ready; like the node controller, it taints a node that is lost and calls its pods not ready.
+// ready sets whether a node is Ready.
 func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 	f.t.Helper()
+	setReady(f.t, f.c, name, is)
+}
+
+// setReady sets whether a node is Ready, and its pods with it; like the node controller, it taints a node that is lost.
+func setReady(t *testing.T, c client.Client, name string, is corev1.ConditionStatus) {
+	t.Helper()
 	report := func(o client.Object, kind string) {
 		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":%q,"lastTransitionTime":%q}]}}`, kind, is, time.Now().UTC().Format(time.RFC3339))
-		if err := f.c.Status().Patch(f.t.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(patch))); err != nil {
-			f.t.Fatal(err)
+		if err := c.Status().Patch(t.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(patch))); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
 		}
 	}
 	node, taints := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, `null`
@@ -61,16 +67,16 @@ func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 	if is != corev1.ConditionTrue {
 		taints = `[{"key":"node.kubernetes.io/unreachable","effect":"NoSchedule"},{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]`
 	}
-	if err := f.c.Patch(f.t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`))); err != nil {
-		f.t.Fatal(err)
+	if err := c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`))); err != nil {
+		t.Fatal(err)
 	}
-	if is == corev1.ConditionTrue {
-		return
+	var pods corev1.PodList
+	if err := c.List(t.Context(), &pods, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
 	}
-	_, s := f.seen(f.t.Context())
-	for i := range s.Pods {
-		if s.Pods[i].Spec.NodeName == name {
-			report(&s.Pods[i], "Ready")
+	for i := range pods.Items {
+		if pods.Items[i].Spec.NodeName == name { // the kubelet of a node that is back reports them ready
+			report(&pods.Items[i], "Ready")
 		}
 	}
 }
