@@ -110,15 +110,25 @@ func (s *saved) known(info backup.Info) {
 	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
 }
 
-// inPlace damages the cloud and restores it.
+// inPlace updates the cloud, damages it, and restores it: the version of the backup comes back at once, without another update.
 func (s *saved) inPlace(info backup.Info, before dump.Summary) {
 	s.Helper()
+	prints(s.Env, "", "cluster", "update", "--version", "v4.0.5", "--wait")
 	s.sql(s.DB, "DELETE FROM keystone.kept", "DROP DATABASE glance")
 	s.EditObject(&corev1.Secret{}, cloud+"-credentials", `{"data":{"glance.database-password":"b3RoZXItb3RoZXItb3RoZXI="}}`)
 	prints(s.Env, "restored from", "cluster", "backup", "restore", filepath.Join(s.dir, info.Name), "--identity", s.key, "--yes", "--wait")
 	s.UntilReady()
 	s.holds(s.DB, before)
 	s.login(s.Env)
+	updates := 0
+	for _, o := range s.operations() {
+		if o.Spec.Action == v1alpha1.ActionUpdate {
+			updates++
+		}
+	}
+	if cr := s.Cloud(); cr.Spec.Version != "v4.0.4" || cr.Status.Version != "v4.0.4" || updates != 1 {
+		s.Errorf("the cloud is at %s, its spec at %s, after %d updates", cr.Status.Version, cr.Spec.Version, updates)
+	}
 	list, err := backup.List(s.Context(), backup.Dir(s.dir))
 	if err != nil || len(list) != 2 || !list[0].Encrypted {
 		s.Errorf("what was there before is not saved: %+v %v", list, err)

@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -257,6 +259,7 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	}
 	if p.Spec.NodeName == "" {
 		nodes, err := k.fitting(p.Spec)
+		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !tolerates(p.Spec, n) })
 		if err != nil || len(nodes) == 0 {
 			return err
 		}
@@ -270,6 +273,14 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 		return nil
 	}
 	return ReportStatus(ctx, k.client, p, status)
+}
+
+// tolerates reports whether a scheduler may place a pod on a node.
+func tolerates(spec corev1.PodSpec, n *corev1.Node) bool {
+	_, barred := scheduling.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule
+	}, true)
+	return !barred
 }
 
 // lost reports whether a node exists and is not Ready: no kubelet starts or ends a pod there.
