@@ -35,10 +35,8 @@ const (
 	containerNameLabel = "io.kubernetes.container.name"
 	// restartStop is how long a container may take to end.
 	restartStop = 30 * time.Second
-	// kubeletNotice is how long the kubelet has to end the containers by itself: it allows an API server half a minute.
-	kubeletNotice = 35 * time.Second
-	// staticPodTimeout is more than the kubelet needs to read its directory of manifests, and a container to end.
-	staticPodTimeout = 2 * time.Minute
+	// staticPodTimeout is more than the containers of all static pods need to end, one after the other.
+	staticPodTimeout = 4 * time.Minute
 )
 
 // StoppedPods are the static pods whose manifests were moved away.
@@ -49,11 +47,13 @@ func StoppedPods(h *host.Host) []string {
 func stopped(name string) string { return path.Join(stoppedDir, name+".yaml") }
 
 // StopStaticPods moves the manifests of static pods away, as kubeadm does, and waits until their containers have ended. A manifest that is nowhere is left.
-// A kubelet that was started while its API server did not answer takes no notice of that: after a while the containers are ended through the runtime.
+// A kubelet that was started while its API server did not answer keeps them running, and starts them again. So it is restarted, which makes it forget them,
+// and the containers are ended through the runtime.
 func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, names ...string) error {
 	if err := os.MkdirAll(h.Files.Path(stoppedDir), 0o700); err != nil {
 		return fmt.Errorf("stopping static pods: %w", err)
 	}
+	moved := false
 	for _, name := range names {
 		err := os.Rename(h.Files.Path(manifest(name)), h.Files.Path(stopped(name)))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -63,18 +63,25 @@ func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, name
 			return fmt.Errorf("stopping static pod %s: %w", name, err)
 		}
 		r.Changed("stopped %s", name)
+		moved = true
+	}
+	running, err := staticContainers(ctx, h, names)
+	if err != nil {
+		return err
+	}
+	if moved || len(running) > 0 {
+		if err := h.Start(ctx, r, "kubelet", true); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, staticPodTimeout)
 	defer cancel()
-	begun := time.Now()
-	err := wait.Until(ctx, "the static pods to end", time.Second, func(ctx context.Context) (bool, string, error) {
+	err = wait.Until(ctx, "the static pods to end", time.Second, func(ctx context.Context) (bool, string, error) {
 		running, err := staticContainers(ctx, h, names)
 		var left []string
 		for name, c := range running {
 			left = append(left, name)
-			if time.Since(begun) > kubeletNotice {
-				err = errors.Join(err, stopContainer(ctx, h, name, c))
-			}
+			err = errors.Join(err, stopContainer(ctx, h, name, c))
 		}
 		slices.Sort(left)
 		return len(left) == 0, strings.Join(left, ", "), err
