@@ -40,7 +40,7 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.refused(t, 1, "OCA-4301", "certs", "check")
+	s.refused(t, 1, "exit status 43", "certs", "check")
 	err := s.Timed("certs renew on three control planes", func() error {
 		for _, node := range controlPlanes {
 			if _, err := s.On(ctx, node, scenario.Ocadm, "certs", "renew", "--yes", "-o", "json"); err != nil {
