@@ -20,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/etcd"
@@ -218,7 +217,7 @@ func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snap
 	if err != nil {
 		return snapshot.Info{}, kubernetes.EtcdUnwell(err)
 	}
-	info, err := snapshot.Save(ctx, clientv3.Config{Endpoints: []string{endpoint}, TLS: tls, DialTimeout: 5 * time.Second}, dir, size, time.Now())
+	info, err := snapshot.Save(ctx, endpoint, tls, dir, size, time.Now())
 	if errors.Is(err, snapshot.ErrNoSpace) {
 		return info, finding.Errorf("OCA-4148", "There is no space for a snapshot of etcd",
 			"free space on the disk of "+dir+", or name another: ocadm etcd snapshot DIRECTORY", "%w", err)

@@ -162,12 +162,12 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	err := wait.Until(ctx, "the restored etcd", 2*time.Second, func(ctx context.Context) (bool, string, error) {
 		c, err := r.open(ctx)
 		if err != nil {
-			return false, "run ocadm etcd restore at " + r.After, nil //nolint:nilerr // it does not run yet
+			return false, "run ocadm etcd restore at " + r.After, nil // it does not run yet
 		}
 		defer c.Close()
 		list, err := c.List(ctx)
 		if err != nil {
-			return false, "run ocadm etcd restore at " + r.After, nil //nolint:nilerr // the former etcd has no majority any more
+			return false, "run ocadm etcd restore at " + r.After, nil // the former etcd has no majority any more
 		}
 		if slices.ContainsFunc(list, func(m etcd.Listed) bool { return m.At(r.Member.PeerURL) && m.Started() }) {
 			return false, "the etcd at " + r.After + " is not restored yet", nil

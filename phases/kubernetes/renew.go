@@ -112,7 +112,7 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 // RenewSteps renew the certificates of this machine and restart what reads them, one after the other.
 func RenewSteps() []RenewStep {
 	steps := []RenewStep{
-		RenewStep{Name: "begin", Short: "Note when the renewal began", Timeout: time.Minute,
+		{Name: "begin", Short: "Note when the renewal began", Timeout: time.Minute,
 			Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
 				raw, err := json.Marshal(map[string]time.Time{"since": n.Since})
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -53,8 +54,12 @@ const Reserve = 512 << 20
 // ErrNoSpace is the error of a snapshot for which the disk is too small.
 var ErrNoSpace = errors.New("not enough space on the disk")
 
-// Save takes a snapshot from the one endpoint of c into a directory, verifies it, and only then gives it its name. size is about how large it will be.
-func Save(ctx context.Context, c clientv3.Config, dir string, size int64, now time.Time) (Info, error) {
+// dialTimeout bounds the connection to the member.
+const dialTimeout = 5 * time.Second
+
+// Save takes a snapshot from the member at endpoint into a directory, verifies it, and only then gives it its name. config may be nil, and size is about
+// how large it will be.
+func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, size int64, now time.Time) (Info, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
 	}
@@ -69,7 +74,7 @@ func Save(ctx context.Context, c clientv3.Config, dir string, size int64, now ti
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Info{}, fmt.Errorf("removing an unfinished snapshot: %w", err)
 	}
-	c.Logger = zap.NewNop()
+	c := clientv3.Config{Endpoints: []string{endpoint}, TLS: config, DialTimeout: dialTimeout, Logger: zap.NewNop()}
 	if _, err := clientsnapshot.SaveWithVersion(ctx, c.Logger, c, temp); err != nil {
 		return Info{}, errors.Join(fmt.Errorf("saving a snapshot: %w", err), removePartial(temp))
 	}

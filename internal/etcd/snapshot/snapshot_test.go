@@ -104,7 +104,7 @@ func TestSaveAndRestore(t *testing.T) {
 	m.put("a")
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
-	info, err := Save(t.Context(), m.config(), dir, 1<<20, at)
+	info, err := Save(t.Context(), m.config().Endpoints[0], nil, dir, 1<<20, at)
 	if err != nil || info.Keys != 1 || info.Revision != 2 || info.Digest == "" || filepath.Base(info.File) != "etcd-20261123T060000Z-r2.db" {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -147,7 +147,7 @@ func TestDamage(t *testing.T) {
 	m.put("a")
 	dir := t.TempDir()
 	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
-	good, err := Save(t.Context(), m.config(), dir, 1<<20, at)
+	good, err := Save(t.Context(), m.config().Endpoints[0], nil, dir, 1<<20, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDamage(t *testing.T) {
 }
 
 func TestSaveNeedsSpace(t *testing.T) {
-	_, err := Save(t.Context(), clientv3.Config{}, t.TempDir(), 1<<60, time.Now())
+	_, err := Save(t.Context(), "", nil, t.TempDir(), 1<<60, time.Now())
 	if !errors.Is(err, ErrNoSpace) {
 		t.Errorf("%v", err)
 	}
