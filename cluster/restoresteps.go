@@ -133,13 +133,21 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			changed("passwords: those of the backup")
 		}
 	}
-	if v := x.contents.Header.Version; v != "" && v != x.cr.Spec.Version {
+	live, err := get(ctx, x.client, x.key) // releases may have been made until the services stopped
+	if err != nil {
+		return err
+	}
+	now, err := typed(live)
+	if err != nil {
+		return err
+	}
+	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
 		patch := map[string]any{"spec": map[string]any{"version": v}}
-		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(x.cr.Status.Release.Revision)) // the databases are of that version already
+		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases are of that version already
 		if err := merge(ctx, x.client, x.cloud, patch); err != nil {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
-		changed("spec.version: %s → %s", orNone(x.cr.Spec.Version), v)
+		changed("spec.version: %s → %s", orNone(now.Spec.Version), v)
 	}
 	return nil
 }

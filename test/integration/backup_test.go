@@ -128,6 +128,10 @@ func (s *saved) inPlace(info backup.Info, before dump.Summary) {
 	}
 	if cr := s.Cloud(); cr.Spec.Version != "v4.0.4" || cr.Status.Version != "v4.0.4" || updates != 1 {
 		s.Errorf("the cloud is at %s, its spec at %s, after %d updates", cr.Status.Version, cr.Spec.Version, updates)
+		for _, args := range [][]string{{"cluster", "history"}, {"operation", "list"}} {
+			out, err := ocadm(s.Env, args...)
+			s.Logf("%v\n%s", err, out)
+		}
 	}
 	list, err := backup.List(s.Context(), backup.Dir(s.dir))
 	if err != nil || len(list) != 2 || !list[0].Encrypted {
