@@ -7,16 +7,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -33,30 +30,10 @@ func ServeLocal(ctx context.Context, o Options, namespace string, ready func(lin
 		return err
 	}
 	o.Metrics = metrics
-	h, run, err := New(o)
-	if err != nil {
-		return err
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", o.Address)
-	if err != nil {
-		return fmt.Errorf("listening for the page: %w", err)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	s := Server(h)
-	s.BaseContext = func(net.Listener) context.Context { return ctx } // streams end with it
-	s.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
-	g.Go(func() error { return run(ctx) })
-	g.Go(func() error {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serving the page: %w", err)
-		}
-		return nil
+	return o.serve(ctx, func(l net.Listener) net.Listener { return l }, func(at net.Addr) {
+		link := url.URL{Scheme: "http", Host: at.String(), Path: "/", Fragment: url.Values{"token": {o.Local}, "namespace": {namespace}}.Encode()}
+		ready(link.String())
 	})
-	g.Go(func() error { return shutDown(ctx, s) })
-	link := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/", Fragment: url.Values{"token": {o.Local}, "namespace": {namespace}}.Encode()}
-	ready(link.String())
-	return g.Wait()
 }
 
 // operatorMetrics are those of the operator's pod, read through the API server.

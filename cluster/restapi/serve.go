@@ -44,6 +44,14 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return finding.Errorf("OCA-7623", "The REST API has no certificate", "give --api-cert and --api-key, as docs/api.md describes", "%w", err)
 	}
+	over := func(l net.Listener) net.Listener {
+		return tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"}})
+	}
+	return o.serve(ctx, over, func(net.Addr) {}, certificate.Start)
+}
+
+// serve serves the interface until ctx ends. over wraps the listener, ready gets its address, and beside runs at the same time.
+func (o Options) serve(ctx context.Context, over func(net.Listener) net.Listener, ready func(net.Addr), beside ...func(context.Context) error) error {
 	h, run, err := New(o)
 	if err != nil {
 		return err
@@ -54,19 +62,20 @@ func Serve(ctx context.Context, o Options) error {
 		return fmt.Errorf("listening for the REST API: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return run(ctx) })
 	s := Server(h)
 	s.BaseContext = func(net.Listener) context.Context { return ctx } // streams end with it
 	s.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug)
-	g.Go(func() error { return certificate.Start(ctx) })
+	for _, f := range append(beside, run) {
+		g.Go(func() error { return f(ctx) })
+	}
 	g.Go(func() error {
-		err := s.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"}}))
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
+		if err := s.Serve(over(l)); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serving the REST API: %w", err)
 		}
-		return fmt.Errorf("serving the REST API: %w", err)
+		return nil
 	})
 	g.Go(func() error { return shutDown(ctx, s) })
+	ready(l.Addr())
 	return g.Wait()
 }
 
