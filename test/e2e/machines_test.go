@@ -152,6 +152,10 @@ func (s *suite) oneMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The Node is Ready before the script on the machine has ended, which then takes away what it needed.
+	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "onecloudoperations", "--all", "--for=condition=Complete", "--timeout=180s"); err != nil {
+		t.Fatal(err)
+	}
 	for command, want := range map[string]string{
 		"cmp /usr/local/bin/ocadm /lab/bin/ocadm && echo same":                           "same",
 		"find /root/.ocadm -type f":                                                      "/root/.ocadm/delivered",
