@@ -56,6 +56,9 @@ func (e *Env) Clean() {
 		e.check(e.Client.Patch(ctx, &machines.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 		e.check(e.Client.Delete(ctx, &machines.Items[i]))
 	}
+	for namespace := range namespaces { // those that were made without an operator have no owner
+		e.check(e.Client.DeleteAllOf(ctx, &v1alpha1.OnecloudOperation{}, client.InNamespace(namespace)))
+	}
 	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
 	for namespace := range namespaces {
 		e.At(namespace).remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})

@@ -171,7 +171,7 @@ func TestDamage(t *testing.T) {
 		if found, damaged, err := LastGood(dir); err != nil || found == nil || found.File != good.File || len(damaged) != 1 {
 			t.Errorf("%s: the last good one is %+v, damaged %v, %v", name, found, damaged, err)
 		}
-		if name != "no digest" {
+		if name != "no digest" && name != "cut" { // where bolt writes the latest page is its own affair: half a file may have it
 			if err := os.WriteFile(Database(m.dir), content, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -180,7 +180,7 @@ func (w *faulty) generations(t testing.TB) map[string]int64 {
 	return out
 }
 
-var generation = regexp.MustCompile(`(?m)^ *(observedG|g|deprecated\.daemonset\.template\.g)eneration: "?\d+"?$\n`)
+var generation = regexp.MustCompile(`(?m)^ *((observedG|g|deprecated\.daemonset\.template\.g)eneration|onecloud\.yunion\.io/update-at-once): "?\d+"?$\n`)
 
 func withoutGenerations(state map[string]string) map[string]string {
 	for k, v := range state {
