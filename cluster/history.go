@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,19 +45,14 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return nil, fmt.Errorf("listing the releases of cloud %s: %w", key, err)
 	}
-	out := []Release{}
-	for i := range list.Items {
-		n := release.Revision(&list.Items[i])
-		if list.Items[i].Name != release.SecretName(key.Name, n) {
-			continue
-		}
-		summary, err := release.DecodeSummary(&list.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Release{Summary: summary, InForce: n == status.Release.Revision, Good: n == status.Release.Good})
+	all, err := release.Summaries(list.Items, key.Name)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(out, func(a, b Release) int { return b.Revision - a.Revision })
+	out := []Release{}
+	for _, s := range all {
+		out = append(out, Release{Summary: s, InForce: s.Revision == status.Release.Revision, Good: s.Revision == status.Release.Good})
+	}
 	return out, nil
 }
 

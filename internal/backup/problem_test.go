@@ -43,20 +43,20 @@ func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Serve
 	return s, S3Config{Endpoint: s.Listener.Addr().String(), Plain: !secure, Region: "r", Bucket: "backups", AccessKey: "a", SecretKey: "Not-To-Be-Seen"}
 }
 
-// TestProblemsOfBuckets: what a user can do something about is told apart, over a real connection. No error has the secret key.
+// TestProblemsOfBuckets: each problem that a user can solve has its own finding, over a real connection. No error has the secret key.
 func TestProblemsOfBuckets(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := closed.Addr().String()
+	silent := closed.Addr().String()
 	closed.Close()
 	trusted, secure := bucket(t, http.StatusOK, "", true)
 	_, plain := bucket(t, http.StatusOK, "", false)
 	_, refused := bucket(t, http.StatusForbidden, "SignatureDoesNotMatch", false)
 	_, missing := bucket(t, http.StatusNotFound, "NoSuchBucket", false)
 	toPlain, unreachable, withCA, badCA := plain, plain, secure, secure
-	toPlain.Plain, unreachable.Endpoint = false, nobody
+	toPlain.Plain, unreachable.Endpoint = false, silent
 	withCA.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))
 	badCA.CA = "no certificate"
 	for name, c := range map[string]struct {

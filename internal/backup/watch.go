@@ -18,7 +18,7 @@ type Watcher interface {
 	Progress(done, total int64, unit string)
 }
 
-// Unwatched is the Watcher of what nobody watches.
+// Unwatched is a Watcher that ignores progress.
 type Unwatched struct{}
 
 // Info implements Watcher.

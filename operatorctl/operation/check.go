@@ -138,14 +138,6 @@ func (r *Run) twins(ctx context.Context, cloud *v1alpha1.OnecloudCluster, revisi
 	if r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}) != nil {
 		return nil
 	}
-	var all []release.Summary
-	for i := range list.Items {
-		if list.Items[i].Name != release.SecretName(cloud.Name, release.Revision(&list.Items[i])) {
-			continue
-		}
-		if one, err := release.DecodeSummary(&list.Items[i]); err == nil {
-			all = append(all, one)
-		}
-	}
+	all, _ := release.Summaries(list.Items, cloud.Name)
 	return release.Twins(all, revision)
 }

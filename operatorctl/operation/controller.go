@@ -231,15 +231,11 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	if action, _ := find(c.Actions, o.Spec.Action); c.inJob(action) {
 		return c.follow(ctx, o, cloud, action)
 	}
-	// The cache may show the operation as it was before its run ended.
-	now := &v1alpha1.OnecloudOperation{}
-	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
-		return client.IgnoreNotFound(err)
+	now, err := c.unfinished(ctx, o)
+	if now == nil || err != nil {
+		return err
 	}
-	switch {
-	case now.UID != o.UID || now.Status.Phase.Final():
-		return nil
-	case paused(now) && !cancelled(now):
+	if paused(now) && !cancelled(now) {
 		return c.rest(ctx, now)
 	}
 	if err := c.take(ctx, now, cloud); err != nil {
@@ -247,6 +243,18 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	}
 	c.launch(now)
 	return nil
+}
+
+// unfinished is an operation as the API server has it, nil if it has ended or is another one by now: the cache may show it as it was before.
+func (c *Controller) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) (*v1alpha1.OnecloudOperation, error) {
+	now := &v1alpha1.OnecloudOperation{}
+	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if now.UID != o.UID || now.Status.Phase.Final() {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return now, nil
 }
 
 // rest notes that an operation that does not run is paused.

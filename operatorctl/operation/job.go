@@ -139,14 +139,11 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	if there && !complete && failed == "" && !(cancelled(o) && !taken(o)) {
 		return c.note(ctx, o, pods.Items)
 	}
-	// The cache may show the operation as it was before its Job ended.
-	now := &v1alpha1.OnecloudOperation{}
-	if err := c.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
-		return client.IgnoreNotFound(err)
+	now, err := c.unfinished(ctx, o)
+	if now == nil || err != nil {
+		return err
 	}
 	switch {
-	case now.UID != o.UID || now.Status.Phase.Final():
-		return nil
 	case failed != "":
 		return c.fail(ctx, now, failed, pods.Items)
 	case cancelled(now):

@@ -140,7 +140,7 @@ func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	return archive.AddRecord(ctx, c.Client, v1alpha1.ManagerOperator, cloud, one)
 }
 
-// set changes the status of an operation that others write, too. If somebody has written it since it was read, the next reconcile sees that.
+// set changes the status of an operation that others write, too. If it was written since it was read, the next reconcile sees that.
 func (c *Controller) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
 	before := o.DeepCopy()
 	change(&o.Status)

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -202,6 +203,21 @@ func Decode(s *corev1.Secret) (*Release, error) {
 		}
 	}
 	return r, nil
+}
+
+// Summaries are those of the releases of a cloud among Secrets, the latest first. The error joins what could not be read; the others are returned.
+func Summaries(secrets []corev1.Secret, cloud string) (out []Summary, err error) {
+	for i := range secrets {
+		if secrets[i].Name != SecretName(cloud, Revision(&secrets[i])) {
+			continue
+		}
+		one, broken := DecodeSummary(&secrets[i])
+		if err = errors.Join(err, broken); broken == nil {
+			out = append(out, one)
+		}
+	}
+	slices.SortFunc(out, func(a, b Summary) int { return b.Revision - a.Revision })
+	return out, err
 }
 
 // Twins are the revisions of the other releases with the contents of one, the latest first. Of names the release that a release repeats.

@@ -201,15 +201,11 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 }
 
 func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
-	c, err := r.open(ctx)
+	c, all, err := kubernetes.ObserveEtcd(ctx, r.open)
 	if err != nil {
-		return kubernetes.EtcdUnwell(err)
+		return err
 	}
 	defer c.Close()
-	all, err := c.Observe(ctx)
-	if err != nil {
-		return kubernetes.EtcdUnwell(err)
-	}
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL })
 	if at >= 0 && all[at].Listed().Started() {
 		if why := etcd.MustStay(all, all[at].ID); why != "" {
@@ -239,15 +235,11 @@ func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 }
 
 func startMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
-	c, err := r.open(ctx)
+	c, all, err := kubernetes.ObserveEtcd(ctx, r.open)
 	if err != nil {
-		return kubernetes.EtcdUnwell(err)
+		return err
 	}
 	defer c.Close()
-	all, err := c.Observe(ctx)
-	if err != nil {
-		return kubernetes.EtcdUnwell(err)
-	}
 	if slices.Contains(kubernetes.StoppedPods(r.Host), kubernetes.StaticPods()[0]) {
 		if err := kubernetes.StartEtcdAs(r.Host, r.Member, all); err != nil {
 			return err

@@ -141,6 +141,20 @@ func otherLearner(list []etcd.Listed, own string) (etcd.Listed, bool) {
 	return list[at], true
 }
 
+// ObserveEtcd opens a client and returns what the members of etcd report. The error is a finding. Close the client.
+func ObserveEtcd(ctx context.Context, open func(context.Context) (*etcd.Client, error)) (*etcd.Client, []etcd.Observed, error) {
+	c, err := open(ctx)
+	if err != nil {
+		return nil, nil, EtcdUnwell(err)
+	}
+	all, err := c.Observe(ctx)
+	if err != nil {
+		c.Close()
+		return nil, nil, EtcdUnwell(err)
+	}
+	return c, all, nil
+}
+
 // EtcdUnwell is the finding of an etcd that does not answer.
 func EtcdUnwell(err error) error {
 	if len(finding.Of(err)) > 0 {

@@ -243,16 +243,17 @@ func (i *Inventory) memberIn(all []etcd.Observed) *etcd.Observed {
 }
 
 func members(ctx context.Context, h *host.Host, k client.Client) ([]etcd.Observed, error) {
-	c, err := kubernetes.OpenEtcd(ctx, h, k)
+	c, all, err := kubernetes.ObserveEtcd(ctx, opener(h, k))
 	if err != nil {
-		return nil, kubernetes.EtcdUnwell(err)
+		return nil, err
 	}
-	defer c.Close()
-	all, err := c.Observe(ctx)
-	if err != nil {
-		return nil, kubernetes.EtcdUnwell(err)
-	}
+	c.Close()
 	return all, nil
+}
+
+// opener opens the etcd of the cluster.
+func opener(h *host.Host, k client.Client) func(context.Context) (*etcd.Client, error) {
+	return func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenEtcd(ctx, h, k) }
 }
 
 // machines finds the OnecloudMachine of the node: the operator would keep it.

@@ -210,15 +210,11 @@ func etcdStep() Step {
 	return Step{
 		Name: "etcd-member", Short: "Remove the member of etcd", Timeout: 2 * time.Minute,
 		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
-			c, err := kubernetes.OpenEtcd(ctx, j.Host, j.K)
+			c, all, err := kubernetes.ObserveEtcd(ctx, opener(j.Host, j.K))
 			if err != nil {
-				return kubernetes.EtcdUnwell(err)
+				return err
 			}
 			defer c.Close()
-			all, err := c.Observe(ctx)
-			if err != nil {
-				return kubernetes.EtcdUnwell(err)
-			}
 			m := j.Is.memberIn(all)
 			if m == nil {
 				return nil

@@ -9,7 +9,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -42,9 +41,6 @@ func Handler() http.Handler {
 		sum := sha256.Sum256(text)
 		h := w.Header()
 		h.Set("Content-Type", types[path.Ext(name)])
-		if h.Get("Content-Type") == "" {
-			h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
-		}
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache") // a new operator has a new page

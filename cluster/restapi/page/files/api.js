@@ -98,7 +98,8 @@ export const world = { clouds: new Map(), operations: new Map(), machines: new M
 
 export const may = (what) => world.rights.allowed.includes(what)
 
-export const operationsOf = (cloud) => [...world.operations.values()].filter((o) => o.spec.cloud === cloud)
+// operationsWhere are the operations for which a condition holds, the latest first.
+export const operationsWhere = (holds) => [...world.operations.values()].filter(holds)
   .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp) || b.metadata.name.localeCompare(a.metadata.name))
 
 // follow keeps the world up to date. Each connection begins with all that is there; what was deleted meanwhile is left out by reading the lists.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clouds: the list, and one with its components, releases, backups and figures.
 
-import { get, may, operationsOf, world } from "/page/api.js"
+import { get, may, operationsWhere, world } from "/page/api.js"
 import { rollbackDialog, updateDialog } from "/page/dialogs.js"
 import { ago, bytes, duration, h, note, number, show, state, t, table, word } from "/page/dom.js"
 import { graph, plot } from "/page/draw.js"
@@ -19,7 +19,7 @@ export function cloudsPage(main) {
     update() {
       const rows = [...world.clouds.values()].map((c) => [
         h("a", { href: link(c.metadata.name), id: "cloud-" + c.metadata.name }, c.metadata.name), state(c.status?.phase, "cloud"),
-        c.status?.version ?? c.spec.version ?? "", available(c), progressOf(operationsOf(c.metadata.name).find((o) => !o.status?.end))])
+        c.status?.version ?? c.spec.version ?? "", available(c), progressOf(operationsWhere((o) => o.spec.cloud === c.metadata.name && !o.status?.end)[0])])
       show(main, h("h1", {}, t("nav.clouds")),
         world.live ? table([t("name"), t("phase"), t("version"), t("components"), t("operation")], rows, t("clouds.none")) : h("p", { class: "soft" }, t("loading")))
     },
@@ -83,7 +83,7 @@ export function cloudPage(main, complain, name, chosen) {
     }
     const components = (status.components ?? []).filter((c) => c.state !== "Disabled").map((c) => ({ ...c, after: more.after.get(c.name) }))
     const one = components.find((c) => c.name === chosen)
-    const running = operationsOf(name).filter((o) => !o.status?.end)
+    const running = operationsWhere((o) => o.spec.cloud === name && !o.status?.end)
     show(main,
       h("h1", {}, name, " ", state(status.phase, "cloud"), may("operations:create") && h("span", { class: "actions" },
         h("button", { type: "button", id: "update", onclick: () => updateDialog(cloud, complain) }, t("update")))),

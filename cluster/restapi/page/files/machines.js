@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machines: the list, and one with its conditions and operations.
 
-import { act, may, post, remove, world } from "/page/api.js"
+import { act, may, operationsWhere, post, remove, world } from "/page/api.js"
 import { addMachineDialog, confirm } from "/page/dialogs.js"
 import { ago, findings, h, note, show, state, t, table, word } from "/page/dom.js"
 
@@ -31,8 +31,7 @@ export function machinePage(main, complain, name) {
     update() {
       const m = world.machines.get(name)
       if (!m) return show(main, h("h1", {}, name), h("p", { class: "soft" }, world.live ? t("gone") : t("loading")))
-      const operations = [...world.operations.values()].filter((o) => o.spec.machine?.name === name)
-        .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp))
+      const operations = operationsWhere((o) => o.spec.machine?.name === name)
       const checked = operations.find((o) => o.status?.findings?.length)
       show(main,
         h("h1", {}, name, " ", state(m.status?.phase, "machine"), h("span", { class: "actions" },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations: the list, and one with its steps and its log.
 
-import { act, may, stream, world } from "/page/api.js"
+import { act, may, operationsWhere, stream, world } from "/page/api.js"
 import { confirm } from "/page/dialogs.js"
 import { ago, findings, h, kindOf, lasted, show, state, t, table, word } from "/page/dom.js"
 
@@ -24,7 +24,7 @@ export function progressOf(o) {
 export function operationsPage(main) {
   return {
     update() {
-      const all = [...world.operations.values()].sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp))
+      const all = operationsWhere(() => true)
       show(main, h("h1", {}, t("nav.operations")), table([t("name"), t("action"), t("cloud"), t("phase"), t("began"), t("duration"), t("requester"), t("message")],
         all.map((o) => [nameLink(o), word(o.spec.action), o.spec.cloud, state(o.status?.phase || "Pending"), ago(o.status?.start),
           lasted(o.status?.start, o.status?.end), o.spec.requester ?? "", o.status?.message ?? ""]), world.live ? t("operations.none") : t("loading")))
