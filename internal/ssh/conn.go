@@ -49,6 +49,15 @@ func (c *Conn) Close() {
 	}
 }
 
+// DialContext opens a connection that begins on the machine, as net.Dialer.DialContext does here.
+func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.client.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s through %s: %w", address, c.target, err)
+	}
+	return conn, nil
+}
+
 // Dial connects to a machine and logs in. With dial nil it uses TCP.
 func Dial(ctx context.Context, t Target, dial DialFunc) (*Conn, error) {
 	if dial == nil {

@@ -39,7 +39,21 @@ func (c *Conn) Script(ctx context.Context, script string, args []string, onLine 
 	for _, a := range args {
 		line += " " + quote(a)
 	}
-	return c.run(ctx, line, first+script, onLine)
+	return c.run(ctx, line, strings.NewReader(first+script), onLine)
+}
+
+// Feed runs a script of sh as root with arguments, and gives it data on standard input. The text of the script is visible to other users of the
+// machine: it must hold no secrets. What else is true of Script is true of it.
+func (c *Conn) Feed(ctx context.Context, script string, args []string, data io.Reader, onLine func(string)) (Result, error) {
+	prefix, first, err := c.root(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	line := prefix + "sh -c " + quote(script) + " sh"
+	for _, a := range args {
+		line += " " + quote(a)
+	}
+	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), data), onLine)
 }
 
 // quote makes one word of a text for a shell.
@@ -50,7 +64,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if c.target.user() == "root" {
 		return "", "", nil
 	}
-	r, err := c.run(ctx, "sudo -n true", "", nil)
+	r, err := c.run(ctx, "sudo -n true", strings.NewReader(""), nil)
 	if err != nil || r.Exit == 0 {
 		return "sudo -n ", "", err
 	}
@@ -63,7 +77,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	}
 	// Tried first with nothing else on standard input: sudo would take the lines of a script for further passwords.
 	const sudo = "sudo -k -S -p '' "
-	if r, err = c.run(ctx, sudo+"true", password+"\n", nil); err != nil {
+	if r, err = c.run(ctx, sudo+"true", strings.NewReader(password+"\n"), nil); err != nil {
 		return "", "", err
 	}
 	if r.Exit != 0 {
@@ -84,7 +98,7 @@ func orNothing(s string) string {
 }
 
 // run runs a command line.
-func (c *Conn) run(ctx context.Context, line, stdin string, onLine func(string)) (Result, error) {
+func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine func(string)) (Result, error) {
 	s, err := c.client.NewSession()
 	if err != nil {
 		return Result{}, c.broken(ctx, err)
@@ -104,7 +118,7 @@ func (c *Conn) run(ctx context.Context, line, stdin string, onLine func(string))
 		return Result{}, c.broken(ctx, err)
 	}
 	go func() { // a command may end without having read everything
-		_, _ = io.WriteString(in, stdin)
+		_, _ = io.Copy(in, stdin)
 		_ = in.Close()
 	}()
 	unhook := context.AfterFunc(ctx, func() {

@@ -4,18 +4,14 @@ package machine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -130,16 +126,7 @@ func (o Options) precheck() operation.Step {
 			if err != nil {
 				return err
 			}
-			var out strings.Builder
-			result, err := c.Script(ctx, text, []string{"precheck"}, func(l string) {
-				if out.Len() < maxOutput {
-					out.WriteString(l + "\n")
-				}
-			})
-			if err != nil {
-				return err
-			}
-			list, err := checked(m, out.String(), result)
+			list, err := Precheck(ctx, m.Name, c, text, "precheck")
 			if err != nil {
 				return err
 			}
@@ -154,47 +141,6 @@ func (o Options) precheck() operation.Step {
 	}
 }
 
-// maxOutput bounds what is kept of the output of a check, in bytes.
-const maxOutput = 1 << 20
-
-// checked reads what ocadm preflight printed.
-func checked(m *v1alpha1.OnecloudMachine, out string, result ssh.Result) (finding.List, error) {
-	var answer struct {
-		Passed   *bool        `json:"passed"`
-		Findings finding.List `json:"findings"`
-	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Passed == nil {
-		return nil, failed(m, "precheck", result)
-	}
-	if !*answer.Passed && answer.Findings.Err() == nil || *answer.Passed && result.Exit != 0 {
-		return nil, failed(m, "precheck", result)
-	}
-	return answer.Findings, nil
-}
-
-// failed is a script that did not do its work, without a finding of ocadm.
-func failed(m *v1alpha1.OnecloudMachine, what string, r ssh.Result) error {
-	remedy := "look at the machine: " + m.Spec.Infrastructure.SSH.Address
-	switch r.Exit {
-	case bootstrap.ExitNoCurl:
-		remedy = "install curl on the machine"
-	case bootstrap.ExitArchitecture:
-		remedy = "ocadm runs on amd64 and arm64"
-	case bootstrap.ExitNoDownload:
-		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
-	case bootstrap.ExitNoProgram:
-		remedy = "put ocadm back on the machine; it is tried again by itself"
-	case bootstrap.ExitGuests:
-		return finding.New("OCA-7608", "Virtual machines run on machine "+m.Name, r.Stderr,
-			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+m.Name+" --abandon")
-	}
-	cause := r.Stderr
-	if cause == "" {
-		cause = "it printed nothing"
-	}
-	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, m.Name, r.Exit), cause, remedy)
-}
-
 // join runs ocadm join on the machine.
 func (o Options) join() operation.Step {
 	return operation.Step{
@@ -204,38 +150,7 @@ func (o Options) join() operation.Step {
 			if err != nil {
 				return err
 			}
-			return follow(ctx, m, c, stepJoin, text, []string{"join"}, report)
+			return Join(ctx, m.Name, c, text, report)
 		}),
 	}
-}
-
-// follow runs a script that prints events of ocadm, and repeats the important ones.
-func follow(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, what, text string, args []string, report workflow.Reporter) error {
-	var found finding.List
-	result, err := c.Script(ctx, text, args, func(l string) {
-		var e workflow.Event
-		if json.Unmarshal([]byte(l), &e) != nil {
-			return
-		}
-		switch e.Type {
-		case workflow.PhaseStarted:
-			report.Info("phase %s", e.Phase)
-		case workflow.PhaseChanged:
-			report.Output(e.Phase + ": " + e.Message)
-		case workflow.PhaseFailed, workflow.RunFailed:
-			report.Output(e.Phase + ": " + e.Message)
-			if len(e.Findings) > 0 {
-				found = e.Findings
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case result.Exit == 0:
-		return nil
-	case found.Err() != nil:
-		return found
-	}
-	return failed(m, what, result)
 }

@@ -120,25 +120,20 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the bootstrap data: %w", err)
 	}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, &v1alpha1.OnecloudCluster{}); err != nil {
+		return fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	}
 	cluster, err := c.cluster(ctx, m)
 	if err != nil {
 		return err
 	}
-	token, err := bootstraputil.GenerateBootstrapToken()
-	if err != nil {
-		return fmt.Errorf("generating a join token: %w", err)
-	}
-	script, err := bootstrap.Script(m, cluster, token)
+	script, end, err := c.newScript(ctx, m, cluster)
 	if err != nil {
 		return err
 	}
 	value, err := bootstrap.CloudConfig(script)
 	if err != nil {
 		return err
-	}
-	end := time.Now().Add(tokenTTL).UTC().Truncate(time.Second)
-	if err := c.Client.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
-		return fmt.Errorf("creating a join token: %w", err)
 	}
 	data := corev1ac.Secret(m.BootstrapSecret(), m.Namespace).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}).
@@ -153,6 +148,33 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 		return fmt.Errorf("writing the bootstrap data: %w", err)
 	}
 	return nil
+}
+
+// newScript makes a token, and the script with which a machine joins. The token is good until end.
+func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script string, end time.Time, err error) {
+	token, err := bootstraputil.GenerateBootstrapToken()
+	if err != nil {
+		return "", end, fmt.Errorf("generating a join token: %w", err)
+	}
+	if script, err = bootstrap.Script(m, cluster, token); err != nil {
+		return "", end, err
+	}
+	end = time.Now().Add(tokenTTL).UTC().Truncate(time.Second)
+	if err := o.Client.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return "", end, fmt.Errorf("creating a join token: %w", err)
+	}
+	return script, end, nil
+}
+
+// NewScript makes a token, and the script with which a machine joins. The machine need not be in the cluster, nor its cloud. It is a secret.
+func NewScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (string, error) {
+	o := Options{Client: c, Direct: c}
+	cluster, err := o.cluster(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	script, _, err := o.newScript(ctx, m, cluster)
+	return script, err
 }
 
 // tokenSecret is a join token as kubeadm makes one.
@@ -173,13 +195,10 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 }
 
 // cluster reads what a machine must know of the cluster.
-func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	var out bootstrap.Cluster
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, &v1alpha1.OnecloudCluster{}); err != nil {
-		return out, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
-	}
 	info, config := &corev1.ConfigMap{}, &corev1.ConfigMap{}
-	if err := c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
+	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
 		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
 	}
 	kc, err := clientcmd.Load([]byte(info.Data[bootstrapapi.KubeConfigKey]))
@@ -194,7 +213,7 @@ func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (b
 	if out.Endpoint == "" {
 		return out, errors.New("reading how the cluster is reached: ConfigMap kube-public/cluster-info names no server")
 	}
-	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
+	switch err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
 	case apierrors.IsNotFound(err): // join finds out by itself
 	case err != nil:
 		return out, fmt.Errorf("reading the cluster's configuration: %w", err)
@@ -211,7 +230,7 @@ func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (b
 		out.Endpoint = k.ControlPlaneEndpoint
 	}
 	out.KubernetesVersion = k.KubernetesVersion
-	out.ImageRepository, err = c.repository(ctx, m)
+	out.ImageRepository, err = o.repository(ctx, m)
 	// As in the line of "ocadm token create": the cloud's own repository has no images of Kubernetes.
 	const usual = "registry.k8s.io"
 	if k.ImageRepository != out.ImageRepository && (out.ImageRepository != "" || k.ImageRepository != usual) {
@@ -221,9 +240,9 @@ func (c *Bootstrap) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (b
 }
 
 // repository of all images, "" if init was given none.
-func (c *Bootstrap) repository(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+func (o Options) repository(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
 	cm := &corev1.ConfigMap{}
-	if err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
+	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
 		if apierrors.IsNotFound(err) {
 			return "", nil
 		}

@@ -18,7 +18,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -145,7 +144,7 @@ func (o Options) reset() operation.Step {
 				return err
 			}
 			defer c.Close()
-			return follow(ctx, m, c, stepReset, bootstrap.ResetScript, nil, report)
+			return Reset(ctx, m.Name, c, report)
 		},
 	}
 }

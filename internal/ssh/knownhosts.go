@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// KnownHosts is a file of host keys in the form of OpenSSH's known_hosts. A file that is not there knows none.
+type KnownHosts string
+
+// Key is the key that the file has for a machine, as TYPE BASE64; "" if it has none. Of several types it is the one that most machines show.
+func (k KnownHosts) Key(t Target) (string, error) {
+	if _, err := os.Stat(string(k)); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	known, err := knownhosts.New(string(k))
+	if err != nil {
+		return "", fmt.Errorf("reading the host keys in %s: %w", string(k), err)
+	}
+	// A key that no machine has makes the library name those that it knows; only the library can read hashed names.
+	other, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
+	if err != nil {
+		return "", err
+	}
+	var wanted *knownhosts.KeyError
+	if err := known(t.hostPort(), &net.TCPAddr{}, other); !errors.As(err, &wanted) || len(wanted.Want) == 0 {
+		return "", nil
+	}
+	rank := func(k knownhosts.KnownKey) int {
+		return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}, k.Key.Type())
+	}
+	best := slices.MinFunc(wanted.Want, func(a, b knownhosts.KnownKey) int { return cmp.Compare(uint(rank(a)), uint(rank(b))) })
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(best.Key))), nil
+}
+
+// Add writes the key that a machine has shown to the file, mode 0600, unless it has one for it.
+func (k KnownHosts) Add(t Target, hostKey string) error {
+	if have, err := k.Key(t); err != nil || have != "" {
+		return err
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(hostKey))
+	if err != nil {
+		return fmt.Errorf("reading the host key of %s: %w", t, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(string(k)), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(string(k), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing a host key: %w", err)
+	}
+	_, err = f.WriteString(knownhosts.Line([]string{knownhosts.Normalize(t.hostPort())}, key) + "\n")
+	return errors.Join(err, f.Close())
+}

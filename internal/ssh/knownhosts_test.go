@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ssh
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// TestKnownHosts: the key of the first contact is kept, and another one is refused from then on.
+func TestKnownHosts(t *testing.T) {
+	s, target := machine(t, nil)
+	file := KnownHosts(filepath.Join(t.TempDir(), "made", "known_hosts"))
+	if key, err := file.Key(target); key != "" || err != nil {
+		t.Fatalf("%q, %v", key, err)
+	}
+	c, err := Dial(t.Context(), target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for range 2 {
+		if err := file.Add(target, c.HostKey()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(string(file)); err != nil || bytes.Count(text, []byte("\n")) != 1 {
+		t.Errorf("%s, %v", text, err)
+	}
+	if info, err := os.Stat(string(file)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if target.HostKey, err = file.Key(target); err != nil || target.HostKey != s.HostKey() {
+		t.Fatalf("%q, %v", target.HostKey, err)
+	}
+	s.Reinstall(t)
+	_, err = Dial(t.Context(), target, nil)
+	wantCode(t, err, "OCA-7602", "another host key")
+}
+
+// TestHashedHost: OpenSSH of some distributions hides the names of machines.
+func TestHashedHost(t *testing.T) {
+	s, target := machine(t, nil)
+	file := filepath.Join(t.TempDir(), "known_hosts")
+	name := knownhosts.HashHostname(knownhosts.Normalize(target.hostPort()))
+	if err := os.WriteFile(file, []byte("# a comment\n"+name+" "+s.HostKey()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := KnownHosts(file).Key(target); err != nil || key != s.HostKey() {
+		t.Errorf("%q, %v", key, err)
+	}
+	if err := os.WriteFile(file, []byte("no line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := KnownHosts(file).Key(target); err == nil {
+		t.Error("a file that cannot be read is no error")
+	}
+}
+
+// TestFeed: the data follow the password that sudo asks for, and nothing of them is lost.
+func TestFeed(t *testing.T) {
+	data := strings.Repeat("0123456789\n", 1<<16)
+	for _, user := range []string{"root", "debian"} {
+		var got string
+		_, target := machine(t, func(s *sshserver.Server) {
+			s.Sudo = "secret"
+			s.Run = func(c *sshserver.Call) int {
+				in, _ := io.ReadAll(c.Stdin)
+				got = string(in)
+				_, _ = io.WriteString(c.Stdout, c.Line+"\n")
+				return 0
+			}
+		})
+		target.User, target.SudoPassword = user, "secret"
+		c, err := Dial(t.Context(), target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var line string
+		r, err := c.Feed(t.Context(), "cat >$1", []string{"/a b"}, strings.NewReader(data), func(l string) { line = l })
+		if err != nil || r.Exit != 0 || got != data || line != "sh -c 'cat >$1' sh '/a b'" {
+			t.Errorf("%s: %v, %d, %d bytes, %s", user, err, r.Exit, len(got), line)
+		}
+		c.Close()
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// The functions in this file work on a machine that is logged in to. They need no cluster: ocadm fleet calls them, too.
+
+// Precheck runs the checks of a script of package bootstrap and returns what they find. word is what the script calls them. It changes nothing.
+func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string) (finding.List, error) {
+	var out strings.Builder
+	result, err := c.Script(ctx, script, []string{word}, func(l string) {
+		if out.Len() < maxOutput {
+			out.WriteString(l + "\n")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return checked(name, out.String(), result)
+}
+
+// Join runs the script of a machine's bootstrap data.
+func Join(ctx context.Context, name string, c *ssh.Conn, script string, report workflow.Reporter) error {
+	return Follow(ctx, name, c, stepJoin, script, []string{"join"}, report)
+}
+
+// Reset takes a machine out of its cluster, and verifies that nothing is left.
+func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Reporter) error {
+	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, nil, report)
+}
+
+// maxOutput bounds what is kept of the output of a check, in bytes.
+const maxOutput = 1 << 20
+
+// checked reads what ocadm preflight printed.
+func checked(name, out string, result ssh.Result) (finding.List, error) {
+	var answer struct {
+		Passed   *bool        `json:"passed"`
+		Findings finding.List `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Passed == nil {
+		return nil, failed(name, "precheck", result)
+	}
+	if !*answer.Passed && answer.Findings.Err() == nil || *answer.Passed && result.Exit != 0 {
+		return nil, failed(name, "precheck", result)
+	}
+	return answer.Findings, nil
+}
+
+// failed is a script that did not do its work, without a finding of ocadm.
+func failed(name, what string, r ssh.Result) error {
+	remedy := "log in to the machine and look at /var/log/ocadm"
+	switch r.Exit {
+	case bootstrap.ExitNoCurl:
+		remedy = "install curl on the machine"
+	case bootstrap.ExitArchitecture:
+		remedy = "ocadm runs on amd64 and arm64"
+	case bootstrap.ExitNoDownload:
+		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
+	case bootstrap.ExitNoProgram:
+		remedy = "put ocadm back on the machine; it is tried again by itself"
+	case bootstrap.ExitGuests:
+		return finding.New("OCA-7608", "Virtual machines run on machine "+name, r.Stderr,
+			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+name+" --abandon")
+	}
+	cause := r.Stderr
+	if cause == "" {
+		cause = "it printed nothing"
+	}
+	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit), cause, remedy)
+}
+
+// Follow runs a script that prints events of ocadm, and repeats the important ones. what names the work in an error.
+func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, args []string, report workflow.Reporter) error {
+	var found finding.List
+	result, err := c.Script(ctx, text, args, func(l string) {
+		var e workflow.Event
+		if json.Unmarshal([]byte(l), &e) != nil {
+			return
+		}
+		switch e.Type {
+		case workflow.PhaseStarted:
+			report.Info("phase %s", e.Phase)
+		case workflow.PhaseChanged:
+			report.Output(e.Phase + ": " + e.Message)
+		case workflow.PhaseFailed, workflow.RunFailed:
+			report.Output(e.Phase + ": " + e.Message)
+			if len(e.Findings) > 0 {
+				found = e.Findings
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case result.Exit == 0:
+		return nil
+	case found.Err() != nil:
+		return found
+	}
+	return failed(name, what, result)
+}
