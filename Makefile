@@ -171,6 +171,10 @@ bench-init: bin/ocadm bundle ## ocadm init beside plain kubeadm init with the sa
 bench-operator: bin/ocadm ## What the operator costs: requests, times, memory, CPU, each beside its goal (about 20 minutes)
 	go run ./test/benchoperator -ocadm bin/ocadm
 
+.PHONY: bench-machines
+bench-machines: bin/ocadm ## 500 machines with SSH join at once: time, requests for each, memory of the operator (about 10 minutes)
+	go run ./test/benchoperator -ocadm bin/ocadm -only machines
+
 ##@ Develop
 
 .PHONY: image

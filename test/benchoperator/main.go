@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 )
 
@@ -31,7 +32,9 @@ type options struct {
 	only   string
 	rounds int
 	clouds int
-	ocadm  string
+	// machines join, atOnce of them at once.
+	machines, atOnce int
+	ocadm            string
 	// profile is where a CPU profile of reconciles that find nothing to do goes.
 	profile string
 	trace   bool
@@ -43,9 +46,12 @@ func main() {
 	flag.StringVar(&o.output, "o", "table", "table or json")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often a time is measured")
 	flag.IntVar(&o.clouds, "clouds", 50, "how many clouds P10 makes")
+	flag.IntVar(&o.machines, "machines", 500, "how many machines part machines makes")
+	flag.IntVar(&o.atOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many of them join at once")
 	flag.StringVar(&o.ocadm, "ocadm", "", "the ocadm to measure as a process; built when empty")
-	flag.StringVar(&o.profile, "profile", "", "part one: write a CPU profile of reconciles that find nothing to do, and a heap profile FILE.heap; part many: a heap profile")
-	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation")
+	flag.StringVar(&o.profile, "profile", "",
+		"part one: write a CPU profile of reconciles that find nothing to do, and a heap profile FILE.heap; parts many and machines: a heap profile")
+	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation, and those of machines")
 	flag.Parse()
 	log.SetOutput(io.Discard) // the services log every request
 	env.Patience = 20 * time.Minute
@@ -69,14 +75,17 @@ type bench struct {
 	// serial numbers namespaces.
 	serial   int
 	cleanups []func()
-	failed   bool
+	// environ are further variables of the operator as a process.
+	environ []string
+	failed  bool
 }
 
 func (b *bench) measure() error {
 	if b.options.output != "table" && b.options.output != "json" {
 		return fmt.Errorf("-o is table or json, not %q", b.options.output)
 	}
-	parts := map[string]func(){"static": b.static, "one": b.one, "drift": b.drift, "process": b.process, "many": b.many, "tuned": b.tuned, "default": b.untuned}
+	parts := map[string]func(){"static": b.static, "one": b.one, "drift": b.drift, "process": b.process, "many": b.many, "tuned": b.tuned, "default": b.untuned,
+		"machines": b.machines}
 	for name := range strings.SplitSeq(b.options.only, ",") {
 		if parts[name] == nil {
 			return fmt.Errorf("there is no part %q", name)

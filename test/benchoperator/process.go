@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (b *bench) startProgram(e *env.Env, program string, args ...string) *proces
 	cmd := exec.CommandContext(b.ctx, program, append([]string{"operator", "run", "--kubeconfig", kubeconfig, "--namespace", env.Namespace, "--namespaces", "*",
 		"--metrics-address", p.metrics, "--health-address", "0", "--profile-address", p.profiler, "--reach-services-at", servicesAt}, args...)...)
 	// OCADM_BENCH_ENV="A=b C=d" is for experiments.
-	cmd.Env = append(os.Environ(), strings.Fields(os.Getenv("OCADM_BENCH_ENV"))...)
+	cmd.Env = slices.Concat(os.Environ(), b.environ, strings.Fields(os.Getenv("OCADM_BENCH_ENV")))
 	var err error
 	p.child, err = child.Start(cmd, filepath.Join(e.Cluster.Dir, "operator.log"))
 	b.no(err)

@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/test/env"
 )
 
 func (f *machinesTest) untilOperation(name string, is func(*v1alpha1.OnecloudOperation) bool) *v1alpha1.OnecloudOperation {
@@ -54,9 +55,9 @@ func TestMachineJobs(t *testing.T) {
 	f.machine("killed", killed)
 	f.untilOperation("join-killed-1", runs("join"))
 	f.Eventually(func() (bool, string) { return len(killed.commands()) == 2, "join has not begun on the machine" })
-	pod := f.jobs.end("join-killed-1", func(p *jobPod) {
-		p.oom = true
-		_ = p.process.Kill()
+	pod := f.jobs.End("join-killed-1", func(p *env.JobPod) {
+		p.OOM = true
+		_ = p.Process.Kill()
 	})
 	f.untilOperation("join-killed-1", func(o *v1alpha1.OnecloudOperation) bool { return len(o.Status.Worker.Lost) > 0 })
 	killed.let("")
@@ -79,14 +80,14 @@ func TestMachineJobs(t *testing.T) {
 	alone.let("")
 	f.untilOperation("join-alone-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
 	f.operate()
-	var process *jobPod
-	pod = f.jobs.end("join-lost-1", func(p *jobPod) { p.gone, process = true, p })
+	var process *env.JobPod
+	pod = f.jobs.End("join-lost-1", func(p *env.JobPod) { p.Gone, process = true, p })
 	if err := f.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
 	f.untilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
 	f.Eventually(func() (bool, string) { // the old process has no right to anything any more
-		return process.process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
+		return process.Process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
 	})
 	lost.let("")
 	f.until("alone", in(v1alpha1.MachineRunning))
@@ -106,7 +107,7 @@ func (f *machinesTest) failedJob() {
 	f.machine("failed", s)
 	f.untilOperation("join-failed-1", runs("join"))
 	f.EditObject(&batchv1.Job{}, "join-failed-1", `{"spec":{"backoffLimit":0}}`)
-	f.jobs.end("join-failed-1", func(p *jobPod) { _ = p.process.Kill() })
+	f.jobs.End("join-failed-1", func(p *env.JobPod) { _ = p.Process.Kill() })
 	o := f.untilOperation("join-failed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() })
 	if o.Status.Phase != v1alpha1.OperationFailed || len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7624" ||
 		!strings.Contains(o.Status.Findings[0].Cause, "BackoffLimitExceeded") || !strings.Contains(o.Status.Findings[0].Cause, "exit code 137") {
@@ -147,9 +148,7 @@ func (f *machinesTest) pausedJob() {
 // cancelledJob: an operation whose pod does not begin says why, and can be cancelled.
 func (f *machinesTest) cancelledJob() {
 	f.Helper()
-	f.jobs.mu.Lock()
-	f.jobs.hold = true
-	f.jobs.mu.Unlock()
+	f.jobs.Hold(true)
 	f.machine("held", f.server())
 	var pod corev1.Pod
 	f.Eventually(func() (bool, string) {
@@ -171,23 +170,19 @@ func (f *machinesTest) cancelledJob() {
 	f.untilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationCancelled })
 	f.UntilGone(&batchv1.Job{}, "join-held-1")
 	f.until("held", in(v1alpha1.MachineFailed))
-	f.jobs.mu.Lock()
-	f.jobs.hold = false
-	f.jobs.mu.Unlock()
+	f.jobs.Hold(false)
 	f.Get(&corev1.ConfigMap{}, "join-paused-1-log") // a log does not go with the Job
 }
 
 // secrecy: no secret is in an argument, the environment or a Job, and a Job has no right to the objects of others.
 func (f *machinesTest) secrecy() {
 	f.Helper()
-	f.jobs.mu.Lock()
-	all := strings.Join(f.jobs.seen, "\n")
-	f.jobs.mu.Unlock()
+	all := f.jobs.Seen()
 	key := strings.Split(string(f.private), "\n")[1]
 	if !strings.Contains(all, "join-killed-1") || strings.Contains(all, key) || strings.Contains(strings.ToLower(all), "token") {
 		f.Errorf("arguments and environment: %s", all)
 	}
-	c, err := kube.New(f.jobs.as("onecloud-machine-worker", "join-killed-1-abcde"))
+	c, err := kube.New(f.jobs.As("onecloud-machine-worker", "join-killed-1-abcde"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -218,7 +213,7 @@ func (f *machinesTest) secrecy() {
 	if err := c.Patch(ctx, config("join-killed-1-log"), data); err != nil {
 		f.Errorf("its own log: %v", err)
 	}
-	if c, err = kube.New(f.jobs.as("onecloud-machine-remover", "remove-killed-1-abcde")); err != nil {
+	if c, err = kube.New(f.jobs.As("onecloud-machine-remover", "remove-killed-1-abcde")); err != nil {
 		f.Fatal(err)
 	}
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }

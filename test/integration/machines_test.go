@@ -4,16 +4,9 @@ package integration
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"regexp"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -30,18 +23,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
+// asProgram makes the test program ocadm.
+const asProgram = "OCADM_TEST_PROGRAM"
+
+func runAsProgram() {
+	if os.Getenv(asProgram) == "" {
+		return
+	}
+	ctx, release := cmd.Signals(context.Background(), os.Exit)
+	defer release()
+	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+}
+
 // machinesTest is a test of machines with SSH that play ocadm: join makes a Node, reset does nothing.
 type machinesTest struct {
 	*cloudTest
 	tb testing.TB
 	// jobs run the pods of Jobs.
-	jobs    *jobPods
+	jobs    *env.JobPods
 	private []byte
 	public  gossh.PublicKey
 }
@@ -63,22 +69,15 @@ func newMachinesTest(t *testing.T) *machinesTest {
 	t.Helper()
 	f := &machinesTest{tb: t, cloudTest: newCloudTest(t, env.Options{Jobs: true})}
 	f.private, f.public = sshserver.NewKey(t)
-	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
-	info := map[string]string{"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
-		authority(t))}
-	for _, o := range []client.Object{
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: config},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: info},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "login"}, Data: map[string][]byte{"ssh-privatekey": f.private}},
-	} {
-		if err := client.IgnoreAlreadyExists(f.Client.Create(t.Context(), o)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.Joinable(f.private)
 	if err := f.Client.Create(t.Context(), f.CloudAt("127.0.0.1", 1)); err != nil {
 		t.Fatal(err)
 	}
-	f.jobs = f.startJobPods(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.jobs = f.StartJobPods(self, asProgram+"=1")
 	return f
 }
 
@@ -86,25 +85,6 @@ func newMachinesTest(t *testing.T) *machinesTest {
 func (f *machinesTest) operate() {
 	f.Helper()
 	f.StartOperator(func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })
-}
-
-// authority is a certificate in PEM, in base64.
-func authority(t *testing.T) string {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }
 
 func (f *machinesTest) server(change ...func(*standIn)) *standIn {
@@ -117,8 +97,6 @@ func (f *machinesTest) server(change ...func(*standIn)) *standIn {
 	s.Start(f.tb)
 	return s
 }
-
-var inScript = regexp.MustCompile(`"onecloud.yunion.io/machine=([^"]*)".*"name":"([^"]*)"`)
 
 // run plays the script of bootstrap data, and that of reset.
 func (s *standIn) run(c *sshserver.Call) int {
@@ -144,26 +122,10 @@ func (s *standIn) run(c *sshserver.Call) int {
 		c.Drop()
 	case what == "join":
 		fmt.Fprintln(c.Stdout, `{"type":"phase-started","phase":"preflight"}`)
-		return s.join(c, string(text))
-	}
-	return 0
-}
-
-func (s *standIn) join(c *sshserver.Call, script string) int {
-	found := inScript.FindStringSubmatch(script)
-	if found == nil {
-		fmt.Fprint(c.Stderr, "the script has no configuration")
-		return 1
-	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: found[2], Labels: map[string]string{v1alpha1.LabelMachine: found[1]}}}
-	if err := client.IgnoreAlreadyExists(s.machines.Client.Create(c, n)); err != nil {
-		fmt.Fprint(c.Stderr, err)
-		return 1
-	}
-	status := `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.7"}],"conditions":[{"type":"Ready","status":"True"}]}}`
-	if err := s.machines.Client.Status().Patch(c, n, client.RawPatch(types.StrategicMergePatchType, []byte(status))); err != nil {
-		fmt.Fprint(c.Stderr, err)
-		return 1
+		if err := s.machines.Register(c, string(text)); err != nil {
+			fmt.Fprint(c.Stderr, err)
+			return 1
+		}
 	}
 	return 0
 }
@@ -205,7 +167,7 @@ func (f *machinesTest) machine(name string, s *standIn, change ...func(*v1alpha1
 	f.Helper()
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	m.Spec.Cloud = cloud
-	m.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{Address: "127.0.0.1", Port: int32(s.Port()), CredentialsSecretName: "login"}
+	m.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{Address: "127.0.0.1", Port: int32(s.Port()), CredentialsSecretName: env.LoginSecret}
 	for _, c := range change {
 		c(m)
 	}

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -55,8 +54,16 @@ type Server struct {
 	commands int
 }
 
+// T is what a server needs of a test. The benchmark, which is no test, has a value of its own.
+type T interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Fatal(...any)
+}
+
 // NewKey makes a key pair: for a client in PEM, and as the server sees it.
-func NewKey(t testing.TB) (private []byte, public ssh.PublicKey) {
+func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -74,7 +81,7 @@ func NewKey(t testing.TB) (private []byte, public ssh.PublicKey) {
 }
 
 // Start makes the server listen on loopback until the test ends.
-func (s *Server) Start(t testing.TB) *Server {
+func (s *Server) Start(t T) *Server {
 	t.Helper()
 	s.Reinstall(t)
 	var lc net.ListenConfig
@@ -95,7 +102,7 @@ func (s *Server) Start(t testing.TB) *Server {
 }
 
 // Reinstall gives the machine another host key.
-func (s *Server) Reinstall(t testing.TB) {
+func (s *Server) Reinstall(t T) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

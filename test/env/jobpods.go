@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package integration
+package env
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,56 +25,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/cmd"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// asProgram makes the test program ocadm.
-const asProgram = "OCADM_TEST_PROGRAM"
-
-func runAsProgram() {
-	if os.Getenv(asProgram) == "" {
-		return
-	}
-	ctx, release := cmd.Signals(context.Background(), os.Exit)
-	defer release()
-	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
-}
-
-// jobPods is a kubelet for the pods of Jobs that work on machines. Each runs ocadm as a process with the arguments, the environment, the Secrets and the
+// JobPods is a kubelet for the pods of Jobs that work on machines. Each runs ocadm as a process with the arguments, the environment, the Secrets and the
 // token that its spec gives it: as process 1 where the test may make such a space. Only the directory of the Secrets is another, and the token comes in a kubeconfig.
-type jobPods struct {
-	*machinesTest
-	dir  string
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+type JobPods struct {
+	*Env
+	// program is ocadm, environ what it gets beside the environment of the pod.
+	program string
+	environ []string
+	dir     string
+	wg      sync.WaitGroup
 
 	mu   sync.Mutex
-	pods map[types.UID]*jobPod
+	pods map[types.UID]*JobPod
 	// seen are the arguments and environments of all processes.
 	seen []string
 	// hold keeps pods from starting.
 	hold bool
 }
 
-type jobPod struct {
-	name    string
-	process *os.Process
-	// gone reports that its node was lost: nothing is reported of it.
-	gone bool
-	// oom is what the kubelet says of a process that was killed.
-	oom bool
+// JobPod is the pod of a Job.
+type JobPod struct {
+	Process *os.Process
+	// Gone reports that its node was lost: nothing is reported of it.
+	Gone bool
+	// OOM is what the kubelet reports of a process that was killed.
+	OOM bool
+
+	name string
 }
 
-func (f *machinesTest) startJobPods(t *testing.T) *jobPods {
-	t.Helper()
-	j := &jobPods{machinesTest: f, dir: t.TempDir(), pods: map[types.UID]*jobPod{}}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	j.stop = stop
-	w, err := f.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelOperation})
+// StartJobPods runs the pods of Jobs until the test ends.
+func (e *Env) StartJobPods(program string, environ ...string) *JobPods {
+	e.Helper()
+	dir, err := os.MkdirTemp("", "ocadm-jobs-")
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
+	}
+	j := &JobPods{Env: e, program: program, environ: environ, dir: dir, pods: map[types.UID]*JobPod{}}
+	ctx, stop := context.WithCancel(context.WithoutCancel(e.Context()))
+	w, err := e.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(e.Namespace), client.HasLabels{v1alpha1.LabelOperation})
+	if err != nil {
+		stop()
+		e.Fatal(err)
 	}
 	j.wg.Go(func() {
 		defer w.Stop()
@@ -93,27 +87,44 @@ func (f *machinesTest) startJobPods(t *testing.T) *jobPods {
 			}
 		}
 	})
-	t.Cleanup(func() {
+	e.Cleanup(func() {
 		stop()
 		j.mu.Lock()
 		for _, p := range j.pods {
-			if p.process != nil {
-				_ = p.process.Kill()
+			if p.Process != nil {
+				_ = p.Process.Kill()
 			}
 		}
 		j.mu.Unlock()
 		j.wg.Wait()
+		if err := os.RemoveAll(dir); err != nil {
+			e.Error(err)
+		}
 	})
 	return j
 }
 
-func (j *jobPods) see(ctx context.Context, p *corev1.Pod) {
+// Hold keeps pods from starting, or lets those start that come from now on.
+func (j *JobPods) Hold(hold bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hold = hold
+}
+
+// Seen are the arguments and environments of all processes.
+func (j *JobPods) Seen() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.seen, "\n")
+}
+
+func (j *JobPods) see(ctx context.Context, p *corev1.Pod) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	one := j.pods[p.UID]
 	switch {
 	case one == nil && p.DeletionTimestamp == nil && !j.hold:
-		one = &jobPod{name: p.Name}
+		one = &JobPod{name: p.Name}
 		j.pods[p.UID] = one
 		p := p.DeepCopy()
 		j.wg.Go(func() {
@@ -123,12 +134,12 @@ func (j *jobPods) see(ctx context.Context, p *corev1.Pod) {
 		})
 	case one == nil && p.DeletionTimestamp != nil:
 		_ = j.Client.Delete(ctx, p, client.GracePeriodSeconds(0))
-	case one != nil && p.DeletionTimestamp != nil && one.process != nil && !one.gone:
-		_ = one.process.Signal(syscall.SIGTERM)
+	case one != nil && p.DeletionTimestamp != nil && one.Process != nil && !one.Gone:
+		_ = one.Process.Signal(syscall.SIGTERM)
 	}
 }
 
-func (j *jobPods) run(ctx context.Context, p *corev1.Pod, one *jobPod) error {
+func (j *JobPods) run(ctx context.Context, p *corev1.Pod, one *JobPod) error {
 	bind := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node1"}}
 	if err := j.Client.SubResource("binding").Create(ctx, p, bind); err != nil {
 		return client.IgnoreNotFound(err)
@@ -139,7 +150,7 @@ func (j *jobPods) run(ctx context.Context, p *corev1.Pod, one *jobPod) error {
 	}
 	j.mu.Lock()
 	err = c.Start()
-	one.process = c.Process
+	one.Process = c.Process
 	j.mu.Unlock()
 	if err != nil {
 		return err
@@ -150,7 +161,7 @@ func (j *jobPods) run(ctx context.Context, p *corev1.Pod, one *jobPod) error {
 	}
 	_ = c.Wait()
 	j.mu.Lock()
-	gone, oom := one.gone, one.oom
+	gone, oom := one.Gone, one.OOM
 	j.mu.Unlock()
 	if gone {
 		return nil
@@ -179,7 +190,7 @@ func (j *jobPods) run(ctx context.Context, p *corev1.Pod, one *jobPod) error {
 }
 
 // command is what a container runtime would start.
-func (j *jobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes.Buffer, error) {
+func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes.Buffer, error) {
 	dir := filepath.Join(j.dir, string(p.UID))
 	main := p.Spec.Containers[0]
 	for _, m := range main.VolumeMounts {
@@ -199,18 +210,14 @@ func (j *jobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes
 	if err != nil {
 		return nil, nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, err
-	}
 	var args []string
 	for _, a := range main.Args {
 		args = append(args, strings.Replace(a, operation.SecretsDir, filepath.Join(dir, "secrets"), 1))
 	}
 	var stderr bytes.Buffer
-	c := exec.CommandContext(ctx, self, args...)
+	c := exec.CommandContext(ctx, j.program, args...)
 	c.Dir, c.Stderr = dir, &stderr
-	c.Env = []string{asProgram + "=1", "KUBECONFIG=" + kubeconfig}
+	c.Env = append(slices.Clone(j.environ), "KUBECONFIG="+kubeconfig)
 	for _, e := range main.Env {
 		value := e.Value
 		if e.ValueFrom != nil {
@@ -228,12 +235,12 @@ func (j *jobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes
 }
 
 // write makes a directory of a Secret.
-func (j *jobPods) write(ctx context.Context, dir string, v *corev1.SecretVolumeSource) error {
+func (j *JobPods) write(ctx context.Context, dir string, v *corev1.SecretVolumeSource) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	s := &corev1.Secret{}
-	if err := j.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v.SecretName}, s); err != nil {
+	if err := j.Client.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: v.SecretName}, s); err != nil {
 		if *v.Optional {
 			return client.IgnoreNotFound(err)
 		}
@@ -248,7 +255,7 @@ func (j *jobPods) write(ctx context.Context, dir string, v *corev1.SecretVolumeS
 }
 
 // login writes a kubeconfig with the token that the pod gets.
-func (j *jobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string, error) {
+func (j *JobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Spec.ServiceAccountName}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
 		Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID,
@@ -267,10 +274,10 @@ func (j *jobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string,
 	return path, clientcmd.WriteToFile(file, path)
 }
 
-// as is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.
-func (j *jobPods) as(account, pod string) *rest.Config {
+// As is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.
+func (j *JobPods) As(account, pod string) *rest.Config {
 	j.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod},
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: pod},
 		Spec: corev1.PodSpec{NodeName: "node1", ServiceAccountName: account, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	j.Create(p)
 	file, err := j.login(j.Context(), p, j.dir)
@@ -284,23 +291,23 @@ func (j *jobPods) as(account, pod string) *rest.Config {
 	return cfg
 }
 
-func (j *jobPods) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
+func (j *JobPods) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) error {
 	p.Status.Phase = phase
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image, State: state}}
 	return client.IgnoreNotFound(harness.ReportStatus(ctx, j.Client, p, p.Status))
 }
 
-// end does something to the process of the pod of an operation that runs now, and returns the name of the pod.
-func (j *jobPods) end(op string, how func(*jobPod)) string {
+// End does something to the process of the pod of an operation that runs now, and returns the name of the pod.
+func (j *JobPods) End(op string, how func(*JobPod)) string {
 	j.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range j.pods {
-		if strings.HasPrefix(p.name, op+"-") && p.process != nil && !p.gone && p.process.Signal(syscall.Signal(0)) == nil {
+		if strings.HasPrefix(p.name, op+"-") && p.Process != nil && !p.Gone && p.Process.Signal(syscall.Signal(0)) == nil {
 			how(p)
 			return p.name
 		}
 	}
-	j.Fatalf("no pod of %s runs: %v", op, errors.New("none"))
+	j.Fatalf("no pod of %s runs", op)
 	return ""
 }
