@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
@@ -106,6 +107,10 @@ func ReadMachines(name string, data []byte, namespace, cloud string) ([]Machine,
 			wrong = append(wrong, which+": the name is in the file twice")
 		case key != "" && ssh.CheckHostKey(key) != nil:
 			wrong = append(wrong, which+": spec.infrastructure.ssh.hostKey: "+ssh.CheckHostKey(key).Error())
+		default:
+			if i := slices.IndexFunc(out, func(o Machine) bool { return machine.SameAddress(&o, &m) }); i >= 0 {
+				wrong = append(wrong, which+": machine "+out[i].Name+" has the same address")
+			}
 		}
 		seen[m.Name] = true
 		out = append(out, m)
@@ -121,51 +126,6 @@ func ReadMachines(name string, data []byte, namespace, cloud string) ([]Machine,
 
 func badMachines(name, cause string) error {
 	return finding.New("OCA-7611", "The machines in "+name+" are not valid", cause, "correct the file; docs/machines.md has an example")
-}
-
-// AddMachines creates machines that are not there. If the API server refuses one, none is created. A machine that is there and differs is an error.
-// report gets the name of each and what became of it.
-func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
-	var wrong []string
-	var missing []*Machine
-	for i := range all {
-		m := &all[i]
-		live := &Machine{}
-		err := c.Get(ctx, client.ObjectKeyFromObject(m), live)
-		switch {
-		case err == nil && !sameMachine(live, m):
-			wrong = append(wrong, m.Name+": there is a machine with this name and other settings")
-		case err == nil:
-			report(m.Name, "unchanged")
-		case apierrors.IsNotFound(err):
-			if err := c.Create(ctx, m.DeepCopy(), client.DryRunAll, client.FieldOwner(kube.FieldManager)); err != nil {
-				if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-					return noMachines(err)
-				}
-				wrong = append(wrong, m.Name+": "+err.Error())
-			}
-			missing = append(missing, m)
-		default:
-			return noMachines(fmt.Errorf("reading machine %s: %w", m.Name, err))
-		}
-	}
-	if len(wrong) > 0 {
-		return finding.New("OCA-7611", "The machines are not valid", strings.Join(wrong, "; "), "correct them; no machine was added")
-	}
-	for _, m := range missing {
-		if err := c.Create(ctx, m, client.FieldOwner(kube.FieldManager)); err != nil {
-			return fmt.Errorf("adding machine %s: %w", m.Name, err)
-		}
-		report(m.Name, "created")
-	}
-	return nil
-}
-
-// sameMachine compares what a user wrote.
-func sameMachine(a, b *Machine) bool {
-	x, err1 := yaml.Marshal(a.Spec)
-	y, err2 := yaml.Marshal(b.Spec)
-	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
 // Credentials writes the Secret with which the operator logs in to machines. An existing one of the same content is left as it is.

@@ -4,6 +4,7 @@ package restapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -184,6 +185,10 @@ func (s *server) machines(api huma.API) {
 			return doneWith(cluster.MarkMachine(ctx, of(ctx), in.key(), v.marks(time.Now())))
 		})
 	}
+	several := describe("create-machines", http.MethodPost, "/namespaces/{namespace}/machines/batch", "machines", "Create several machines, or none")
+	several.DefaultStatus = http.StatusCreated
+	several.Description = "Each is checked before the first is created. One that is there with the same spec stays as it is, so the request can be repeated."
+	huma.Register(api, several, addAll)
 	d := describe("precheck-machine", http.MethodPost, item+"precheck", "machines", "Run the checks of join on a machine, by an operation")
 	d.DefaultStatus = http.StatusCreated
 	huma.Register(api, d, func(ctx context.Context, in *struct {
@@ -197,4 +202,41 @@ func (s *server) machines(api huma.API) {
 		return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: m.Spec.Cloud, Action: v1alpha1.ActionPrecheckMachine,
 			Machine: &v1alpha1.MachineParameters{Name: in.Name}})
 	})
+}
+
+// added is what became of a machine of a batch.
+type added struct {
+	Name   string `json:"name"`
+	Action string `json:"action" enum:"created,unchanged"`
+}
+
+type batch struct {
+	Place
+	Body struct {
+		Items []Resource `json:"items" minItems:"1" maxItems:"2000"`
+	}
+}
+
+// addAll creates machines, all or none.
+func addAll(ctx context.Context, in *batch) (*list[added], error) {
+	machines := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == "machines" })]
+	var text []byte
+	for _, item := range in.Body.Items {
+		u, err := machines.wanted(item, in.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		one, err := json.Marshal(u.Object)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, "---\n"...), append(one, '\n')...)
+	}
+	all, err := cluster.ReadMachines("the request", text, in.Namespace, "")
+	if err != nil {
+		return nil, failed(err)
+	}
+	var items []added
+	err = cluster.AddMachines(ctx, of(ctx), all, func(name, action string) { items = append(items, added{name, action}) })
+	return listOf(items), failed(err)
 }

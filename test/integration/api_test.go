@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -405,17 +406,52 @@ func (f *apiTest) bad() {
 		f.Errorf("%s", r.text)
 	}
 	f.ask("writer", "PATCH", "machines/p1", "{}", 404, "OCA-7620")
+	// Headers that do not end, and a stream that is not read, are cut off meanwhile.
+	headers := f.dial()
+	fmt.Fprintf(headers, "GET /api/v1/namespaces/%s/machines HTTP/1.1\r\nHost: x\r\n", namespace)
+	unread := f.unread()
 	// A body that does not come: the server answers or ends the connection by itself.
-	c, err := (&tls.Dialer{Config: f.client.Transport.(*http.Transport).TLSClientConfig}).DialContext(f.Context(), "tcp", f.address)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer c.Close()
+	c := f.dial()
 	fmt.Fprintf(c, "POST /api/v1/namespaces/%s/machines HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", namespace, f.tokens["writer"])
 	answer, err := io.ReadAll(c)
 	if err == nil && !bytes.Contains(answer, []byte("408")) {
 		f.Errorf("a slow client: %s", answer)
 	}
+	for what, c := range map[string]net.Conn{"headers that do not end": headers, "a stream that is not read": unread} {
+		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			f.Fatal(err)
+		}
+		_, err := io.Copy(io.Discard, c)
+		if wait, slow := errors.AsType[net.Error](err); slow && wait.Timeout() {
+			f.Errorf("%s: the connection is still there", what)
+		}
+	}
+}
+
+// dial opens a connection of HTTP/1.1.
+func (f *apiTest) dial() net.Conn {
+	f.Helper()
+	c, err := (&tls.Dialer{Config: f.client.Transport.(*http.Transport).TLSClientConfig}).DialContext(f.Context(), "tcp", f.address)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// unread asks for a stream of events, and changes a large machine until more was sent than the buffers of a connection hold.
+func (f *apiTest) unread() net.Conn {
+	f.Helper()
+	c := f.dial()
+	if err := c.(*tls.Conn).NetConn().(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		f.Fatal(err)
+	}
+	fmt.Fprintf(c, "GET /api/v1/namespaces/%s/events?kinds=machines HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", namespace, f.tokens["reader"])
+	large := strings.Repeat("x", 200<<10)
+	for i := range 60 {
+		f.EditObject(&v1alpha1.OnecloudMachine{}, "p1", fmt.Sprintf(`{"metadata":{"annotations":{"large":"%d%s"}}}`, i, large))
+	}
+	return c
 }
 
 // TestAPIRate: more requests than the limit are refused, those of another sender are not.

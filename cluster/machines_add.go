@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/machine"
+)
+
+// AddMachines creates machines that are not there. If the API server refuses one, or two have one address, none is created. A machine that is there and
+// differs is an error. report gets the name of each and what became of it.
+func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
+	there, err := machinesBeside(ctx, c, all)
+	if err != nil {
+		return err
+	}
+	var missing []*Machine
+	wrong := map[string]string{}
+	for i := range all {
+		m := &all[i]
+		live, found := there[client.ObjectKeyFromObject(m)]
+		switch other := sameAddress(m, there); {
+		case found && !sameMachine(&live, m):
+			wrong[m.Name] = "there is a machine with this name and other settings"
+		case found:
+			report(m.Name, "unchanged")
+		case other != "":
+			wrong[m.Name] = "machine " + other + " has the same address"
+		default:
+			missing = append(missing, m)
+		}
+	}
+	refused := func(m *Machine, err error) { wrong[m.Name] = err.Error() }
+	if err := eachMachine(missing, refused, func(m *Machine) error {
+		return c.Create(ctx, m.DeepCopy(), client.DryRunAll, client.FieldOwner(kube.FieldManager))
+	}); err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		var lines []string
+		for _, name := range slices.Sorted(maps.Keys(wrong)) {
+			lines = append(lines, name+": "+wrong[name])
+		}
+		return finding.New("OCA-7611", "The machines are not valid", strings.Join(lines, "; "), "correct them; no machine was added")
+	}
+	var failed error
+	err = eachMachine(missing, func(m *Machine, err error) {
+		failed = errors.Join(failed, fmt.Errorf("adding machine %s: %w", m.Name, err))
+	},
+		func(m *Machine) error { return c.Create(ctx, m, client.FieldOwner(kube.FieldManager)) })
+	for _, m := range missing {
+		if m.UID != "" {
+			report(m.Name, "created")
+		}
+	}
+	return errors.Join(err, failed)
+}
+
+// machinesBeside are the machines that are in the namespaces of others.
+func machinesBeside(ctx context.Context, c client.Client, of []Machine) (map[client.ObjectKey]Machine, error) {
+	out, seen := map[client.ObjectKey]Machine{}, map[string]bool{}
+	for i := range of {
+		if seen[of[i].Namespace] {
+			continue
+		}
+		seen[of[i].Namespace] = true
+		var list v1alpha1.OnecloudMachineList
+		if err := c.List(ctx, &list, client.InNamespace(of[i].Namespace)); err != nil {
+			return nil, noMachines(fmt.Errorf("listing the machines in namespace %s: %w", of[i].Namespace, err))
+		}
+		for i := range list.Items {
+			out[client.ObjectKeyFromObject(&list.Items[i])] = list.Items[i]
+		}
+	}
+	return out, nil
+}
+
+// sameAddress is the name of a machine with the address of another one, "" if there is none.
+func sameAddress(m *Machine, there map[client.ObjectKey]Machine) string {
+	for key, other := range there {
+		if machine.SameAddress(m, &other) {
+			return key.Name
+		}
+	}
+	return ""
+}
+
+// writers is how many machines are written at once.
+const writers = 8
+
+// eachMachine does something with machines, several at a time. bad gets those for which it failed, one at a time; that the cluster knows no machines is
+// an error.
+func eachMachine(all []*Machine, bad func(*Machine, error), do func(*Machine) error) error {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, m := range all {
+		g.Go(func() error {
+			err := do(m)
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return noMachines(err)
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				bad(m, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// sameMachine compares what a user wrote with what is there. The operator writes an ID where the user wrote none.
+func sameMachine(live, wrote *Machine) bool {
+	spec := wrote.Spec
+	spec.ProviderID = cmp.Or(spec.ProviderID, live.Spec.ProviderID)
+	x, err1 := yaml.Marshal(live.Spec)
+	y, err2 := yaml.Marshal(spec)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
