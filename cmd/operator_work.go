@@ -9,8 +9,11 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/reaper"
@@ -47,13 +50,16 @@ func newOperatorWork(a *app) *cobra.Command {
 				return err
 			}
 			cfg.UserAgent = "ocadm-work/" + version.Version
-			direct, err := kube.New(cfg)
+			direct, err := kube.NewKnowing(cfg, []schema.GroupVersionKind{
+				v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind), v1alpha1.GroupVersion.WithKind(v1alpha1.MachineKind),
+				corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Pod"),
+			}, []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Node")})
 			if err != nil {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(a.Err, nil))
 			w := operation.Worker{Client: direct, Pod: pod, Log: log,
-				Actions: machinectl.Actions(machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Log: log})}
+				Actions: machinectl.Actions(machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Read: &v1alpha1.OnecloudMachine{}, Log: log})}
 			return w.Work(c.Context(), client.ObjectKey{Namespace: namespace, Name: args[0]})
 		},
 	}

@@ -25,6 +25,14 @@ const (
 	AnnotationRetry = "onecloud.yunion.io/retry"
 )
 
+// Names of Cluster API.
+const (
+	// LabelClusterName on the Secret with bootstrap data holds the name of the cloud.
+	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+	// AnnotationPausedByClusterAPI on a machine, with any value, keeps it from joining, as AnnotationPaused "true" does.
+	AnnotationPausedByClusterAPI = "cluster.x-k8s.io/paused"
+)
+
 // Keys of the Secret with the credentials of a machine. SecretKeyPrivate is that of type kubernetes.io/ssh-auth.
 const (
 	SecretKeyPrivate      = "ssh-privatekey"
@@ -56,6 +64,7 @@ const (
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$')",message="metadata.name: a machine's name begins with a letter and has at most 40 lower-case letters, digits and dashes: its Node has the same name"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in ['Provisioning', 'Provisioned', 'Running', 'Deleting', 'Deleted']) || ((has(self.spec.roles) ? self.spec.roles : []) == (has(oldSelf.spec.roles) ? oldSelf.spec.roles : []) && self.spec.infrastructure == oldSelf.spec.infrastructure)",message="spec: roles and infrastructure of a machine that joins or has joined cannot change: remove the machine and add it again"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.nodeRef) || !has(oldSelf.spec.providerID) || has(self.spec.providerID) && self.spec.providerID == oldSelf.spec.providerID",message="spec.providerID: the ID of a machine that has a Node cannot change: remove the machine and add it again"
 type OnecloudMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -122,7 +131,7 @@ type OnecloudMachineSpec struct {
 	// How the machine is reached.
 	// +required
 	Infrastructure MachineInfrastructure `json:"infrastructure"`
-	// ID that its Node gets, ocadm://NAMESPACE/NAME when empty. It cannot change once the Node has it.
+	// ID that its Node gets. The operator writes ocadm://NAMESPACE/NAME when it is empty. It cannot change once the Node has it.
 	// +kubebuilder:validation:MaxLength=253
 	ProviderID string `json:"providerID,omitempty"`
 }
@@ -283,8 +292,18 @@ type MachineNodeRef struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
+// MachineInitialization is how far a machine came the first time. What is true stays true.
+type MachineInitialization struct {
+	// It has joined.
+	Provisioned bool `json:"provisioned,omitempty"`
+	// Its bootstrap data were made.
+	DataSecretCreated bool `json:"dataSecretCreated,omitempty"`
+}
+
 // OnecloudMachineStatus is how far a machine is.
 type OnecloudMachineStatus struct {
+	// How far it came the first time, as in Cluster API.
+	Initialization MachineInitialization `json:"initialization,omitzero"`
 	// The machine in one word.
 	Phase MachinePhase `json:"phase,omitempty"`
 	// What it waits for.

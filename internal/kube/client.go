@@ -12,11 +12,14 @@ import (
 	"path/filepath"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -88,17 +91,40 @@ func Unlimited(cfg *rest.Config) *rest.Config {
 }
 
 // New makes a client. It asks the API server nothing yet.
-func New(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, false) }
+func New(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, client.Options{}) }
+
+// NewKnowing makes a client for a program that runs a moment and needs few kinds: only for others it asks the API server for those that it serves.
+func NewKnowing(cfg *rest.Config, namespaced, global []schema.GroupVersionKind) (client.WithWatch, error) {
+	known := meta.NewDefaultRESTMapper(nil)
+	for _, k := range namespaced {
+		known.Add(k, meta.RESTScopeNamespace)
+	}
+	for _, k := range global {
+		known.Add(k, meta.RESTScopeRoot)
+	}
+	web, err := rest.HTTPClientFor(Unlimited(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	others, err := apiutil.NewDynamicRESTMapper(cfg, web)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	return create(cfg, client.Options{HTTPClient: web, Mapper: meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, others}}})
+}
 
 // NewDryRun makes a client whose writes the API server checks and does not keep.
-func NewDryRun(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, true) }
+func NewDryRun(cfg *rest.Config) (client.WithWatch, error) {
+	return create(cfg, client.Options{DryRun: new(true)})
+}
 
-func create(cfg *rest.Config, dryRun bool) (client.WithWatch, error) {
+func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
 	s, err := Scheme()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewWithWatch(Unlimited(cfg), client.Options{Scheme: s, DryRun: &dryRun})
+	o.Scheme = s
+	c, err := client.NewWithWatch(Unlimited(cfg), o)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)
 	}

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -48,8 +49,11 @@ func Actions(o Options) []operation.Action {
 
 // machineOf reads the machine of an operation.
 func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, error) {
-	m := &v1alpha1.OnecloudMachine{}
+	m := cmp.Or(o.Read, &v1alpha1.OnecloudMachine{})
 	key := client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.MachineName()}
+	if m.Name != "" && m.DeletionTimestamp == nil && r.Operation.Spec.Action == v1alpha1.ActionJoinMachine {
+		return m, nil // its roles and how it is reached cannot change while it joins
+	}
 	if err := o.Direct.Get(ctx, key, m); err != nil {
 		return nil, fmt.Errorf("reading machine %s: %w", key.Name, err)
 	}
@@ -133,9 +137,7 @@ func (o Options) precheck() operation.Step {
 			for _, f := range list.Warnings() {
 				report.Info("%s %s", f.Code, f.Error())
 			}
-			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = operation.Findings(list) }); err != nil {
-				return err
-			}
+			r.Note(func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = operation.Findings(list) })
 			return list.Err()
 		}),
 	}

@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +26,37 @@ import (
 )
 
 // Infrastructure is the controller that delivers the bootstrap data of machines, and takes machines out of the cluster. Its request is a machine.
-type Infrastructure struct{ Options }
+type Infrastructure struct {
+	Options
+
+	mu sync.Mutex
+	// last is when the status of a machine that is on its way was written.
+	last map[types.UID]time.Time
+}
+
+// minorInterval is how long what an operation does may take to be seen in the status of its machine: hundreds of machines change all the time.
+const minorInterval = 5 * time.Second
+
+// rests is how long a change of the status that is none of the machine itself has to wait, 0 if it is written now.
+func (c *Infrastructure) rests(m *v1alpha1.OnecloudMachine, d decision) time.Duration {
+	if !d.minor(m) {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(0, time.Until(c.last[m.UID].Add(minorInterval)))
+}
+
+// reported notes that the status was written.
+func (c *Infrastructure) reported(m *v1alpha1.OnecloudMachine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.last, func(_ types.UID, at time.Time) bool { return time.Since(at) > minorInterval })
+	if c.last == nil {
+		c.last = map[types.UID]time.Time{}
+	}
+	c.last[m.UID] = time.Now()
+}
 
 // Reconcile looks at one machine.
 func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -43,6 +75,12 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		return ctrl.Result{}, conflicts(err) // the change brings the next pass
 	}
 	d := decide(f)
+	if d.early {
+		return ctrl.Result{}, nil
+	}
+	if later := c.rests(m, d); later > 0 {
+		return ctrl.Result{RequeueAfter: later}, nil
+	}
 	if d.create != nil {
 		if waits, err := c.create(ctx, m, d.create); waits || err != nil {
 			return ctrl.Result{}, err
@@ -150,6 +188,7 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 	after := m.DeepCopy()
 	if m.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(after, v1alpha1.MachineFinalizer)
+		after.Spec.ProviderID = m.NodeProviderID()
 		if cloud != nil {
 			owner := ownerOf(cloud)
 			after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool {
@@ -160,7 +199,7 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 			}
 		}
 	}
-	if equality.Semantic.DeepEqual(after.ObjectMeta, m.ObjectMeta) {
+	if equality.Semantic.DeepEqual(after.ObjectMeta, m.ObjectMeta) && after.Spec.ProviderID == m.Spec.ProviderID {
 		return false, nil
 	}
 	return true, c.patch(ctx, after, m)
@@ -185,7 +224,8 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 	if err := c.Client.Status().Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("writing the status of machine %s: %w", m.Name, err)
 	}
-	if was := m.Status.Phase; was != s.Phase {
+	c.reported(m)
+	if was := m.Status.Phase; was != s.Phase && isNews(was, s.Phase) {
 		kind := corev1.EventTypeNormal
 		if s.Phase == v1alpha1.MachineFailed {
 			kind = corev1.EventTypeWarning
@@ -195,6 +235,11 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 	}
 	m.ResourceVersion = after.ResourceVersion
 	return nil
+}
+
+// isNews reports whether a phase is worth an event: that a machine is new is not, nor what the events of its operation and of its Node say.
+func isNews(was, is v1alpha1.MachinePhase) bool {
+	return is != v1alpha1.MachineProvisioning && is != v1alpha1.MachineProvisioned && (was != "" || is != v1alpha1.MachinePending)
 }
 
 // create creates an operation. waits is true if one that was created before is not in the cache yet.
@@ -227,8 +272,23 @@ func (c *Infrastructure) cancel(ctx context.Context, o *v1alpha1.OnecloudOperati
 	return client.IgnoreNotFound(err)
 }
 
-// bind gives a Node that has just registered its ID and its taints.
+// bind gives a Node that has just registered its ID and its taints. The ID alone needs no look at the Node: the API server refuses to replace one.
 func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, cached *corev1.Node) error {
+	if len(m.Spec.Taints) == 0 {
+		id, err := json.Marshal(map[string]any{"spec": map[string]any{"providerID": m.NodeProviderID()}})
+		if err != nil {
+			return err
+		}
+		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cached.Name}}
+		err = c.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, id), client.FieldOwner(v1alpha1.ManagerOperator))
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has another one, of a cloud provider
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("giving node %s its ID: %w", cached.Name, err)
+		}
+		return nil
+	}
 	n := &corev1.Node{}
 	if err := c.Direct.Get(ctx, client.ObjectKey{Name: cached.Name}, n); err != nil {
 		return fmt.Errorf("reading node %s: %w", cached.Name, err)

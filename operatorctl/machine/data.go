@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,35 @@ const (
 const groupOfNodes = bootstrapapi.BootstrapDefaultGroup + ":kubeadm:default-node-token"
 
 // Bootstrap is the controller that makes the data with which machines join. Its request is a machine.
-type Bootstrap struct{ Options }
+type Bootstrap struct {
+	Options
+
+	mu sync.Mutex
+	// known is what was read of the cluster for machines of a namespace.
+	known map[string]knownCluster
+}
+
+type knownCluster struct {
+	bootstrap.Cluster
+	read time.Time
+}
+
+// knownFor is how long what was read of the cluster is good for other machines: hundreds of them may be added at once.
+const knownFor = 10 * time.Second
+
+// clusterOf is what a machine must know of the cluster, read a moment ago.
+func (c *Bootstrap) clusterOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.known[m.Namespace]; ok && time.Since(k.read) < knownFor {
+		return k.Cluster, nil
+	}
+	now, err := c.cluster(ctx, m)
+	if err == nil {
+		c.known = map[string]knownCluster{m.Namespace: {now, time.Now()}}
+	}
+	return now, err
+}
 
 // Reconcile looks at one machine.
 func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -123,7 +152,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, &v1alpha1.OnecloudCluster{}); err != nil {
 		return fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
 	}
-	cluster, err := c.cluster(ctx, m)
+	cluster, err := c.clusterOf(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -136,7 +165,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 		return err
 	}
 	data := corev1ac.Secret(m.BootstrapSecret(), m.Namespace).
-		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelClusterName: m.Spec.Cloud}).
 		WithAnnotations(map[string]string{annotationExpires: end.Format(time.RFC3339), annotationInputs: inputs}).
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.MachineKind).
 			WithName(m.Name).WithUID(m.UID).WithController(true)).
@@ -257,14 +286,20 @@ func (o Options) repository(ctx context.Context, m *v1alpha1.OnecloudMachine) (s
 	return settings.ImageRepository, nil
 }
 
-// report writes the condition.
+// reasonMade is that of the condition while there are data.
+const reasonMade = "Made"
+
+// report writes the condition. That of a new machine comes with its first phase, which the other controller writes.
 func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, made error) error {
+	if made == nil && m.Status.Phase == "" {
+		return nil
+	}
 	after := m.DeepCopy()
-	is := metav1.Condition{Type: v1alpha1.ConditionBootstrapDataReady, Status: metav1.ConditionTrue, Reason: "Made", ObservedGeneration: m.Generation}
+	is := metav1.Condition{Type: v1alpha1.ConditionBootstrapDataReady, Status: metav1.ConditionTrue, Reason: reasonMade, ObservedGeneration: m.Generation}
 	if made != nil {
 		is.Status, is.Reason, is.Message = metav1.ConditionFalse, "NotMade", made.Error()
 	} else {
-		after.Status.DataSecretName = m.BootstrapSecret()
+		after.Status.DataSecretName, after.Status.Initialization.DataSecretCreated = m.BootstrapSecret(), true
 	}
 	meta.SetStatusCondition(&after.Status.Conditions, is)
 	if equality.Semantic.DeepEqual(after.Status, m.Status) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,6 +44,8 @@ type decision struct {
 	cancel *v1alpha1.OnecloudOperation
 	// bind reports that the node has just become that of the machine.
 	bind bool
+	// early reports that there is nothing to say yet: the other controller has not looked at the machine.
+	early bool
 	// release reports that Kubernetes may delete the machine.
 	release bool
 	// again is when to look again without an event, 0 if never.
@@ -169,6 +172,7 @@ func text(o *v1alpha1.OnecloudOperation, other string) string {
 // run is a machine that has a Node.
 func (d *decision) run(f facts) {
 	s := &d.status
+	s.Initialization.Provisioned = true
 	s.NodeRef = &v1alpha1.MachineNodeRef{Name: f.node.Name, UID: f.node.UID}
 	s.Addresses, s.ProviderID = f.node.Status.Addresses, f.machine.NodeProviderID()
 	s.Phase, s.Message, s.FailureReason, s.FailureMessage, s.RetryAfter = v1alpha1.MachineProvisioned, "", "", "", metav1.Time{}
@@ -220,7 +224,7 @@ func (d *decision) provision(f facts) {
 	d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NotJoined", "")
 	d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NotJoined", "")
 	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && !o.Status.Phase.Final() {
-		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, o.Status.Message, "", ""
+		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, progress(o), "", ""
 		return
 	}
 	if reason, message := infrastructure(f); reason != "" {
@@ -233,11 +237,16 @@ func (d *decision) provision(f facts) {
 		return
 	}
 	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
+	if f.data {
+		d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, reasonMade, "")
+		s.DataSecretName, s.Initialization.DataSecretCreated = f.machine.BootstrapSecret(), true
+	}
 	if !f.data {
+		d.early = s.Phase == "" && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
 		s.Phase, s.Message = v1alpha1.MachinePending, "waits for its bootstrap data"
 		return
 	}
-	if f.machine.Annotations[v1alpha1.AnnotationPaused] == "true" {
+	if _, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]; held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true" {
 		s.Phase, s.Message = v1alpha1.MachinePending, "paused; to let it join: ocadm machine resume "+f.machine.Name
 		return
 	}
@@ -283,7 +292,7 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	o := last(f, action)
 	switch {
 	case o != nil && !o.Status.Phase.Final():
-		s.Phase, s.Message = phase, o.Status.Message
+		s.Phase, s.Message = phase, progress(o)
 		return
 	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine:
 		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
@@ -303,12 +312,38 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	if s.Phase = phase; action == v1alpha1.ActionJoinMachine {
 		s.Phase = v1alpha1.MachineProvisioning
 	}
-	s.Message = "begins operation " + s.Operation
 	d.create = &v1alpha1.OnecloudOperation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: s.Operation, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: s.Operation, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
+			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{ownerOf(f.cloud)}}, // as the controller of operations takes them
 		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
 			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name}},
 	}
+	s.Message = progress(d.create)
+}
+
+// progress is what an operation that has not ended does, in words that change seldom: each change is a write.
+func progress(o *v1alpha1.OnecloudOperation) string {
+	switch {
+	case o.Status.Phase == "" || o.Status.Phase == v1alpha1.OperationPending:
+		return "operation " + o.Name + " waits for its turn"
+	case o.Status.Step == "": // its pod has not begun
+		return cmp.Or(o.Status.Message, "operation "+o.Name+" begins")
+	case o.Status.Phase == v1alpha1.OperationPaused:
+		return o.Status.Message
+	}
+	return "operation " + o.Name + " is at step " + o.Status.Step
+}
+
+// minor reports whether only how far an operation is has changed in the status of a machine.
+func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
+	was, is := m.Status.DeepCopy(), d.status.DeepCopy()
+	if d.create != nil || d.cancel != nil || d.bind || d.release || was.Phase != is.Phase || is.Phase == v1alpha1.MachineRunning {
+		return false
+	}
+	for _, s := range []*v1alpha1.OnecloudMachineStatus{was, is} {
+		s.Message, s.HostKey, s.JumpHostKey, s.Conditions = "", "", "", nil
+	}
+	return equality.Semantic.DeepEqual(was, is) && !equality.Semantic.DeepEqual(m.Status, d.status)
 }
 
 // prefixes of the names of operations.

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +38,9 @@ type Options struct {
 	Dial ssh.DialFunc
 	// SecretsDir has the Secrets of the machine in directories of their names; "" reads them from the API server.
 	SecretsDir string
-	Log        *slog.Logger
+	// Read, if set, keeps the machine that was read: this process runs one operation, and the machine cannot change meanwhile.
+	Read *v1alpha1.OnecloudMachine
+	Log  *slog.Logger
 }
 
 // Accounts of the Jobs that work on machines. Only the one that removes machines may change Nodes.
@@ -50,7 +53,11 @@ const (
 func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	return func(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 		m := &v1alpha1.OnecloudMachine{}
-		err := o.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: op.MachineName()}, m)
+		key := client.ObjectKey{Namespace: op.Namespace, Name: op.MachineName()}
+		err := o.Client.Get(ctx, key, m)
+		if apierrors.IsNotFound(err) { // or the cache does not have it yet
+			err = o.Direct.Get(ctx, key, m)
+		}
 		if client.IgnoreNotFound(err) != nil {
 			return operation.Job{}, fmt.Errorf("reading machine %s: %w", op.MachineName(), err)
 		}
@@ -154,7 +161,7 @@ func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {
 // SameAddress reports whether two machines are one. The same address behind another jump host is another machine.
 func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
 	x, y := a.Spec.Infrastructure.SSH, b.Spec.Infrastructure.SSH
-	return sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
+	return x.Address != "" && sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
 }
 
 func sameLogin(a, b *v1alpha1.MachineLogin) bool {

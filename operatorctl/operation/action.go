@@ -110,5 +110,8 @@ func (r *Run) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperatio
 	return r.record.update(ctx, change)
 }
 
+// Note changes the status. The next write has it.
+func (r *Run) Note(change func(*v1alpha1.OnecloudOperationStatus)) { r.record.note(change) }
+
 // Prefix of the names of an action's operations.
 func Prefix(action string) string { return strings.ToLower(action) + "-" }

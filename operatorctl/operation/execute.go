@@ -41,8 +41,10 @@ type execution struct {
 // perform runs an operation, and brings its status and its log to the API server meanwhile.
 func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog.Logger) error {
 	rec := x.run.record
-	if err := rec.log.load(ctx, reader); err != nil {
-		log.Warn("reading the log of an earlier process", "error", err)
+	if w := rec.status().Worker; w == nil || w.Number != 1 { // the first pod finds no log
+		if err := rec.log.load(ctx, reader); err != nil {
+			log.Warn("reading the log of an earlier process", "error", err)
+		}
 	}
 	flushing, stop := context.WithCancel(ctx)
 	var flush sync.WaitGroup

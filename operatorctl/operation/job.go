@@ -139,6 +139,9 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	if there && !complete && failed == "" && !(cancelled(o) && !taken(o)) {
 		return c.note(ctx, o, pods.Items)
 	}
+	if !there && !cancelled(o) && !paused(o) {
+		return c.start(ctx, o.DeepCopy(), cloud, action)
+	}
 	now, err := c.unfinished(ctx, o)
 	if now == nil || err != nil {
 		return err
@@ -156,7 +159,8 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	return c.start(ctx, now, cloud, action)
 }
 
-// start creates the Job of an operation. The operation has its place among the others from then on.
+// start creates the Job of an operation. The operation has its place among the others from then on. What the cache has may be old: the API server
+// refuses the write then, and the change brings the next pass.
 func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
 	how, err := action.Job(ctx, o)
 	if err != nil {
@@ -165,15 +169,20 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, c
 	if err := c.take(ctx, o, cloud); err != nil {
 		return err
 	}
-	err = newRecord(c.Client, c.Events, o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
-			s.Phase = v1alpha1.OperationPlanning
-		}
-		s.Message = "waits for the pod of its Job"
-		disown(s)
-	})
+	before, s := o.DeepCopy(), &o.Status
+	if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
+		s.Phase = v1alpha1.OperationPlanning
+	}
+	s.Message = "waits for the pod of its Job"
+	disown(s)
+	conditions(s, metav1.Now())
+	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	err = c.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
 	}
 	err = c.Client.Create(ctx, jobOf(o, cloud, how, c.JobImage, action.timeout(o)), client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {

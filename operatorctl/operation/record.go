@@ -76,12 +76,17 @@ func (r *record) status() v1alpha1.OnecloudOperationStatus {
 
 // update changes the status and writes it.
 func (r *record) update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	r.note(change)
+	return r.write(ctx)
+}
+
+// note changes the status. The next write has it.
+func (r *record) note(change func(*v1alpha1.OnecloudOperationStatus)) {
 	r.mu.Lock()
 	change(&r.op.Status)
 	conditions(&r.op.Status, metav1.Now())
 	r.mu.Unlock()
 	r.shown()
-	return r.write(ctx)
 }
 
 // writeTimeout bounds the tries of one write. An API server that is being replaced must not end an operation.
@@ -153,9 +158,19 @@ func (r *record) flush(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Append is called at the start and at the end of a step; Event has noted what happened.
+// Append is called at the start and at the end of a step; Event has noted what happened. The end of the last step is written with that of the operation.
 func (r *record) Append(ctx context.Context, _ workflow.Entry) error {
+	if r.over() {
+		return nil
+	}
 	return r.write(ctx)
+}
+
+// over reports whether every step is over.
+func (r *record) over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.op.Status.Steps) > 0 && !slices.ContainsFunc(r.op.Status.Steps, func(s v1alpha1.OperationStep) bool { return !s.State.Over() })
 }
 
 // Event notes what happens.

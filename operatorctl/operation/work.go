@@ -13,8 +13,10 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,13 +38,9 @@ type Worker struct {
 
 // Work runs an operation until it has ended or is paused; then the Job is done. The end of ctx is that of this pod, and an error: another one goes on.
 func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
-	o, err := w.take(ctx, key)
+	o, action, err := w.take(ctx, key)
 	if err != nil || o.Status.Phase.Final() {
 		return err
-	}
-	action, known := find(w.Actions, o.Spec.Action)
-	if !known {
-		return fmt.Errorf("running operation %s: this ocadm knows no action %q", o.Name, o.Spec.Action)
 	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -66,12 +64,16 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	return nil
 }
 
-// take makes the operation that of this pod.
-func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.OnecloudOperation, error) {
-	o := &v1alpha1.OnecloudOperation{}
+// take makes the operation that of this pod, and begins it.
+func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.OnecloudOperation, Action, error) {
+	o, action := &v1alpha1.OnecloudOperation{}, Action{}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := w.Client.Get(ctx, key, o); err != nil || o.Status.Phase.Final() {
 			return err
+		}
+		var known bool
+		if action, known = find(w.Actions, o.Spec.Action); !known {
+			return fmt.Errorf("this ocadm knows no action %q", o.Spec.Action)
 		}
 		before := o.DeepCopy()
 		if o.Status.Worker == nil {
@@ -79,19 +81,21 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 		}
 		o.Status.Worker.Pod = w.Pod
 		o.Status.Worker.Number++
+		(&execution{action: action, run: &Run{Operation: o}}).begin(&o.Status)
+		conditions(&o.Status, metav1.Now())
 		locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		return w.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("taking operation %s: %w", key.Name, err)
+		return nil, action, fmt.Errorf("taking operation %s: %w", key.Name, err)
 	}
-	return o, nil
+	return o, action, nil
 }
 
 // obey does what a user wants of the operation, and ends the run when it is no longer this pod's.
 func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, cancel, abort context.CancelCauseFunc) {
 	uid := o.UID
-	_ = kube.WaitFor(ctx, w.Client, o, func(object client.Object) (bool, string) { // it ends with ctx
+	obeyed := func(object client.Object) (bool, string) {
 		now, there := kube.As[v1alpha1.OnecloudOperation](object)
 		switch {
 		case !there || now.UID != uid || now.Status.Worker == nil || now.Status.Worker.Pod != w.Pod:
@@ -103,7 +107,37 @@ func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, 
 			pause(errPaused)
 		}
 		return false, ""
-	}, func(string) {})
+	}
+	if !w.follow(ctx, o, obeyed) { // that watch has ended
+		_ = kube.WaitFor(ctx, w.Client, o, obeyed, func(string) {}) // it ends with ctx
+	}
+}
+
+// follow watches an operation from the version that this process has, which costs no list. It reports whether the condition held.
+func (w Worker) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cond kube.Condition) bool {
+	changes, err := w.Client.Watch(ctx, &v1alpha1.OnecloudOperationList{}, client.InNamespace(o.Namespace), client.MatchingFields{metav1.ObjectNameField: o.Name},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: o.ResourceVersion}})
+	if err != nil {
+		return false
+	}
+	defer changes.Stop()
+	for e := range changes.ResultChan() {
+		now, is := e.Object.(*v1alpha1.OnecloudOperation)
+		switch {
+		case !is: // the version is too old, or the watch has ended
+			return false
+		case e.Type == watch.Deleted:
+			now = nil
+		}
+		var object client.Object
+		if now != nil {
+			object = now
+		}
+		if done, _ := cond(object); done {
+			return true
+		}
+	}
+	return false
 }
 
 // silent drops events: the operator makes them.

@@ -56,6 +56,11 @@ func (e *Env) Clean() {
 		e.check(e.Client.Patch(ctx, &machines.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 		e.check(e.Client.Delete(ctx, &machines.Items[i]))
 	}
+	var operations v1alpha1.OnecloudOperationList
+	e.check(e.Client.List(ctx, &operations))
+	for i := range operations.Items {
+		e.check(client.IgnoreNotFound(e.Client.Patch(ctx, &operations.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+	}
 	for namespace := range namespaces { // those that were made without an operator have no owner
 		e.check(e.Client.DeleteAllOf(ctx, &v1alpha1.OnecloudOperation{}, client.InNamespace(namespace)))
 	}

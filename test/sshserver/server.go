@@ -89,16 +89,38 @@ func (s *Server) Start(t T) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.l, s.conns = l, map[net.Conn]bool{}
+	s.conns = map[net.Conn]bool{}
+	s.listen(t, l)
+	return s
+}
+
+func (s *Server) listen(t T, l net.Listener) {
+	s.l = l
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s.wg.Go(func() { s.accept(ctx) })
+	s.wg.Go(func() { s.accept(ctx, l) })
 	t.Cleanup(func() {
 		cancel()
 		_ = l.Close()
 		s.DropAll()
 		s.wg.Wait()
 	})
-	return s
+}
+
+// Down ends every connection and refuses others, as a machine does that boots. Up answers again at the same port.
+func (s *Server) Down() {
+	_ = s.l.Close()
+	s.DropAll()
+}
+
+// Up is the end of Down.
+func (s *Server) Up(t T) {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", s.l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.listen(t, l)
 }
 
 // Reinstall gives the machine another host key.
@@ -150,9 +172,9 @@ func (s *Server) DropAll() {
 	}
 }
 
-func (s *Server) accept(ctx context.Context) {
+func (s *Server) accept(ctx context.Context, l net.Listener) {
 	for {
-		c, err := s.l.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			return
 		}
