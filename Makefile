@@ -127,6 +127,10 @@ poller: ## Update and roll back a cloud on lab machines while clients ask: with 
 machines: ## The operator joins lab machines over SSH, three at once; bad ones, a loss of power, removal, cloud-init (some minutes)
 	OCADM_TEST_MACHINES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestMachinesJoin ./test/e2e/
 
+.PHONY: fleet
+fleet: ## One file makes a cluster of six lab machines over SSH; bad ones, a loss of power, a killed ocadm, removal (some minutes)
+	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestFleet ./test/e2e/
+
 .PHONY: arm64
 arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)
 	OCADM_TEST_ARM64=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m -run TestARM64 ./test/e2e/

@@ -90,7 +90,7 @@ func newRoot(a *app) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{groupInstall, []*cobra.Command{
-			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a),
+			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a), newFleet(a),
 		}},
 		{groupCloud, []*cobra.Command{
 			newCluster(a), newComponent(a), newOperation(a), newMachine(a), newUI(a), newNode(a), newHA(a), newEtcd(a), newCerts(a),

@@ -68,6 +68,8 @@ type createdToken struct {
 	Token       string    `json:"token"`
 	Expires     time.Time `json:"expires,omitzero"`
 	JoinCommand string    `json:"joinCommand,omitempty"`
+	// CertificateKey is that of the join command of a control-plane node.
+	CertificateKey string `json:"certificateKey,omitempty"`
 }
 
 func newTokenCreate(a *app, open openHost) *cobra.Command {
@@ -121,6 +123,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			made.CertificateKey = roles.CertificateKey
 			if download {
 				if made.JoinCommand, err = kubernetes.DownloadCommand(c.Context(), h, made.Token, made.JoinCommand); err != nil {
 					return noCluster(err)

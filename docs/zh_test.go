@@ -26,7 +26,7 @@ var translated = []string{
 	"docs/compute-nodes.md",
 	"docs/api.md",
 	"docs/page.md",
-	"docs/machines.md",
+	"docs/fleet.md", "docs/machines.md",
 	"docs/configure.md",
 	"docs/day2.md",
 	"docs/depot.md",

@@ -206,6 +206,11 @@ func NewScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine
 	return script, err
 }
 
+// ClusterOf reads what a machine must know of its cluster.
+func ClusterOf(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+	return Options{Client: c, Direct: c}.cluster(ctx, m)
+}
+
 // tokenSecret is a join token as kubeadm makes one.
 func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *corev1.Secret {
 	const idLen = 6

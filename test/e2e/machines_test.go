@@ -57,6 +57,13 @@ func TestMachinesJoin(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
+// freshScript lets the key of its first argument log in to a machine, and takes everything of ocadm from it.
+const freshScript = `rm -f /etc/ssh/ssh_host_* /usr/local/bin/ocadm /bundle/ocadm.bundle && ssh-keygen -q -A && systemctl restart ssh
+useradd --create-home --shell /bin/bash debian && printf '%s\n' 'debian ALL=(ALL) NOPASSWD: ALL' 'Defaults env_keep += "OCADM_*"' >/etc/sudoers.d/debian
+for home in /root /home/debian; do mkdir -p -m 0700 $home/.ssh; echo "$1" >$home/.ssh/authorized_keys; done
+chown -R debian:debian /home/debian/.ssh
+printf '%s' "$2" >>/etc/environment`
+
 // reachable makes machine 1 one from which the user logs in to the others, and takes everything of ocadm from those.
 func (s *suite) reachable(t *testing.T) {
 	t.Helper()
@@ -65,13 +72,8 @@ func (s *suite) reachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const script = `rm -f /etc/ssh/ssh_host_* /usr/local/bin/ocadm /bundle/ocadm.bundle && ssh-keygen -q -A && systemctl restart ssh
-useradd --create-home --shell /bin/bash debian && printf '%s\n' 'debian ALL=(ALL) NOPASSWD: ALL' 'Defaults env_keep += "OCADM_*"' >/etc/sudoers.d/debian
-for home in /root /home/debian; do mkdir -p -m 0700 $home/.ssh; echo "$1" >$home/.ssh/authorized_keys; done
-chown -R debian:debian /home/debian/.ssh
-printf '%s' "$2" >>/etc/environment`
 	for i := 2; i <= len(s.Lab.Nodes()); i++ {
-		if _, err := s.On(ctx, i, "sh", "-ec", script, "sh", strings.TrimSpace(key), labSettings); err != nil {
+		if _, err := s.On(ctx, i, "sh", "-ec", freshScript, "sh", strings.TrimSpace(key), labSettings); err != nil {
 			t.Fatal(err)
 		}
 		s.fresh[i] = s.look(t, i)

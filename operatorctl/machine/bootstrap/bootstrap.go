@@ -89,7 +89,10 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 
 // settings is the configuration file with which ocadm runs on the machine.
 func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
-	labels := []string{v1alpha1.LabelMachine + "=" + string(m.UID)}
+	labels := []string{}
+	if m.UID != "" { // it is in the cluster
+		labels = append(labels, v1alpha1.LabelMachine+"="+string(m.UID))
+	}
 	if slices.Contains(m.Spec.Roles, v1alpha1.RoleLBAgent) {
 		labels = append(labels, v1alpha1.NodeRolePrefix+"lbagent="+v1alpha1.Enable)
 	}
@@ -150,6 +153,35 @@ const places = `	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 	keep=${OCADM_BOOTSTRAP_DIR:-/root/.ocadm}
 `
 
+// Parts of the scripts. deliver puts ocadm in its place and notes what was there; runDir makes a directory of this run, which nobody else reads.
+const (
+	sum = `sum() { sha256sum 2>/dev/null <"$1" | cut -c 1-64; }
+`
+	deliver = `deliver() {
+	[ "$ocadm" != "$program" ] || return 0
+	if [ ! -e "$keep/delivered" ]; then
+		if [ -e "$program" ]; then cp -pP "$program" "$dir/before"; mv -f "$dir/before" "$keep/before"; fi
+		: >"$keep/delivered"
+	fi
+	cp "$ocadm" "$program.new"
+	chmod 0755 "$program.new"
+	mv -f "$program.new" "$program"
+	rm -f "$ocadm"
+}
+`
+	runDir = `	mkdir -p "$keep"
+	for old in "$keep"/run.*; do
+		[ -d "/proc/${old##*.}" ] || rm -rf "$old"
+	done
+	dir=$keep/run.$$
+	mkdir "$dir"
+	trap 'rm -rf "$dir"' EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+`
+)
+
 // The functions are read as a whole before anything runs: a script that arrives cut off does nothing. ocadm is found by its digest, so that it is
 // downloaded once. Runs have directories of their own; one that lost its power leaves it, with the token, to the next.
 const script = `#!/bin/sh
@@ -158,8 +190,7 @@ const script = `#!/bin/sh
 ask() {
 	printf 'Authorization: Bearer %s' '@TOKEN@' | curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- "$@"
 }
-sum() { sha256sum 2>/dev/null <"$1" | cut -c 1-64; }
-fetch() {
+` + sum + `fetch() {
 	command -v curl >/dev/null 2>&1 || { echo 'curl is missing on the machine' >&2; exit 61; }
 	case $(uname -m) in
 	x86_64) arch=amd64 ;;
@@ -180,31 +211,10 @@ OCADM-END
 	chmod 0755 "$dir/ocadm"
 	mv -f "$dir/ocadm" "$ocadm"
 }
-deliver() {
-	[ "$ocadm" != "$program" ] || return 0
-	if [ ! -e "$keep/delivered" ]; then
-		if [ -e "$program" ]; then cp -pP "$program" "$dir/before"; mv -f "$dir/before" "$keep/before"; fi
-		: >"$keep/delivered"
-	fi
-	cp "$ocadm" "$program.new"
-	chmod 0755 "$program.new"
-	mv -f "$program.new" "$program"
-	rm -f "$ocadm"
-}
-main() {
+` + deliver + `main() {
 	set -eu
 	umask 077
-` + places + `	mkdir -p "$keep"
-	for old in "$keep"/run.*; do
-		[ -d "/proc/${old##*.}" ] || rm -rf "$old"
-	done
-	dir=$keep/run.$$
-	mkdir "$dir"
-	trap 'rm -rf "$dir"' EXIT
-	trap 'exit 129' HUP
-	trap 'exit 130' INT
-	trap 'exit 143' TERM
-	cat >"$dir/ocadm.json" <<'OCADM-END'
+` + places + runDir + `	cat >"$dir/ocadm.json" <<'OCADM-END'
 @CONFIG@
 OCADM-END
 	fetch

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// State is how a run left a machine.
+type State string
+
+// The states.
+const (
+	Unchanged State = "unchanged"
+	Changed   State = "changed"
+	Planned   State = "planned"
+	Waiting   State = "waiting" // nothing was done on it
+	Failed    State = "failed"
+)
+
+// MachineResult is what became of one machine.
+type MachineResult struct {
+	Name    string `json:"name"`
+	Role    string `json:"role"`
+	Address string `json:"address"`
+	State   State  `json:"state"`
+	// Reason why it waits, or the error without a finding.
+	Reason   string       `json:"reason,omitempty"`
+	Changes  []string     `json:"changes,omitempty"`
+	Findings finding.List `json:"findings,omitempty"`
+	Seconds  float64      `json:"seconds"`
+	Log      string       `json:"log,omitempty"`
+}
+
+// Result is what became of a run.
+type Result struct {
+	Machines []MachineResult `json:"machines"`
+	// Removed are machines that joined in earlier runs and are no longer in the file. They stay as they are.
+	Removed    []string `json:"removed,omitempty"`
+	Kubeconfig string   `json:"kubeconfig,omitempty"`
+	Seconds    float64  `json:"seconds"`
+}
+
+// Apply makes the cluster of the file, or what is missing of it. The error is that of the machines that failed; the result is there, too.
+func Apply(ctx context.Context, o Options) (Result, error) {
+	start := time.Now()
+	if !o.DryRun {
+		unlock, err := workflow.Lock(filepath.Join(o.Dir, "lock"))
+		if err != nil {
+			return Result{}, err
+		}
+		defer unlock()
+	}
+	f, err := newFleet(o)
+	if err != nil {
+		return Result{}, err
+	}
+	defer f.close()
+	if err := f.check(ctx); err != nil {
+		return Result{}, err
+	}
+	f.bring(ctx)
+	if o.DryRun {
+		f.tidy(ctx)
+	}
+	res := f.result()
+	res.Seconds = time.Since(start).Seconds()
+	return res, f.failure(ctx)
+}
+
+// bring runs the plans: the first node, the other control-plane nodes one after another, then the workers.
+func (f *Fleet) bring(ctx context.Context) {
+	of := func(role string) []*node {
+		return slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.role != role })
+	}
+	steps := func(n *node) []step { return n.steps() }
+	f.walk(ctx, planApply, 1, f.DryRun, of(roleFirst), steps)
+	if first := f.first(); first.err != nil || first.held != "" {
+		for _, n := range f.nodes[1:] {
+			if n.held == "" && n.err == nil {
+				n.held = "there is no first node"
+			}
+		}
+		return
+	}
+	more := of(roleControlPlane)
+	for i, n := range more {
+		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], steps); n.err != nil {
+			for _, next := range more[i+1:] {
+				next.held = "control-plane node " + n.m.Name + " failed"
+			}
+			break
+		}
+	}
+	f.walk(ctx, planApply, f.Parallel, f.DryRun, of(roleWorker), steps)
+}
+
+// tidy takes back what the checks of a dry run sent.
+func (f *Fleet) tidy(ctx context.Context) {
+	for _, n := range f.nodes {
+		if n.facts == nil || n.joined || ctx.Err() != nil {
+			continue
+		}
+		c, err := f.dial(ctx, n.m)
+		if err != nil {
+			continue // it answered before: that is no error of the plan
+		}
+		_, _ = c.Script(ctx, bootstrap.TidyScript, nil, nil) // the next run finds what it sent
+		c.Close()
+	}
+}
+
+func (f *Fleet) result() Result {
+	var out Result
+	if a, err := f.authority(); err == nil && a != "" {
+		out.Kubeconfig = f.kubeconfig()
+	}
+	for _, n := range f.nodes {
+		r := MachineResult{Name: n.m.Name, Role: n.role, Address: n.m.Address, State: Unchanged, Changes: n.changed, Findings: n.warnings,
+			Seconds: n.took.Seconds(), Log: n.file}
+		switch {
+		case n.err != nil:
+			r.State = Failed
+			if list := finding.Of(n.err); len(list) > 0 {
+				r.Findings = append(slices.Clone(list), n.warnings...)
+			} else {
+				r.Reason = n.err.Error()
+			}
+		case n.held != "":
+			r.State, r.Reason = Waiting, n.held
+		case len(n.planned) > 0:
+			r.State, r.Changes = Planned, n.planned
+		case len(n.changed) > 0:
+			r.State = Changed
+		}
+		out.Machines = append(out.Machines, r)
+	}
+	out.Removed = f.removed()
+	return out
+}
+
+// removed are machines of the journal that are not in the file.
+func (f *Fleet) removed() []string {
+	in := map[string]bool{}
+	for _, e := range f.entries {
+		name, of := strings.CutPrefix(e.Plan, "fleet "+planApply+" ")
+		if of && (e.Phase == stepInit || e.Phase == stepJoin) && e.Event == string(workflow.PhaseDone) {
+			in[name] = true
+		}
+		if name, of := strings.CutPrefix(e.Plan, "fleet "+planRemove+" "); of && e.Event == string(workflow.RunDone) {
+			delete(in, name)
+		}
+	}
+	for _, n := range f.nodes {
+		delete(in, n.m.Name)
+	}
+	var out []string
+	for name := range in {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// failure is the error of a run: how many machines failed, and each with its reason.
+func (f *Fleet) failure(ctx context.Context) error {
+	var lines []string
+	for _, n := range f.nodes {
+		switch list := finding.Of(n.err); {
+		case len(list) > 0:
+			for _, one := range list.Errors() {
+				lines = append(lines, fmt.Sprintf("%s: %s %s; %s", n.m.Name, one.Code, one.Error(), one.Remedy))
+			}
+		case n.err != nil:
+			lines = append(lines, n.m.Name+": "+n.err.Error())
+		}
+	}
+	if f.Stop != nil && f.Stop.Err() != nil {
+		return context.Cause(f.Stop)
+	}
+	if len(lines) == 0 {
+		return context.Cause(ctx)
+	}
+	failed, held := 0, 0
+	for _, n := range f.nodes {
+		if n.err != nil {
+			failed++
+		} else if n.held != "" {
+			held++
+		}
+	}
+	cause := fmt.Sprintf("%d of %d machines failed", failed, len(f.nodes))
+	if held > 0 {
+		cause += fmt.Sprintf(", and %d wait", held)
+	}
+	return finding.New("OCA-7641", "Not every machine is in the cluster", cause, "correct the causes, then run the command again: it goes on where it stopped").With(lines...)
+}

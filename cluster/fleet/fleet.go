@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Options of a run.
+type Options struct {
+	Spec *Spec
+	// Dir is the directory of the fleet: journal, logs, host keys, kubeconfig. It is private to its user.
+	Dir string
+	// Parallel is how many machines are worked on at once; control-plane nodes join one after another.
+	Parallel int
+	// DryRun checks the machines and plans. It changes nothing.
+	DryRun bool
+	// Program is the file with this ocadm.
+	Program string
+	// Sink gets the events of all machines: their phases are named MACHINE/PHASE. Log opens what gets those of one machine.
+	Sink workflow.Sink
+	Log  func(machine string) (sink workflow.Sink, file string, closeLog func(), err error)
+	// Secret gets every secret that the run learns. Redact takes them out of a text.
+	Secret func(...string)
+	Redact func(string) string
+	// Dial replaces the way to the machines; nil means TCP.
+	Dial ssh.DialFunc
+	// Stop, when it ends, lets the running steps come to an end and starts no more.
+	Stop context.Context
+}
+
+// Fleet is a run.
+type Fleet struct {
+	Options
+	hosts   ssh.KnownHosts
+	journal *workflow.FileJournal
+	entries []workflow.Entry // of earlier runs
+	nodes   []*node          // the first is that which init makes
+	sending *senders
+	api     api
+
+	pins sync.Mutex // serialises the file of host keys
+	sink sync.Mutex // serialises Sink
+}
+
+// Roles of a machine in the fleet.
+const (
+	roleFirst        = "first"
+	roleControlPlane = "control-plane"
+	roleWorker       = "worker"
+)
+
+// node is a machine while a run goes on.
+type node struct {
+	*Fleet
+	m    *Machine
+	role string
+	// facts of the check, nil if it did not answer.
+	facts *Facts
+	// joined reports whether an earlier run has brought it into the cluster, with these settings.
+	joined bool
+	// object is its resource, script that with which it joins.
+	object *v1alpha1.OnecloudMachine
+	script string
+
+	log      workflow.Sink
+	file     string
+	closeLog func()
+
+	start    time.Time
+	took     time.Duration
+	changed  []string
+	warnings finding.List
+	planned  []string
+	err      error
+	held     string // why nothing was done on it, "" if something was
+}
+
+// newFleet prepares a run.
+func newFleet(o Options) (*Fleet, error) {
+	f := &Fleet{Options: o, hosts: ssh.KnownHosts(o.Spec.KnownHosts), journal: workflow.NewJournal(filepath.Join(o.Dir, "journal.jsonl")), sending: &senders{}}
+	if f.hosts == "" {
+		f.hosts = ssh.KnownHosts(filepath.Join(o.Dir, "known_hosts"))
+	}
+	if f.Secret == nil {
+		f.Secret = func(...string) {}
+	}
+	f.journal.Redact = o.Redact
+	var err error
+	if f.entries, err = f.journal.Entries(); err != nil {
+		return nil, err
+	}
+	for i, m := range o.Spec.machines() {
+		n := &node{Fleet: f, m: m, role: roleWorker, closeLog: func() {}}
+		switch {
+		case i == 0:
+			n.role = roleFirst
+		case i < len(o.Spec.ControlPlanes):
+			n.role = roleControlPlane
+		}
+		if o.Log != nil {
+			if n.log, n.file, n.closeLog, err = o.Log(m.Name); err != nil {
+				f.close()
+				return nil, err
+			}
+		}
+		f.nodes = append(f.nodes, n)
+	}
+	return f, nil
+}
+
+func (f *Fleet) close() {
+	f.api.close()
+	for _, n := range f.nodes {
+		n.closeLog()
+	}
+}
+
+// first is the node that init makes.
+func (f *Fleet) first() *node { return f.nodes[0] }
+
+// kubeconfig is the file with the administrator's access to the cluster.
+func (f *Fleet) kubeconfig() string { return filepath.Join(f.Dir, "kubeconfig") }
+
+// Event gives an event of the plan of a machine to its log, and to all.
+func (n *node) Event(e workflow.Event) {
+	if n.log != nil {
+		n.log.Event(e)
+	}
+	if e.Phase == "" || n.Sink == nil { // the beginning and end of a machine's plan are no news of the fleet
+		return
+	}
+	e.Phase, e.Index, e.Count = n.m.Name+"/"+e.Phase, 0, 0
+	n.sink.Lock()
+	defer n.sink.Unlock()
+	n.Sink.Event(e)
+}
+
+// step of a machine.
+type step = workflow.Phase[*node]
+
+// walk runs steps on machines, some at once, and leaves the result with each. Those that failed before are passed over.
+func (f *Fleet) walk(ctx context.Context, plan string, atOnce int, dry bool, nodes []*node, steps func(*node) []step) {
+	places := make(chan struct{}, max(1, atOnce))
+	var all sync.WaitGroup
+	for _, n := range nodes {
+		if n.err != nil || n.held != "" {
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if f.Stop != nil && f.Stop.Err() != nil || ctx.Err() != nil {
+			n.held = "the run was interrupted"
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-places }()
+			n.walk(ctx, plan, dry, steps(n))
+		})
+	}
+	all.Wait()
+}
+
+// plan is the name of the plan of a machine in the journal.
+func (n *node) plan(of string) string { return "fleet " + of + " " + n.m.Name }
+
+func (n *node) walk(ctx context.Context, plan string, dry bool, steps []step) {
+	if n.start.IsZero() {
+		n.start = time.Now()
+	}
+	runner := workflow.Runner[*node]{Plan: n.plan(plan), Phases: steps, Sink: n}
+	if plan != planCheck {
+		runner.Journal = n.journal
+	}
+	res, err := runner.Run(ctx, n, workflow.Options{DryRun: dry, Stop: n.Stop, Inputs: map[string]string{inputDigest: n.digest()}})
+	n.err, n.took = err, time.Since(n.start)
+	for _, s := range res.Steps {
+		if dry {
+			n.planned = append(n.planned, s.Changes...)
+		} else {
+			n.changed = append(n.changed, s.Changes...)
+		}
+	}
+}
+
+// The plans of a machine, as the journal has them.
+const (
+	planCheck  = "check"
+	planApply  = "apply"
+	planRemove = "reset"
+)
+
+// inputDigest is the input of a run that names what the machine is to be.
+const inputDigest = "settings"
+
+// digest is what a machine is to be. How it is reached is no part of it, nor is a secret.
+func (n *node) digest() string {
+	m := *n.m
+	m.Address, m.HostKey, m.SSH = "", "", Login{}
+	of := []any{n.role, m}
+	if n.role == roleFirst {
+		of = append(of, withoutSecrets(n.Spec.Settings), n.Spec.Bundle)
+	}
+	text, err := json.Marshal(of)
+	if err != nil { // values that came from JSON
+		return fmt.Sprint(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// withoutSecrets is a copy of settings of init.
+func withoutSecrets(settings map[string]any) map[string]any {
+	out := map[string]any{}
+	for section, v := range settings {
+		fields, ok := v.(map[string]any)
+		if !ok {
+			continue
+		}
+		kept := maps.Clone(fields)
+		for _, s := range config.Settings() {
+			if key, in := strings.CutPrefix(s.Key, section+"."); in && s.Secret {
+				delete(kept, key)
+			}
+		}
+		out[section] = kept
+	}
+	return out
+}
+
+// did reports whether an earlier run ended a step of a machine well, and has not begun it again since. With inputs, it must have been for the same.
+func (n *node) did(entries []workflow.Entry, phase string, inputs string) bool {
+	of, done := map[string]string{}, false
+	for _, e := range entries {
+		if e.Plan == n.plan(planRemove) {
+			done = false
+		}
+		if e.Plan != n.plan(planApply) {
+			continue
+		}
+		switch {
+		case e.Event == string(workflow.RunStarted):
+			of[e.Run] = e.Inputs[inputDigest]
+		case e.Phase == phase:
+			done = e.Event == string(workflow.PhaseDone) && (inputs == "" || of[e.Run] == inputs)
+		}
+	}
+	return done
+}

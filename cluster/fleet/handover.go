@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// resource is what a machine is in the cluster of its cloud. Settings of a node that the file has for all are those of the machine, unless it has its own.
+func (n *node) resource() *v1alpha1.OnecloudMachine {
+	if n.object != nil {
+		return n.object
+	}
+	m := &v1alpha1.OnecloudMachine{}
+	m.APIVersion, m.Kind = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind
+	m.Name = n.m.Name
+	m.Namespace, m.Spec.Cloud = n.Spec.Cloud()
+	m.Spec.Roles, m.Spec.Labels, m.Spec.Taints, m.Spec.HostNetworks = n.m.Roles, n.m.Labels, n.m.Taints, n.m.HostNetworks
+	m.Spec.Settings = n.settings()
+	return m
+}
+
+func (n *node) settings() v1alpha1.MachineSettings {
+	all := map[string]any{}
+	common, _ := n.Spec.Settings["node"].(map[string]any)
+	maps.Copy(all, common)
+	var own map[string]any
+	text, err := json.Marshal(n.m.Settings)
+	if err == nil {
+		err = json.Unmarshal(text, &own)
+	}
+	maps.Copy(all, own)
+	var out v1alpha1.MachineSettings
+	if err == nil {
+		if text, err = json.Marshal(all); err == nil {
+			err = json.Unmarshal(text, &out) // what is no setting of a machine is passed over
+		}
+	}
+	if err != nil { // the types were compared when the file was read
+		return n.m.Settings
+	}
+	return out
+}
+
+// hands reports whether the machines become resources of a cloud, and if not, why.
+func (f *Fleet) hands(ctx context.Context, k client.Client) (why string, err error) {
+	if f.Spec.KeepOut {
+		return "keepOut is set", nil
+	}
+	namespace, name := f.Spec.Cloud()
+	err = k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.OnecloudCluster{})
+	switch {
+	case err == nil:
+		return "", nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return fmt.Sprintf("there is no cloud %s in namespace %s", name, namespace), nil
+	}
+	return "", fmt.Errorf("reading cloud %s: %w", name, err)
+}
+
+// announce is the step that makes the resource of a worker before it joins, so that its Node comes with the label of its machine. The operator leaves it
+// to the fleet, because it is paused.
+func announce() step {
+	return step{
+		Name: "announce", Short: "Add the machine to the cloud, paused", Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, n *node, report workflow.Reporter) error {
+			k, err := n.open()
+			if err != nil {
+				return err
+			}
+			n.object = n.resource()
+			why, err := n.hands(ctx, k)
+			if err != nil || why != "" {
+				return err
+			}
+			return n.add(ctx, k, report)
+		},
+	}
+}
+
+// add makes the resource and the Secrets that it names, unless they are there.
+func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporter) error {
+	m := n.resource()
+	live := &v1alpha1.OnecloudMachine{}
+	err := k.Get(ctx, client.ObjectKeyFromObject(m), live)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading machine %s: %w", m.Name, err)
+	}
+	if err == nil {
+		n.object = live
+		return nil
+	}
+	t, err := n.target(n.m)
+	if err != nil {
+		return err
+	}
+	way := v1alpha1.MachineSSH{MachineLogin: v1alpha1.MachineLogin{Address: t.Address, Port: int32(t.Port), User: t.User, HostKey: t.HostKey}}
+	if way.CredentialsSecretName, err = n.login(ctx, k, false); err != nil {
+		return err
+	}
+	if j := t.Jump; j != nil {
+		way.JumpHost = &v1alpha1.MachineLogin{Address: j.Address, Port: int32(j.Port), User: j.User, HostKey: j.HostKey}
+		if way.JumpHost.CredentialsSecretName, err = n.login(ctx, k, true); err != nil {
+			return err
+		}
+	}
+	m = m.DeepCopy()
+	m.Spec.Infrastructure.SSH = way
+	m.Annotations = cluster.PauseMachine(time.Now())
+	if err := k.Create(ctx, m, client.FieldOwner(kube.FieldManager)); err != nil {
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			report.Info("the operator of this cluster joins no machines")
+			return nil
+		}
+		return finding.Errorf("OCA-7611", "Machine "+m.Name+" is not valid", "correct it in the file", "%w", err)
+	}
+	n.object = m
+	report.Changed("added machine %s", m.Name)
+	return nil
+}
+
+// login writes the Secret of a login and returns its name.
+func (n *node) login(ctx context.Context, k client.Client, jump bool) (string, error) {
+	name, data, err := n.loginSecret(n.m, jump)
+	if err != nil {
+		return "", err
+	}
+	namespace, _ := n.Spec.Cloud()
+	n.pins.Lock() // machines share Secrets
+	defer n.pins.Unlock()
+	if err := cluster.Credentials(ctx, k, namespace, name, data); err != nil {
+		return "", fmt.Errorf("writing Secret %s: %w", name, err)
+	}
+	return name, nil
+}
+
+// handOver is the step that lets the operator care for a machine. The Node gets the label of the machine if it came without.
+func handOver() step {
+	return step{
+		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
+		Skip: func(n *node) string {
+			if n.role != roleWorker {
+				return "control-plane nodes are not machines of the cloud"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, n *node, report workflow.Reporter) error {
+			k, err := n.open()
+			if err != nil {
+				return err
+			}
+			why, err := n.hands(ctx, k)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				report.Info("the machine is a node only: %s", why)
+				return nil
+			}
+			if err := n.add(ctx, k, report); err != nil {
+				return err
+			}
+			if n.object.UID == "" {
+				return nil
+			}
+			if err := n.label(ctx, k, report); err != nil {
+				return err
+			}
+			key := client.ObjectKeyFromObject(n.object)
+			resumed, err := cluster.MarkMachine(ctx, k, key, cluster.ResumeMachine(time.Now()))
+			if err != nil {
+				return err
+			}
+			if resumed {
+				report.Changed("machine %s is the operator's", key.Name)
+			}
+			return n.untilRunning(ctx, k, report)
+		},
+	}
+}
+
+// label makes the Node that of the machine.
+func (n *node) label(ctx context.Context, k client.Client, report workflow.Reporter) error {
+	node := &corev1.Node{}
+	if err := k.Get(ctx, client.ObjectKey{Name: n.m.Name}, node); err != nil {
+		return fmt.Errorf("reading node %s: %w", n.m.Name, err)
+	}
+	if node.Labels[v1alpha1.LabelMachine] == string(n.object.UID) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelMachine: string(n.object.UID)}}})
+	if err != nil {
+		return err
+	}
+	if err := k.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("labelling node %s: %w", n.m.Name, err)
+	}
+	report.Changed("node %s is machine %s", n.m.Name, n.m.Name)
+	return nil
+}
+
+// untilRunning waits until the operator has seen the Node.
+func (n *node) untilRunning(ctx context.Context, k client.WithWatch, report workflow.Reporter) error {
+	target := &v1alpha1.OnecloudMachine{}
+	target.Namespace, target.Name = n.object.Namespace, n.object.Name
+	err := kube.WaitFor(ctx, k, target, func(o client.Object) (bool, string) {
+		m, there := kube.As[v1alpha1.OnecloudMachine](o)
+		if !there {
+			return false, "it is not there"
+		}
+		return m.Status.Phase == v1alpha1.MachineRunning, string(m.Status.Phase) + " " + m.Status.Message
+	}, func(why string) { report.Waiting("machine "+target.Name, why) })
+	if err != nil {
+		return finding.Errorf("OCA-7612", "Machine "+target.Name+" does not run yet", "ocadm machine get "+target.Name+"; ocadm fleet apply again", "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nearest"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Read reads a file. Everything that is wrong is reported at once, with the path of its field. Relative names of files are those beside the file.
+func Read(name string, data []byte) (*Spec, error) {
+	raw, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, bad(name, []string{err.Error()})
+	}
+	s := &Spec{}
+	strict, err := json.UnmarshalStrict(raw, s)
+	if err != nil {
+		return nil, bad(name, []string{err.Error()})
+	}
+	var wrong []string
+	for _, e := range strict {
+		wrong = append(wrong, unknown(e.Error()))
+	}
+	s.Name = cmp.Or(s.Name, "fleet")
+	v := &validation{spec: s, wrong: wrong}
+	v.all(name)
+	if len(v.wrong) > 0 {
+		return nil, bad(name, v.wrong)
+	}
+	s.resolve(filepath.Dir(name))
+	return s, nil
+}
+
+func bad(name string, wrong []string) error {
+	f := finding.New("OCA-7640", "The fleet in "+name+" is not valid", wrong[0], "correct the file; ocadm fleet example prints one. Nothing was changed")
+	if len(wrong) > 1 {
+		f.What, f.Cause = fmt.Sprintf("The fleet in %s has %d errors", name, len(wrong)), ""
+		f.Evidence = wrong
+	}
+	return f
+}
+
+var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
+
+// unknown is the error of a field that there is not, with the one that was probably meant.
+func unknown(text string) string {
+	m := unknownField.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	path := m[1]
+	field := path[strings.LastIndex(path, ".")+1:]
+	if guess, ok := nearest.To(field, fields()); ok {
+		return fmt.Sprintf("%s: there is no such field (did you mean %s?)", path, guess)
+	}
+	return path + ": there is no such field"
+}
+
+// fields are the names of all fields.
+func fields() []string {
+	names := map[string]bool{}
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[Spec](), reflect.TypeFor[Login](), reflect.TypeFor[JumpHost](), reflect.TypeFor[Machine](),
+		reflect.TypeFor[v1alpha1.MachineSettings](), reflect.TypeFor[v1alpha1.MachineTaint](),
+	} {
+		for i := range t.NumField() {
+			n, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			names[n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+type validation struct {
+	spec  *Spec
+	wrong []string
+}
+
+func (v *validation) add(path, format string, args ...any) {
+	v.wrong = append(v.wrong, path+": "+fmt.Sprintf(format, args...))
+}
+
+var (
+	machineName = regexp.MustCompile(`^[a-z]([a-z0-9]|-[a-z0-9]){0,39}$`)
+	address     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$`)
+)
+
+func (v *validation) all(file string) {
+	s := v.spec
+	if s.APIVersion != APIVersion {
+		v.add("apiVersion", "it is %q, not %s", s.APIVersion, APIVersion)
+	}
+	if s.Kind != Kind {
+		v.add("kind", "it is %q, not %s", s.Kind, Kind)
+	}
+	if !machineName.MatchString(s.Name) {
+		v.add("name", "%q is not a name of at most 40 lower-case letters, digits and dashes", s.Name)
+	}
+	switch n := len(s.ControlPlanes); {
+	case n == 0:
+		v.add("controlPlanes", "there is none: the first node is the first of them")
+	case n%2 == 0:
+		v.add("controlPlanes", "there are %d: an even number survives the loss of no more nodes than one less; list %d", n, n-1)
+	case n > 1 && s.setting("cluster.controlPlaneEndpoint") == "" && s.setting("cluster.highAvailabilityVIP") == "":
+		v.add("settings.cluster", "several control-plane nodes need controlPlaneEndpoint, the address of a load balancer, or highAvailabilityVIP, a free address")
+	}
+	names, addresses := map[string]string{}, map[string]string{}
+	for i := range s.ControlPlanes {
+		v.machine(fmt.Sprintf("controlPlanes[%d]", i), &s.ControlPlanes[i], names, addresses)
+	}
+	for i := range s.Workers {
+		v.machine(fmt.Sprintf("workers[%d]", i), &s.Workers[i], names, addresses)
+	}
+	v.jump("ssh", s.SSH.JumpHost)
+	for _, arch := range slices.Sorted(maps.Keys(s.Programs)) {
+		if arch != "amd64" && arch != "arm64" {
+			v.add("programs."+arch, "ocadm runs on amd64 and arm64")
+		}
+	}
+	v.settings(file)
+}
+
+func (v *validation) machine(path string, m *Machine, names, addresses map[string]string) {
+	switch other := names[m.Name]; {
+	case !machineName.MatchString(m.Name):
+		v.add(path+".name", "%q is no name of a node: it begins with a letter and has at most 40 lower-case letters, digits and dashes", m.Name)
+	case other != "":
+		v.add(path+".name", "%s has the name %s, too", other, m.Name)
+	}
+	names[m.Name] = path
+	login := v.spec.login(m)
+	if !address.MatchString(m.Address) {
+		v.add(path+".address", "%q is no name or IP address", m.Address)
+	} else {
+		key := strings.ToLower(m.Address) + " " + strconv.Itoa(login.Port)
+		if j := login.JumpHost; j != nil {
+			key += " " + j.Address
+		}
+		if other := addresses[key]; other != "" {
+			v.add(path+".address", "%s has the address %s, too", other, m.Address)
+		}
+		addresses[key] = path
+	}
+	if m.HostKey != "" {
+		if err := ssh.CheckHostKey(m.HostKey); err != nil {
+			v.add(path+".hostKey", "%v", err)
+		}
+	}
+	if login.KeyFile == "" && login.PasswordFile == "" {
+		v.add(path+".ssh", "neither it nor ssh of all machines has keyFile or passwordFile")
+	}
+	if login.Port < 1 || login.Port > 65535 {
+		v.add(path+".ssh.port", "%d is no port", login.Port)
+	}
+	if m.SSH.JumpHost != nil {
+		v.jump(path+".ssh", m.SSH.JumpHost)
+	}
+	for i, r := range m.Roles {
+		roles := []v1alpha1.MachineRole{v1alpha1.RoleCompute, v1alpha1.RoleController, v1alpha1.RoleBaremetal, v1alpha1.RoleLBAgent}
+		if !slices.Contains(roles, r) {
+			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "%q is none of compute, controller, baremetal, lbagent", r)
+		}
+	}
+}
+
+func (v *validation) jump(path string, j *JumpHost) {
+	if j == nil {
+		return
+	}
+	if !address.MatchString(j.Address) {
+		v.add(path+".jumpHost.address", "%q is no name or IP address", j.Address)
+	}
+	if j.HostKey != "" {
+		if err := ssh.CheckHostKey(j.HostKey); err != nil {
+			v.add(path+".jumpHost.hostKey", "%v", err)
+		}
+	}
+}
+
+// perMachine are settings that belong to one machine, or to another place of the file.
+var perMachine = map[string]string{
+	"node.name": "controlPlanes[0].name", "node.ip": "controlPlanes[0].settings.ip", "node.labels": "controlPlanes[0].labels",
+	"node.hostNetworks": "controlPlanes[0].hostNetworks",
+}
+
+// settings are those of init, which knows their names and types.
+func (v *validation) settings(file string) {
+	file += ", settings"
+	doc := map[string]any{"apiVersion": config.APIVersion, "kind": config.Kind}
+	maps.Copy(doc, v.spec.Settings)
+	raw, err := yaml.Marshal(doc)
+	if err != nil {
+		v.add("settings", "%v", err)
+		return
+	}
+	values, err := config.Parse(file, raw)
+	for _, f := range finding.Of(err) {
+		for part := range strings.SplitSeq(f.Cause, "; ") {
+			v.wrong = append(v.wrong, "settings."+part)
+		}
+	}
+	if err != nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if place := perMachine[key]; place != "" {
+			v.add("settings."+key, "write it to %s", place)
+		}
+		if strings.HasPrefix(key, "join.") {
+			v.add("settings."+key, "machines of a fleet join by themselves")
+		}
+	}
+	if v.spec.Bundle != "" && values["node.bundle"] != nil {
+		v.add("bundle", "settings.node.bundle names a bundle, too: the first is a file here, the second one on the first node or a server")
+	}
+}
+
+// resolve makes the names of files absolute.
+func (s *Spec) resolve(dir string) {
+	at := func(name *string) {
+		if rest, home := strings.CutPrefix(*name, "~/"); home {
+			if dir, err := os.UserHomeDir(); err == nil {
+				*name = filepath.Join(dir, rest)
+			}
+		}
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(dir, *name)
+		}
+	}
+	login := func(l *Login) {
+		for _, name := range []*string{&l.KeyFile, &l.PassphraseFile, &l.PasswordFile, &l.SudoPasswordFile} {
+			at(name)
+		}
+		if j := l.JumpHost; j != nil {
+			for _, name := range []*string{&j.KeyFile, &j.PassphraseFile, &j.PasswordFile} {
+				at(name)
+			}
+		}
+	}
+	login(&s.SSH)
+	for _, m := range s.machines() {
+		login(&m.SSH)
+	}
+	at(&s.Bundle)
+	at(&s.KnownHosts)
+	for arch, name := range s.Programs {
+		at(&name)
+		s.Programs[arch] = name
+	}
+	if db, ok := s.Settings["database"].(map[string]any); ok {
+		if name, ok := db["passwordFile"].(string); ok {
+			at(&name)
+			db["passwordFile"] = name
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// Reset takes ocadm and what it installed from every machine: the workers first, and the first node last. A machine that fails does not stop the others.
+func Reset(ctx context.Context, o Options) (Result, error) {
+	start := time.Now()
+	unlock, err := workflow.Lock(filepath.Join(o.Dir, "lock"))
+	if err != nil {
+		return Result{}, err
+	}
+	defer unlock()
+	f, err := newFleet(o)
+	if err != nil {
+		return Result{}, err
+	}
+	defer f.close()
+	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
+	known, err := f.authority()
+	if err != nil {
+		return Result{}, err
+	}
+	facts := map[string]Facts{}
+	for _, n := range f.nodes {
+		if n.facts != nil {
+			facts[n.m.Name] = *n.facts
+		}
+	}
+	for name, list := range pairs(facts, f.first().m.Name, known) {
+		i := slices.IndexFunc(f.nodes, func(n *node) bool { return n.m.Name == name })
+		f.nodes[i].err = slices.DeleteFunc(list, func(one finding.Finding) bool { return one.Code != "OCA-7643" }).Err() // another cluster is not ours to remove
+	}
+	var workers, others []*node
+	for _, n := range f.nodes {
+		if n.role == roleWorker {
+			workers = append(workers, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	slices.Reverse(others)
+	f.walk(ctx, planRemove, f.Parallel, false, workers, resetSteps)
+	f.walk(ctx, planRemove, 1, false, others, resetSteps)
+	// As long as a machine has certificates of the cluster, the next run must know whose they are.
+	if !slices.ContainsFunc(f.nodes, func(n *node) bool { return n.err != nil || n.held != "" }) {
+		if err := os.Remove(f.kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Result{}, err
+		}
+	}
+	res := f.result()
+	res.Removed, res.Seconds = nil, time.Since(start).Seconds()
+	err = f.failure(ctx)
+	if found := finding.Of(err); len(found) == 1 && found[0].Code == "OCA-7641" {
+		found[0].What = "Not every machine was reset"
+		return res, found[0]
+	}
+	return res, err
+}
+
+func resetSteps(*node) []step {
+	return []step{{
+		Name: "reset", Short: "Remove what ocadm installed on the machine", Timeout: 30 * time.Minute,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			if n.facts.Authority == "" && !n.facts.Ours { // at most, something was sent to it
+				_, err := c.Script(ctx, bootstrap.TidyScript, nil, nil)
+				return err
+			}
+			if err := n.once(ctx, report, func(r workflow.Reporter) error { return machine.Reset(ctx, n.m.Name, c, r) }); err != nil {
+				return err
+			}
+			report.Changed("reset %s", n.m.Name)
+			return nil
+		}),
+	}}
+}

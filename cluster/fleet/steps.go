@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// Names of steps that a later run asks the journal about.
+const (
+	stepInit = "init"
+	stepJoin = "join"
+)
+
+// mainStep is the step after which a machine is in the cluster.
+func (n *node) mainStep() string {
+	if n.role == roleFirst {
+		return stepInit
+	}
+	return stepJoin
+}
+
+// finished reports whether an earlier run ended the main step well, with the same settings, and the machine is in the cluster.
+func (n *node) finished() bool {
+	return n.facts.Authority != "" && n.did(n.entries, n.mainStep(), n.digest())
+}
+
+func finished(_ context.Context, n *node) (bool, error) { return n.finished(), nil }
+
+// steps bring a machine into the cluster.
+func (n *node) steps() []step {
+	switch n.role {
+	case roleFirst:
+		return []step{initialise(), fetchKubeconfig(), nodeReady(), handOver()}
+	case roleControlPlane:
+		return []step{joinControlPlane(), nodeReady(), handOver()}
+	}
+	return []step{announce(), joinWorker(), nodeReady(), handOver()}
+}
+
+func initialise() step {
+	return step{
+		Name: stepInit, Short: "Run ocadm init: Kubernetes, the operator, the cloud", Timeout: 2 * time.Hour, Check: finished,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			bundle := ""
+			if n.Spec.Bundle != "" {
+				bundle = bootstrap.BundlePath
+			}
+			values, err := n.initConfig(bundle)
+			if err != nil {
+				return err
+			}
+			return n.runSent(ctx, c, values, bootstrap.DoInit, report)
+		}),
+	}
+}
+
+// runSent runs the ocadm that was sent with a configuration.
+func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, word string, report workflow.Reporter) error {
+	s, err := n.program()
+	if err != nil {
+		return err
+	}
+	script, err := bootstrap.Sent(values, s.digest)
+	if err != nil {
+		return err
+	}
+	if there, err := n.has(ctx, c, bootstrap.HasScript, s.digest); err != nil {
+		return err
+	} else if !there { // the checks were passed over, because it had joined
+		if _, err := n.send(ctx, c, s, bootstrap.ProgramName, report); err != nil {
+			return err
+		}
+	}
+	return n.once(ctx, report, func(r workflow.Reporter) error {
+		return machine.Follow(ctx, n.m.Name, c, word, script, []string{word}, r)
+	})
+}
+
+// once does work on a machine on which an ocadm may still be at work, of a run that was killed: that one ends first. The machine has changed if ocadm
+// reports a change.
+func (n *node) once(ctx context.Context, report workflow.Reporter, work func(workflow.Reporter) error) error {
+	const busy = "OCA-1050"
+	counted := &changes{Reporter: report}
+	var err error
+	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 1000, Cap: 10 * time.Second}.DelayFunc()
+	_ = pause.Until(ctx, true, true, func(context.Context) (bool, error) { // err says more than its own error
+		err = work(counted)
+		found := finding.Of(err)
+		if len(found) != 1 || found[0].Code != busy {
+			return true, nil
+		}
+		report.Waiting("the ocadm that is at work on the machine", found[0].Cause)
+		return false, nil
+	})
+	if err == nil && counted.n > 0 {
+		report.Changed("%s: %d changes", n.m.Name, counted.n)
+	}
+	return err
+}
+
+// changes counts what ocadm on a machine reports as changed.
+type changes struct {
+	workflow.Reporter
+	n int
+}
+
+func (c *changes) Output(line string) {
+	c.n++
+	c.Reporter.Output(line)
+}
+
+func fetchKubeconfig() step {
+	return step{
+		Name: "kubeconfig", Short: "Fetch the administrator's kubeconfig", Timeout: 2 * time.Minute,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			var text strings.Builder
+			r, err := c.Script(ctx, "cat /etc/kubernetes/admin.conf\n", nil, func(l string) { text.WriteString(l + "\n") })
+			if err != nil {
+				return err
+			}
+			if r.Exit != 0 {
+				return finding.New("OCA-7607", "The kubeconfig of "+n.m.Name+" cannot be read", r.Stderr, "look at /etc/kubernetes on the machine")
+			}
+			have, err := os.ReadFile(n.kubeconfig())
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("reading the kubeconfig of the fleet: %w", err)
+			}
+			if string(have) == text.String() {
+				return nil
+			}
+			if err := writePrivate(n.kubeconfig(), []byte(text.String())); err != nil {
+				return err
+			}
+			report.Changed("wrote %s", n.kubeconfig())
+			return nil
+		}),
+	}
+}
+
+// writePrivate writes a file of its user, in whole or not at all.
+func writePrivate(path string, content []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+func joinControlPlane() step {
+	return step{
+		Name: stepJoin, Short: "Join as a control-plane node", Timeout: time.Hour, Check: finished,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			k, err := n.open()
+			if err != nil {
+				return err
+			}
+			cluster, err := machine.ClusterOf(ctx, k, n.resource())
+			if err != nil {
+				return err
+			}
+			pin, err := bootstrap.Pin(cluster.CA)
+			if err != nil {
+				return err
+			}
+			token, key, err := n.newKey(ctx)
+			if err != nil {
+				return err
+			}
+			values, err := bootstrap.JoinConfig(n.resource(), cluster, token, pin)
+			if err != nil {
+				return err
+			}
+			controlPlane(values, key)
+			if err := n.runSent(ctx, c, values, bootstrap.DoJoin, report); err != nil {
+				return err
+			}
+			report.Changed("%s joined as a control-plane node", n.m.Name)
+			return nil
+		}),
+	}
+}
+
+// controlPlane makes the configuration of a join that of a control-plane node.
+func controlPlane(values map[string]any, key string) {
+	join, _ := values["join"].(map[string]any)
+	join["controlPlane"], join["certificateKey"] = true, key
+}
+
+// newKey lets the first node store the authorities of the cluster in it for a join, and returns a token and the key to them.
+func (f *Fleet) newKey(ctx context.Context) (token, key string, err error) {
+	c, err := f.dial(ctx, f.first().m)
+	if err != nil {
+		return "", "", err
+	}
+	defer c.Close()
+	var out strings.Builder
+	const script = "PATH=$PATH:/usr/local/bin ocadm token create --print-join-command --control-plane --ttl 2h -o json\n"
+	r, err := c.Script(ctx, script, nil, func(l string) { out.WriteString(l + "\n") })
+	if err != nil {
+		return "", "", err
+	}
+	var made struct{ Token, CertificateKey string }
+	if r.Exit != 0 || json.Unmarshal([]byte(out.String()), &made) != nil || made.CertificateKey == "" {
+		return "", "", finding.New("OCA-7607", "The first node gives no key for a further control-plane node", r.Stderr,
+			"on "+f.first().m.Name+": ocadm token create --print-join-command --control-plane")
+	}
+	f.Secret(made.Token)
+	f.Secret(made.CertificateKey)
+	return made.Token, made.CertificateKey, nil
+}
+
+func joinWorker() step {
+	return step{
+		Name: stepJoin, Short: "Install the node's software and join", Timeout: time.Hour, Check: finished,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			k, err := n.open()
+			if err != nil {
+				return err
+			}
+			script, err := machine.NewScript(ctx, k, n.object)
+			if err != nil {
+				return err
+			}
+			err = n.once(ctx, report, func(r workflow.Reporter) error { return machine.Join(ctx, n.m.Name, c, script, r) })
+			if err == nil {
+				report.Changed("%s joined", n.m.Name)
+			}
+			return err
+		}),
+	}
+}
+
+func nodeReady() step {
+	return step{
+		Name: "node-ready", Short: "Wait until the Node is Ready", Timeout: 15 * time.Minute, ReadOnly: true,
+		Run: func(ctx context.Context, n *node, report workflow.Reporter) error {
+			k, err := n.open()
+			if err != nil {
+				return err
+			}
+			what := "node " + n.m.Name
+			return kube.WaitReady(ctx, k, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.m.Name}}, func(why string) { report.Waiting(what, why) })
+		},
+	}
+}
+
+// initConfig is the configuration of init on the first node.
+func (n *node) initConfig(bundle string) (map[string]any, error) {
+	out := map[string]any{}
+	for section, v := range n.Spec.Settings {
+		fields, _ := v.(map[string]any)
+		out[section] = maps.Clone(fields)
+	}
+	own, err := bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{}, "", "") // a node is one, however it comes to be
+	if err != nil {
+		return nil, err
+	}
+	node, _ := out["node"].(map[string]any)
+	if node == nil {
+		node = map[string]any{}
+	}
+	fields, _ := own["node"].(map[string]any)
+	maps.Copy(node, fields)
+	if bundle != "" {
+		node["bundle"] = bundle
+	}
+	out["node"], out["apiVersion"], out["kind"] = node, APIVersion, "Configuration"
+	if db, _ := out["database"].(map[string]any); db != nil {
+		if file, _ := db["passwordFile"].(string); file != "" {
+			password, err := n.readSecret(file)
+			if err != nil {
+				return nil, err
+			}
+			delete(db, "passwordFile")
+			db["password"] = password
+		}
+		if password, _ := db["password"].(string); password != "" {
+			n.Secret(password)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/cluster/fleet"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+func newFleet(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "fleet", Short: "Make a cluster of many machines from one file",
+		Long: "A fleet is a file of machines: control-plane nodes and workers. These commands run anywhere that reaches the machines over SSH. They need no\n" +
+			"root and no cluster. Journal, logs, host keys and the kubeconfig are in a directory beside the file.",
+		Example: "  ocadm fleet example >fleet.yaml\n  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newFleetApply(a), newFleetStatus(a), newFleetReset(a), newFleetExample(a))
+	return c
+}
+
+// fleetFlags are those of the commands that read a fleet.
+type fleetFlags struct {
+	file, dir string
+	parallel  int
+	output    *ui.Choice
+}
+
+// fleetParallel is how many machines are worked on at once by default.
+const fleetParallel = 10
+
+func (f *fleetFlags) add(c *cobra.Command) {
+	f.output = ui.NewFormat("text", "json", "yaml")
+	fs := c.Flags()
+	fs.StringVarP(&f.file, "file", "f", "", "file with the fleet")
+	fs.StringVar(&f.dir, "directory", "", "directory of the fleet: journal, logs, host keys, kubeconfig (default: FILE without its ending, and .fleet)")
+	fs.IntVar(&f.parallel, "parallel", fleetParallel, "how many machines are worked on at once")
+	fs.VarP(f.output, "output", "o", "output format")
+}
+
+// options reads the file and opens the directory of the fleet. The caller calls end.
+func (f *fleetFlags) options(ctx context.Context, a *app, dryRun bool) (o fleet.Options, end func(), err error) {
+	if f.file == "" {
+		return o, nil, misused("-f is missing", "ocadm fleet apply -f fleet.yaml; ocadm fleet example prints one")
+	}
+	if f.parallel < 1 {
+		return o, nil, misused(fmt.Sprintf("--parallel %d is not positive", f.parallel), "for example --parallel 10")
+	}
+	data, err := os.ReadFile(f.file)
+	if err != nil {
+		return o, nil, finding.Errorf("OCA-7640", "The fleet in "+f.file+" cannot be read", "give a file that exists; ocadm fleet example prints one", "%w", err)
+	}
+	spec, err := fleet.Read(f.file, data)
+	if err != nil {
+		return o, nil, err
+	}
+	if f.dir == "" {
+		f.dir = strings.TrimSuffix(f.file, filepath.Ext(f.file)) + ".fleet"
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return o, nil, fmt.Errorf("finding this program: %w", err)
+	}
+	renderer := ui.New(a.Err, ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""})
+	o = fleet.Options{
+		Spec: spec, Dir: f.dir, Parallel: f.parallel, DryRun: dryRun, Program: program, Sink: a.redacted(renderer), Stop: ctx,
+		Secret: a.redact.Add, Redact: a.redact.Text,
+	}
+	if !dryRun {
+		if err := os.MkdirAll(f.dir, 0o700); err != nil {
+			return o, nil, finding.Errorf("OCA-7640", "The directory of the fleet cannot be made", "give another one: --directory DIR", "%w", err)
+		}
+		stamp := time.Now().UTC().Format("20060102T150405Z")
+		o.Log = func(machine string) (workflow.Sink, string, func(), error) { return a.fleetLog(f.dir, stamp, machine) }
+	}
+	return o, renderer.Close, nil
+}
+
+// fleetLog opens the log of a machine.
+func (a *app) fleetLog(dir, stamp, machine string) (workflow.Sink, string, func(), error) {
+	dir = filepath.Join(dir, "logs")
+	path := filepath.Join(dir, stamp+"-"+machine+".log")
+	err := os.MkdirAll(dir, 0o700)
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("opening the log of %s: %w", machine, err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("opening the log of %s: %w", machine, err)
+	}
+	lines := ui.Lines(stamped{a.redact.Writer(file)}, ui.Options{Verbose: true})
+	return a.redacted(lines), path, func() { _ = file.Close() }, nil // every line has been written
+}
+
+// stamped puts the time before what is written.
+type stamped struct{ w io.Writer }
+
+func (s stamped) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(s.w, time.Now().UTC().Format("15:04:05.000 ")); err != nil {
+		return 0, err
+	}
+	return s.w.Write(p)
+}
+
+func newFleetApply(a *app) *cobra.Command {
+	var f fleetFlags
+	var dryRun bool
+	c := &cobra.Command{
+		Use: "apply", Short: "Make the cluster of a file, or what is missing of it",
+		Long: "Logs in to every machine, and checks and compares all of them before anything is changed anywhere. Then it runs init on the first control-plane\n" +
+			"node, joins the others one after another, and then the workers, several at once. Each worker becomes an OnecloudMachine of the cloud. A worker\n" +
+			"that fails does not stop the others; without a sound control plane nothing is begun. Run it again after a failure or an interruption: it goes on\n" +
+			"where it stopped. Run again after success, it changes nothing. Machines that are no longer in the file are named, and stay.",
+		Example: "  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml --parallel 20\n" +
+			"  ocadm fleet apply -f fleet.yaml -o json | jq '.machines[] | select(.state == \"failed\")'",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			o, end, err := f.options(c.Context(), a, dryRun)
+			if err != nil {
+				return err
+			}
+			res, err := fleet.Apply(Killed(c.Context()), o)
+			end()
+			if len(res.Machines) == 0 {
+				return err
+			}
+			return errors.Join(a.printFleet(f.output.String(), res, dryRun), err)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the machines and print what would be done; change nothing")
+	return c
+}
+
+// printFleet prints what became of the machines.
+func (a *app) printFleet(format string, res fleet.Result, dryRun bool) error {
+	err := ui.Print(a.Out, format, res, func(w io.Writer) error {
+		var rows [][]string
+		changed := false
+		for _, m := range res.Machines {
+			changed = changed || m.State != fleet.Unchanged
+			text := m.Reason
+			for _, one := range m.Findings {
+				if one.Severity == finding.Error {
+					text = one.Code + " " + one.Error()
+					break
+				}
+			}
+			rows = append(rows, []string{m.Name, m.Role, m.Address, string(m.State), fmt.Sprintf("%.0fs", m.Seconds), text})
+			if m.State == fleet.Planned {
+				for _, line := range m.Changes {
+					rows = append(rows, []string{"", "", "", "", "", "would: " + line})
+				}
+			}
+		}
+		if err := ui.Table(w, []string{"MACHINE", "ROLE", "ADDRESS", "STATE", "TIME", "MESSAGE"}, rows); err != nil {
+			return err
+		}
+		if !changed {
+			_, err := fmt.Fprintln(w, "Nothing was changed: every machine is as the file says.")
+			return err
+		}
+		return nil
+	})
+	if err != nil || format != "text" {
+		return err
+	}
+	for _, name := range res.Removed {
+		fmt.Fprintf(a.Err, "%s is not in the file any more, and stays in the cluster; to take it out: ocadm machine remove %s\n", name, name)
+	}
+	if res.Kubeconfig != "" && !dryRun {
+		fmt.Fprintf(a.Err, "\nThe administrator's kubeconfig is in %s\n", res.Kubeconfig)
+	}
+	return nil
+}
+
+func newFleetStatus(a *app) *cobra.Command {
+	var f fleetFlags
+	c := &cobra.Command{
+		Use: "status", Short: "Show how the machines of a file are",
+		Long:    "Logs in to every machine and asks the cluster for its node. It changes nothing, and fails unless every machine answers and is a Ready node.",
+		Example: "  ocadm fleet status -f fleet.yaml\n  ocadm fleet status -f fleet.yaml -o json | jq '.[] | select(.node != \"Ready\")'",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			o, end, err := f.options(c.Context(), a, true)
+			if err != nil {
+				return err
+			}
+			all, err := fleet.Status(c.Context(), o)
+			end()
+			if len(all) == 0 {
+				return err
+			}
+			return errors.Join(ui.Print(a.Out, f.output.String(), all, func(w io.Writer) error {
+				var rows [][]string
+				for _, m := range all {
+					rows = append(rows, []string{m.Name, m.Role, m.Address, map[bool]string{true: "yes", false: "no"}[m.Answers], cmp.Or(m.Node, "-"), cmp.Or(m.Phase, "-"), m.Message})
+				}
+				return ui.Table(w, []string{"MACHINE", "ROLE", "ADDRESS", "ANSWERS", "NODE", "PHASE", "MESSAGE"}, rows)
+			}), err)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newFleetReset(a *app) *cobra.Command {
+	var f fleetFlags
+	var yes bool
+	c := &cobra.Command{
+		Use: "reset", Short: "Remove the cluster from every machine of a file",
+		Long: "Runs ocadm reset on every machine: the workers first, the first node last. The cloud and its data are lost. A machine that fails does not stop\n" +
+			"the others. A machine of another cluster, or one on which virtual machines run, is left as it is.",
+		Example: "  ocadm fleet reset -f fleet.yaml\n  ocadm fleet reset -f fleet.yaml --yes -o json",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			o, end, err := f.options(c.Context(), a, false)
+			if err != nil {
+				return err
+			}
+			defer end()
+			what := fmt.Sprintf("This removes the cluster, the cloud and its data from all %d machines of %s", len(o.Spec.ControlPlanes)+len(o.Spec.Workers), f.file)
+			if err := a.confirm(c, yes, "Nothing was reset")(what); err != nil {
+				return err
+			}
+			res, err := fleet.Reset(Killed(c.Context()), o)
+			if len(res.Machines) == 0 {
+				return err
+			}
+			return errors.Join(a.printFleet(f.output.String(), res, true), err)
+		},
+	}
+	f.add(c)
+	addYes(c.Flags(), &yes)
+	return c
+}
+
+func newFleetExample(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "example", Short: "Print an example of a file", Long: "Prints a file of a fleet with all fields and comments.",
+		Example: "  ocadm fleet example\n  ocadm fleet example >fleet.yaml", Args: arguments(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.Out, fleet.Example)
+			return err
+		},
+	}
+}

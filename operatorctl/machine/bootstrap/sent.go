@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"strings"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// What the script of Sent does.
+const (
+	DoPrecheckInit = "precheck-init"
+	DoPrecheckJoin = "precheck-join"
+	DoInit         = "init"
+	DoJoin         = "join"
+)
+
+// Sent is a script of sh for a machine to which ocadm was sent over SSH, because there is no depot yet: it runs the ocadm with this digest (SHA-256,
+// hexadecimal) and a configuration file. The first argument is what it does. The reset of ResetScript takes back what it puts in place. It holds the
+// secrets of the configuration.
+func Sent(config map[string]any, digest string) (string, error) {
+	text, err := json.Marshal(config)
+	if err != nil {
+		return "", err
+	}
+	return strings.NewReplacer("@CONFIG@", string(text), "@DIGEST@", digest).Replace(sent), nil
+}
+
+// JoinConfig is the configuration file with which a machine joins. pin is the hash of the cluster's authority. It holds the token.
+func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
+	return settings(m, c, token, pin)
+}
+
+const sent = `#!/bin/sh
+# Runs the ocadm that was sent to this machine. It holds a secret.
+` + sum + deliver + `find() {
+	for ocadm in "$program" "$keep/ocadm"; do
+		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = @DIGEST@ ]; then return; fi
+	done
+	echo 'the ocadm that was sent to the machine is gone' >&2
+	exit 64
+}
+main() {
+	set -eu
+	umask 077
+` + places + runDir + `	cat >"$dir/ocadm.json" <<'OCADM-END'
+@CONFIG@
+OCADM-END
+	find
+	case ${1:-} in
+	precheck-init) "$ocadm" preflight init --config "$dir/ocadm.json" -o json ;;
+	precheck-join) "$ocadm" preflight join --config "$dir/ocadm.json" -o json ;;
+	init|join)
+		deliver
+		"$program" "$1" --config "$dir/ocadm.json" -o jsonl
+		;;
+	*) echo "unknown argument ${1:-}" >&2; exit 4 ;;
+	esac
+}
+main "$@" </dev/null
+`
+
+// Names of what is sent to a machine. They are in a directory of the machine that is private to root; BundlePath is that of the bundle.
+const (
+	ProgramName = "ocadm"
+	BundleName  = "bundle"
+	BundlePath  = "/root/.ocadm/bundle"
+)
+
+// HasScript is a script of sh that succeeds if ocadm with the digest of its first argument is on the machine.
+const HasScript = `#!/bin/sh
+` + sum + `main() {
+` + places + `	for ocadm in "$program" "$keep/ocadm"; do
+		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = "$1" ]; then exit 0; fi
+	done
+	exit 1
+}
+main "$@" </dev/null
+`
+
+// HasBundleScript is a script of sh that succeeds if the bundle with the digest of its first argument was sent to the machine.
+const HasBundleScript = `#!/bin/sh
+` + sum + `main() {
+` + places + `	[ "$(sum "$keep/bundle")" = "$1" ]
+}
+main "$@" </dev/null
+`
+
+// ReceiveScript is a script of sh that keeps a file from standard input: as NAME of its first argument, if it has the digest of its second; the third is
+// "gzip" or "plain".
+const ReceiveScript = sum + places + `	set -eu
+	umask 077
+	mkdir -p "$keep"
+	if [ "$3" = gzip ]; then gzip -dc >"$keep/$1.part"; else cat >"$keep/$1.part"; fi
+	if [ "$(sum "$keep/$1.part")" != "$2" ]; then rm -f "$keep/$1.part"; echo "$1 did not arrive whole" >&2; exit 64; fi
+	chmod 0700 "$keep/$1.part"
+	mv -f "$keep/$1.part" "$keep/$1"
+`
+
+// TidyScript is a script of sh that takes away what was sent to a machine that has not joined.
+const TidyScript = `#!/bin/sh
+main() {
+	set -eu
+` + places + `	[ ! -e "$keep/delivered" ] || exit 0
+	rm -f "$keep/ocadm" "$keep/ocadm.part" "$keep/bundle" "$keep/bundle.part"
+	[ ! -d "$keep" ] || rmdir "$keep" 2>/dev/null || :
+}
+main "$@" </dev/null
+`

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleetnode plays machines of a fleet for tests: an SSH server that answers the scripts of ocadm fleet as a machine with ocadm does.
+package fleetnode
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// Machine is one of them.
+type Machine struct {
+	*sshserver.Server
+	Name string
+
+	mu sync.Mutex
+	// facts replace those that it has by itself.
+	facts map[string]string
+	// findings are those of its checks, in JSON.
+	findings string
+	// authority is the digest of its cluster's certificate, "" if it has not joined.
+	authority string
+	sent      map[string]bool
+	ran       []string
+	hooks     Hooks
+}
+
+// Hooks are what a machine does in the cluster.
+type Hooks struct {
+	// Kubeconfig is that of a first node, Authority the digest of its certificate.
+	Kubeconfig, Authority string
+	// Join makes its Node; it gets the script. An error is a failure of the machine.
+	Join func(script string) error
+	// Busy is how often init or join finds another ocadm at work.
+	Busy int
+}
+
+// Start makes a machine that a key logs in to.
+func Start(t testing.TB, name string, key gossh.PublicKey, hooks Hooks, change ...func(*sshserver.Server)) *Machine {
+	t.Helper()
+	m := &Machine{Server: &sshserver.Server{Keys: []gossh.PublicKey{key}}, Name: name, facts: map[string]string{}, sent: map[string]bool{}, hooks: hooks}
+	m.Run = m.answer
+	for _, c := range change {
+		c(m.Server)
+	}
+	m.Server.Start(t)
+	return m
+}
+
+// Say replaces a fact.
+func (m *Machine) Say(fact, value string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.facts[fact] = value
+}
+
+// Find lets its checks find something, in JSON; "" finds nothing.
+func (m *Machine) Find(findings string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.findings = findings
+}
+
+// Did are the words of what ran on it that changes it, in order.
+func (m *Machine) Did() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.ran)
+}
+
+// Forget empties Did.
+func (m *Machine) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ran = nil
+}
+
+func (m *Machine) answer(c *sshserver.Call) int {
+	text, _ := io.ReadAll(c.Stdin)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if strings.HasPrefix(c.Line, "sh -c ") {
+		words := strings.Fields(c.Line[strings.LastIndex(c.Line, "' sh ")+len("' sh "):])
+		m.sent[strings.Trim(words[1], "'")] = true
+		m.ran = append(m.ran, "receive "+strings.Trim(words[0], "'"))
+		return 0
+	}
+	args := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(c.Line, "sh -s --"), "'", ""))
+	if len(args) > 0 {
+		return m.script(c, args, string(text))
+	}
+	switch s := string(text); {
+	case strings.Contains(s, "say hostname"):
+		for _, line := range m.own() {
+			fmt.Fprintln(c.Stdout, line)
+		}
+	case strings.Contains(s, "cat /etc/kubernetes/admin.conf"):
+		fmt.Fprint(c.Stdout, m.hooks.Kubeconfig)
+	case strings.Contains(s, "token create"):
+		fmt.Fprintln(c.Stdout, `{"token":"abcdef.0123456789abcdef","certificateKey":"c0ffee"}`)
+	case strings.Contains(s, " reset --yes"):
+		m.ran, m.authority = append(m.ran, "reset"), ""
+	case strings.Contains(s, "rmdir"):
+		m.ran, m.sent = append(m.ran, "tidy"), map[string]bool{}
+	default:
+		fmt.Fprint(c.Stderr, "this script is not known")
+		return 1
+	}
+	return 0
+}
+
+// own are its facts.
+func (m *Machine) own() []string {
+	facts := map[string]string{
+		"hostname": m.Name, "machineid": "id-of-" + m.Name, "arch": "x86_64", "mac": "mac-of-" + m.Name, "mtu": "1500", "address": "address-of-" + m.Name,
+		"authority": m.authority, "clock": fmt.Sprintf("%.9f", float64(time.Now().UnixNano())/float64(time.Second)),
+	}
+	if m.authority != "" {
+		facts["ours"] = "yes"
+		if m.hooks.Kubeconfig != "" {
+			facts["administrator"] = "yes"
+		}
+	}
+	maps.Copy(facts, m.facts)
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(facts)) {
+		if key != "clock" && facts[key] != "" {
+			out = append(out, key+"="+facts[key])
+		}
+	}
+	return append(out, "clock="+facts["clock"])
+}
+
+func (m *Machine) script(c *sshserver.Call, args []string, text string) int {
+	switch word := args[0]; word {
+	case "precheck-init", "precheck-join", "precheck":
+		if m.findings != "" {
+			fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", m.findings)
+			return 10
+		}
+		fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[]}`)
+	case "init", "join":
+		m.ran = append(m.ran, word)
+		if m.hooks.Busy > 0 {
+			m.hooks.Busy--
+			return failed(c, `{"code":"OCA-1050","severity":"error","what":"Another ocadm is at work on this machine","cause":"process 7"}`)
+		}
+		if m.findings != "" {
+			return failed(c, m.findings)
+		}
+		fmt.Fprintln(c.Stdout, `{"type":"phase-started","phase":"software"}`)
+		fmt.Fprintln(c.Stdout, `{"type":"phase-changed","phase":"software","message":"wrote a file"}`)
+		if m.hooks.Join != nil {
+			if err := m.hooks.Join(text); err != nil {
+				fmt.Fprint(c.Stderr, err)
+				return 1
+			}
+		}
+		m.authority = cmp.Or(m.hooks.Authority, "of-the-cluster")
+	default:
+		if strings.Contains(text, "connect-timeout") {
+			return 0
+		}
+		if !m.sent[word] { // a digest
+			return 1
+		}
+	}
+	return 0
+}
+
+func failed(c *sshserver.Call, finding string) int {
+	fmt.Fprintf(c.Stdout, `{"type":"run-failed","message":"failed","findings":[%s]}`+"\n", finding)
+	return 10
+}

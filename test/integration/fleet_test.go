@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	fleets "yunion.io/x/ocadm/cluster/fleet"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/fleetnode"
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// fleetTest is a fleet of machines that play ocadm, with the API server behind the first of them.
+type fleetTest struct {
+	*machinesTest
+	dir      string
+	machines map[string]*fleetnode.Machine
+	// breaks lets joins fail by name.
+	breaks map[string]bool
+}
+
+func newFleetTest(t *testing.T) *fleetTest {
+	t.Helper()
+	f := &fleetTest{machinesTest: newMachinesTest(t), dir: t.TempDir(), machines: map[string]*fleetnode.Machine{}, breaks: map[string]bool{}}
+	kubeconfig, err := os.ReadFile(f.Cluster.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fleet-cp", "fleet-b", "fleet-c", "fleet-d"} {
+		hooks := fleetnode.Hooks{Join: func(script string) error { return f.join(name, script) }}
+		if name == "fleet-cp" {
+			hooks.Kubeconfig = string(kubeconfig)
+		}
+		if name == "fleet-b" {
+			hooks.Busy = 1
+		}
+		f.machines[name] = fleetnode.Start(t, name, f.public, hooks)
+		f.forget(name)
+	}
+	f.write("key", string(f.private))
+	f.write("ocadm", "a program")
+	return f
+}
+
+func (f *fleetTest) write(name, text string) {
+	f.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// join makes the Node of a machine, Ready at once.
+func (f *fleetTest) join(name, script string) error {
+	if f.breaks[name] {
+		return errors.New("it broke")
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if found := inScript.FindStringSubmatch(script); found != nil {
+		n.Labels = map[string]string{v1alpha1.LabelMachine: found[1]}
+	}
+	ctx := f.Context()
+	if err := client.IgnoreAlreadyExists(f.Client.Create(ctx, n)); err != nil {
+		return err
+	}
+	status := `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`
+	return f.Client.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(status)))
+}
+
+func (f *fleetTest) apply(ctx context.Context, workers ...string) (fleets.Result, error) {
+	f.Helper()
+	text := fmt.Sprintf("apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nname: test\nssh: {keyFile: key}\nprograms: {amd64: ocadm, arm64: ocadm}\n"+
+		"settings: {cloud: {name: %s, namespace: %s}}\ncontrolPlanes:\n- {name: fleet-cp, address: 127.0.0.1, ssh: {port: %d}}\nworkers:\n", cloud, namespace, f.machines["fleet-cp"].Port())
+	for _, name := range workers {
+		text += fmt.Sprintf("- {name: %s, address: 127.0.0.1, ssh: {port: %d}, labels: {example.org/rack: r1}}\n", name, f.machines[name].Port())
+	}
+	s, err := fleets.Read(filepath.Join(f.dir, "fleet.yaml"), []byte(text))
+	if err != nil {
+		f.Fatal(err, finding.Of(err))
+	}
+	return fleets.Apply(ctx, fleets.Options{Spec: s, Dir: filepath.Join(f.dir, "state"), Parallel: 3})
+}
+
+func (f *fleetTest) want(res fleets.Result, wanted string) {
+	f.Helper()
+	var got []string
+	for _, m := range res.Machines {
+		got = append(got, strings.TrimPrefix(m.Name, "fleet-")+" "+string(m.State))
+	}
+	if strings.Join(got, ", ") != wanted {
+		f.Fatalf("%s, want %s: %+v", strings.Join(got, ", "), wanted, res.Machines)
+	}
+}
+
+// TestFleet makes a cluster of four machines: one fails, one has the ocadm of a killed run at work. The others go on, and what failed comes with the next run.
+func TestFleet(t *testing.T) {
+	f := newFleetTest(t)
+	f.operate()
+	ctx := t.Context()
+	f.breaks["fleet-c"] = true
+	res, err := f.apply(ctx, "fleet-b", "fleet-c", "fleet-d")
+	f.want(res, "cp changed, b changed, c failed, d changed")
+	if found := finding.Of(err); len(found) != 1 || found[0].Code != "OCA-7641" || !strings.Contains(found[0].Evidence[0], "OCA-7607") {
+		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"fleet-b", "fleet-d"} {
+		m := f.until(name, in(v1alpha1.MachineRunning))
+		if m.Annotations[v1alpha1.AnnotationPaused] != "" || m.Status.Operation != "" || m.Spec.Labels["example.org/rack"] != "r1" {
+			t.Errorf("%s: %+v", name, m)
+		}
+		if key := m.Spec.Infrastructure.SSH.HostKey; key != f.machines[name].HostKey() {
+			t.Errorf("%s: the pinned key is %s", name, key)
+		}
+	}
+	if did := f.machines["fleet-b"].Did(); !slices.Equal(did, []string{"receive ocadm", "join", "join"}) {
+		t.Errorf("the busy machine did %v", did)
+	}
+	s := &corev1.Secret{}
+	if err := f.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "test-login"}, s); err != nil || string(s.Data["ssh-privatekey"]) != string(f.private) {
+		t.Errorf("the login: %v", err)
+	}
+	f.settled(t)
+	f.removal(t)
+}
+
+// settled corrects what failed; the run after it changes nothing, and asks no machine for more than what it is.
+func (f *fleetTest) settled(t *testing.T) {
+	t.Helper()
+	f.breaks["fleet-c"] = false
+	all := []string{"fleet-b", "fleet-c", "fleet-d"}
+	res, err := f.apply(t.Context(), all...)
+	f.want(res, "cp unchanged, b unchanged, c changed, d unchanged")
+	if err != nil {
+		t.Error(err)
+	}
+	f.until("fleet-c", in(v1alpha1.MachineRunning))
+	for _, m := range f.machines {
+		m.Forget()
+	}
+	res, err = f.apply(t.Context(), all...)
+	f.want(res, "cp unchanged, b unchanged, c unchanged, d unchanged")
+	if err != nil {
+		t.Error(err)
+	}
+	for name, m := range f.machines {
+		if did := m.Did(); len(did) > 0 {
+			t.Errorf("%s: %v", name, did)
+		}
+	}
+	info, err := os.Stat(filepath.Join(f.dir, "state", "kubeconfig"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// removal: a machine that is taken out of the file is named, and stays. The operator can take it out: it has the login.
+func (f *fleetTest) removal(t *testing.T) {
+	t.Helper()
+	res, err := f.apply(t.Context(), "fleet-b", "fleet-c")
+	f.want(res, "cp unchanged, b unchanged, c unchanged")
+	if err != nil || !slices.Equal(res.Removed, []string{"fleet-d"}) {
+		t.Errorf("%v, %v", res.Removed, err)
+	}
+	if err := f.Client.Delete(t.Context(), f.until("fleet-d", in(v1alpha1.MachineRunning))); err != nil {
+		t.Fatal(err)
+	}
+	f.Until(&v1alpha1.OnecloudMachine{}, "fleet-d", func(o client.Object) (bool, string) { return o == nil, "it is there" })
+	if did := f.machines["fleet-d"].Did(); !slices.Equal(did, []string{"reset"}) {
+		t.Errorf("it did %v", did)
+	}
+}
+
+// TestFleetInterrupted: a run ends half-way, in any step; the next one goes on where it stopped.
+func TestFleetInterrupted(t *testing.T) {
+	f := newFleetTest(t)
+	f.operate()
+	for i, stop := range []string{"fleet-cp", "fleet-b", "fleet-c"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		machine := f.machines[stop]
+		run := machine.Run
+		machine.Run = func(c *sshserver.Call) int {
+			if strings.HasSuffix(c.Line, " 'init'") || strings.HasSuffix(c.Line, " 'join'") {
+				cancel() // as the loss of the administrator's machine: nothing of this run comes any more
+				<-c.Done()
+				return 1
+			}
+			return run(c)
+		}
+		res, err := f.apply(ctx, "fleet-b", "fleet-c")
+		cancel()
+		machine.Run = run
+		if err == nil || res.Machines[i].State == fleets.Unchanged {
+			t.Fatalf("%s: %+v, %v", stop, res.Machines, err)
+		}
+	}
+	res, err := f.apply(t.Context(), "fleet-b", "fleet-c")
+	if err != nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for _, name := range []string{"fleet-b", "fleet-c"} {
+		f.until(name, in(v1alpha1.MachineRunning))
+	}
+	res, err = f.apply(t.Context(), "fleet-b", "fleet-c")
+	f.want(res, "cp unchanged, b unchanged, c unchanged")
+	if err != nil {
+		t.Error(err)
+	}
+}
