@@ -121,7 +121,7 @@ func (n *node) precheckScript() (script, word string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	values, word := map[string]any(nil), bootstrap.DoPrecheckJoin
+	var values map[string]any
 	if n.role == roleFirst {
 		word = bootstrap.DoPrecheckInit
 		bundle := ""
@@ -131,6 +131,7 @@ func (n *node) precheckScript() (script, word string, err error) {
 		values, err = n.initConfig(bundle)
 	} else {
 		nobody := "sha256:" + strings.Repeat("0", 64) //nolint:mnd // the digits of a digest
+		word = bootstrap.DoPrecheckJoin
 		values, err = bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{Endpoint: n.endpoint()}, "abcdef.0123456789abcdef", nobody)
 		if err == nil {
 			node, _ := values["node"].(map[string]any)
@@ -250,7 +251,7 @@ func reach(peers []*node) []step {
 			var silent finding.List
 			_, err := c.Script(ctx, probe, args, func(l string) {
 				silent = append(silent, finding.Warn("OCA-7648", fmt.Sprintf("%s gets no answer from %s", n.m.Name, names[l]), "packets to "+l+" are lost",
-					"check networks and firewalls between them: docs/reference/ports.md"))
+					"check routes and firewalls between them"))
 			})
 			n.warn(silent, report)
 			return err

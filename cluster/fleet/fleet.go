@@ -74,9 +74,8 @@ type node struct {
 	facts *Facts
 	// joined reports whether an earlier run has brought it into the cluster, with these settings.
 	joined bool
-	// object is its resource, script that with which it joins.
+	// object is its resource.
 	object *v1alpha1.OnecloudMachine
-	script string
 
 	log      workflow.Sink
 	file     string

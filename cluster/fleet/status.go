@@ -94,7 +94,7 @@ func (f *Fleet) live(ctx context.Context) ([]corev1.Node, []v1alpha1.OnecloudMac
 	var machines v1alpha1.OnecloudMachineList
 	namespace, _ := f.Spec.Cloud()
 	if err := k.List(ctx, &machines, client.InNamespace(namespace)); err != nil {
-		return nodes.Items, nil, nil //nolint:nilerr // an operator of an earlier release knows none
+		return nodes.Items, nil, nil // an operator of an earlier release knows none
 	}
 	return nodes.Items, machines.Items, nil
 }
