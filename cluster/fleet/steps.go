@@ -195,6 +195,9 @@ func joinControlPlane() step {
 			if err != nil {
 				return err
 			}
+			if err := machine.Signed(ctx, k, token, waitsForToken(report)); err != nil {
+				return err
+			}
 			values, err := bootstrap.JoinConfig(n.resource(), cluster, token, pin)
 			if err != nil {
 				return err
@@ -246,7 +249,7 @@ func joinWorker() step {
 			if err != nil {
 				return err
 			}
-			script, err := machine.NewScript(ctx, k, n.object)
+			script, err := machine.NewScript(ctx, k, n.object, waitsForToken(report))
 			if err != nil {
 				return err
 			}
@@ -257,6 +260,10 @@ func joinWorker() step {
 			return err
 		}),
 	}
+}
+
+func waitsForToken(report workflow.Reporter) func(string) {
+	return func(why string) { report.Waiting("the join token", why) }
 }
 
 func nodeReady() step {

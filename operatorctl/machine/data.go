@@ -156,7 +156,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 	if err != nil {
 		return err
 	}
-	script, end, err := c.newScript(ctx, m, cluster)
+	script, _, end, err := c.newScript(ctx, m, cluster)
 	if err != nil {
 		return err
 	}
@@ -180,35 +180,18 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 }
 
 // newScript makes a token, and the script with which a machine joins. The token is good until end.
-func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script string, end time.Time, err error) {
-	token, err := bootstraputil.GenerateBootstrapToken()
-	if err != nil {
-		return "", end, fmt.Errorf("generating a join token: %w", err)
+func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script, token string, end time.Time, err error) {
+	if token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
+		return "", "", end, fmt.Errorf("generating a join token: %w", err)
 	}
 	if script, err = bootstrap.Script(m, cluster, token); err != nil {
-		return "", end, err
+		return "", "", end, err
 	}
 	end = time.Now().Add(tokenTTL).UTC().Truncate(time.Second)
 	if err := o.Client.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
-		return "", end, fmt.Errorf("creating a join token: %w", err)
+		return "", "", end, fmt.Errorf("creating a join token: %w", err)
 	}
-	return script, end, nil
-}
-
-// NewScript makes a token, and the script with which a machine joins. The machine need not be in the cluster, nor its cloud. It is a secret.
-func NewScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (string, error) {
-	o := Options{Client: c, Direct: c}
-	cluster, err := o.cluster(ctx, m)
-	if err != nil {
-		return "", err
-	}
-	script, _, err := o.newScript(ctx, m, cluster)
-	return script, err
-}
-
-// ClusterOf reads what a machine must know of its cluster.
-func ClusterOf(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
-	return Options{Client: c, Direct: c}.cluster(ctx, m)
+	return script, token, end, nil
 }
 
 // tokenSecret is a join token as kubeadm makes one.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +55,39 @@ func newFleetTest(t *testing.T) *fleetTest {
 	}
 	f.write("key", string(f.private))
 	f.write("ocadm", "a program")
+	f.sign()
 	return f
+}
+
+// sign plays the controller that signs cluster-info with each new token.
+func (f *fleetTest) sign() {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	w, err := f.Client.Watch(ctx, &corev1.SecretList{}, client.InNamespace(metav1.NamespaceSystem))
+	if err != nil {
+		cancel()
+		f.Fatal(err)
+	}
+	var over sync.WaitGroup
+	over.Go(func() {
+		for e := range w.ResultChan() {
+			s, is := e.Object.(*corev1.Secret)
+			if !is || s.Type != corev1.SecretTypeBootstrapToken {
+				continue
+			}
+			id := strings.TrimPrefix(s.Name, "bootstrap-token-")
+			info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}}
+			patch := []byte(fmt.Sprintf(`{"data":{"jws-kubeconfig-%s":"signed"}}`, id))
+			if err := f.Client.Patch(ctx, info, client.RawPatch(types.MergePatchType, patch)); err != nil && ctx.Err() == nil {
+				f.Error(err)
+			}
+		}
+	})
+	f.Cleanup(func() {
+		cancel()
+		w.Stop()
+		over.Wait()
+	})
 }
 
 func (f *fleetTest) write(name, text string) {
@@ -69,11 +102,11 @@ func (f *fleetTest) join(name, script string) error {
 	if f.breaks[name] {
 		return errors.New("it broke")
 	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if found := inScript.FindStringSubmatch(script); found != nil {
-		n.Labels = map[string]string{v1alpha1.LabelMachine: found[1]}
-	}
 	ctx := f.Context()
+	if strings.Contains(script, v1alpha1.LabelMachine) {
+		return f.Register(ctx, script)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := client.IgnoreAlreadyExists(f.Client.Create(ctx, n)); err != nil {
 		return err
 	}

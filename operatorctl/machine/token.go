@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// NewScript makes a token, and the script with which a machine joins, and waits until the token is good. The machine need not be in the cluster, nor its
+// cloud. The script is a secret.
+func NewScript(ctx context.Context, c client.WithWatch, m *v1alpha1.OnecloudMachine, report func(why string)) (string, error) {
+	o := Options{Client: c, Direct: c}
+	cluster, err := o.cluster(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	script, token, _, err := o.newScript(ctx, m, cluster)
+	if err != nil {
+		return "", err
+	}
+	return script, Signed(ctx, c, token, report)
+}
+
+// ClusterOf reads what a machine must know of its cluster.
+func ClusterOf(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+	return Options{Client: c, Direct: c}.cluster(ctx, m)
+}
+
+// Signed waits until Kubernetes has signed ConfigMap cluster-info with a token: before that, a join takes the token for unknown. report gets what it
+// waits for.
+func Signed(ctx context.Context, c client.WithWatch, token string, report func(why string)) error {
+	id, _, _ := strings.Cut(token, ".")
+	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}}
+	err := kube.WaitFor(ctx, c, info, func(o client.Object) (bool, string) {
+		live, there := kube.As[corev1.ConfigMap](o)
+		return there && live.Data[bootstrapapi.JWSSignatureKeyPrefix+id] != "", "kube-controller-manager has not signed the cluster's address with it"
+	}, report)
+	if err != nil {
+		return fmt.Errorf("waiting for join token %s: %w", id, err)
+	}
+	return nil
+}
