@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +29,9 @@ type Command struct {
 	Stdin io.Reader
 	// Stdout, when set, receives standard output instead of Result.Stdout.
 	Stdout io.Writer
+	// Bound programs are killed when this process dies, however it dies. It is for those that a repeated run would collide with. Programs that must not
+	// be torn from their work, such as a package manager, go on.
+	Bound bool
 	// OnLine, when set, is called for each line of standard output and standard error as it comes.
 	OnLine func(line string)
 }
@@ -98,6 +102,12 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	cmd.Stdin = c.Stdin
 	// A process group of its own: Ctrl-C in a terminal goes to the whole group, and it is this process that decides what ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if c.Bound {
+		// The kernel sends the signal when the thread dies that started the program, so that one has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
 	var out, errOut bytes.Buffer

@@ -3,12 +3,72 @@
 package exec
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
+
+// parentRole makes this test's own program one that runs a bound program until it is killed.
+const parentRole = "EXEC_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentRole) != "" {
+		_, _ = Machine{}.Run(context.Background(), Command{Path: "sh", Args: []string{"-c", "echo $$; exec sleep 600"}, Stdout: os.Stdout, Bound: true})
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// What kubeadm does must not go on beside the run that follows a killed one.
+func TestBoundProgramDiesWithAKilledParent(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.CommandContext(t.Context(), self)
+	parent.Env = append(os.Environ(), parentRole+"=1")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // it was killed
+	for range 500 {
+		if gone(child) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = syscall.Kill(child, syscall.SIGKILL)
+	t.Error("the program goes on")
+}
+
+// gone is true for a process that has ended, even if nothing has collected its status.
+func gone(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ")
+}
 
 func TestChildrenDoNotGetOurSettings(t *testing.T) {
 	t.Setenv("OCADM_MYSQL_PASSWORD", "canary")

@@ -56,7 +56,7 @@ func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error
 	}
 	// The key reaches kubeadm through standard input: arguments are visible to everybody, and a file would have to be removed.
 	args := []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print", "--config", "/dev/stdin"}
-	_, err = h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), Stdin: bytes.NewReader(doc)})
+	_, err = h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), Stdin: bytes.NewReader(doc), Bound: true})
 	if err != nil {
 		return "", kubeadmFailed(ctx, args, err)
 	}
