@@ -90,6 +90,10 @@ sweep: ## Kill the operator at every side effect, and the long faults (half an h
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
 	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
 
+.PHONY: killsweep
+killsweep: ## Kill init, join, reset and etcd restore before, within and after every phase on lab machines, and roll back (an hour)
+	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweep$$' ./test/e2e/
+
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
 	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...

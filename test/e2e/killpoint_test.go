@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// point is where a run is stopped: when it reports an event of a phase, and some time after that.
+type point struct {
+	event workflow.EventType
+	phase string
+	after time.Duration
+}
+
+func (p point) String() string {
+	if p.after > 0 {
+		return fmt.Sprintf("%.1f s into %s", p.after.Seconds(), p.phase)
+	}
+	return fmt.Sprintf("%s of %s", strings.TrimPrefix(string(p.event), "phase-"), p.phase)
+}
+
+// A phase that takes at least so long is stopped in its middle, too, but no later than deep: a run that goes on where another was killed is faster.
+const (
+	inside = 800 * time.Millisecond
+	deep   = 1500 * time.Millisecond
+)
+
+// points are before, after and within every phase of a run that reported these events, in the order of that run.
+func points(events []workflow.Event) []point {
+	took := map[string]float64{}
+	for _, e := range events {
+		if e.Type == workflow.PhaseDone {
+			took[e.Phase] = e.Duration
+		}
+	}
+	var out []point
+	for _, e := range events {
+		switch e.Type {
+		case workflow.PhaseStarted:
+			out = append(out, point{event: e.Type, phase: e.Phase})
+			if d := time.Duration(took[e.Phase] * float64(time.Second)); d >= inside {
+				out = append(out, point{event: e.Type, phase: e.Phase, after: min(d/2, deep)})
+			}
+		case workflow.PhaseDone:
+			out = append(out, point{event: e.Type, phase: e.Phase})
+		}
+	}
+	return out
+}
+
+// spread are n of the points, the first and the last among them; 0 means all.
+func spread(all []point, n int) []point {
+	if n <= 0 || n >= len(all) {
+		return all
+	}
+	out := make([]point, n)
+	for i := range out {
+		out[i] = all[i*(len(all)-1)/max(n-1, 1)]
+	}
+	return out
+}
+
+// events runs a command that reports events on standard output, to its end.
+func (s *suite) events(t *testing.T, node int, argv ...string) []workflow.Event {
+	t.Helper()
+	out, err := s.On(t.Context(), node, append(argv, "-o", "jsonl")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []workflow.Event
+	for line := range strings.Lines(out) {
+		var e workflow.Event
+		if json.Unmarshal([]byte(line), &e) == nil && e.Type != "" {
+			list = append(list, e)
+		}
+	}
+	if len(list) < 3 {
+		t.Fatalf("%s reported no events: %s", quoted(argv), out)
+	}
+	return list
+}
+
+// stopAt runs a command with -o jsonl on a machine and sends it a signal when it reports the event. It reads the events there, because every
+// call from outside takes longer than many phases. A phase that the run before has completed may be skipped. The exit status of the command is
+// $status for then.
+const stopAt = `rm -f /run/events; mkfifo /run/events
+%[1]s -o jsonl >/run/events 2>/run/story & pid=$!
+exec 3</run/events
+reached=no
+while read -r line <&3; do
+	case $line in *'"type":"%[2]s"'*'"phase":"%[3]s"'*|*'"type":"phase-skipped"'*'"phase":"%[3]s"'*) reached=yes; sleep %.2[4]f; kill -%[5]s $pid; break;; esac
+done
+cat <&3 >/run/events.rest & wait $pid; status=$?
+%[6]s
+if [ $reached = no ]; then echo "it never reached that point and ended with $status"; cat /run/story; exit 1; fi
+exit 0`
+
+// killedAt is stopAt with SIGKILL: nothing of the program runs after it. In the middle of a phase it may come too late.
+func (s *suite) killedAt(t *testing.T, node int, p point, argv ...string) {
+	t.Helper()
+	late := "[ $status = 137 ]"
+	if p.after > 0 || p.event == workflow.PhaseDone { // it may have been the last one
+		late = "[ $status = 137 ] || [ $status = 0 ]"
+	}
+	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), "KILL",
+		`[ $reached = no ] || `+late+` || { echo "it ended with $status"; cat /run/story; exit 2; }`)
+	if out, err := s.quietly(t, node, "sh", "-c", script); err != nil {
+		t.Fatalf("killed at %s: %v\n%s", p, err, out)
+	}
+}
+
+// quietly runs a command without a line in the log.
+func (s *suite) quietly(t *testing.T, node int, argv ...string) (string, error) {
+	t.Helper()
+	out, errOut, err := s.Lab.Node(node).Exec(t.Context(), argv...)
+	return out + errOut, err
+}
+
+// kills ends a command at each point in turn; each run goes on where the one before was killed. It returns how long that took.
+func (s *suite) kills(t *testing.T, node int, list []point, argv ...string) {
+	t.Helper()
+	begun := time.Now()
+	for _, p := range list {
+		s.killedAt(t, node, p, argv...)
+		t.Logf("[%5.1f s] killed: %s", time.Since(begun).Seconds(), p)
+	}
+	t.Logf("%s was killed at %d points in %.1f s", argv[1], len(list), time.Since(begun).Seconds())
+}
+
+// killedAtEntry kills a command of steps when its journal has the entry.
+func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
+	t.Helper()
+	const script = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
+%[1]s >/run/story 2>&1 & pid=$!
+until tail -n +$((from+1)) $journal | grep -q '"phase":"%[3]s","event":"%[2]s"'; do
+	kill -0 $pid 2>/dev/null || { wait $pid; echo "it ended with $?"; cat /run/story; exit 1; }
+done
+kill -KILL $pid; wait $pid; status=$?; [ $status = 137 ] || { echo "it ended with $status"; cat /run/story; exit 2; }`
+	if out, err := s.quietly(t, node, "sh", "-c", fmt.Sprintf(script, quoted(argv), p.event, p.phase)); err != nil {
+		t.Fatalf("killed at %s: %v\n%s", p, err, out)
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// random are the parts of names that differ from one undisturbed run to the next.
+var random = regexp.MustCompile(`^(file|directory):/var/lib/(containerd|kubelet/(pods|plugins|cpu_manager|memory_manager|pki)|etcd/member|etcd/ocadm-before|cni|ocadm/(etcd|journal|backup|depot)|` +
+	`dpkg|apt|private|systemd)|^(run:/run/netns|link:veth|mount:/(run|var/lib/kubelet|var/lib/containerd))|^file:.*(\.pyc|ld\.so\.cache)|^process:(pause|ocadm|local-path|kube-)`)
+
+// content are files with the same content after every run with the same settings.
+const content = `sha256sum /etc/kubernetes/manifests/*.yaml /etc/systemd/system/*.service /etc/systemd/system/*/*.conf /etc/containerd/config.toml ` +
+	`/etc/containerd/certs.d/*/hosts.toml /etc/modules-load.d/* /etc/sysctl.d/* /etc/yunion/*.conf /var/lib/kubelet/config.yaml ` +
+	`/var/lib/kubelet/kubeadm-flags.env /etc/hosts 2>/dev/null | awk '{print "content:" $2, $1}'
+for d in /etc/kubernetes /etc/kubernetes/pki; do ls $d | sed "s|^|named:$d/|"; done 2>/dev/null
+systemctl list-units --no-legend --no-pager --plain --state=active --type=service | ` +
+	`awk '/kube|containerd|ocadm|yunion/ {print "active:" $1}'; true`
+
+// state is what a machine and the cluster are like, without what is random.
+func (k *sweep) state(t *testing.T, node int) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for name, value := range k.look(t, node) {
+		if random.MatchString(name) {
+			continue
+		}
+		if strings.HasPrefix(name, "file:") {
+			value, _, _ = strings.Cut(value, ":") // the mode
+		}
+		out[name] = value
+	}
+	text, err := k.quietly(t, node, "sh", "-c", content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(out, fields(text))
+	maps.Copy(out, k.clusterState(t))
+	return out
+}
+
+// kinds are the objects that are compared.
+const kinds = "nodes,namespaces,crd,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps,secrets,services,storageclasses," +
+	"deployments,daemonsets,statefulsets,cronjobs,persistentvolumeclaims,onecloudclusters,validatingadmissionpolicies,priorityclasses,networkpolicies"
+
+// fleeting are objects that come and go by themselves, or have random names.
+var fleeting = regexp.MustCompile(`^(Secret/kube-system/(bootstrap-token|kubeadm-certs)|Secret/.*-release-|ConfigMap/.*(kube-root-ca|ocadm-etcd|-release-|extension-apiserver))`)
+
+// clusterState are the objects of the cluster: their names, and what is wanted of them.
+func (k *sweep) clusterState(t *testing.T) map[string]string {
+	t.Helper()
+	text, _, err := k.Lab.Node(1).Exec(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", kinds, "-A", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct{ Items []map[string]any }
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, o := range list.Items {
+		meta, _ := o["metadata"].(map[string]any)
+		namespace, _ := meta["namespace"].(string)
+		name := fmt.Sprintf("%s/%s/%s", o["kind"], namespace, meta["name"])
+		if !fleeting.MatchString(name) {
+			out[name] = wanted(o, meta)
+		}
+	}
+	return out
+}
+
+// wanted is the part of an object that is the same in every run.
+func wanted(o, meta map[string]any) string {
+	for _, field := range []string{"clusterIP", "clusterIPs", "volumeName", "podCIDR", "podCIDRs", "healthCheckNodePort"} {
+		if spec, ok := o["spec"].(map[string]any); ok {
+			delete(spec, field)
+		}
+	}
+	part := map[string]any{"labels": meta["labels"], "spec": o["spec"], "rules": o["rules"], "roleRef": o["roleRef"], "subjects": o["subjects"]}
+	if data, ok := o["data"].(map[string]any); ok { // secrets and digests of them are random
+		keys := slices.Sorted(maps.Keys(data))
+		// A killed init may leave a token that nobody was given, which ends after a day; cluster-info has a signature by each.
+		part["data"] = slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "jws-kubeconfig-") })
+	}
+	raw, err := json.Marshal(part)
+	if err != nil {
+		return err.Error()
+	}
+	return hashes.ReplaceAllString(string(raw), "HASH")
+}
+
+// hashes stand for random content: of certificates and passwords.
+var hashes = regexp.MustCompile(`[0-9a-f]{16,}|"caBundle":"[^"]*"|"timestamp":"[^"]*"|nodePort":[0-9]+`)
+
+// differences of two states, one line each.
+func differences(want, got map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if now, ok := got[name]; !ok {
+			out = append(out, name+" is missing")
+		} else if now != want[name] {
+			out = append(out, fmt.Sprintf("%s: %s", name, firstDifference(want[name], now)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[name]; !ok {
+			out = append(out, fmt.Sprintf("%s is new: %.80s", name, got[name]))
+		}
+	}
+	return out
+}
+
+func firstDifference(a, b string) string {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	from := max(0, i-40)
+	return fmt.Sprintf("…%.120s… was …%.120s…", b[from:], a[from:])
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// TestKillSweep does everything twice on the same machines: first undisturbed, then killed before, within and after every phase and run again.
+// Both have to end with the same machines and the same objects. OCADM_KILLSWEEP names what is swept (init,join,control-plane,reset,restore,
+// rollback), all by default; OCADM_KILLSWEEP_POINTS takes that many points of each instead of all, OCADM_KILLSWEEP_ROLLBACKS (6) that
+// many for rollbacks; OCADM_KILLSWEEP_CLOUD=1 lets init create a
+// cloud, too, which makes every step slower.
+func TestKillSweep(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("OCADM_TEST_KILLSWEEP") == "" {
+		t.Skip("make killsweep runs it: it takes an hour")
+	}
+	k := &sweep{suite: &suite{Journey: &scenario.Journey{Lab: machines(t, 2), Story: testWriter{t}}, fresh: map[int]map[string]string{}},
+		stories: map[string][]workflow.Event{}, want: map[string]map[string]string{}}
+	k.only = strings.FieldsFunc(os.Getenv("OCADM_KILLSWEEP"), func(r rune) bool { return r == ',' })
+	k.withCloud = os.Getenv("OCADM_KILLSWEEP_CLOUD") != ""
+	k.rollbacks, _ = strconv.Atoi(cmp.Or(os.Getenv("OCADM_KILLSWEEP_ROLLBACKS"), "6"))
+	k.limit, _ = strconv.Atoi(os.Getenv("OCADM_KILLSWEEP_POINTS")) // none is all of them
+	for i := range k.Lab.Nodes() {
+		k.fresh[i+1] = k.look(t, i+1)
+	}
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"undisturbed", k.undisturbed},
+		{"init", func(t *testing.T) { k.swept(t, "init", 1, k.initCommand()) }},
+		{"join of a worker", func(t *testing.T) { k.swept(t, "join", 2, k.joinCommand(t)) }},
+		{"reset of a worker", func(t *testing.T) { k.sweptReset(t, 2) }},
+		{"join of a control plane", func(t *testing.T) { k.swept(t, "control-plane", 2, k.joinCommand(t, "--control-plane")) }},
+		{"reset of a control plane", func(t *testing.T) { k.sweptReset(t, 2) }},
+		{"a rolled back join", func(t *testing.T) { k.rolledBack(t, "join", 2, k.joinCommand(t)) }},
+		{"a rolled back join of a control plane", func(t *testing.T) { k.rolledBack(t, "control-plane", 2, k.joinCommand(t, "--control-plane")) }},
+		{"etcd restore", k.sweptRestore},
+		{"reset of the last control plane", func(t *testing.T) { k.sweptReset(t, 1) }},
+		{"a rolled back init", func(t *testing.T) { k.rolledBack(t, "init", 1, k.initCommand()) }},
+	} {
+		if !t.Run(step.name, step.run) {
+			break
+		}
+	}
+	var times strings.Builder
+	k.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// sweep is the suite with what the undisturbed runs were like.
+type sweep struct {
+	*suite
+	only      []string
+	limit     int
+	withCloud bool
+	// rollbacks is how many points of each command are rolled back.
+	rollbacks int
+	// stories are the events of each command, want the state that it led to.
+	stories map[string][]workflow.Event
+	want    map[string]map[string]string
+}
+
+func (k *sweep) selected(what string) bool { return len(k.only) == 0 || slices.Contains(k.only, what) }
+
+func (k *sweep) initCommand() []string {
+	args := []string{"--high-availability-vip", k.VirtualAddress(), "--ignore-preflight-errors", "Disk"}
+	if k.withCloud {
+		args = append(args, "--onecloud-version", version)
+	}
+	return k.initArgs(1, args...)
+}
+
+func (k *sweep) joinCommand(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := k.On(t.Context(), 1, append([]string{scenario.Ocadm, "token", "create", "--print-join-command"}, args...)...)
+	argv := strings.Fields(out)
+	if err != nil || len(argv) < 3 {
+		t.Fatalf("no join command: %v", err)
+	}
+	argv[0] = scenario.Ocadm
+	return append(append(argv, k.JoinFlags(2)...), "--ignore-preflight-errors", "Disk")
+}
+
+var resetCommand = []string{scenario.Ocadm, "reset", "--yes"}
+
+// undisturbed runs each command to its end, and keeps its events and what it led to.
+func (k *sweep) undisturbed(t *testing.T) {
+	k.learn(t, "init", 1, k.initCommand())
+	k.want["init"] = k.settled(t, 1)
+	k.learn(t, "join", 2, k.joinCommand(t))
+	k.want["join"] = k.settled(t, 2)
+	k.learn(t, "reset", 2, resetCommand)
+	k.forget(t)
+	k.learn(t, "control-plane", 2, k.joinCommand(t, "--control-plane"))
+	k.want["control-plane"] = k.settled(t, 2)
+	k.learn(t, "reset", 2, resetCommand)
+	k.learn(t, "reset", 1, resetCommand)
+	for node, fresh := range k.fresh {
+		compare(t, fmt.Sprintf("node %d after reset", node), fresh, k.look(t, node))
+	}
+}
+
+func (k *sweep) learn(t *testing.T, what string, node int, argv []string) {
+	t.Helper()
+	err := k.Timed(what+" undisturbed", func() error {
+		k.stories[what] = k.events(t, node, argv...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forget deletes the Node of machine 2, as reset of a worker says.
+func (k *sweep) forget(t *testing.T) {
+	t.Helper()
+	if _, err := k.Kubectl(t.Context(), "delete", "node", "node2", "--ignore-not-found"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// swept kills a command at every point, and runs it to its end.
+func (k *sweep) swept(t *testing.T, what string, node int, argv []string) {
+	if k.selected(what) {
+		k.kills(t, node, spread(points(k.stories[what]), k.limit), argv...)
+	}
+	err := k.Timed(what+" at last", func() error {
+		_, err := k.On(t.Context(), node, argv...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.becomes(t, what, node)
+}
+
+func (k *sweep) sweptReset(t *testing.T, node int) {
+	if k.selected("reset") {
+		k.kills(t, node, spread(points(k.stories["reset"]), k.limit), resetCommand...)
+	}
+	if _, err := k.On(t.Context(), node, resetCommand...); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, fmt.Sprintf("node %d after reset", node), k.fresh[node], k.look(t, node))
+	if node != 1 {
+		k.forget(t)
+		k.becomes(t, "init", 1)
+	}
+}
+
+// sweptRestore takes etcd back to a snapshot.
+func (k *sweep) sweptRestore(t *testing.T) {
+	if !k.selected("restore") {
+		t.Skip("not selected")
+	}
+	ctx := t.Context()
+	k.mark(t, "before")
+	out, err := k.On(ctx, 1, scenario.Ocadm, "etcd", "snapshot", "-o", "json")
+	var info struct{ File string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &info)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.mark(t, "after")
+	argv := []string{scenario.Ocadm, "etcd", "restore", info.File, "--yes"}
+	begun, n := time.Now(), 0
+	for _, phase := range []string{"stop", "prepare", "swap", "etcd", "control-plane", "finish"} {
+		for _, event := range []workflow.EventType{workflow.PhaseStarted, workflow.PhaseDone} {
+			if event == workflow.PhaseDone && phase == "finish" {
+				continue // then the restore is over
+			}
+			k.killedAtEntry(t, 1, point{event: event, phase: phase}, argv...)
+			n++
+		}
+	}
+	t.Logf("etcd restore was killed at %d points in %.1f s", n, time.Since(begun).Seconds())
+	if _, err := k.On(ctx, 1, argv...); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.marks(t); got != "before" {
+		t.Errorf("after the restore there are %q", got)
+	}
+	if _, err := k.Kubectl(ctx, "delete", "configmap", "before"); err != nil {
+		t.Error(err)
+	}
+	k.becomes(t, "init", 1)
+}
+
+// rolledBack stops a command with --on-failure=rollback at points of its way, some of them after it was killed there: what it made goes.
+func (k *sweep) rolledBack(t *testing.T, what string, node int, argv []string) {
+	if !k.selected("rollback") {
+		t.Skip("not selected")
+	}
+	for i, p := range spread(points(k.stories[what]), k.rollbacks) {
+		t.Run(p.String(), func(t *testing.T) {
+			if i%2 == 1 {
+				k.killedAt(t, node, p, argv...)
+			}
+			k.interruptedAt(t, node, p, append(argv, "--on-failure", "rollback")...)
+			compare(t, fmt.Sprintf("node %d after %s and a rollback", node, p), k.fresh[node], k.look(t, node, "/var/lib/ocadm"))
+			if node != 1 {
+				k.forget(t)
+				k.becomes(t, "init", 1)
+			}
+		})
+	}
+	if _, err := k.On(t.Context(), node, resetCommand...); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, fmt.Sprintf("node %d after reset", node), k.fresh[node], k.look(t, node))
+}
+
+// interruptedAt ends a command as a user does who does not wait: with two interrupts.
+func (k *sweep) interruptedAt(t *testing.T, node int, p point, argv ...string) {
+	t.Helper()
+	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), "TERM $pid; sleep 0.3; kill -TERM",
+		`[ $reached = no ] || [ $status != 0 ] || { echo "it ended well"; cat /run/story; exit 2; }`)
+	if out, err := k.quietly(t, node, "sh", "-c", script); err != nil {
+		t.Fatalf("interrupted at %s: %v\n%s", p, err, out)
+	}
+}
+
+// settleTime is how long the programs of a node may take until they have written and started everything.
+const settleTime = 4 * time.Minute
+
+// settled is the state of a machine and its cluster once it is the same twice, and the cloud is Available.
+func (k *sweep) settled(t *testing.T, node int) map[string]string {
+	t.Helper()
+	var last map[string]string
+	k.until(t, "the node to settle", func() error {
+		if err := k.available(t); err != nil {
+			return err
+		}
+		before := last
+		last = k.state(t, node)
+		if d := differences(before, last); len(d) > 0 {
+			return fmt.Errorf("still changing: %s", strings.Join(d, "; "))
+		}
+		return nil
+	})
+	return last
+}
+
+// becomes waits until machine and cluster are as they were after the undisturbed command.
+func (k *sweep) becomes(t *testing.T, what string, node int) {
+	t.Helper()
+	k.until(t, "the state after an undisturbed "+what, func() error {
+		if d := differences(k.want[what], k.state(t, node)); len(d) > 0 {
+			return fmt.Errorf("%d differences: %s", len(d), strings.Join(d, "; "))
+		}
+		return k.available(t)
+	})
+}
+
+func (k *sweep) available(t *testing.T) error {
+	if !k.withCloud {
+		return nil
+	}
+	return k.AllAvailable(t.Context())
+}
+
+func (k *sweep) until(t *testing.T, what string, good func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
+	defer cancel()
+	err := wait.Until(ctx, what, 3*time.Second, func(context.Context) (bool, string, error) {
+		err := good()
+		return err == nil, "", err
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
