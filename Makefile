@@ -111,6 +111,10 @@ distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and I
 earlier-kubernetes: ## A cluster and a cloud of the minor version of Kubernetes before the linked one (the first time it builds that: half an hour)
 	OCADM_TEST_KUBERNETES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 90m -run TestEarlierKubernetes ./test/e2e/
 
+.PHONY: upgrade
+upgrade: ## Kubernetes on lab machines is upgraded to the linked version under a running cloud: a broken static pod, a killed command (a quarter of an hour)
+	OCADM_TEST_UPGRADE=$(or $(FROM),1) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestUpgrade ./test/e2e/
+
 .PHONY: online
 online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
 	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/

@@ -49,6 +49,9 @@ func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 			h.Config.Node.AdvertiseAddress = u.Hostname()
 		}
 	}
+	if address, port, ok := kubernetes.OwnEndpoint(h); ok {
+		h.Config.Node.AdvertiseAddress, h.Config.Node.BindPort = address, port
+	}
 	return h, nil
 }
 

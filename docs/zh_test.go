@@ -29,6 +29,7 @@ var translated = []string{
 	"docs/fleet.md", "docs/machines.md",
 	"docs/configure.md",
 	"docs/day2.md",
+	"docs/kubernetes-upgrade.md",
 	"docs/depot.md",
 	"docs/distributions.md",
 	"docs/existing-cluster.md",

@@ -15,7 +15,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -83,28 +82,8 @@ func startPhase(own node.ImageGroup) host.Phase {
 func fillPhase(after []string) host.Phase {
 	return host.Phase{
 		Name: "fill", Short: "Store the content of the bundle and this program", After: after, Timeout: time.Hour, AnyRelease: true,
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			s, err := Open(h)
-			if err != nil {
-				return err
-			}
-			if err := fill(ctx, h, s, r); err != nil {
-				return err
-			}
-			free, err := s.Free()
-			if err == nil {
-				r.Info("the disk of %s has %s left", depot.DefaultDir, ui.Bytes(free))
-			}
-			return err
-		},
-	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
-		todo, err := outstanding(ctx, h)
-		var lines []string
-		for _, root := range todo {
-			lines = append(lines, "store "+root.name+" in "+depot.DefaultDir)
-		}
-		return lines, err
-	})
+		Run: Fill,
+	}.Todo(Lacking)
 }
 
 // Open opens the depot of this machine, which it creates.

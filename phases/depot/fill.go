@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
@@ -150,4 +151,30 @@ func nodeRoot(ctx context.Context, h *host.Host) root {
 			return s.Remove(ctx, depot.NodeRoot) // which an earlier release called so on every node
 		},
 	}
+}
+
+// Lacking are the roots that the depot of this machine lacks of what its host was given, as lines of a plan.
+func Lacking(ctx context.Context, h *host.Host) ([]string, error) {
+	todo, err := outstanding(ctx, h)
+	var lines []string
+	for _, root := range todo {
+		lines = append(lines, "store "+root.name+" in "+depot.DefaultDir)
+	}
+	return lines, err
+}
+
+// Fill stores them.
+func Fill(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	s, err := Open(h)
+	if err != nil {
+		return err
+	}
+	if err := fill(ctx, h, s, r); err != nil {
+		return err
+	}
+	free, err := s.Free()
+	if err == nil {
+		r.Info("the disk of %s has %s left", depot.DefaultDir, ui.Bytes(free))
+	}
+	return err
 }

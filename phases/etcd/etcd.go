@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -246,10 +247,10 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
 }
 
-// running are those of the addresses at which an API server or etcd listens.
-func running(ctx context.Context, addresses []string) []string {
+// running are those of the addresses at which an API server or etcd listens. All API servers of a cluster are taken to have the port of this one.
+func running(ctx context.Context, addresses []string, apiPort int) []string {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool {
-		for _, port := range []string{"2379", "6443"} {
+		for _, port := range []string{"2379", strconv.Itoa(apiPort)} {
 			conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(a, port))
 			if err == nil {
 				_ = conn.Close() // nothing was sent

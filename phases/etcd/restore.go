@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -82,7 +84,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own bool) (*Res
 		}
 		c.Close()
 	}
-	if busy := running(ctx, others); len(busy) > 0 {
+	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
 		own, _, _ := strings.Cut(strings.TrimPrefix(m.ClientURL, "https://"), ":")
 		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
 			"on each of them: ocadm etcd rejoin --after-restore "+own+", which waits for this one; or turn them off").With(busy...)

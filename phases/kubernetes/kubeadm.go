@@ -107,7 +107,12 @@ func filesThere(names ...string) check {
 
 // kubeadm runs this program as kubeadm: in process it would write to the real standard output and could not be cancelled.
 func kubeadm(ctx context.Context, h *host.Host, r workflow.Reporter, args ...string) error {
-	_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), OnLine: r.Output, Bound: true})
+	return kubeadmWith(ctx, h, r, nil, args...)
+}
+
+// kubeadmWith is kubeadm with more variables in its environment.
+func kubeadmWith(ctx context.Context, h *host.Host, r workflow.Reporter, env []string, args ...string) error {
+	_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: append(noProxy(), env...), OnLine: r.Output, Bound: true})
 	if err != nil {
 		return kubeadmFailed(ctx, args, err)
 	}

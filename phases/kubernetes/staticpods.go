@@ -172,6 +172,21 @@ func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name
 
 // staticContainers are the running containers of static pods, by name.
 func staticContainers(ctx context.Context, h *host.Host, names []string) (map[string]*cri.Container, error) {
+	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*cri.Container{}
+	for _, c := range list {
+		if name := c.GetLabels()[containerNameLabel]; slices.Contains(names, name) {
+			out[name] = c
+		}
+	}
+	return out, nil
+}
+
+// systemContainers are the containers of kube-system in a state, or with nil in any.
+func systemContainers(ctx context.Context, h *host.Host, state *cri.ContainerStateValue) ([]*cri.Container, error) {
 	conn, err := h.CRI()
 	if err != nil {
 		return nil, err
@@ -180,17 +195,10 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()
 	list, err := cri.NewRuntimeServiceClient(conn).ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
-		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
-		LabelSelector: map[string]string{podNamespaceLabel: metav1.NamespaceSystem},
+		State: state, LabelSelector: map[string]string{podNamespaceLabel: metav1.NamespaceSystem},
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
-	out := map[string]*cri.Container{}
-	for _, c := range list.GetContainers() {
-		if name := c.GetLabels()[containerNameLabel]; slices.Contains(names, name) {
-			out[name] = c
-		}
-	}
-	return out, nil
+	return list.GetContainers(), nil
 }

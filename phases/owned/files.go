@@ -35,6 +35,7 @@ func names(isControlPlane bool) []string {
 			"device-plugins", "checkpoints", "cpu_manager_state", "memory_manager_state", "dra_manager_state", "actuated_pods_state",
 			"allocated_pods_state", "pod_status_manager_state", "image_manager", "pki/kubelet-client-*.pem", "pki/kubelet-server-*.pem",
 			"pki/kubelet.crt", "pki/kubelet.key", "kubelet.sock"),
+		in("/var/lib/ocadm", "upgrade"),
 	)
 	if !isControlPlane {
 		return out

@@ -142,20 +142,24 @@ func drainStep() Step {
 			}
 			return ""
 		},
-		Run: drain,
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error { return Drain(ctx, j.K, j.Is.Node, r) },
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		if gone, err := j.gone(ctx); gone || err != nil {
 			return nil, err
 		}
-		pods, err := podsOn(ctx, j.K, j.Is.Node)
-		var lines []string
-		for i := range pods {
-			if moves(&pods[i]) {
-				lines = append(lines, "evict pod "+pods[i].Namespace+"/"+pods[i].Name)
-			}
-		}
-		return lines, err
+		return Evictions(ctx, j.K, j.Is.Node)
 	})
+}
+
+// Evictions are the lines of a plan about the pods that Drain moves away from a node.
+func Evictions(ctx context.Context, k client.Client, node string) (lines []string, _ error) {
+	pods, err := podsOn(ctx, k, node)
+	for i := range pods {
+		if moves(&pods[i]) {
+			lines = append(lines, "evict pod "+pods[i].Namespace+"/"+pods[i].Name)
+		}
+	}
+	return lines, err
 }
 
 // moves reports whether a pod has to be evicted: a daemon or a static pod would come back.
@@ -167,16 +171,17 @@ func moves(p *corev1.Pod) bool {
 	return owner == nil || owner.Kind != "DaemonSet"
 }
 
-func drain(ctx context.Context, j *Job, r workflow.Reporter) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: j.Is.Node}}
+// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow it.
+func Drain(ctx context.Context, k client.Client, node string, r workflow.Reporter) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-	if err := j.K.Patch(ctx, n, cordon, client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := k.Patch(ctx, n, cordon, client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("keeping new pods from node %s: %w", n.Name, err)
 	}
 	pause := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Steps: 100, Cap: 10 * time.Second}.DelayFunc() // a budget that refuses cannot be watched
 	var left []string
 	err := pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		pods, err := podsOn(ctx, j.K, n.Name)
+		pods, err := podsOn(ctx, k, n.Name)
 		if err != nil {
 			return false, err
 		}
@@ -188,7 +193,7 @@ func drain(ctx context.Context, j *Job, r workflow.Reporter) error {
 			if p.DeletionTimestamp != nil {
 				continue
 			}
-			err := j.K.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+			err := k.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
 				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
 			}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/upgrade"
+)
+
+// newUpgrade groups the commands that bring nodes to another version of Kubernetes.
+func newUpgrade(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "upgrade", Short: "Upgrade Kubernetes, node by node",
+		Long: "Brings a cluster that ocadm made to the version of Kubernetes in a newer bundle: plan shows what would be done, apply upgrades the first\n" +
+			"control-plane node, node upgrades each other node. The cloud is upgraded by another command: ocadm cluster update.",
+		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade apply --bundle ocadm.bundle\n\n  # then, on each other node\n  ocadm upgrade node",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a))
+	return c
+}
+
+// sourceFlags say where the new software comes from.
+type sourceFlags struct {
+	bundle, key, version, depot, mirror string
+	ignore                              []string
+}
+
+func (f *sourceFlags) add(c *cobra.Command, first bool) {
+	c.Flags().StringVar(&f.bundle, "bundle", "", "bundle `FILE` with the new version; without it, the depot of the cluster")
+	c.Flags().StringVar(&f.key, "bundle-key", "", "public key, in PEM, of those who must have signed the bundle")
+	c.Flags().StringVar(&f.mirror, "mirror", "", "where programs are downloaded from in place of the projects' release pages")
+	if first {
+		c.Flags().StringVar(&f.version, "kubernetes-version", "", "version to download, without a bundle")
+		c.Flags().StringSliceVar(&f.ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
+		return
+	}
+	c.Flags().StringVar(&f.depot, "depot", "", "depot of the cluster, HOST[:PORT], if it is not where the control plane answers; none downloads instead")
+}
+
+// upgradeHost is this machine with the bundle opened. The caller closes the bundle.
+func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*host.Host, error) {
+	h, err := controlPlaneHost(ctx, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	h.Config.Node.Bundle, h.Config.Node.Depot, h.Config.Node.Mirror = f.bundle, f.depot, f.mirror
+	if !kubernetes.IsControlPlane(h) { // its depot is where its kubelet asks
+		endpoint, err := kubernetes.KubeletEndpoint(h)
+		if err != nil {
+			return nil, finding.Errorf("OCA-4512", "This machine is not a node of a cluster", "run the command on a node that ocadm made", "%w", err)
+		}
+		h.Config.Join.Endpoint = endpoint
+	}
+	if f.bundle == "" {
+		return h, nil
+	}
+	if h.Bundle, err = bundle.Open(ctx, f.bundle); err != nil {
+		return nil, err
+	}
+	if err := checkSignature(h.Bundle, "--bundle-key", f.key); err != nil {
+		return nil, errors.Join(err, h.Bundle.Close())
+	}
+	return h, nil
+}
+
+// upgraded is what "upgrade apply -o json" and "upgrade node -o json" print.
+type upgraded struct {
+	Node   string     `json:"node"`
+	From   string     `json:"from,omitempty"`
+	To     string     `json:"to"`
+	DryRun bool       `json:"dryRun,omitempty"`
+	Steps  []stepDone `json:"steps"`
+	Next   []string   `json:"next,omitempty"`
+}
+
+// runUpgrade runs the steps of this machine: first those that can go back, then the rest.
+func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
+	defer u.Close()
+	out := upgraded{Node: u.Host.Config.Node.Name, From: u.Record.From, To: u.Record.To, DryRun: f.dryRun, Steps: []stepDone{}}
+	var all workflow.Result
+	for _, part := range []struct {
+		steps     []upgrade.Step
+		onFailure workflow.OnFailure
+	}{{upgrade.ControlPlaneSteps(), workflow.Rollback}, {upgrade.NodeSteps(), workflow.Keep}} {
+		f.onFailure = part.onFailure
+		res, err := runSteps(ctx, a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
+		if err != nil {
+			return kube.Explain(err)
+		}
+		all.Steps = append(all.Steps, res.Steps...)
+	}
+	out.Steps = stepsDone(all)
+	if next != nil && !f.dryRun {
+		out.Next = next()
+	}
+	return a.printUpgraded(f, out, all, "")
+}
+
+func (a *app) printUpgraded(f stepFlags, out upgraded, res workflow.Result, nothing string) error {
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if err := stepsText(w, res, nothing); err != nil {
+			return err
+		}
+		for _, line := range out.Next {
+			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func newUpgradeApply(a *app) *cobra.Command {
+	var f stepFlags
+	var source sourceFlags
+	var drain bool
+	c := &cobra.Command{
+		Use: "apply", Short: "Upgrade the first control-plane node",
+		Long: "Upgrades this control-plane node, and the configuration of the cluster, to the version of the bundle. It checks everything that plan shows,\n" +
+			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is well. If one does not come up, the\n" +
+			"previous ones are put back, and etcd keeps its data. Then it upgrades the kubelet, and stores the bundle in the depot for the other nodes.\n\n" +
+			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
+		Example: "  # show what would be done\n  ocadm upgrade apply --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade apply --bundle ocadm.bundle\n\n" +
+			"  # without a bundle, from the projects' release pages\n  ocadm upgrade apply --kubernetes-version v1.36.3",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			h, err := a.upgradeHost(c.Context(), source, f.dryRun)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closeBundle(h)) }()
+			return a.applyUpgrade(c, h, source, f, drain)
+		},
+	}
+	f.add(c)
+	source.add(c, true)
+	addDrain(c, &drain)
+	return c
+}
+
+func addDrain(c *cobra.Command, drain *bool) {
+	c.Flags().BoolVar(drain, "drain", false, "move the pods of this node to others before its kubelet is replaced")
+}
+
+func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, source sourceFlags, f stepFlags, drain bool) error {
+	ctx := c.Context()
+	if err := a.awaitAPI(ctx, h, f); err != nil {
+		return err
+	}
+	p, err := a.planned(ctx, h, source)
+	if err != nil {
+		return err
+	}
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	u := &upgrade.Upgrade{Host: h, K: k, Target: p.Source, ControlPlane: true, Drain: drain}
+	if err := upgrade.Begin(ctx, u, p.To); err != nil {
+		return kube.Explain(err)
+	}
+	next := func() []string { return nextUpgrades(p.Work, h.Config.Node.Name) }
+	switch {
+	case u.Done(ctx):
+		out := upgraded{Node: h.Config.Node.Name, To: p.To, Steps: []stepDone{}, Next: next()}
+		return a.printUpgraded(f, out, workflow.Result{}, fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
+	case p.From == p.To && !u.Record.First:
+		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and this node is not",
+			"here and on the other nodes: ocadm upgrade node")
+	}
+	u.Record.First = true
+	ui.Findings(a.Err, program, p.Findings.Warnings())
+	if err := p.Findings.Err(); err != nil && !u.Record.Committed {
+		return err
+	}
+	if !f.dryRun {
+		question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, p.To)
+		if err := a.confirm(c, f.yes, "Nothing was upgraded")(question); err != nil {
+			return err
+		}
+	}
+	return a.runUpgrade(ctx, "upgrade apply", u, f, next)
+}
+
+func nextUpgrades(work []upgrade.Work, here string) (next []string) {
+	for _, w := range work {
+		if w.Node != here {
+			next = append(next, "on "+w.Node+": ocadm upgrade node")
+		}
+	}
+	return next
+}
+
+// awaitAPI waits for the API server after an exchange that was cut off. If it does not come, the previous static pods are put back.
+func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
+	before, err := upgrade.Unfinished(h)
+	if err != nil || before == nil || before.Committed || f.dryRun {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, kubernetes.ExchangePatience)
+	defer cancel()
+	err = wait.Until(limited, "the API server", time.Second, func(ctx context.Context) (bool, string, error) {
+		k, err := h.Kube(ctx)
+		if err == nil {
+			_, err = kubernetes.ClusterVersion(ctx, k)
+		}
+		return err == nil, "", err
+	}, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	step := upgrade.Step{Name: "put-back", Short: "Put the previous static pods back", Timeout: 15 * time.Minute,
+		Run: func(ctx context.Context, u *upgrade.Upgrade, r workflow.Reporter) error {
+			return upgrade.Recover(ctx, u.Host, r)
+		}}
+	_, err = runSteps(ctx, a, h, "upgrade recover", nil, []upgrade.Step{step}, &upgrade.Upgrade{Host: h}, f)
+	return err
+}
+
+func newUpgradeNode(a *app) *cobra.Command {
+	var f stepFlags
+	var source sourceFlags
+	var drain bool
+	c := &cobra.Command{
+		Use: "node", Short: "Upgrade this node to the version of the cluster",
+		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Further control-plane nodes come first: each waits until no other\n" +
+			"one is being upgraded and all are well. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
+			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
+		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			h, err := a.upgradeHost(c.Context(), source, f.dryRun)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closeBundle(h)) }()
+			return a.upgradeNode(c, h, f, drain)
+		},
+	}
+	f.add(c)
+	source.add(c, false)
+	addDrain(c, &drain)
+	return c
+}
+
+func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f stepFlags, drain bool) error {
+	ctx := c.Context()
+	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: drain}
+	var err error
+	if u.ControlPlane {
+		if err := a.awaitAPI(ctx, h, f); err != nil {
+			return err
+		}
+		u.K, err = h.Kube(ctx)
+	} else {
+		u.K, err = kubernetes.NodeClient(h)
+	}
+	if err != nil {
+		return noCluster(err)
+	}
+	version, err := kubernetes.ClusterVersion(ctx, u.K)
+	if err != nil {
+		return kube.Explain(err)
+	}
+	if err := upgrade.Begin(ctx, u, version); err != nil {
+		return kube.Explain(err)
+	}
+	switch {
+	case u.Record.First:
+		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was cut off here",
+			"run ocadm upgrade apply again, with the same bundle: it continues")
+	case u.Done(ctx):
+		out := upgraded{Node: h.Config.Node.Name, To: version, Steps: []stepDone{}}
+		return a.printUpgraded(f, out, workflow.Result{}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
+	}
+	if err := upgrade.MayFollow(ctx, u); err != nil {
+		return kube.Explain(err)
+	}
+	if err := kubernetes.AsTheCluster(ctx, h, u.K, version); err != nil {
+		return kube.Explain(err)
+	}
+	u.Target, err = upgrade.Follow(ctx, h, version, func(why string) { fmt.Fprintln(a.Err, "waiting for the depot: "+why) })
+	if err != nil {
+		return err
+	}
+	if !f.dryRun {
+		question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, version)
+		if err := a.confirm(c, f.yes, "Nothing was upgraded")(question); err != nil {
+			return err
+		}
+	}
+	return a.runUpgrade(ctx, "upgrade node", u, f, nil)
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/upgrade"
+)
+
+// upgradePlan is what "upgrade plan -o json" prints.
+type upgradePlan struct {
+	From   string         `json:"from"`
+	To     string         `json:"to"`
+	Source upgrade.Target `json:"source"`
+	upgrade.Inventory
+	// Work is what is left, in order.
+	Work     []upgrade.Work `json:"work"`
+	Findings finding.List   `json:"findings"`
+}
+
+// planned reads everything that a plan says.
+func (a *app) planned(ctx context.Context, h *host.Host, f sourceFlags) (*upgradePlan, error) {
+	if !kubernetes.IsControlPlane(h) {
+		return nil, upgrade.NotControlPlane()
+	}
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	server, err := h.REST(ctx)
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	is, err := upgrade.Look(asking, k, server, h.Config.Node.Name)
+	if err != nil {
+		return nil, kube.Explain(err)
+	}
+	t, err := upgrade.NewTarget(ctx, h, is.Version, f.version)
+	if err != nil {
+		return nil, err
+	}
+	if err := kubernetes.AsTheCluster(ctx, h, k, t.Version); err != nil {
+		return nil, kube.Explain(err)
+	}
+	facts, err := upgrade.GatherFacts(ctx, h, t)
+	if err != nil {
+		return nil, err
+	}
+	p := &upgradePlan{From: is.Version, To: t.Version, Source: t, Inventory: is, Work: upgrade.Left(is, t), Findings: finding.List{}}
+	if len(p.Work) > 0 {
+		p.Findings = append(p.Findings, upgrade.Judge(is, t, facts, time.Now()).Ignore(f.ignore)...)
+	}
+	return p, nil
+}
+
+func newUpgradePlan(a *app) *cobra.Command {
+	var f sourceFlags
+	output := ui.NewFormat("text", "json", "yaml")
+	c := &cobra.Command{
+		Use: "plan", Short: "Show what an upgrade of Kubernetes would do, and what stands against it",
+		Long: "Shows what each node runs, what the bundle (or the depot of this node) has, what would be done on which node and what users would notice,\n" +
+			"and everything that stands against it. It changes nothing. The exit status is 0 if nothing stands against it. Run it on a control-plane node.",
+		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade plan --bundle ocadm.bundle -o json | jq .work",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			h, err := a.upgradeHost(c.Context(), f, true)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closeBundle(h)) }()
+			p, err := a.planned(c.Context(), h, f)
+			if err != nil {
+				return err
+			}
+			err = ui.Print(a.Out, output.String(), p, func(w io.Writer) error { return printUpgradePlan(w, p) })
+			if err != nil {
+				return err
+			}
+			ui.Findings(a.Err, program, p.Findings.Warnings())
+			return p.Findings.Err()
+		},
+	}
+	f.add(c, true)
+	c.Flags().VarP(output, "output", "o", "output format")
+	return c
+}
+
+func printUpgradePlan(w io.Writer, p *upgradePlan) error {
+	var rows [][]string
+	for _, n := range p.Nodes {
+		ready := "Ready"
+		if !n.Ready {
+			ready = "NotReady"
+		}
+		pods := n.StaticPods
+		rows = append(rows, []string{n.Name, n.Role(), ready, n.Kubelet, cmp.Or(pods["kube-apiserver"], "-"), cmp.Or(pods["etcd"], "-"), n.Runtime})
+	}
+	if err := ui.Table(w, []string{"NODE", "ROLE", "STATE", "KUBELET", "API SERVER", "ETCD", "RUNTIME"}, rows); err != nil {
+		return err
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
+	for _, addon := range p.Addons {
+		say("%s %s", addon.Name, addon.Version)
+	}
+	if len(p.Work) == 0 {
+		say("\nNothing to do: every node runs Kubernetes %s, and %s has nothing newer", p.From, p.Source.Name)
+		return nil
+	}
+	say("\nKubernetes %s to %s, from %s", p.From, p.To, p.Source.Name)
+	for i, work := range p.Work {
+		say("%d. on %s: %s", i+1, work.Node, work.Command)
+		for _, line := range work.Does {
+			say("     %s", line)
+		}
+		say("     interrupts: %s", work.Interrupts)
+	}
+	return nil
+}

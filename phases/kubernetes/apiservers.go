@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// APIServers returns the versions of the API servers of the cluster by their addresses, each asked by itself. A kubelet may ask, too: not for Nodes and
+// Pods of others, but for these Endpoints.
+func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]string, error) {
+	endpoints := &unstructured.Unstructured{}
+	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, endpoints); err != nil {
+		return nil, fmt.Errorf("listing the API servers: %w", err)
+	}
+	raw, err := json.Marshal(endpoints.Object["subsets"])
+	if err != nil {
+		return nil, fmt.Errorf("listing the API servers: %w", err)
+	}
+	var subsets []struct {
+		Addresses []struct{ IP string }
+		Ports     []struct{ Port int }
+	}
+	if err := json.Unmarshal(raw, &subsets); err != nil {
+		return nil, fmt.Errorf("listing the API servers: %w", err)
+	}
+	ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	out := map[string]string{}
+	for _, s := range subsets {
+		for _, a := range s.Addresses {
+			for _, p := range s.Ports {
+				at := net.JoinHostPort(a.IP, strconv.Itoa(p.Port))
+				if out[at], err = versionAt(ctx, ca, at); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("listing the API servers: there are none")
+	}
+	return out, nil
+}
+
+func versionAt(ctx context.Context, ca []byte, endpoint string) (string, error) {
+	a, err := ask(ctx, pinned(ca), endpoint, "/version", "")
+	if err != nil {
+		return "", fmt.Errorf("asking the API server at %s for its version: %w", endpoint, err)
+	}
+	var v struct{ GitVersion string }
+	if err := json.Unmarshal(a.body, &v); err != nil || a.status != http.StatusOK || v.GitVersion == "" {
+		return "", fmt.Errorf("asking the API server at %s for its version: it answers %d", endpoint, a.status)
+	}
+	return v.GitVersion, nil
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// ExchangeTimeout bounds the exchange of one static pod, and ExchangePatience how long a new one may show no sign of life.
+	ExchangeTimeout  = 7 * time.Minute
+	ExchangePatience = 5 * time.Minute // as long as kubeadm's upgrade waits
+	// crashes is how often a new static pod may end before it is given up.
+	crashes = 3
+)
+
+// Exchanged reports whether a static pod runs with its new manifest and is well.
+func Exchanged(ctx context.Context, h *host.Host, name string) (bool, error) {
+	same, err := sameAsStaged(h, name)
+	if err != nil || !same {
+		return false, err
+	}
+	return settled(name, time.Time{})(ctx, h) == "", nil
+}
+
+// ExchangePlan says what would change in a static pod, "" if nothing.
+func ExchangePlan(h *host.Host, name string) (string, error) {
+	now, err := readPod(h, manifest(name))
+	if err != nil {
+		return "", err
+	}
+	staged, err := readPod(h, path.Join(stagedDir, name+".yaml"))
+	if err != nil || samePod(now, staged) {
+		return "", err
+	}
+	from, to := Tag(now.Spec.Containers[0].Image), Tag(staged.Spec.Containers[0].Image)
+	if from == to {
+		return "restart " + name + " with other settings", nil
+	}
+	return fmt.Sprintf("replace %s %s with %s", name, from, to), nil
+}
+
+func sameAsStaged(h *host.Host, name string) (bool, error) {
+	why, err := ExchangePlan(h, name)
+	return why == "" && err == nil, err
+}
+
+// Exchange replaces the manifest of a static pod with the new one, renews the certificates that it reads at its start, and waits until the new pod and the
+// whole control plane are well. The previous manifest is kept for PutBack.
+func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, version string) error {
+	same, err := sameAsStaged(h, name)
+	if err != nil {
+		return err
+	}
+	if !same {
+		if err := exchange(h, r, name); err != nil {
+			return err
+		}
+	}
+	if err := awaitSettled(ctx, h, r, name); err != nil {
+		if errors.Is(context.Cause(ctx), context.Canceled) {
+			return err
+		}
+		f := finding.Errorf("OCA-4507", name+" does not come up with Kubernetes "+version,
+			"see why in the evidence; the previous static pods are put back; correct it, then run the same command again", "%w", err)
+		if l := finding.Of(err); len(l) > 0 {
+			f.Evidence = l[0].Evidence
+		}
+		return f
+	}
+	return nil
+}
+
+func exchange(h *host.Host, r workflow.Reporter, name string) error {
+	what, err := ExchangePlan(h, name)
+	if err != nil {
+		return err
+	}
+	before := path.Join(beforeDir, name+".yaml")
+	if !h.Files.Exists(before) {
+		if err := place(h, manifest(name), before); err != nil {
+			return fmt.Errorf("keeping the manifest of %s: %w", name, err)
+		}
+	}
+	if err := renewFor(h, r, name); err != nil {
+		return err
+	}
+	if err := place(h, path.Join(stagedDir, name+".yaml"), manifest(name)); err != nil {
+		return fmt.Errorf("replacing the manifest of %s: %w", name, err)
+	}
+	r.Changed("%s", past(what))
+	return nil
+}
+
+// renewFor renews the certificates that a static pod reads. Those of an authority whose key is elsewhere stay.
+func renewFor(h *host.Host, r workflow.Reporter, name string) error {
+	m, err := renewer(h)
+	if err != nil {
+		return err
+	}
+	list, err := Certificates(h, time.Now(), 0)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.pod != name || c.External {
+			continue
+		}
+		if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
+			return fmt.Errorf("renewing %s: %w", c.File, err)
+		}
+		r.Changed("renewed %s", c.File)
+	}
+	return nil
+}
+
+// PutBack puts the previous manifest of a static pod back and waits until it is well. Of an etcd of another minor version that works, it keeps the new one: etcd
+// does not go back by itself.
+func PutBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
+	before := path.Join(beforeDir, name+".yaml")
+	if !h.Files.Exists(before) {
+		return nil
+	}
+	old, err := readPod(h, before)
+	if err != nil {
+		return err
+	}
+	now, err := readPod(h, manifest(name))
+	switch {
+	case err == nil && samePod(old, now):
+	case err == nil && name == constants.Etcd && otherMinor(Tag(old.Spec.Containers[0].Image), Tag(now.Spec.Containers[0].Image)) && probeEtcd(ctx, h) == "":
+		r.Info("etcd stays at %s: it does not go back to another minor version", Tag(now.Spec.Containers[0].Image))
+		return nil
+	default:
+		if err := place(h, before, manifest(name)); err != nil {
+			return fmt.Errorf("putting the manifest of %s back: %w", name, err)
+		}
+		r.Changed("put %s %s back", name, Tag(old.Spec.Containers[0].Image))
+	}
+	ctx, cancel := context.WithTimeout(ctx, ExchangePatience)
+	defer cancel()
+	return awaitSettled(ctx, h, r, name)
+}
+
+func otherMinor(a, b string) bool {
+	minor := func(v string) string {
+		parts := strings.SplitN(v, ".", 3)
+		return strings.Join(parts[:min(2, len(parts))], ".")
+	}
+	return minor(a) != minor(b)
+}
+
+// awaitSettled waits for the gate after a static pod. It gives up early on a container that keeps crashing.
+func awaitSettled(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, ExchangePatience)
+	defer cancel()
+	crashing := func(ctx context.Context, h *host.Host) bool { return crashesOf(ctx, h, name) >= crashes }
+	return await(ctx, h, r, name, settled(name, time.Now()), crashing, diagnosePod(name))
+}
+
+// crashesOf is how often the container of a static pod has ended since its manifest was written.
+func crashesOf(ctx context.Context, h *host.Host, name string) int {
+	st, err := h.Files.Stat(manifest(name))
+	if err != nil {
+		return 0
+	}
+	list, err := systemContainers(ctx, h, nil)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, c := range list {
+		if c.GetLabels()[containerNameLabel] == name && created(c).After(st.ModTime()) && c.GetState() == cri.ContainerState_CONTAINER_EXITED {
+			n = max(n, int(c.GetMetadata().GetAttempt())+1)
+		}
+	}
+	return n
+}
+
+// settled is the gate after a static pod: its container is newer than its manifest and well, and so is what depends on it. Leases must be renewed after a
+// moment; the zero time asks for none.
+func settled(name string, after time.Time) probe {
+	return func(ctx context.Context, h *host.Host) string {
+		if why := newerThanManifest(ctx, h, name); why != "" {
+			return why
+		}
+		checks := map[string][]probe{
+			constants.Etcd:          {probeEtcd, probeAPIServer},
+			constants.KubeAPIServer: {probeAPIServer},
+			constants.KubeControllerManager: {probeLocal("", constants.KubeControllerManagerPort, "healthz"), probeAPIServer,
+				probeLease(constants.KubeControllerManager, after)},
+			constants.KubeScheduler: {probeLocal("", constants.KubeSchedulerPort, "livez"), probeAPIServer, probeLease(constants.KubeScheduler, after)},
+		}
+		for _, p := range checks[name] {
+			if why := p(ctx, h); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+}
+
+// newerThanManifest returns why the running container of a static pod is not that of its manifest.
+func newerThanManifest(ctx context.Context, h *host.Host, name string) string {
+	st, err := h.Files.Stat(manifest(name))
+	if err != nil {
+		return err.Error()
+	}
+	running, err := staticContainers(ctx, h, []string{name})
+	if err != nil {
+		return err.Error()
+	}
+	c := running[name]
+	switch {
+	case c == nil:
+		return "it does not run"
+	case created(c).Before(st.ModTime()):
+		return "the kubelet has not replaced it yet"
+	}
+	return ""
+}
+
+func created(c *cri.Container) time.Time { return time.Unix(0, c.GetCreatedAt()) }
+
+// probeEtcd asks all members of etcd.
+func probeEtcd(ctx context.Context, h *host.Host) string {
+	all, err := ObserveOwnEtcd(ctx, h)
+	if err != nil {
+		return err.Error()
+	}
+	for _, o := range all {
+		if !o.Answers {
+			return "member " + o.Name + " of etcd does not answer: " + o.Problem
+		}
+	}
+	return ""
+}
+
+// ObserveOwnEtcd returns what all members of etcd report, asked with the certificates of this control-plane node.
+func ObserveOwnEtcd(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
+	c, err := OpenOwnEtcd(ctx, h, true)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Observe(ctx)
+}
+
+// probeLease returns why the component of a lease does not lead anywhere: nobody has renewed it since.
+func probeLease(name string, since time.Time) probe {
+	return func(ctx context.Context, h *host.Host) string {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		c, err := h.Kube(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		var l coordinationv1.Lease
+		if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, &l); err != nil {
+			return err.Error()
+		}
+		if l.Spec.RenewTime == nil || l.Spec.RenewTime.Time.Before(since) {
+			return "no " + name + " has renewed its lease yet"
+		}
+		return ""
+	}
+}
+
+// past is a line of a plan once it is done.
+func past(line string) string {
+	for now, was := range map[string]string{"replace ": "replaced ", "restart ": "restarted "} {
+		if rest, ok := strings.CutPrefix(line, now); ok {
+			return was + rest
+		}
+	}
+	return line
+}
+
+// IsBack reports whether a static pod has the manifest that it had before the upgrade.
+func IsBack(h *host.Host, name string) bool {
+	old, err := readPod(h, path.Join(beforeDir, name+".yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	now, nerr := readPod(h, manifest(name))
+	return err == nil && nerr == nil && samePod(old, now)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// KubeletEndpoint is where the kubelet of this machine asks for its cluster, HOST:PORT.
+func KubeletEndpoint(h *host.Host) (string, error) {
+	cluster, _, err := loadKubeconfig(h, KubeletKubeconfig)
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(cluster.Server)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", KubeletKubeconfig, err)
+	}
+	return u.Host, nil
+}
+
+// The kubelet of a control-plane node asks its own API server. While that is replaced, it asks at the endpoint of the cluster: a node whose kubelet is silent for
+// 16 seconds is taken for lost, and its pods are moved.
+
+// KubeletAsksAt reports whether the kubelet of this machine asks an API server, HOST:PORT.
+func KubeletAsksAt(h *host.Host, endpoint string) bool {
+	at, err := KubeletEndpoint(h)
+	return err == nil && at == endpoint
+}
+
+// LocalEndpoint is the API server of this control-plane node, HOST:PORT.
+func LocalEndpoint(h *host.Host) string { return localEndpoint(h.Config) }
+
+// PointKubelet lets the kubelet of this machine ask another API server, and waits until it runs again.
+func PointKubelet(ctx context.Context, h *host.Host, r workflow.Reporter, endpoint string) error {
+	if err := WriteKubeletEndpoint(h, endpoint); err != nil {
+		return err
+	}
+	if err := h.Start(ctx, r, "kubelet", true); err != nil {
+		return err
+	}
+	return await(ctx, h, r, "kubelet", probeKubelet, hopelessKubelet, diagnoseKubelet)
+}
+
+// WriteKubeletEndpoint writes which API server the kubelet asks once it is restarted.
+func WriteKubeletEndpoint(h *host.Host, endpoint string) error {
+	file := h.Files.Path(KubeletKubeconfig)
+	c, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of the kubelet: %w", err)
+	}
+	now := c.Contexts[c.CurrentContext]
+	if now == nil || c.Clusters[now.Cluster] == nil {
+		return fmt.Errorf("reading the kubeconfig of the kubelet: %s does not name its cluster", KubeletKubeconfig)
+	}
+	c.Clusters[now.Cluster].Server = "https://" + endpoint
+	if err := clientcmd.WriteToFile(*c, file+".new"); err != nil {
+		return fmt.Errorf("writing the kubeconfig of the kubelet: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("writing the kubeconfig of the kubelet: %w", err)
+	}
+	return nil
+}
+
+// AwaitVolumes waits until the kubelet, which was restarted, has found the volumes of all its pods again. A static pod that is replaced earlier stays for two
+// minutes: the kubelet waits for volumes of a pod that it does not want any more.
+func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	cfg, err := h.REST(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making a client of the API server: %w", err)
+	}
+	least := staticVolumes(h)
+	return await(ctx, h, r, "kubelet", func(ctx context.Context, _ *host.Host) string {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		raw, err := d.RESTClient().Get().AbsPath("/api/v1/nodes", h.Config.Node.Name, "proxy/metrics").DoRaw(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if wanted, found := volumesIn(string(raw)); found < wanted || wanted < least {
+			return "it has not found the volumes of all its pods again"
+		}
+		return ""
+	}, hopelessKubelet, diagnoseKubelet)
+}
+
+// staticVolumes counts those of the static pods, which are among the first that the kubelet looks for.
+func staticVolumes(h *host.Host) (n int) {
+	files, err := h.Files.Glob(manifestsDir + "/*.yaml")
+	if err != nil {
+		return 0
+	}
+	for _, f := range files {
+		if pod, err := readPod(h, f); err == nil {
+			n += len(pod.Spec.Volumes)
+		}
+	}
+	return n
+}
+
+// volumesIn sums up a metric of the kubelet: how many volumes it wants, and how many it has.
+func volumesIn(metrics string) (wanted, found int) {
+	for line := range strings.Lines(metrics) {
+		labels, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		if !ok || !strings.HasPrefix(labels, "volume_manager_total_volumes{") {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil:
+		case strings.Contains(labels, `state="desired_state_of_world"`):
+			wanted += int(n)
+		case strings.Contains(labels, `state="actual_state_of_world"`):
+			found += int(n)
+		}
+	}
+	return wanted, found
+}

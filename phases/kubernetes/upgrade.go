@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// UpgradeDir keeps what an unfinished upgrade needs: the manifests before and after, kubeadm's configuration, the previous kubelet. Package owned
+// removes it.
+const UpgradeDir = host.StateDir + "/upgrade"
+
+const (
+	stagedDir     = UpgradeDir + "/manifests"
+	beforeDir     = UpgradeDir + "/before"
+	stagingConfig = UpgradeDir + "/staging.yaml"
+	upgradeConfig = UpgradeDir + "/kubeadm.yaml"
+)
+
+// ClusterVersion is the version of Kubernetes that kubeadm's configuration in the cluster names. A kubelet may read it, too.
+func ClusterVersion(ctx context.Context, c client.Client) (string, error) {
+	k, err := liveClusterConfiguration(ctx, c)
+	if err != nil {
+		return "", fmt.Errorf("reading the version of the cluster: %w", err)
+	}
+	return k.KubernetesVersion, nil
+}
+
+// AsTheCluster sets what the images of this cluster are called, and where it answers, in the configuration of a host that has no settings of init or join.
+func AsTheCluster(ctx context.Context, h *host.Host, c client.Client, version string) error {
+	k, err := liveClusterConfiguration(ctx, c)
+	if err != nil {
+		return fmt.Errorf("reading the configuration of the cluster: %w", err)
+	}
+	to := &h.Config.Cluster
+	to.KubernetesVersion, to.KubernetesImageRepository, to.ControlPlaneEndpoint = version, k.ImageRepository, k.ControlPlaneEndpoint
+	to.PodNetworkCIDR, to.ServiceCIDR, to.ServiceDNSDomain = k.Networking.PodSubnet, k.Networking.ServiceSubnet, k.Networking.DNSDomain
+	return nil
+}
+
+// OwnEndpoint is the address and the port of the API server of this control-plane node, as its manifest has them; ok is false where there is none.
+func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
+	var pod corev1.Pod
+	text := h.Files.Text(manifest(constants.KubeAPIServer))
+	if text == "" {
+		text = h.Files.Text(stopped(constants.KubeAPIServer))
+	}
+	if yaml.Unmarshal([]byte(text), &pod) != nil {
+		return "", 0, false
+	}
+	address, number, err := net.SplitHostPort(pod.Annotations[constants.KubeAPIServerAdvertiseAddressEndpointAnnotationKey])
+	if err != nil {
+		return "", 0, false
+	}
+	port, err = strconv.Atoi(number)
+	return address, port, err == nil
+}
+
+// IsControlPlane reports whether this machine has the static pods of a control plane.
+func IsControlPlane(h *host.Host) bool { return h.Files.Exists(manifest(constants.KubeAPIServer)) }
+
+// StageManifests lets kubeadm write the static pods of this node for a version beside the present ones, which it leaves. A dry run of kubeadm init does:
+// kubeadm's own upgrade would replace all of them in one step.
+func StageManifests(ctx context.Context, h *host.Host, r workflow.Reporter, c client.Client, version string) error {
+	doc, err := stagingDocuments(ctx, h, c, version)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{stagedDir, beforeDir} {
+		if err := os.MkdirAll(h.Files.Path(dir), 0o700); err != nil {
+			return fmt.Errorf("making a directory for the new static pods: %w", err)
+		}
+	}
+	if err := os.WriteFile(h.Files.Path(stagingConfig), doc, 0o600); err != nil {
+		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	}
+	env := []string{constants.EnvVarInitDryRunDir + "=" + stagedDir}
+	for _, phase := range [][]string{{"etcd", "local"}, {"control-plane", "all"}} {
+		args := append([]string{"init", "phase"}, phase...)
+		if err := kubeadmWith(ctx, h, r, env, append(args, "--dry-run", "--config", stagingConfig)...); err != nil {
+			return err
+		}
+	}
+	return keepInitialCluster(h)
+}
+
+// stagingDocuments are the live configuration of the cluster with another version, and this node's own part.
+func stagingDocuments(ctx context.Context, h *host.Host, c client.Client, version string) ([]byte, error) {
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm); err != nil {
+		return nil, fmt.Errorf("reading the configuration of the cluster: %w", err)
+	}
+	cluster := map[string]any{}
+	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &cluster); err != nil {
+		return nil, fmt.Errorf("parsing ConfigMap kube-system/kubeadm-config: %w", err)
+	}
+	cluster["kubernetesVersion"] = version
+	raw, err := yaml.Marshal(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("rendering kubeadm's configuration: %w", err)
+	}
+	own := kubeadmv1beta4.InitConfiguration{
+		TypeMeta:         metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "InitConfiguration"},
+		NodeRegistration: kubeadmv1beta4.NodeRegistrationOptions{Name: h.Config.Node.Name, CRISocket: h.CRISocket()},
+		Patches:          patches(h),
+	}
+	address, port, ok := OwnEndpoint(h)
+	if !ok {
+		return nil, fmt.Errorf("reading the address of the API server: %s does not name it", manifest(constants.KubeAPIServer))
+	}
+	own.LocalAPIEndpoint = kubeadmv1beta4.APIEndpoint{AdvertiseAddress: address, BindPort: int32(port)} //nolint:gosec // a port
+	doc, err := documents(own)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(doc, []byte("---\n"), raw), nil
+}
+
+func patches(h *host.Host) *kubeadmv1beta4.Patches {
+	if !h.Files.Exists(PatchesDir) {
+		return nil
+	}
+	return &kubeadmv1beta4.Patches{Directory: PatchesDir}
+}
+
+// keepInitialCluster gives the new manifest of etcd the members that the present one names. kubeadm names this member alone: etcd ignores it once it has data,
+// but it would restart for nothing.
+func keepInitialCluster(h *host.Host) error {
+	name := path.Join(stagedDir, constants.Etcd+".yaml")
+	now, err := readPod(h, manifest(constants.Etcd))
+	if errors.Is(err, fs.ErrNotExist) { // an etcd elsewhere
+		return nil
+	}
+	staged, serr := readPod(h, name)
+	if err := errors.Join(err, serr); err != nil {
+		return err
+	}
+	initial := func(a string) bool { return strings.HasPrefix(a, "--initial-cluster") }
+	args := slices.DeleteFunc(slices.Clone(staged.Spec.Containers[0].Command), initial)
+	for _, a := range now.Spec.Containers[0].Command {
+		if initial(a) {
+			args = append(args, a)
+		}
+	}
+	staged.Spec.Containers[0].Command = args
+	raw, err := yaml.Marshal(staged)
+	if err != nil {
+		return fmt.Errorf("writing the new manifest of etcd: %w", err)
+	}
+	if err := os.WriteFile(h.Files.Path(name), raw, 0o600); err != nil {
+		return fmt.Errorf("writing the new manifest of etcd: %w", err)
+	}
+	return nil
+}
+
+func readPod(h *host.Host, file string) (*corev1.Pod, error) {
+	raw, err := h.Files.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading a static pod: %w", err)
+	}
+	var pod corev1.Pod
+	if err := yaml.Unmarshal(raw, &pod); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return nil, fmt.Errorf("reading %s: it names no container", file)
+	}
+	return &pod, nil
+}
+
+// samePod reports whether two manifests mean the same. The order of arguments means nothing to the programs of the control plane.
+func samePod(a, b *corev1.Pod) bool {
+	norm := func(p *corev1.Pod) *corev1.Pod {
+		p = p.DeepCopy()
+		for i := range p.Spec.Containers {
+			slices.Sort(p.Spec.Containers[i].Command)
+		}
+		return p
+	}
+	return equality.Semantic.DeepEqual(norm(a), norm(b))
+}
+
+// StagedPods are the static pods that have a new manifest, in the order in which they are exchanged.
+func StagedPods(h *host.Host) []string {
+	return slices.DeleteFunc(StaticPods(), func(name string) bool { return !h.Files.Exists(path.Join(stagedDir, name+".yaml")) })
+}
+
+// StagedImages are those of the new manifests.
+func StagedImages(h *host.Host) (images []string, err error) {
+	for _, name := range StagedPods(h) {
+		pod, err := readPod(h, path.Join(stagedDir, name+".yaml"))
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range pod.Spec.Containers {
+			images = append(images, c.Image)
+		}
+	}
+	return images, nil
+}
+
+// StaticVersions are the tags of the images of this node's static pods, by name.
+func StaticVersions(h *host.Host) map[string]string {
+	out := map[string]string{}
+	for _, name := range StaticPods() {
+		if pod, err := readPod(h, manifest(name)); err == nil {
+			out[name] = Tag(pod.Spec.Containers[0].Image)
+		}
+	}
+	return out
+}
+
+// Tag is the tag of an image.
+func Tag(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		return image[i+1:]
+	}
+	return ""
+}
+
+// WriteUpgradeConfig writes what kubeadm's upgrade phases are given.
+func WriteUpgradeConfig(h *host.Host, version string) error {
+	u := kubeadmv1beta4.UpgradeConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "UpgradeConfiguration"}}
+	u.Apply.KubernetesVersion, u.Apply.Patches, u.Node.Patches = version, patches(h), patches(h)
+	raw, err := documents(u)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.Files.Path(UpgradeDir), 0o700); err != nil {
+		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	}
+	if err := os.WriteFile(h.Files.Path(upgradeConfig), raw, 0o600); err != nil {
+		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	}
+	return nil
+}
+
+// KubeadmUpgrade runs one phase of kubeadm's upgrade: that of the first control-plane node, which also changes the cluster, or that of other nodes.
+func KubeadmUpgrade(ctx context.Context, h *host.Host, r workflow.Reporter, first bool, phase ...string) error {
+	args := []string{"upgrade", "node", "phase"}
+	if first {
+		args[1] = "apply"
+	}
+	return kubeadm(ctx, h, r, slices.Concat(args, phase, []string{"--config", upgradeConfig})...)
+}
+
+// NoteUpgrade notes in the ledger, and in the configuration that init wrote, that this release and this version are on the node now.
+func NoteUpgrade(h *host.Host, version string) error {
+	this := ThisRelease()
+	for name, v := range map[string]string{ocadmRelease: this.Ocadm, kubernetesRelease: this.Kubernetes} {
+		if err := h.Ledger.Replace(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
+			return err
+		}
+	}
+	was := EarlierConfig(h).KubernetesVersion
+	if was == "" || was == version {
+		return nil
+	}
+	text := strings.Replace(h.Files.Text(ConfigFile), "kubernetesVersion: "+was, "kubernetesVersion: "+version, 1)
+	if _, err := h.Files.Write(ConfigFile, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	}
+	return nil
+}
+
+// place puts a copy of a file into its place at once: whoever watches the directory sees either the old one or the new one. The kubelet ignores names that
+// begin with a dot.
+func place(h *host.Host, from, to string) error {
+	raw, err := h.Files.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	temp := h.Files.Path(path.Join(path.Dir(to), "."+path.Base(to)+".new"))
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp, h.Files.Path(to))
+}

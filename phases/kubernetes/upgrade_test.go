@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func TestKubeletFits(t *testing.T) {
+	for _, c := range []struct {
+		kubelet, server string
+		fits            bool
+	}{
+		{"v1.36.3", "v1.36.0", true}, {"v1.35.8", "v1.36.3", true}, {"v1.33.0", "v1.36.3", true},
+		{"v1.32.9", "v1.36.3", false}, {"v1.37.0", "v1.36.3", false}, {"", "v1.36.3", false},
+	} {
+		if why := KubeletFits(c.kubelet, c.server); (why == "") != c.fits {
+			t.Errorf("kubelet %q with %s: %q", c.kubelet, c.server, why)
+		}
+	}
+}
+
+const apiServerManifest = `{apiVersion: v1, kind: Pod, metadata: {name: kube-apiserver, annotations: {
+ kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint: "10.0.0.1:7443"}},
+ spec: {containers: [{name: kube-apiserver, image: "registry.k8s.io/kube-apiserver:v1.35.8", command: [kube-apiserver, --a=1, --b=2]}]}}`
+
+func TestOwnEndpoint(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	if _, _, ok := OwnEndpoint(h); ok || IsControlPlane(h) {
+		t.Error("a machine without an API server has one")
+	}
+	write(t, h, manifest("kube-apiserver"), apiServerManifest)
+	if a, p, ok := OwnEndpoint(h); !ok || a != "10.0.0.1" || p != 7443 {
+		t.Errorf("%s %d %v", a, p, ok)
+	}
+	if got := StaticVersions(h)["kube-apiserver"]; got != "v1.35.8" {
+		t.Errorf("version %q", got)
+	}
+}
+
+// A static pod is replaced only if its new manifest means something else, and goes back to what it was.
+func TestExchangePlan(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	const name = "kube-apiserver"
+	write(t, h, manifest(name), apiServerManifest)
+	for _, c := range []struct{ from, to, want string }{
+		{"--a=1, --b=2", "--b=2, --a=1", ""},
+		{"--b=2", "--b=3", "restart kube-apiserver with other settings"},
+		{"v1.35.8", "v1.36.3", "replace kube-apiserver v1.35.8 with v1.36.3"},
+	} {
+		write(t, h, stagedDir+"/"+name+".yaml", strings.Replace(apiServerManifest, c.from, c.to, 1))
+		if got, err := ExchangePlan(h, name); got != c.want || err != nil {
+			t.Errorf("%s to %s: %q, %v", c.from, c.to, got, err)
+		}
+	}
+	if images, err := StagedImages(h); err != nil || len(images) != 1 || Tag(images[0]) != "v1.36.3" {
+		t.Errorf("%q, %v", images, err)
+	}
+	if !IsBack(h, name) {
+		t.Error("nothing was replaced, and it is not back")
+	}
+	write(t, h, beforeDir+"/"+name+".yaml", apiServerManifest)
+	if err := place(h, stagedDir+"/"+name+".yaml", manifest(name)); err != nil {
+		t.Fatal(err)
+	}
+	if StaticVersions(h)[name] != "v1.36.3" || IsBack(h, name) {
+		t.Errorf("after the exchange: %v", StaticVersions(h))
+	}
+	if err := place(h, beforeDir+"/"+name+".yaml", manifest(name)); err != nil || !IsBack(h, name) {
+		t.Errorf("back: %v", err)
+	}
+	left, err := h.Files.ReadDir(manifestsDir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// The members that etcd was started with stay in its manifest: without them it would be restarted for nothing.
+func TestKeepInitialCluster(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	pod := func(args string) string {
+		return `{apiVersion: v1, kind: Pod, spec: {containers: [{name: etcd, image: "registry.k8s.io/etcd:3.6.8-0", command: [etcd, --name=node2, ` + args + `]}]}}`
+	}
+	write(t, h, manifest("etcd"), pod(`"--initial-cluster=node1=https://10.0.0.1:2380,node2=https://10.0.0.2:2380", --initial-cluster-state=existing`))
+	write(t, h, stagedDir+"/etcd.yaml", pod(`"--initial-cluster=node2=https://10.0.0.2:2380"`))
+	if err := keepInitialCluster(h); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ExchangePlan(h, "etcd"); got != "" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// The release and the version of the node are noted, so that init and join know them.
+func TestNoteUpgrade(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.35.8\n")
+	for _, e := range []host.Entry{{Kind: host.KindFile, Name: ConfigFile, Op: host.Created}, {Kind: host.KindRelease, Name: ocadmRelease, Op: host.Found, Detail: "v0.0.1"}} {
+		if err := h.Ledger.Record(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if OtherRelease(h) == nil {
+		t.Error("an earlier release is this one")
+	}
+	if err := NoteUpgrade(h, version.Kubernetes); err != nil {
+		t.Fatal(err)
+	}
+	if err := OtherRelease(h); err != nil || EarlierConfig(h).KubernetesVersion != version.Kubernetes {
+		t.Errorf("%v, %s", err, EarlierConfig(h).KubernetesVersion)
+	}
+}
+
+func TestVolumesIn(t *testing.T) {
+	wanted, found := volumesIn(`# TYPE volume_manager_total_volumes gauge
+volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="actual_state_of_world"} 12
+volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="desired_state_of_world"} 19
+volume_manager_total_volumes{plugin_name="kubernetes.io/projected",state="actual_state_of_world"} 2
+volume_manager_selinux_volumes_admitted_total{plugin_name="x",state="actual_state_of_world"} 7
+`)
+	if wanted != 19 || found != 14 {
+		t.Errorf("%d wanted, %d found", wanted, found)
+	}
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Target is what the cluster is to run, and where it comes from.
+type Target struct {
+	Version string `json:"version"`
+	// Source is "bundle", "depot" or "internet"; Name describes it in a sentence.
+	Source string `json:"source"`
+	Name   string `json:"name"`
+	// Versions are those of the other things in a bundle, by name.
+	Versions map[string]string `json:"versions,omitempty"`
+}
+
+// Work is what is left to do on a node.
+type Work struct {
+	Node string `json:"node"`
+	// Command is to be run on it.
+	Command string   `json:"command"`
+	Does    []string `json:"does"`
+	// Interrupts is what users notice.
+	Interrupts string `json:"interrupts"`
+}
+
+// done reports whether nothing is left to do on a node.
+func (n Node) done(version string) bool {
+	return n.Kubelet == version && (!n.ControlPlane || n.podsAt(version))
+}
+
+// podsAt reports whether the control plane of a node has a version.
+func (n Node) podsAt(version string) bool {
+	for _, name := range kubernetes.StaticPods()[1:] {
+		if n.StaticPods[name] != version {
+			return false
+		}
+	}
+	return true
+}
+
+// Left is the work that is left, in the order in which it is done.
+func Left(i Inventory, t Target) (out []Work) {
+	planes := 0
+	for _, n := range i.Nodes {
+		if n.ControlPlane {
+			planes++
+		}
+	}
+	begun := i.Version == t.Version
+	for _, n := range i.Nodes {
+		if n.done(t.Version) {
+			continue
+		}
+		w := Work{Node: n.Name, Command: "ocadm upgrade node", Interrupts: "nothing: its pods keep running; the kubelet restarts (with --drain, its pods move first)"}
+		if n.ControlPlane {
+			w.Interrupts = "its API server restarts: clients of this one reconnect to the others; its pods keep running"
+			if planes == 1 {
+				w.Interrupts = "the API server is away for up to a minute: kubectl and the operator wait; pods and virtual machines keep running"
+			}
+			if !begun {
+				w.Command, begun = "ocadm upgrade apply", true
+			}
+			w.Does = append(w.Does, podsLeft(n, t.Version)...)
+		}
+		if n.Kubelet != t.Version {
+			w.Does = append(w.Does, fmt.Sprintf("kubelet %s to %s, and the container runtime and CNI plugins if the source has others", n.Kubelet, t.Version))
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func podsLeft(n Node, version string) (lines []string) {
+	for _, name := range kubernetes.StaticPods()[1:] {
+		if was := n.StaticPods[name]; was != version {
+			lines = append(lines, fmt.Sprintf("%s %s to %s", name, was, version))
+		}
+	}
+	return lines
+}
+
+// Facts are what only the machine knows that the command runs on.
+type Facts struct {
+	Etcd []etcd.Observed
+	// EtcdProblem is why it cannot be asked.
+	EtcdProblem string
+	// Snapshot is when the newest snapshot of etcd was taken; the zero time if there is none.
+	Snapshot     time.Time
+	Certificates error
+	// Free and Needed are bytes on the disk of /var/lib.
+	Free, Needed int64
+	// ForeignKubelet is the path of a kubelet that another installer brought, "" if it is ocadm's.
+	ForeignKubelet string
+}
+
+// staleSnapshot is how old a snapshot may be before the plan says so. apply takes one anyway.
+const staleSnapshot = 3 * time.Hour
+
+// Judge returns everything that stands against an upgrade, or is worth saying before it.
+func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
+	var out finding.List
+	var kubelets []string
+	for _, n := range i.Nodes {
+		kubelets = append(kubelets, n.Kubelet)
+	}
+	if why := kubernetes.Skew(i.Version, t.Version, kubelets); why != "" {
+		out = append(out, finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", i.Version, t.Version), why, skewRemedy(i.Version)))
+	}
+	out = append(out, judgeNodes(i)...)
+	out = append(out, judgeEtcd(f, now)...)
+	if f.Certificates != nil {
+		for _, c := range finding.Of(f.Certificates) {
+			c.Severity = finding.Warning
+			if c.Code == "OCA-4301" {
+				c.Severity = finding.Error
+			}
+			out = append(out, c)
+		}
+	}
+	if f.Free < f.Needed {
+		g := finding.New("OCA-4509", "There is not enough space for the upgrade", fmt.Sprintf("the disk of /var/lib has %d MiB left, and %d are needed", f.Free>>20, f.Needed>>20),
+			"free space there; ocadm depot prune removes what the cluster does not run")
+		g.Check = "Disk"
+		out = append(out, g)
+	}
+	if f.ForeignKubelet != "" {
+		out = append(out, ForeignKubelet(f.ForeignKubelet))
+	}
+	return append(out, judgeAPIs(i, t)...)
+}
+
+func skewRemedy(from string) string {
+	var minor int
+	if _, err := fmt.Sscanf(semver.MajorMinor(from), "v1.%d", &minor); err != nil {
+		return "give --bundle FILE with the next version"
+	}
+	return fmt.Sprintf("use the ocadm and a bundle of Kubernetes v1.%d, or of a newer v1.%d", minor+1, minor)
+}
+
+// ForeignKubelet is the finding of a kubelet that a package manager keeps.
+func ForeignKubelet(file string) finding.Finding {
+	return finding.New("OCA-4513", "The kubelet of this machine is not ocadm's", file+" was there before ocadm, and its unit starts it",
+		"upgrade it with the package manager that brought it, to the new version; then run the same command again").With(file)
+}
+
+func judgeNodes(i Inventory) (out finding.List) {
+	var down, workers []string
+	for _, n := range i.Nodes {
+		switch {
+		case !n.Ready && n.ControlPlane:
+			down = append(down, n.Name)
+		case !n.Ready:
+			workers = append(workers, n.Name)
+		}
+	}
+	if len(down) > 0 {
+		f := finding.New("OCA-4502", "Control-plane nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove takes out one that is lost")
+		f.Check = "NodesReady"
+		out = append(out, f)
+	}
+	if len(workers) > 0 {
+		out = append(out, finding.Warn("OCA-4502", "Nodes are not Ready", strings.Join(workers, ", "), "ocadm why "+workers[0]+"; they can be upgraded later"))
+	}
+	return out
+}
+
+func judgeEtcd(f Facts, now time.Time) (out finding.List) {
+	if f.EtcdProblem != "" {
+		out = append(out, finding.New("OCA-4147", "etcd does not answer", f.EtcdProblem, "ocadm etcd status"))
+	}
+	for _, m := range f.Etcd {
+		switch {
+		case !m.Answers:
+			out = append(out, finding.New("OCA-4147", "A member of etcd does not answer", m.Name+": "+m.Problem, "ocadm etcd status"))
+		case m.Learner:
+			out = append(out, finding.New("OCA-4137", "The join of another control-plane node did not end", m.Name+" is a learner of etcd",
+				"end the join of that machine: run its join command again there, or take it out with: ocadm reset"))
+		case len(m.Alarms) > 0:
+			out = append(out, finding.New("OCA-4147", "etcd reports an alarm", m.Name+": "+strings.Join(m.Alarms, ", "), "ocadm etcd defrag"))
+		}
+	}
+	switch {
+	case f.Snapshot.IsZero():
+		out = append(out, finding.Warn("OCA-4511", "This machine has no snapshot of etcd", "", "apply takes one before it changes anything; or now: ocadm etcd snapshot"))
+	case now.Sub(f.Snapshot) > staleSnapshot:
+		out = append(out, finding.Warn("OCA-4511", "The last snapshot of etcd is old", now.Sub(f.Snapshot).Round(time.Minute).String()+" old",
+			"apply takes one before it changes anything; the static pod ocadm-etcd should do so every hour: ocadm etcd status"))
+	}
+	return out
+}
+
+func judgeAPIs(i Inventory, t Target) (out finding.List) {
+	var gone, later []string
+	for _, d := range i.Deprecated {
+		line := d.API + ", removed in " + d.Removed
+		if semver.Compare("v"+d.Removed, semver.MajorMinor(t.Version)) <= 0 {
+			gone = append(gone, line)
+		} else {
+			later = append(later, line)
+		}
+	}
+	if len(gone) > 0 {
+		f := finding.New("OCA-4510", "APIs are in use that Kubernetes "+t.Version+" does not serve", strings.Join(gone, "; "),
+			"find who uses them in the audit log or the managedFields of the objects, and change it; or --ignore-preflight-errors DeprecatedAPIs")
+		f.Check = "DeprecatedAPIs"
+		out = append(out, f.With(gone...))
+	}
+	if len(later) > 0 {
+		out = append(out, finding.Warn("OCA-4510", "APIs are in use that a later Kubernetes does not serve", strings.Join(later, "; "),
+			"change their clients before the upgrade to that version").With(later...))
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package upgrade brings the nodes of a cluster to another version of Kubernetes, one node at a time: the first control-plane node, then the others, then
+// the workers. It plans (what there is, what would be done, what stands against it) and does the part of the machine that it runs on.
+package upgrade
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Inventory is what a cluster runs.
+type Inventory struct {
+	// Version is the one that kubeadm's configuration names: it changes with the first control-plane node.
+	Version string  `json:"version"`
+	Nodes   []Node  `json:"nodes"`
+	Addons  []Addon `json:"addons"`
+	// Deprecated are the requests to API versions that a later Kubernetes does not serve.
+	Deprecated []Deprecated `json:"deprecatedAPIs,omitempty"`
+}
+
+// Node is what a node runs.
+type Node struct {
+	Name         string `json:"name"`
+	ControlPlane bool   `json:"controlPlane"`
+	Ready        bool   `json:"ready"`
+	// Here is the machine that the command runs on.
+	Here    bool   `json:"here,omitempty"`
+	Kubelet string `json:"kubelet"`
+	// Runtime is such as "containerd://2.4.2".
+	Runtime string `json:"runtime"`
+	// StaticPods are the versions of the images of the control plane, by name.
+	StaticPods map[string]string `json:"staticPods,omitempty"`
+	// Pods counts the running pods that a drain would move.
+	Pods int `json:"pods"`
+}
+
+// Role is for people.
+func (n Node) Role() string {
+	if n.ControlPlane {
+		return "control plane"
+	}
+	return "worker"
+}
+
+// Addon is what runs on the cluster beside its nodes.
+type Addon struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Image   string `json:"image"`
+}
+
+// Deprecated is an API version that somebody has used since the API server started.
+type Deprecated struct {
+	// API is GROUP/VERSION RESOURCE; Removed is the minor version of Kubernetes that does not serve it any more: "1.37".
+	API     string `json:"api"`
+	Removed string `json:"removedIn"`
+}
+
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// pod networks, by the names of their DaemonSets.
+var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
+
+// Look reads what the cluster runs, with the rights of an administrator.
+func Look(ctx context.Context, k client.Client, server *rest.Config, here string) (Inventory, error) {
+	var out Inventory
+	var err error
+	if out.Version, err = kubernetes.ClusterVersion(ctx, k); err != nil {
+		return out, err
+	}
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes); err != nil {
+		return out, fmt.Errorf("listing nodes: %w", err)
+	}
+	var pods corev1.PodList
+	if err := k.List(ctx, &pods); err != nil {
+		return out, fmt.Errorf("listing pods: %w", err)
+	}
+	for _, n := range nodes.Items {
+		out.Nodes = append(out.Nodes, nodeOf(n, pods.Items, here))
+	}
+	slices.SortFunc(out.Nodes, func(a, b Node) int {
+		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Name, b.Name))
+	})
+	if out.Addons, err = addonsOf(ctx, k); err != nil {
+		return out, err
+	}
+	out.Deprecated = deprecated(ctx, server)
+	return out, nil
+}
+
+// rank orders nodes as they are upgraded: this control-plane node, the others, workers.
+func rank(n Node) int {
+	switch {
+	case n.ControlPlane && n.Here:
+		return 0
+	case n.ControlPlane:
+		return 1
+	}
+	return 2
+}
+
+func nodeOf(n corev1.Node, pods []corev1.Pod, here string) Node {
+	_, control := n.Labels[controlPlaneLabel]
+	out := Node{Name: n.Name, ControlPlane: control, Here: n.Name == here, Kubelet: n.Status.NodeInfo.KubeletVersion, Runtime: n.Status.NodeInfo.ContainerRuntimeVersion}
+	for _, c := range n.Status.Conditions {
+		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	for _, p := range pods {
+		if p.Spec.NodeName != n.Name || len(p.Spec.Containers) == 0 {
+			continue
+		}
+		if p.Labels["tier"] == "control-plane" && p.Namespace == metav1.NamespaceSystem && p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+			if out.StaticPods == nil {
+				out.StaticPods = map[string]string{}
+			}
+			out.StaticPods[p.Labels["component"]] = kubernetes.Tag(p.Spec.Containers[0].Image)
+		}
+		owner := metav1.GetControllerOf(&p)
+		if p.Status.Phase == corev1.PodRunning && p.Annotations[corev1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet") {
+			out.Pods++
+		}
+	}
+	return out
+}
+
+func addonsOf(ctx context.Context, k client.Client) (out []Addon, _ error) {
+	add := func(name string, t corev1.PodTemplateSpec) {
+		if len(t.Spec.Containers) > 0 {
+			image := t.Spec.Containers[0].Image
+			out = append(out, Addon{Name: name, Version: kubernetes.Tag(image), Image: image})
+		}
+	}
+	var dns appsv1.Deployment
+	switch err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "coredns"}, &dns); {
+	case err == nil:
+		add("coredns", dns.Spec.Template)
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("reading CoreDNS: %w", err)
+	}
+	var daemons appsv1.DaemonSetList
+	if err := k.List(ctx, &daemons); err != nil && !meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("listing DaemonSets: %w", err)
+	}
+	for _, d := range daemons.Items {
+		if d.Namespace == metav1.NamespaceSystem && d.Name == "kube-proxy" || slices.Contains(networks, d.Name) {
+			add(d.Name, d.Spec.Template)
+		}
+	}
+	return out, nil
+}
+
+// deprecatedMetric is set by the API server for each API version that was used and that a later release does not serve.
+const deprecatedMetric = "apiserver_requested_deprecated_apis{"
+
+// deprecated asks the API server that answers what deprecated APIs were used there. It is cheap, and worth no failure.
+func deprecated(ctx context.Context, server *rest.Config) []Deprecated {
+	d, err := discovery.NewDiscoveryClientForConfig(server)
+	if err != nil {
+		return nil
+	}
+	raw, err := d.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil
+	}
+	return deprecatedIn(string(raw))
+}
+
+func deprecatedIn(metrics string) (out []Deprecated) {
+	for line := range strings.Lines(metrics) {
+		labels, ok := strings.CutPrefix(line, deprecatedMetric)
+		if !ok || !strings.HasSuffix(strings.TrimSpace(line), " 1") {
+			continue
+		}
+		labels, _, _ = strings.Cut(labels, "}")
+		of := map[string]string{}
+		for pair := range strings.SplitSeq(labels, ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			of[name] = strings.Trim(value, `"`)
+		}
+		if of["removed_release"] != "" {
+			out = append(out, Deprecated{API: strings.TrimPrefix(of["group"]+"/"+of["version"], "/") + " " + of["resource"], Removed: of["removed_release"]})
+		}
+	}
+	slices.SortFunc(out, func(a, b Deprecated) int { return cmp.Compare(a.API, b.API) })
+	return slices.Compact(out)
+}

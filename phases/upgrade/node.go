@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/etcd"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/removal"
+)
+
+const (
+	// kubeletFile is where ocadm installs the kubelet.
+	kubeletFile   = "/usr/local/bin/kubelet"
+	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	keptKubelet   = kubernetes.UpgradeDir + "/kubelet"
+	keptConfig    = kubernetes.UpgradeDir + "/kubelet-config.yaml"
+
+	drainTimeout    = 30 * time.Minute
+	kubeletTimeout  = 5 * time.Minute
+	kubeletPatience = 3 * time.Minute
+	addonsPatience  = 5 * time.Minute
+)
+
+func snapshotStep() Step {
+	return Step{
+		Name: "snapshot", Short: "Save and verify a snapshot of etcd", Timeout: 15 * time.Minute,
+		Check: func(_ context.Context, u *Upgrade) (bool, error) {
+			return u.Record.Snapshot != "" && u.Host.Files.Exists(u.Record.Snapshot), nil
+		},
+		Plan: func(context.Context, *Upgrade) ([]string, error) {
+			return []string{"save a snapshot of etcd in " + etcd.Dir}, nil
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			m, err := kubernetes.OwnEtcd(u.Host)
+			if err != nil {
+				return err
+			}
+			info, err := etcd.Take(ctx, u.Host.Files, m.ClientURL, etcd.Dir, etcd.DefaultKeep)
+			if err != nil {
+				return err
+			}
+			r.Changed("saved a snapshot of etcd: %s (revision %d, verified)", info.File, info.Revision)
+			u.Record.Snapshot = info.File
+			return u.Record.save(u.Host)
+		},
+	}
+}
+
+func drainStep() Step {
+	return Step{
+		Name: "drain", Short: "Move the pods of this node to others", Timeout: drainTimeout,
+		Skip: func(u *Upgrade) string {
+			if !u.Drain {
+				return "no --drain: pods keep running"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) { return kubeletIs(ctx, u, u.Record.To) == "", nil },
+		Plan: func(ctx context.Context, u *Upgrade) ([]string, error) {
+			return removal.Evictions(ctx, u.K, u.Host.Config.Node.Name)
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			var n corev1.Node
+			if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
+				return fmt.Errorf("reading this node: %w", err)
+			}
+			if !n.Spec.Unschedulable && !u.Record.Cordoned {
+				u.Record.Cordoned = true
+				if err := u.Record.save(u.Host); err != nil {
+					return err
+				}
+			}
+			return removal.Drain(ctx, u.K, n.Name, r)
+		},
+	}
+}
+
+func uncordonStep() Step {
+	return Step{
+		Name: "uncordon", Short: "Let new pods run on this node again", Timeout: time.Minute,
+		Skip: func(u *Upgrade) string {
+			if !u.Record.Cordoned && !u.Drain {
+				return "the node was not drained"
+			}
+			return ""
+		},
+		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			if !u.Record.Cordoned { // somebody else keeps pods from it
+				return nil
+			}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: u.Host.Config.Node.Name}}
+			back := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":null}}`))
+			if err := u.K.Patch(ctx, n, back, client.FieldOwner(kube.FieldManager)); err != nil {
+				return fmt.Errorf("letting pods run on node %s again: %w", n.Name, err)
+			}
+			r.Changed("let new pods run on this node again")
+			return nil
+		},
+	}
+}
+
+// runtimeStep restarts containerd if its program was replaced. Containers keep running.
+func runtimeStep() Step {
+	const unit = "containerd.service"
+	return Step{
+		Name: "runtime", Short: "Restart containerd if it has changed; containers keep running", Timeout: 2 * time.Minute,
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			return u.Host.Start(ctx, r, unit, true)
+		},
+	}.Todo(func(ctx context.Context, u *Upgrade) ([]string, error) {
+		if u.Host.OwnUnit(unit) && u.Host.Outdated(ctx, unit) {
+			return []string{"restart " + unit}, nil
+		}
+		return nil, nil
+	})
+}
+
+// keepKubelet copies the kubelet and its settings, so that they can be put back.
+func keepKubelet(h *host.Host) error {
+	for from, to := range map[string]string{kubeletFile: keptKubelet, kubeletConfig: keptConfig} {
+		if !h.Files.Exists(from) || h.Files.Exists(to) {
+			continue
+		}
+		if err := copyFile(h.Files.Path(from), h.Files.Path(to)); err != nil {
+			return fmt.Errorf("keeping the present kubelet: %w", err)
+		}
+	}
+	return nil
+}
+
+// copyFile makes a file that is whole or is not there.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, st.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = out.ReadFrom(in)
+	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(to+".new", to)
+}
+
+func kubeletStep() Step {
+	return Step{
+		Name: "kubelet", Short: "Bring the kubelet's settings up to date and restart it", Timeout: 2 * kubeletTimeout,
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			home := !u.ControlPlane || kubernetes.KubeletAsksAt(u.Host, kubernetes.LocalEndpoint(u.Host))
+			return home && kubeletIs(ctx, u, u.Record.To) == "", nil
+		},
+		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
+			return []string{"restart the kubelet with " + u.Record.To}, nil
+		},
+		Run: restartKubelet,
+	}
+}
+
+// kubeletIs returns why the node does not report a version and Ready, "" if it does.
+func kubeletIs(ctx context.Context, u *Upgrade, version string) string {
+	var n corev1.Node
+	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
+		return err.Error()
+	}
+	switch is := nodeOf(n, nil, ""); {
+	case is.Kubelet != version:
+		return "its kubelet is " + is.Kubelet
+	case !is.Ready:
+		return "it is not Ready"
+	}
+	return ""
+}
+
+// restartKubelet restarts the kubelet with the new program and settings. One that does not make the node Ready is replaced by the previous one.
+func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+	h := u.Host
+	version, err := host.AskVersion(ctx, h.Exec, kubeletFile)
+	if err != nil {
+		return err
+	}
+	if version != u.Record.To {
+		return finding.New("OCA-4506", "The source has another kubelet", fmt.Sprintf("%s has installed %s, and %s is wanted", u.Target.Name, version, u.Record.To),
+			"give --bundle FILE with Kubernetes "+u.Record.To)
+	}
+	if err := kubernetes.WriteUpgradeConfig(h, u.Record.To); err != nil {
+		return err
+	}
+	if u.ControlPlane { // kubeadm's phase for it cannot be run alone
+		if err := kubernetes.WriteKubeletEndpoint(h, kubernetes.LocalEndpoint(h)); err != nil {
+			return err
+		}
+	}
+	for _, phase := range []string{"kubelet-config", "post-upgrade"} {
+		if err := kubernetes.KubeadmUpgrade(ctx, h, r, u.Record.First, phase); err != nil {
+			return err
+		}
+	}
+	if err := h.Start(ctx, r, "kubelet", true); err != nil {
+		return err
+	}
+	if err = awaitKubelet(ctx, u, u.Record.To, r); err == nil {
+		return nil
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	f := finding.Errorf("OCA-4508", "The node does not become Ready with kubelet "+u.Record.To,
+		"journalctl -u kubelet -n 50; then run the same command again", "%w", err)
+	if back := putKubeletBack(ctx, u, r); back != nil {
+		f.Cause += "; the previous kubelet could not be put back: " + back.Error()
+		return f
+	}
+	f.Cause += "; the previous kubelet is back"
+	return f
+}
+
+func awaitKubelet(ctx context.Context, u *Upgrade, version string, r workflow.Reporter) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
+	defer cancel()
+	return wait.Until(ctx, "the kubelet", time.Second, func(ctx context.Context) (bool, string, error) {
+		why := kubeletIs(ctx, u, version)
+		return why == "", why, nil
+	}, func(why string) { r.Waiting("node "+u.Host.Config.Node.Name, why) })
+}
+
+func putKubeletBack(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+	h := u.Host
+	if !h.Files.Exists(keptKubelet) {
+		return errors.New("no copy of it was kept")
+	}
+	for from, to := range map[string]string{keptKubelet: kubeletFile, keptConfig: kubeletConfig} {
+		if err := copyFile(h.Files.Path(from), h.Files.Path(to)); err != nil {
+			return err
+		}
+	}
+	if err := h.Start(ctx, r, "kubelet", true); err != nil {
+		return err
+	}
+	return awaitKubelet(ctx, u, u.Record.From, r)
+}
+
+// depotStep lets the depot have what this node was upgraded from, so that the other nodes, and those that join, get it there.
+func depotStep() Step {
+	return Step{
+		Name: "depot", Short: "Store the new software for the other nodes", Timeout: time.Hour,
+		Skip: func(u *Upgrade) string {
+			switch {
+			case !u.ControlPlane || !depot.Has(u.Host):
+				return "this machine has no depot"
+			case u.Target.Source == SourceDepot:
+				return "the depot has it"
+			case u.Target.Source == SourceInternet && !u.Record.First:
+				return "the other nodes download it"
+			}
+			return ""
+		},
+		Plan: func(ctx context.Context, u *Upgrade) ([]string, error) { return depot.Lacking(ctx, u.Host) },
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			todo, err := depot.Lacking(ctx, u.Host)
+			return err == nil && len(todo) == 0, err
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return depot.Fill(ctx, u.Host, r) },
+	}
+}
+
+// addonsStep brings CoreDNS and kube-proxy to the version, once the whole control plane has it: kube-proxy must not be newer than an API server.
+func addonsStep() Step {
+	return Step{
+		Name: "addons", Short: "Upgrade CoreDNS and kube-proxy once all control-plane nodes are upgraded", Timeout: 2 * addonsPatience,
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			behind, err := planesBehind(ctx, u)
+			if err != nil || len(behind) > 0 {
+				return false, err
+			}
+			return proxyIs(ctx, u) == "", nil
+		},
+		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
+			return []string{"upgrade CoreDNS and kube-proxy, if this is the last control-plane node"}, nil
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			behind, err := planesBehind(ctx, u)
+			if err != nil {
+				return err
+			}
+			if len(behind) > 0 {
+				r.Info("CoreDNS and kube-proxy follow with the last control-plane node: %s", strings.Join(behind, ", "))
+				return nil
+			}
+			if err := kubernetes.WriteUpgradeConfig(u.Host, u.Record.To); err != nil {
+				return err
+			}
+			for _, addon := range []string{"coredns", "kube-proxy"} {
+				if err := kubernetes.KubeadmUpgrade(ctx, u.Host, r, u.Record.First, "addon", addon); err != nil {
+					return err
+				}
+			}
+			r.Changed("upgraded CoreDNS and kube-proxy to those of %s", u.Record.To)
+			return awaitAddons(ctx, u, r)
+		},
+	}
+}
+
+// planesBehind are the control-plane nodes whose API server has another version. The record of this node's follows its restart a moment later.
+func planesBehind(ctx context.Context, u *Upgrade) (behind []string, _ error) {
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := wait.Until(limited, "the record of the API server", time.Second, func(ctx context.Context) (bool, string, error) {
+		var pods corev1.PodList
+		if err := u.K.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "kube-apiserver"}); err != nil {
+			return false, "", fmt.Errorf("listing the API servers: %w", err)
+		}
+		behind = nil
+		own := false
+		for _, p := range pods.Items {
+			at := len(p.Spec.Containers) > 0 && kubernetes.Tag(p.Spec.Containers[0].Image) == u.Record.To
+			if p.Spec.NodeName == u.Host.Config.Node.Name {
+				own = own || at
+			} else if !at {
+				behind = append(behind, p.Spec.NodeName)
+			}
+		}
+		return own, "it still has the previous version", nil
+	}, func(string) {})
+	return behind, err
+}
+
+// proxyIs returns why kube-proxy is not at the version everywhere.
+func proxyIs(ctx context.Context, u *Upgrade) string {
+	var d appsv1.DaemonSet
+	if err := u.K.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, &d); err != nil {
+		if client.IgnoreNotFound(err) == nil { // another one serves Services
+			return ""
+		}
+		return err.Error()
+	}
+	if c := d.Spec.Template.Spec.Containers; len(c) == 0 || kubernetes.Tag(c[0].Image) != u.Record.To {
+		return "it has the previous version"
+	}
+	s := d.Status
+	if s.ObservedGeneration < d.Generation || s.UpdatedNumberScheduled < s.DesiredNumberScheduled || s.NumberAvailable < s.DesiredNumberScheduled {
+		return fmt.Sprintf("%d of %d nodes have the new one", min(s.UpdatedNumberScheduled, s.NumberAvailable), s.DesiredNumberScheduled)
+	}
+	return ""
+}
+
+// awaitAddons waits for kube-proxy. A node that is down keeps it from being everywhere, and is no reason to fail.
+func awaitAddons(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+	limited, cancel := context.WithTimeout(ctx, addonsPatience)
+	defer cancel()
+	err := wait.Until(limited, "kube-proxy", time.Second, func(ctx context.Context) (bool, string, error) {
+		why := proxyIs(ctx, u)
+		return why == "", why, nil
+	}, func(why string) { r.Waiting("kube-proxy", why) })
+	if err != nil && ctx.Err() == nil {
+		r.Info("kube-proxy is not everywhere yet: %s; follow it with kubectl -n kube-system rollout status daemonset/kube-proxy", proxyIs(ctx, u))
+		return nil
+	}
+	return err
+}

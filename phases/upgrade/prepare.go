@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/etcd"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+const (
+	// soon is how long a certificate must still be valid.
+	soon = 30 * 24 * time.Hour
+	// reserve is what stays free on the disk of /var/lib, and what an upgrade from elsewhere than a bundle needs.
+	reserve = 2 << 30
+)
+
+// NotControlPlane is the finding of a machine on which only "upgrade node" makes sense.
+func NotControlPlane() error {
+	return finding.New("OCA-4512", "This machine is not a control-plane node", "it has no static pods of Kubernetes",
+		"run the command on a control-plane node; on a worker, after them: ocadm upgrade node")
+}
+
+// GatherFacts reads what only this machine knows. It changes nothing.
+func GatherFacts(ctx context.Context, h *host.Host, t Target) (Facts, error) {
+	var f Facts
+	var err error
+	if f.Etcd, err = kubernetes.ObserveOwnEtcd(ctx, h); err != nil {
+		f.EtcdProblem = err.Error()
+	}
+	list, err := snapshot.List(h.Files.Path(etcd.Dir))
+	if err != nil {
+		return f, err
+	}
+	if len(list) > 0 {
+		f.Snapshot = list[0].Time
+	}
+	certificates, err := kubernetes.Certificates(h, time.Now(), soon)
+	if err != nil {
+		return f, err
+	}
+	f.Certificates = kubernetes.Expiry(certificates, h.Config.Node.Name)
+	if f.Free, err = snapshot.Free(h.Files.Path("/var/lib")); err != nil {
+		return f, err
+	}
+	f.Needed, err = needed(ctx, h)
+	f.ForeignKubelet = foreignKubelet(h, t.Version)
+	return f, err
+}
+
+// needed is about how many bytes an upgrade takes: images packed and unpacked, programs, and the bundle once more in the depot.
+func needed(ctx context.Context, h *host.Host) (int64, error) {
+	if h.Bundle == nil {
+		return reserve, nil
+	}
+	images, err := kubernetes.Images(h.Config)
+	if err != nil {
+		return 0, err
+	}
+	n := reserve + 3*h.Bundle.ImagesSize(images)
+	for _, f := range h.Bundle.Contents().Files {
+		n += f.Size
+	}
+	if !depot.Has(h) {
+		return n, nil
+	}
+	todo, err := depot.Lacking(ctx, h)
+	if err != nil || len(todo) == 0 {
+		return n, err
+	}
+	if st, err := os.Stat(h.Config.Node.Bundle); err == nil {
+		n += st.Size()
+	}
+	return n, nil
+}
+
+// foreignKubelet is the path of a kubelet that ocadm did not install and that has another version, "" if there is none.
+func foreignKubelet(h *host.Host, version string) string {
+	p, ok := h.Facts.Programs["kubelet"]
+	if !ok || p.Version == version || p.Path == kubeletFile && h.Ledger.Has(host.KindFile, p.Path) {
+		return ""
+	}
+	return p.Path
+}
+
+// Begin decides what this machine does for a version: a new upgrade, or the one that it has begun.
+func Begin(ctx context.Context, u *Upgrade, version string) error {
+	before, err := Unfinished(u.Host)
+	if err != nil {
+		return err
+	}
+	if u.ControlPlane {
+		var planes corev1.NodeList
+		if err := u.K.List(ctx, &planes, client.HasLabels{controlPlaneLabel}); err != nil {
+			return fmt.Errorf("listing control-plane nodes: %w", err)
+		}
+		u.Alone = len(planes.Items) < 2
+	}
+	switch {
+	case before != nil && before.To != version:
+		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", fmt.Sprintf("it goes to Kubernetes %s, and this one to %s", before.To, version),
+			"end it first: run its command again, with the bundle of "+before.To)
+	case before != nil:
+		u.Record = *before
+		return nil
+	}
+	var n corev1.Node
+	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
+		return fmt.Errorf("reading this node: %w", err)
+	}
+	u.Record = Record{From: n.Status.NodeInfo.KubeletVersion, To: version, Begun: time.Now().UTC()}
+	return nil
+}
+
+// Done reports whether nothing is left to do on this machine.
+func (u *Upgrade) Done(ctx context.Context) bool {
+	if before, err := Unfinished(u.Host); err != nil || before != nil || kubeletIs(ctx, u, u.Record.To) != "" {
+		return false
+	}
+	if !u.ControlPlane {
+		return true
+	}
+	own := kubernetes.StaticVersions(u.Host)
+	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return own[name] != u.Record.To })
+}
+
+// MayFollow returns a finding if it is not this node's turn yet: the first control-plane node comes before the others, and all of them before the workers.
+func MayFollow(ctx context.Context, u *Upgrade) error {
+	if f := foreignKubelet(u.Host, u.Record.To); f != "" {
+		return ForeignKubelet(f)
+	}
+	own := ThisOcadm(u.Record.To)
+	if own != nil || u.ControlPlane {
+		return own
+	}
+	versions, err := kubernetes.APIServers(ctx, u.Host, u.K)
+	if err != nil {
+		return err
+	}
+	var behind []string
+	for _, at := range slices.Sorted(maps.Keys(versions)) {
+		if semver.Compare(versions[at], u.Record.To) < 0 {
+			behind = append(behind, at+" runs "+versions[at])
+		}
+	}
+	if len(behind) == 0 {
+		return nil
+	}
+	return finding.New("OCA-4504", "Control-plane nodes come before workers", strings.Join(behind, "; "),
+		"on those control-plane nodes: ocadm upgrade node; then run the same command again").With(behind...)
+}
+
+// ThisOcadm is a finding if this program does not know a version of Kubernetes.
+func ThisOcadm(version string) error {
+	if why := kubernetes.Skew(version, version, nil); why != "" {
+		return finding.New("OCA-4501", "This ocadm cannot upgrade a node to Kubernetes "+version, why,
+			"use the ocadm of the first control-plane node: copy its /usr/local/bin/ocadm")
+	}
+	return nil
+}

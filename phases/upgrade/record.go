@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Record is an unfinished upgrade of this machine: what cannot be read from the machine or the cluster.
+type Record struct {
+	From  string    `json:"from"`
+	To    string    `json:"to"`
+	Begun time.Time `json:"begun"`
+	// First is set on the control-plane node that changes the cluster's configuration, too.
+	First bool `json:"first,omitempty"`
+	// Snapshot is the file with etcd as it was before.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Committed is set when the whole control plane of this node is new and well: from then on nothing is put back.
+	Committed bool `json:"committed,omitempty"`
+	// Cordoned is set when new pods were kept from the node by this command, which lets them in again.
+	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+const recordFile = kubernetes.UpgradeDir + "/record.json"
+
+// Unfinished is the upgrade that was begun on this machine and has not ended, nil if there is none.
+func Unfinished(h *host.Host) (*Record, error) {
+	raw, err := h.Files.ReadFile(recordFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var r Record
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record of an unfinished upgrade: %w", err)
+	}
+	return &r, nil
+}
+
+// save writes the record so that a loss of power leaves the old one or the new one.
+func (r Record) save(h *host.Host) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of an upgrade: %w", err)
+	}
+	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
+		return fmt.Errorf("writing the record of an upgrade: %w", err)
+	}
+	file := h.Files.Path(recordFile)
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = f.Write(raw)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the record of an upgrade: %w", err)
+	}
+	return nil
+}
+
+// forget removes what an upgrade kept.
+func forget(h *host.Host) error {
+	if err := os.RemoveAll(h.Files.Path(kubernetes.UpgradeDir)); err != nil {
+		return fmt.Errorf("removing what the upgrade kept: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	depotphase "yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// The sources of a Target.
+const (
+	SourceBundle   = "bundle"
+	SourceDepot    = "depot"
+	SourceInternet = "internet"
+)
+
+// depotPatience is how long a node waits until its depot has what the first node was given: depots follow each other within half a minute.
+const depotPatience = 3 * time.Minute
+
+// NewTarget is what the cluster would run: the version of the bundle of h, else wanted, which is downloaded, else the newest in the depot of this
+// machine. Then h installs from that.
+func NewTarget(ctx context.Context, h *host.Host, cluster, wanted string) (Target, error) {
+	switch {
+	case h.Bundle != nil:
+		info := h.Bundle.Contents().Info
+		if wanted != "" && wanted != info.KubernetesVersion {
+			return Target{}, h.Bundle.CheckPlatform(h.Facts.Arch, wanted)
+		}
+		return Target{Version: info.KubernetesVersion, Source: SourceBundle, Name: "the bundle " + h.Bundle.Name(), Versions: info.Versions}, nil
+	case wanted != "":
+		return Target{Version: wanted, Source: SourceInternet, Name: "the projects' release pages"}, nil
+	}
+	have, err := depotVersions(ctx, h)
+	if err != nil {
+		return Target{}, err
+	}
+	t := Target{Version: cluster, Source: SourceDepot, Name: "the depot of this node"}
+	for _, v := range have {
+		if semver.Compare(v, t.Version) > 0 {
+			t.Version = v
+		}
+	}
+	return t, nil
+}
+
+// depotVersions connects to the depot of this machine, if it has one, and returns which versions of Kubernetes it has.
+func depotVersions(ctx context.Context, h *host.Host) ([]string, error) {
+	if !depotphase.Has(h) {
+		return nil, nil
+	}
+	d, err := depotphase.Connect(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	h.Depot = d
+	return versionsIn(d), nil
+}
+
+func versionsIn(d *depot.Remote) (out []string) {
+	for _, i := range d.Contents().Images {
+		if name, tag, ok := strings.Cut(path.Base(i.Name), ":"); ok && name == "kube-proxy" && semver.IsValid(tag) {
+			out = append(out, tag)
+		}
+	}
+	return out
+}
+
+// Follow connects h to the depot that has a version, which may be a moment behind that of the first node. Without a depot, the version is downloaded. A bundle that
+// h has wins.
+func Follow(ctx context.Context, h *host.Host, version string, report func(why string)) (Target, error) {
+	if h.Bundle != nil {
+		t := Target{Version: version, Source: SourceBundle, Name: "the bundle " + h.Bundle.Name(), Versions: h.Bundle.Contents().Info.Versions}
+		return t, h.Bundle.CheckPlatform(h.Facts.Arch, version)
+	}
+	if !depotphase.Wanted(h.Config) {
+		return Target{Version: version, Source: SourceInternet, Name: "the projects' release pages"}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, depotPatience)
+	defer cancel()
+	err := wait.Until(ctx, "the depot", 2*time.Second, func(ctx context.Context) (bool, string, error) {
+		d, err := depotphase.Connect(ctx, h)
+		if err != nil {
+			return false, "", err
+		}
+		for _, v := range versionsIn(d) {
+			if v == version {
+				h.Depot = d
+				return true, "", nil
+			}
+		}
+		return false, fmt.Sprintf("%s has no Kubernetes %s yet", d.Name(), version), nil
+	}, report)
+	if err == nil {
+		return Target{Version: version, Source: SourceDepot, Name: h.Depot.Name()}, nil
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return Target{}, err
+	}
+	return Target{}, finding.Errorf("OCA-4506", "No depot has Kubernetes "+version,
+		"give --bundle FILE with that version; or --depot none, to download it", "%w", err)
+}

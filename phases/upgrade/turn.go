@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+const (
+	turnLease = "ocadm-upgrade"
+	// A single API server is away for a minute while it is replaced, in which the lease cannot be renewed.
+	turnDuration = 4 * time.Minute
+	turnRenewal  = 200 * time.Second
+	turnRetry    = 3 * time.Second
+	// turnPatience is how long a command waits for the upgrade of another control-plane node.
+	turnPatience = 30 * time.Minute
+)
+
+// take waits until no other control-plane node is upgraded, and all are well. Nodes that come later wait until release. A command that was killed
+// leaves the lease, which another node takes over when it has not been renewed for turnDuration.
+func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
+	if u.release != nil {
+		return nil
+	}
+	cfg, err := u.Host.REST(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := v1.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making a client of the API server: %w", err)
+	}
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: turnLease}, Client: c,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: u.Host.Config.Node.Name}}
+	taken, holder := make(chan struct{}), make(chan string, 1)
+	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: turnDuration, RenewDeadline: turnRenewal, RetryPeriod: turnRetry, ReleaseOnCancel: true, Name: turnLease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(taken) },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(name string) {
+				select {
+				case holder <- name:
+				default:
+				}
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing to wait for other upgrades: %w", err)
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Run(background)
+	}()
+	u.release = func() {
+		stop()
+		<-ended
+		u.release = nil
+	}
+	if err := awaitTurn(ctx, u.Host.Config.Node.Name, taken, holder, r); err != nil {
+		u.release()
+		return err
+	}
+	if err := u.othersWell(ctx, r); err != nil {
+		u.release()
+		return err
+	}
+	return nil
+}
+
+func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-chan string, r workflow.Reporter) error {
+	who := "another control-plane node"
+	for {
+		select {
+		case <-taken:
+			return nil
+		case who = <-holder:
+			if who != own {
+				r.Waiting("its turn", who+" is being upgraded")
+			}
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				return context.Cause(ctx)
+			}
+			return finding.New("OCA-4505", "The upgrade of another control-plane node did not end", who+" has had its turn for "+turnPatience.String(),
+				"see how it goes there; if its command was ended, run it again there: it continues")
+		}
+	}
+}
+
+// othersWell waits until all other control-plane nodes are Ready and all members of etcd answer: two API servers are never away at once.
+func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
+	err := wait.Until(ctx, "the other control-plane nodes", turnRetry, func(ctx context.Context) (bool, string, error) {
+		var nodes corev1.NodeList
+		if err := u.K.List(ctx, &nodes, client.HasLabels{controlPlaneLabel}); err != nil {
+			return false, "", err
+		}
+		var why []string
+		for _, n := range nodes.Items {
+			if is := nodeOf(n, nil, ""); !is.Ready && is.Name != u.Host.Config.Node.Name {
+				why = append(why, "node "+is.Name+" is not Ready")
+			}
+		}
+		if len(nodes.Items) > 1 {
+			all, err := kubernetes.ObserveOwnEtcd(ctx, u.Host)
+			if err != nil {
+				return false, "", err
+			}
+			for _, m := range all {
+				if !m.Answers {
+					why = append(why, "member "+m.Name+" of etcd does not answer")
+				}
+			}
+		}
+		return len(why) == 0, strings.Join(why, ", "), nil
+	}, func(why string) { r.Waiting("the other control-plane nodes", why) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return finding.Errorf("OCA-4502", "Other control-plane nodes are not well", "ocadm ha status; then run the same command again", "%w", err)
+}
+
+// Close lets other nodes take their turn.
+func (u *Upgrade) Close() {
+	if u.release != nil {
+		u.release()
+	}
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/node"
+)
+
+// Upgrade is what the steps of one machine share.
+type Upgrade struct {
+	Host *host.Host
+	// K has the rights of an administrator on a control-plane node, of the kubelet on a worker.
+	K      client.WithWatch
+	Record Record
+	// Target is where the software comes from.
+	Target       Target
+	ControlPlane bool
+	// Alone is set where no other control-plane node is there.
+	Alone bool
+	// Drain moves the pods of the node away first.
+	Drain bool
+
+	release func()
+}
+
+// Step is a step of an upgrade.
+type Step = workflow.Phase[*Upgrade]
+
+// on makes a step of a phase of the installer. It is not undone: what it would remove, the node runs with.
+func on(p host.Phase) Step {
+	out := Step{Name: p.Name, Short: p.Short, Long: p.Long, After: p.After, Timeout: p.Timeout, Patience: p.Patience, ReadOnly: p.ReadOnly}
+	if p.Skip != nil {
+		out.Skip = func(u *Upgrade) string { return p.Skip(u.Host) }
+	}
+	if p.Check != nil {
+		out.Check = func(ctx context.Context, u *Upgrade) (bool, error) { return p.Check(ctx, u.Host) }
+	}
+	if p.Plan != nil {
+		out.Plan = func(ctx context.Context, u *Upgrade) ([]string, error) { return p.Plan(ctx, u.Host) }
+	}
+	if p.Run != nil {
+		out.Run = func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return p.Run(ctx, u.Host, r) }
+	}
+	if p.Verify != nil {
+		out.Verify = func(ctx context.Context, u *Upgrade) error { return p.Verify(ctx, u.Host) }
+	}
+	for _, child := range p.Phases {
+		out.Phases = append(out.Phases, on(child))
+	}
+	return out
+}
+
+// steps without children follow each other.
+func inOrder(s Step) Step {
+	s.After = nil
+	for i := range s.Phases {
+		s.Phases[i] = inOrder(s.Phases[i])
+	}
+	return s
+}
+
+// unless adds a reason to skip a step.
+func unless(s Step, why func(*Upgrade) string) Step {
+	skip := s.Skip
+	s.Skip = func(u *Upgrade) string {
+		if w := why(u); w != "" || skip == nil {
+			return w
+		}
+		return skip(u)
+	}
+	return s
+}
+
+func worker(u *Upgrade) string {
+	if u.ControlPlane {
+		return ""
+	}
+	return "this machine is a worker"
+}
+
+// committed is why the steps before the point of no return are over.
+func committed(u *Upgrade) string {
+	if u.Record.Committed {
+		return "the control plane of this node has the new version"
+	}
+	return worker(u)
+}
+
+func notFirst(u *Upgrade) string {
+	if u.Record.First {
+		return ""
+	}
+	return "only the first control-plane node does that"
+}
+
+// ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back.
+func ControlPlaneSteps() []Step {
+	elsewhere := unless(elsewhereStep(), committed)
+	steps := []Step{
+		{Name: "turn", Short: "Wait until no other control-plane node is upgraded and all are well", Timeout: turnPatience, Skip: worker,
+			Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+			Run:  func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return u.take(ctx, r) }},
+		unless(beginStep(), func(u *Upgrade) string {
+			if u.Record.Committed {
+				return "it was begun before"
+			}
+			return ""
+		}),
+		unless(unless(snapshotStep(), notFirst), committed),
+		unless(stageStep(), committed),
+		inOrder(on(node.Images(
+			node.ImageGroup{Name: "control-plane", Short: "Import or pull the images of the new control plane", Need: controlPlaneImages},
+			node.ImageGroup{Name: "worker", Short: "Import or pull the images that every node runs",
+				Need: func(h *host.Host) ([]string, error) { return kubernetes.WorkerImages(h.Config) }},
+		))),
+	}
+	pods := Step{Name: "static-pods", Short: "Replace the static pods of the control plane, one by one", Skip: committed}
+	for _, name := range kubernetes.StaticPods() {
+		pods.Phases = append(pods.Phases, podStep(name))
+	}
+	return append(steps, elsewhere, pods, unless(commitStep(), committed))
+}
+
+// controlPlaneImages are those of kubeadm's list and of the new manifests, in which patches may name others.
+func controlPlaneImages(h *host.Host) ([]string, error) {
+	if !kubernetes.IsControlPlane(h) {
+		return nil, nil
+	}
+	all, err := kubernetes.Images(h.Config)
+	if err != nil {
+		return nil, err
+	}
+	staged, err := kubernetes.StagedImages(h)
+	for _, i := range staged {
+		if !slices.Contains(all, i) {
+			all = append(all, i)
+		}
+	}
+	return all, err
+}
+
+// NodeSteps bring the rest of this node, and on the first one the cluster's configuration, to the version. Nothing is put back but a kubelet that does not start.
+func NodeSteps() []Step {
+	return []Step{
+		unless(configurationStep(), notFirst),
+		drainStep(),
+		inOrder(on(node.Software())),
+		runtimeStep(),
+		kubeletStep(),
+		uncordonStep(),
+		depotStep(),
+		unless(addonsStep(), worker),
+		finishStep(),
+	}
+}
+
+func beginStep() Step {
+	return Step{
+		Name: "begin", Short: "Note the upgrade, and keep the present kubelet", Timeout: 5 * time.Minute,
+		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
+			before, err := Unfinished(u.Host)
+			if err != nil {
+				return err
+			}
+			if before != nil && (before.To != u.Record.To || before.From != u.Record.From) { // of an upgrade that was given up
+				if err := forget(u.Host); err != nil {
+					return err
+				}
+			}
+			if err := u.Record.save(u.Host); err != nil {
+				return err
+			}
+			return keepKubelet(u.Host)
+		},
+		Undo: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
+			for _, name := range kubernetes.StaticPods() {
+				if !kubernetes.IsBack(u.Host, name) {
+					return nil // what was kept is still needed
+				}
+			}
+			return forget(u.Host)
+		},
+	}
+}
+
+func stageStep() Step {
+	return Step{
+		Name: "manifests", Short: "Let kubeadm write the new static pods, beside the present ones", Timeout: 2 * time.Minute,
+		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			return kubernetes.StageManifests(ctx, u.Host, r, u.K, u.Record.To)
+		},
+	}
+}
+
+// elsewhereStep keeps the node Ready while its own API server is away. The step "kubelet" lets it ask that one again.
+func elsewhereStep() Step {
+	return Step{
+		Name: "kubelet-elsewhere", Short: "Let the kubelet ask the other API servers meanwhile", Timeout: 5 * time.Minute,
+		Skip: func(u *Upgrade) string {
+			if u.Alone {
+				return "this is the only control-plane node"
+			}
+			return ""
+		},
+		Check: func(_ context.Context, u *Upgrade) (bool, error) {
+			return kubernetes.KubeletAsksAt(u.Host, u.Host.Config.Cluster.ControlPlaneEndpoint), nil
+		},
+		Plan: func(context.Context, *Upgrade) ([]string, error) {
+			return []string{"let the kubelet ask the other API servers meanwhile"}, nil
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			if err := kubernetes.PointKubelet(ctx, u.Host, r, u.Host.Config.Cluster.ControlPlaneEndpoint); err != nil {
+				return err
+			}
+			return kubernetes.AwaitVolumes(ctx, u.Host, r)
+		},
+		Undo: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			return kubernetes.PointKubelet(ctx, u.Host, r, kubernetes.LocalEndpoint(u.Host))
+		},
+	}
+}
+
+func podStep(name string) Step {
+	return Step{
+		Name: name, Short: "Replace " + name + " and wait until the control plane is well", Timeout: kubernetes.ExchangeTimeout,
+		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+			if len(kubernetes.StagedPods(u.Host)) == 0 { // in a dry run
+				return false, nil
+			}
+			return kubernetes.Exchanged(ctx, u.Host, name)
+		},
+		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
+			if slices.Contains(kubernetes.StagedPods(u.Host), name) {
+				line, err := kubernetes.ExchangePlan(u.Host, name)
+				if line == "" {
+					return nil, err
+				}
+				return []string{line}, err
+			}
+			if name == kubernetes.StaticPods()[0] {
+				return []string{"replace etcd if its image or its settings change"}, nil
+			}
+			return []string{fmt.Sprintf("replace %s %s with %s", name, kubernetes.StaticVersions(u.Host)[name], u.Record.To)}, nil
+		},
+		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			if !slices.Contains(kubernetes.StagedPods(u.Host), name) { // an etcd elsewhere
+				return nil
+			}
+			return kubernetes.Exchange(ctx, u.Host, r, name, u.Record.To)
+		},
+		Undo: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			return kubernetes.PutBack(ctx, u.Host, r, name)
+		},
+	}
+}
+
+func commitStep() Step {
+	return Step{
+		Name: "commit", Short: "Note that the control plane of this node is new and well", Timeout: time.Minute,
+		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
+			u.Record.Committed = true
+			return u.Record.save(u.Host)
+		},
+	}
+}
+
+// configurationStep stores the version in the cluster. kubeadm does; other nodes and joins read it.
+func configurationStep() Step {
+	run := func(phase ...string) func(context.Context, *Upgrade, workflow.Reporter) error {
+		return func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+			if err := kubernetes.WriteUpgradeConfig(u.Host, u.Record.To); err != nil {
+				return err
+			}
+			return kubernetes.KubeadmUpgrade(ctx, u.Host, r, true, phase...)
+		}
+	}
+	return Step{
+		Name: "configuration", Short: "Store the new version in the configuration of the cluster",
+		Phases: []Step{
+			{Name: "upload-config", Short: "Store kubeadm's and the kubelets' configuration", Timeout: 3 * time.Minute,
+				Check: func(ctx context.Context, u *Upgrade) (bool, error) {
+					v, err := kubernetes.ClusterVersion(ctx, u.K)
+					return v == u.Record.To, err
+				},
+				Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
+					return []string{"store " + u.Record.To + " in ConfigMap kube-system/kubeadm-config"}, nil
+				},
+				// The kubelets' first: the version in kubeadm's shows that both are done.
+				Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
+					if err := run("upload-config", "kubelet")(ctx, u, r); err != nil {
+						return err
+					}
+					if err := run("upload-config", "kubeadm")(ctx, u, r); err != nil {
+						return err
+					}
+					r.Changed("stored %s in ConfigMap kube-system/kubeadm-config", u.Record.To)
+					return nil
+				}},
+			{Name: "bootstrap-token", Short: "Bring the rights that joining needs up to date", Timeout: 2 * time.Minute,
+				Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil }, Run: run("bootstrap-token")},
+		},
+	}
+}
+
+func finishStep() Step {
+	return Step{
+		Name: "finish", Short: "Note that the upgrade of this node is over", Timeout: time.Minute,
+		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
+			if err := kubernetes.NoteUpgrade(u.Host, u.Record.To); err != nil {
+				return err
+			}
+			return forget(u.Host)
+		},
+	}
+}
+
+// Recover puts the previous static pods back when the API server does not answer in the middle of an exchange, so that nothing can go on.
+func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	for _, name := range slices.Backward(kubernetes.StaticPods()) {
+		if err := kubernetes.PutBack(ctx, h, r, name); err != nil {
+			return err
+		}
+	}
+	if err := forget(h); err != nil {
+		return err
+	}
+	return finding.New("OCA-4507", "The API server did not come up with the new version", "the upgrade was interrupted, and the previous static pods are back",
+		"ocadm upgrade plan; then run the same command again")
+}

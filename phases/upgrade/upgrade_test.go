@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func TestPlans(t *testing.T) {
+	for name, steps := range map[string][]Step{"control plane": ControlPlaneSteps(), "node": NodeSteps()} {
+		if err := workflow.Validate(steps); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+const old, target = "v1.35.8", "v1.36.3"
+
+func plane(name, version string) Node {
+	n := Node{Name: name, ControlPlane: true, Ready: true, Kubelet: version, StaticPods: map[string]string{"etcd": "3.6.8-0"}}
+	for _, p := range kubernetes.StaticPods()[1:] {
+		n.StaticPods[p] = version
+	}
+	return n
+}
+
+func follower(name, version string) Node { return Node{Name: name, Ready: true, Kubelet: version} }
+
+func TestLeft(t *testing.T) {
+	half := plane("node1", target)
+	half.Kubelet = old
+	pods := plane("node1", old)
+	pods.StaticPods["kube-apiserver"] = target
+	for name, c := range map[string]struct {
+		is   Inventory
+		want []string
+	}{
+		"nothing":         {Inventory{Version: target, Nodes: []Node{plane("node1", target), follower("node2", target)}}, nil},
+		"all":             {Inventory{Version: old, Nodes: []Node{plane("node1", old), plane("node2", old), follower("node3", old)}}, []string{"node1 apply", "node2 node", "node3 node"}},
+		"first is done":   {Inventory{Version: target, Nodes: []Node{plane("node1", target), plane("node2", old)}}, []string{"node2 node"}},
+		"kubelet is left": {Inventory{Version: target, Nodes: []Node{half}}, []string{"node1 node"}},
+		"half-way":        {Inventory{Version: old, Nodes: []Node{pods}}, []string{"node1 apply"}},
+	} {
+		var got []string
+		for _, w := range Left(c.is, Target{Version: target}) {
+			got = append(got, w.Node+" "+strings.TrimPrefix(w.Command, "ocadm upgrade "))
+			if len(w.Does) == 0 || w.Interrupts == "" {
+				t.Errorf("%s: %+v", name, w)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	well := func() (Inventory, Facts) {
+		return Inventory{Version: old, Nodes: []Node{plane("node1", old), follower("node2", old)}},
+			Facts{Etcd: []etcd.Observed{{Name: "node1", Answers: true}}, Snapshot: now.Add(-time.Hour), Free: 2, Needed: 1}
+	}
+	for name, c := range map[string]struct {
+		change func(*Inventory, *Facts)
+		to     string
+		want   string // CODE:severity, sorted
+	}{
+		"well":               {func(*Inventory, *Facts) {}, target, ""},
+		"back":               {func(i *Inventory, _ *Facts) { i.Version = "v1.36.4" }, target, "OCA-4501:error"},
+		"two minors":         {func(i *Inventory, _ *Facts) { i.Version = "v1.34.1" }, target, "OCA-4501:error"},
+		"newer than ocadm":   {func(*Inventory, *Facts) {}, "v1.37.0", "OCA-4501:error"},
+		"old kubelet":        {func(i *Inventory, _ *Facts) { i.Nodes[1].Kubelet = "v1.32.9" }, target, "OCA-4501:error"},
+		"three minors older": {func(i *Inventory, _ *Facts) { i.Nodes[1].Kubelet = "v1.33.0" }, target, ""},
+		"plane down":         {func(i *Inventory, _ *Facts) { i.Nodes[0].Ready = false }, target, "OCA-4502:error"},
+		"worker down":        {func(i *Inventory, _ *Facts) { i.Nodes[1].Ready = false }, target, "OCA-4502:warning"},
+		"silent member":      {func(_ *Inventory, f *Facts) { f.Etcd[0] = etcd.Observed{Name: "node1"} }, target, "OCA-4147:error"},
+		"learner":            {func(_ *Inventory, f *Facts) { f.Etcd[0].Learner = true }, target, "OCA-4137:error"},
+		"alarm":              {func(_ *Inventory, f *Facts) { f.Etcd[0].Alarms = []string{"NOSPACE"} }, target, "OCA-4147:error"},
+		"no etcd":            {func(_ *Inventory, f *Facts) { f.EtcdProblem = "refused" }, target, "OCA-4147:error"},
+		"no snapshot":        {func(_ *Inventory, f *Facts) { f.Snapshot = time.Time{} }, target, "OCA-4511:warning"},
+		"old snapshot":       {func(_ *Inventory, f *Facts) { f.Snapshot = now.Add(-4 * time.Hour) }, target, "OCA-4511:warning"},
+		"disk":               {func(_ *Inventory, f *Facts) { f.Free = 0 }, target, "OCA-4509:error"},
+		"other kubelet":      {func(_ *Inventory, f *Facts) { f.ForeignKubelet = "/usr/bin/kubelet" }, target, "OCA-4513:error"},
+		"expired":            {func(_ *Inventory, f *Facts) { f.Certificates = finding.New("OCA-4301", "x", "", "y") }, target, "OCA-4301:error"},
+		"expires soon":       {func(_ *Inventory, f *Facts) { f.Certificates = finding.New("OCA-4401", "x", "", "y") }, target, "OCA-4401:warning"},
+		"removed API":        {func(i *Inventory, _ *Facts) { i.Deprecated = []Deprecated{{"a/v1beta1 b", "1.36"}} }, target, "OCA-4510:error"},
+		"later removed API":  {func(i *Inventory, _ *Facts) { i.Deprecated = []Deprecated{{"a/v1beta1 b", "1.37"}} }, target, "OCA-4510:warning"},
+	} {
+		i, f := well()
+		c.change(&i, &f)
+		var got []string
+		for _, x := range Judge(i, Target{Version: c.to}, f, now) {
+			got = append(got, x.Code+":"+string(x.Severity))
+			if x.Remedy == "" {
+				t.Errorf("%s: no remedy: %+v", name, x)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestDeprecatedIn(t *testing.T) {
+	got := deprecatedIn(`# HELP apiserver_requested_deprecated_apis x
+apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
+apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="",version="v1beta3"} 1
+apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="status",version="v1beta3"} 1
+apiserver_requests{group="x",removed_release="1.37"} 1
+`)
+	if want := []Deprecated{{"flowcontrol.apiserver.k8s.io/v1beta3 flowschemas", "1.37"}}; !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func machine(t *testing.T) *host.Host {
+	t.Helper()
+	c := config.Default()
+	c.Node.Name = "node1"
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A record survives, goes on with its own version, and refuses another one.
+func TestBegin(t *testing.T) {
+	h := machine(t)
+	if r, err := Unfinished(h); r != nil || err != nil {
+		t.Fatalf("before: %+v, %v", r, err)
+	}
+	was := Record{From: old, To: target, First: true, Committed: true}
+	if err := was.save(h); err != nil {
+		t.Fatal(err)
+	}
+	u := &Upgrade{Host: h}
+	if err := Begin(t.Context(), u, target); err != nil || u.Record != was {
+		t.Errorf("%+v, %v", u.Record, err)
+	}
+	err := Begin(t.Context(), u, "v1.36.4")
+	var f finding.Finding
+	if !errors.As(err, &f) || f.Code != "OCA-4514" {
+		t.Errorf("another version: %v", err)
+	}
+	if st, err := os.Stat(h.Files.Path(recordFile)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// The kubelet is kept as it is, executable, and what was kept before is not replaced by the new one.
+func TestKeepKubelet(t *testing.T) {
+	h := machine(t)
+	put := func(name, text string) {
+		file := h.Files.Path(name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(kubeletFile, "old")
+	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"new", "newer"} {
+		if err := keepKubelet(h); err != nil {
+			t.Fatal(err)
+		}
+		put(kubeletFile, text)
+	}
+	if got := h.Files.Text(keptKubelet); got != "old" {
+		t.Errorf("kept %q", got)
+	}
+	if st, err := h.Files.Stat(keptKubelet); err != nil || st.Mode().Perm() != 0o755 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+func TestForeignKubelet(t *testing.T) {
+	h := machine(t)
+	for _, c := range []struct{ path, version, want string }{
+		{"/usr/bin/kubelet", old, "/usr/bin/kubelet"}, {"/usr/bin/kubelet", target, ""}, {kubeletFile, old, ""},
+	} {
+		if c.path == kubeletFile {
+			if err := h.Ledger.Record(host.Entry{Kind: host.KindFile, Name: c.path, Op: host.Created}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Facts.Programs = map[string]host.Program{"kubelet": {Path: c.path, Version: c.version}}
+		if got := foreignKubelet(h, target); got != c.want {
+			t.Errorf("%s %s: %q", c.path, c.version, got)
+		}
+	}
+}

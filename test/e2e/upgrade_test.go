@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	kube "yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/binaries"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// upgradeFrom is the version with which the cluster of TestUpgrade begins. Any that this ocadm installs will do: OCADM_TEST_UPGRADE=v1.36.2 goes to the next
+// patch version, once the lab has built it.
+func upgradeFrom() string {
+	if v := os.Getenv("OCADM_TEST_UPGRADE"); strings.HasPrefix(v, "v") {
+		return v
+	}
+	return binaries.Earlier
+}
+
+// smallCloud are the components of the small cloud that lives through the upgrade.
+var smallCloud = []string{"etcd", "keystone", "region", "scheduler", "glance", "yunionconf", "apigateway", "climc"}
+
+// TestUpgrade upgrades three control-plane nodes and a worker, with a cloud on them, to the linked version. First a static pod is broken, and everything goes
+// back; then the upgrade is killed half-way, and goes on. The pods of the cloud keep running.
+func TestUpgrade(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("OCADM_TEST_UPGRADE") == "" {
+		t.Skip("make upgrade runs it: it takes a quarter of an hour")
+	}
+	ctx, log := t.Context(), logf(t)
+	_, newer, err := scenario.Build(ctx, repository, version, "", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{KubernetesVersion: upgradeFrom(), CloudVersion: version, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Nodes: 4, Ocadm: ocadm, Bundle: bundle, Logf: log}), Story: testWriter{t}}}
+	s.cloudOn(t)
+	// Both bundles are in one directory, which the machines see.
+	at := strings.TrimSpace(s.must(t, "readlink", "-f", scenario.Bundle))
+	u := &upgraded{suite: s, bundle: path.Join(path.Dir(at), path.Base(newer)), before: s.pods(t)}
+	for _, part := range []struct {
+		name string
+		live func(*testing.T)
+	}{
+		{"plan", u.plan}, {"a broken static pod goes back", u.broken}, {"the first control plane, killed and continued", u.first},
+		{"the other control planes, at the same time", u.others}, {"the worker", u.worker}, {"the end", u.end},
+	} {
+		if !t.Run(part.name, part.live) {
+			s.explain(t)
+			break
+		}
+	}
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// cloudOn makes three control-plane nodes, a worker and a small cloud.
+func (s *suite) cloudOn(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	if err := s.Init(ctx, "--kubernetes-version", upgradeFrom(), "--high-availability-vip", s.VirtualAddress(), "--ingress", "none",
+		"--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []int{2, 3} {
+		if err := s.joinControlPlane(t, node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Join(ctx, 4, "--as-onecloud-controller", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
+		t.Fatal(err)
+	}
+	s.must(t, scenario.Ocadm, "cluster", "create", "--version", version)
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "patch", "oc", "default", "--type=merge", "-p", without(t, smallCloud))
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s")
+}
+
+type upgraded struct {
+	*suite
+	bundle string
+	before map[string]string
+}
+
+// pods are those that an upgrade in place leaves alone, with their identity and how often they were restarted.
+func (s *suite) pods(t *testing.T) map[string]string {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Namespace, Name, UID string
+				Annotations          map[string]string
+				OwnerReferences      []struct{ Kind, Name string }
+			}
+			Spec   struct{ NodeName string }
+			Status struct {
+				ContainerStatuses []struct {
+					Name         string
+					RestartCount int
+				}
+			}
+		}
+	}
+	out, _, err := s.Lab.Node(1).Exec(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "pods", "-A", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]string{}
+	for _, p := range list.Items {
+		m := p.Metadata
+		if m.Annotations["kubernetes.io/config.mirror"] != "" || len(m.OwnerReferences) == 0 || m.OwnerReferences[0].Kind == "Job" || m.OwnerReferences[0].Name == "kube-proxy" {
+			continue
+		}
+		is := m.UID + " on " + p.Spec.NodeName
+		for _, c := range p.Status.ContainerStatuses {
+			is += fmt.Sprintf(" %s %d", c.Name, c.RestartCount)
+		}
+		pods[m.Namespace+"/"+m.Name] = is
+	}
+	return pods
+}
+
+// unmoved checks that no pod was restarted or moved.
+func (u *upgraded) unmoved(t *testing.T) {
+	t.Helper()
+	now := u.pods(t)
+	for name, was := range u.before {
+		if now[name] != was {
+			t.Errorf("pod %s was %q and is %q", name, was, now[name])
+		}
+	}
+}
+
+// polling asks the API server at the virtual address ten times a second until do returns, and prints how often it did not answer, and for how long.
+func (u *upgraded) polling(t *testing.T, what string, do func() error) error {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is counted
+	sent, failed, longest, last := 0, 0, time.Duration(0), time.Now()
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			sent++
+			resp, err := client.Get("https://" + u.VirtualAddress() + ":6443/readyz")
+			ok := err == nil && resp.StatusCode == http.StatusOK
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			if ok {
+				longest, last = max(longest, time.Since(last)), time.Now()
+			} else if ctx.Err() == nil {
+				failed++
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	err := u.Timed(what, do)
+	stop()
+	asking.Wait()
+	t.Logf("%s: %d requests to the API server, %d failed, longest time without an answer %.1f s", what, sent, failed, longest.Seconds())
+	return err
+}
+
+func (u *upgraded) plan(t *testing.T) {
+	out := u.must(t, scenario.Ocadm, "upgrade", "plan", "--bundle", u.bundle, "-o", "json")
+	var p struct {
+		From, To string
+		Work     []struct{ Node, Command string }
+		Findings []struct{ Code, Severity string }
+	}
+	if err := json.Unmarshal([]byte(out), &p); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, w := range p.Work {
+		order = append(order, w.Node+" "+path.Base(strings.ReplaceAll(w.Command, " ", "/")))
+	}
+	if want := []string{"node1 apply", "node2 node", "node3 node", "node4 node"}; p.From != upgradeFrom() || p.To != kube.Kubernetes || !slices.Equal(order, want) {
+		t.Errorf("%+v", p)
+	}
+	if out := u.must(t, scenario.Ocadm, "upgrade", "plan"); !strings.Contains(out, "Nothing to do") {
+		t.Errorf("without a bundle: %s", out)
+	}
+	u.refused(t, 4, "OCA-4512", "upgrade", "plan", "--bundle", u.bundle)
+	if out, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--yes"); err != nil || !strings.Contains(out, "Nothing to do") {
+		t.Errorf("a worker before the control plane: %s, %v", out, err)
+	}
+}
+
+func (u *upgraded) apply() []string {
+	return []string{scenario.Ocadm, "upgrade", "apply", "--bundle", u.bundle, "--yes"}
+}
+
+// broken lets a patch break the last static pod, so that those before it have been replaced.
+func (u *upgraded) broken(t *testing.T) {
+	const patch = "/etc/ocadm/patches/kube-scheduler+json.yaml"
+	u.must(t, "sh", "-c", `printf -- '- op: add\n  path: /spec/containers/0/command/-\n  value: --no-such-flag\n' > `+patch)
+	err := u.polling(t, "a failed upgrade, with the way back", func() error {
+		u.refused(t, 1, "OCA-4507", u.apply()[1:]...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.must(t, "rm", patch)
+	if out := u.must(t, "sh", "-c", "cat /etc/kubernetes/manifests/kube-*.yaml; ls /var/lib/ocadm"); strings.Contains(out, kube.Kubernetes) || strings.Contains(out, "upgrade") {
+		t.Errorf("it did not go back:\n%s", out)
+	}
+	u.whole(t, 1)
+	u.unmoved(t)
+	if out := u.must(t, scenario.Ocadm, "upgrade", "plan", "--bundle", u.bundle); !strings.Contains(out, "1. on node1: ocadm upgrade apply") {
+		t.Errorf("the plan afterwards:\n%s", out)
+	}
+}
+
+func (u *upgraded) first(t *testing.T) {
+	ctx := t.Context()
+	killed := append([]string{"timeout", "-s", "KILL", "25"}, u.apply()...)
+	if out, err := u.On(ctx, 1, killed...); err == nil {
+		t.Errorf("the upgrade ended before it was killed: %s", out)
+	}
+	err := u.polling(t, "upgrade apply on node 1, continued", func() error {
+		_, err := u.On(ctx, 1, u.apply()...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.unmoved(t)
+	if out, err := u.On(ctx, 1, u.apply()...); err != nil || !strings.Contains(out, "Nothing to do") || !strings.Contains(out, "next: on node2: ocadm upgrade node") {
+		t.Errorf("again: %s, %v", out, err)
+	}
+	u.refused(t, 2, "OCA-4504", u.apply()[1:]...)
+	u.refused(t, 4, "OCA-4504", "upgrade", "node", "--yes")
+}
+
+// others begin at the same time, and wait for each other.
+func (u *upgraded) others(t *testing.T) {
+	err := u.polling(t, "upgrade node on nodes 2 and 3, both", func() error {
+		var both sync.WaitGroup
+		errs := make([]error, 2)
+		for i, node := range []int{2, 3} {
+			both.Go(func() { _, errs[i] = u.On(t.Context(), node, scenario.Ocadm, "upgrade", "node", "--yes", "-o", "json") })
+		}
+		both.Wait()
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.whole(t, 1)
+	u.unmoved(t)
+}
+
+func (u *upgraded) worker(t *testing.T) {
+	err := u.polling(t, "upgrade node on node 4, a worker", func() error {
+		_, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--yes")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.unmoved(t)
+}
+
+func (u *upgraded) end(t *testing.T) {
+	ctx := t.Context()
+	for node := 1; node <= 4; node++ {
+		if out, err := u.On(ctx, node, scenario.Ocadm, "upgrade", "node", "--yes"); err != nil || !strings.Contains(out, "Nothing to do") {
+			t.Errorf("node %d again: %s, %v", node, out, err)
+		}
+	}
+	out, err := u.Kubectl(ctx, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}")
+	if want := strings.TrimSpace(strings.Repeat(kube.Kubernetes+" ", 4)); err != nil || out != want {
+		t.Errorf("the kubelets are %q, %v", out, err)
+	}
+	out, err = u.Kubectl(ctx, "-n", "kube-system", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}")
+	if err != nil || strings.Contains(out, ":"+upgradeFrom()) || strings.Count(out, "kube-proxy:"+kube.Kubernetes) != 4 {
+		t.Errorf("the images are %s, %v", out, err)
+	}
+	if err := u.AllAvailable(ctx); err != nil {
+		t.Error(err)
+	}
+	u.whole(t, 1)
+	out, err = u.On(ctx, 1, "ls", "/var/lib/ocadm")
+	if err != nil || strings.Contains(out, "upgrade") {
+		t.Errorf("left: %s, %v", out, err)
+	}
+}
