@@ -105,8 +105,8 @@ func sameAddress(m *Machine, there map[client.ObjectKey]Machine) string {
 // writers is how many machines are written at once.
 const writers = 8
 
-// eachMachine does something with machines, several at a time. bad gets those for which it failed, one at a time; that the cluster knows no machines is
-// an error.
+// eachMachine does something with machines, several at a time. bad gets those for which it failed, one at a time. That the cluster knows no machines, or
+// that it is not allowed, is an error.
 func eachMachine(all []*Machine, bad func(*Machine, error), do func(*Machine) error) error {
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -116,6 +116,9 @@ func eachMachine(all []*Machine, bad func(*Machine, error), do func(*Machine) er
 			err := do(m)
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 				return noMachines(err)
+			}
+			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("adding machine %s: %w", m.Name, err)
 			}
 			if err != nil {
 				mu.Lock()

@@ -186,7 +186,6 @@ func (s *server) machines(api huma.API) {
 		})
 	}
 	several := describe("create-machines", http.MethodPost, "/namespaces/{namespace}/machines/batch", "machines", "Create several machines, or none")
-	several.DefaultStatus = http.StatusCreated
 	several.Description = "Each is checked before the first is created. One that is there with the same spec stays as it is, so the request can be repeated."
 	huma.Register(api, several, addAll)
 	d := describe("precheck-machine", http.MethodPost, item+"precheck", "machines", "Run the checks of join on a machine, by an operation")
