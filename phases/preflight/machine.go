@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,13 +51,33 @@ type machine struct {
 	goos    string
 	disk    func(path string) (device, free uint64, err error)
 	resolve func(ctx context.Context, name string) ([]string, error)
+	// local is resolve for names that every machine knows, and for those that none should know.
+	local  func(ctx context.Context, name string) ([]string, error)
+	inodes func(path string) (total, free uint64, err error)
+	fsync  func(ctx context.Context, dir string) (time.Duration, error)
+	reach  func(ctx context.Context, address string) error
+	now    func() time.Time
 }
 
 func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
-	return &machine{
+	m := &machine{
 		h: h, kind: kind, limits: limits,
-		goos: runtime.GOOS, disk: diskFree, resolve: net.DefaultResolver.LookupHost,
+		goos: runtime.GOOS, disk: diskFree, resolve: net.DefaultResolver.LookupHost, local: net.DefaultResolver.LookupHost,
+		inodes: inodesOf, fsync: syncOn, reach: reach, now: time.Now,
 	}
+	if h.Files.Root != "" { // a directory stands for the machine: how fast this one's disk is says nothing
+		m.fsync = func(context.Context, string) (time.Duration, error) { return 0, nil }
+	}
+	return m
+}
+
+// reach connects to an address.
+func reach(ctx context.Context, address string) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 // controlPlane reports whether the machine becomes a control-plane node.

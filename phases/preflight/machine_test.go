@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/exec"
@@ -54,6 +55,15 @@ func goodMachine(t *testing.T) *machine {
 	m.goos = "linux"
 	m.disk = func(string) (uint64, uint64, error) { return 1, 100 * gib, nil }
 	m.resolve = func(context.Context, string) ([]string, error) { return []string{"192.0.2.11"}, nil }
+	m.local = func(_ context.Context, name string) ([]string, error) {
+		if name == "localhost" {
+			return []string{"127.0.0.1"}, nil
+		}
+		return nil, errors.New("no such host")
+	}
+	m.inodes = func(string) (uint64, uint64, error) { return 1 << 24, 1 << 23, nil }
+	m.fsync = func(context.Context, string) (time.Duration, error) { return time.Millisecond, nil }
+	m.reach = func(context.Context, string) error { return nil }
 	return m
 }
 

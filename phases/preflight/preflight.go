@@ -58,7 +58,7 @@ func Checks() []Check {
 
 // MachineChecks look at the machine that init or join runs on.
 func MachineChecks() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), virtualAddressChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(),
+	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), virtualAddressChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(),
 		settingsChecks(), computeChecks(), joinChecks())
 }
 

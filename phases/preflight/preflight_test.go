@@ -24,7 +24,7 @@ import (
 
 // checksButJoin leaves out what asks a real control plane.
 func checksButJoin() []Check {
-	return slices.Concat(hostChecks(), networkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
+	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
 }
 
 func TestFindings(t *testing.T) {
@@ -177,11 +177,11 @@ func TestFindings(t *testing.T) {
 		"firewalld is stopped": {func(_ *testing.T, m *machine) {
 			m.h.Config.Node.Firewall = config.FirewallManual
 			answer(m, "firewall-cmd", "not running\n")
-			answer(m, "systemctl", "active\n") // nobody asks the unit
+			answer(m, "systemctl is-active firewalld ufw", "active\n") // nobody asks the unit
 		}, nil, ""},
 		"ufw, installed and inactive": {func(_ *testing.T, m *machine) {
 			answer(m, "ufw", "Status: inactive\n")
-			answer(m, "systemctl", "active\n") // as on every Ubuntu
+			answer(m, "systemctl is-active firewalld ufw", "active\n") // as on every Ubuntu
 		}, nil, ""},
 		"ufw":                {func(_ *testing.T, m *machine) { answer(m, "ufw", "Status: active\n") }, []string{"OCA-2008"}, "ufw allow 6443/tcp\n"},
 		"SELinux permissive": {func(t *testing.T, m *machine) { put(t, m.h, "/sys/fs/selinux/enforce", "0") }, nil, ""},

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// mountChecks look at the file systems that containers, etcd and the kubelet will use.
+func mountChecks() []Check {
+	return []Check{
+		{Name: "NoExec", Short: "programs may be run where containers and CNI plugins are", Codes: []string{"OCA-1029"}, run: checkNoExec},
+		{Name: "ReadOnly", Short: "the directories that ocadm writes to are writable", Codes: []string{"OCA-1030"}, run: checkReadOnly},
+		{Name: "NetworkDisk", Short: "images, pods and etcd are on a disk of the machine", Codes: []string{"OCA-1031"}, run: checkNetworkDisk},
+		{Name: "FileTypes", Short: "XFS keeps the type of files in directories, which overlayfs needs", Codes: []string{"OCA-1032"}, run: checkFileTypes},
+		{Name: "Inodes", Short: "enough free inodes", Codes: []string{"OCA-1033"}, run: checkInodes},
+		{Name: "EtcdDisk", Short: "the disk of etcd stores data fast enough", Codes: []string{"OCA-1034"}, Applies: onControlPlane, run: checkEtcdDisk},
+		{Name: "LeftMounts", Short: "no volumes of an earlier cluster are mounted", Codes: []string{"OCA-1035"}, run: checkLeftMounts},
+		{Name: "SwapAtBoot", Short: "swap stays off when the machine boots", Codes: []string{"OCA-1036"}, run: checkSwapAtBoot},
+	}
+}
+
+// mount is a line of /proc/self/mountinfo.
+type mount struct {
+	at, kind, source string
+	options          []string
+}
+
+func (m *machine) mounts() []mount {
+	var out []mount
+	for line := range strings.Lines(m.h.Files.Text("/proc/self/mountinfo")) {
+		left, right, _ := strings.Cut(strings.TrimSpace(line), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		const at, options = 4, 5
+		if len(l) > options && len(r) > 1 {
+			out = append(out, mount{at: l[at], options: strings.Split(l[options], ","), kind: r[0], source: r[1]})
+		}
+	}
+	return out
+}
+
+// mountOf is the mount that a path is or will be on: the longest that contains it, and of several the last.
+func mountOf(all []mount, name string) (mount, bool) {
+	var best mount
+	found := false
+	for _, m := range all {
+		if (m.at == "/" || name == m.at || strings.HasPrefix(name, m.at+"/")) && len(m.at) >= len(best.at) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
+
+// withOption are the paths whose mount has an option.
+func (m *machine) withOption(option string, paths ...string) (names, mounts []string) {
+	all := m.mounts()
+	for _, p := range paths {
+		if on, found := mountOf(all, p); found && slices.Contains(on.options, option) {
+			names = append(names, p)
+			if !slices.Contains(mounts, on.at) {
+				mounts = append(mounts, on.at)
+			}
+		}
+	}
+	return names, mounts
+}
+
+func checkNoExec(_ context.Context, m *machine) []finding.Finding {
+	names, at := m.withOption("noexec", "/usr/local/bin", "/opt/cni/bin", "/var/lib/containerd", "/run/containerd")
+	if len(names) == 0 {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1029", "Programs cannot be run in "+strings.Join(names, ", "), "mounted with noexec: "+strings.Join(at, ", "),
+		"mount -o remount,exec "+at[0]+", and take noexec out of /etc/fstab")}
+}
+
+func checkReadOnly(_ context.Context, m *machine) []finding.Finding {
+	names, at := m.withOption("ro", "/etc", "/usr/local/bin", "/opt", "/var/lib")
+	if len(names) == 0 {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1030", "ocadm cannot write to "+strings.Join(names, ", "), "mounted read-only: "+strings.Join(at, ", "),
+		"mount -o remount,rw "+at[0]+"; if the distribution is immutable, mount a writable directory there")}
+}
+
+// dataDirs are those that must be on a disk of the machine.
+func (m *machine) dataDirs() []string {
+	out := []string{"/var/lib/containerd", "/var/lib/kubelet"}
+	if m.controlPlane() {
+		out = append(out, "/var/lib/etcd")
+	}
+	return out
+}
+
+func checkNetworkDisk(_ context.Context, m *machine) []finding.Finding {
+	remote := []string{"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "lustre"}
+	for _, dir := range m.dataDirs() {
+		if on, found := mountOf(m.mounts(), dir); found && slices.Contains(remote, on.kind) {
+			return []finding.Finding{finding.New("OCA-1031", dir+" would be on a network file system",
+				fmt.Sprintf("%s is %s of %s: overlayfs and etcd do not work there", on.at, on.kind, on.source),
+				"mount a local disk at "+dir)}
+		}
+	}
+	return nil
+}
+
+func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
+	on, found := mountOf(m.mounts(), "/var/lib/containerd")
+	if !found || on.kind != "xfs" {
+		return nil
+	}
+	if out, ok := m.output(ctx, "xfs_info", on.at); !ok || !strings.Contains(out, "ftype=0") {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd cannot carry overlayfs", on.at+" is XFS that was made with ftype=0",
+		"make it anew with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
+}
+
+// fewInodes is what the images of a small cloud use, several times over.
+const fewInodes = 100_000
+
+func checkInodes(_ context.Context, m *machine) []finding.Finding {
+	if m.ours() && m.initialised() {
+		return nil // they are in use by now
+	}
+	for _, dir := range m.dataDirs() {
+		total, free, err := m.inodes(dir)
+		if err == nil && total > 0 && free < fewInodes {
+			return []finding.Finding{finding.New("OCA-1033", "There are too few free inodes for "+dir, fmt.Sprintf("%d of %d are free: images have many small files", free, total),
+				"df -i "+dir+"; remove files, or make the file system with more inodes (mkfs.ext4 -i 8192), or use XFS")}
+		}
+	}
+	return nil
+}
+
+// inodesOf reads the inodes of the file system that a path is or will be on; a total of 0 means that it has no fixed number.
+func inodesOf(name string) (total, free uint64, err error) {
+	for {
+		var st unix.Statfs_t
+		if err = unix.Statfs(name, &st); err == nil {
+			return st.Files, st.Ffree, nil
+		}
+		if name == "/" || !os.IsNotExist(err) {
+			return 0, 0, fmt.Errorf("looking at %s: %w", name, err)
+		}
+		name = filepath.Dir(name)
+	}
+}
+
+// slowSync is twice what etcd asks for: the 99th percentile of its writes should be below 10 ms. Source: etcd.io, FAQ.
+const slowSync = 20 * time.Millisecond
+
+func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
+	if m.ours() && m.initialised() {
+		return nil
+	}
+	took, err := m.fsync(ctx, "/var/lib/etcd")
+	if err != nil || took <= slowSync {
+		return nil
+	}
+	return []finding.Finding{finding.Warn("OCA-1034", "The disk of etcd is slow",
+		fmt.Sprintf("99 of 100 small writes to /var/lib took up to %s; etcd wants 10ms", took.Round(time.Millisecond)),
+		"put /var/lib/etcd on an SSD that nothing else writes to; look at iostat -x 1")}
+}
+
+// syncOn measures how long small writes take until they are on the disk of a directory: the 99th percentile of a hundred, or of those of a second. The
+// file has no name.
+func syncOn(ctx context.Context, dir string) (time.Duration, error) {
+	const writes, size, most = 100, 2300, time.Second
+	for dir != "/" {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("writing to %s: %w", dir, err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing of it is kept
+	data := make([]byte, size)
+	var all []time.Duration
+	for began := time.Now(); len(all) < writes && time.Since(began) < most && ctx.Err() == nil; {
+		at := time.Now()
+		if _, err := unix.Write(fd, data); err != nil {
+			return 0, fmt.Errorf("writing to %s: %w", dir, err)
+		}
+		if err := unix.Fdatasync(fd); err != nil {
+			return 0, fmt.Errorf("writing to %s: %w", dir, err)
+		}
+		all = append(all, time.Since(at))
+	}
+	if len(all) == 0 {
+		return 0, ctx.Err()
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100], nil
+}
+
+func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
+	if m.initialised() || m.h.Files.Exists(kubernetes.ConfigFile) {
+		return nil
+	}
+	var left []string
+	for _, on := range m.mounts() {
+		if strings.HasPrefix(on.at, "/var/lib/kubelet/pods/") {
+			left = append(left, on.at)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1035", "Volumes of an earlier cluster are mounted",
+		fmt.Sprintf("%d below /var/lib/kubelet/pods, the first is %s", len(left), path.Base(left[0])),
+		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or boot the machine")}
+}
+
+func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {
+	if len(m.h.Facts.Swap) > 0 {
+		return nil // check Swap reports it
+	}
+	for line := range strings.Lines(m.h.Files.Text("/etc/fstab")) {
+		const kind, options = 2, 3
+		f := strings.Fields(line)
+		if len(f) > options && !strings.HasPrefix(f[0], "#") && f[kind] == "swap" && !slices.Contains(strings.Split(f[options], ","), "noauto") {
+			return []finding.Finding{finding.Warn("OCA-1036", "Swap will be on after the next boot", "/etc/fstab has "+f[0]+", and the kubelet does not start with swap",
+				`sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`)}
+		}
+	}
+	return nil
+}
