@@ -102,33 +102,41 @@ func (b *bench) machineAt(e *env.Env, name string, s *sshserver.Server) *v1alpha
 
 // untilRunning waits until all machines run.
 func (b *bench) untilRunning(e *env.Env) {
-	var list v1alpha1.OnecloudMachineList
-	b.no(e.Client.List(b.ctx, &list))
-	w, err := e.Client.Watch(b.ctx, &v1alpha1.OnecloudMachineList{}, client.InNamespace(e.Namespace))
-	b.no(err)
-	defer w.Stop()
 	running, seen := sets.New[string](), 0
-	late := time.After(env.Patience)
-	for running.Len() < b.options.machines {
-		select {
-		case change, open := <-w.ResultChan():
-			m, is := change.Object.(*v1alpha1.OnecloudMachine)
-			if !open || !is {
-				b.Fatal("waiting for machines: the watch has ended")
-			}
-			if m.Status.Phase == v1alpha1.MachineRunning {
-				running.Insert(m.Name)
-			}
-			if m.Status.Phase == v1alpha1.MachineFailed || m.Status.Attempts > 1 {
-				b.Fatalf("machine %s: %s", m.Name, m.Status.Message)
-			}
-		case <-late:
-			b.Fatalf("only %d machines run", running.Len())
+	late := time.Now().Add(env.Patience)
+	note := func(m *v1alpha1.OnecloudMachine) {
+		if m.Status.Phase == v1alpha1.MachineRunning {
+			running.Insert(m.Name)
+		}
+		if m.Status.Phase == v1alpha1.MachineFailed || m.Status.Attempts > 1 {
+			b.Fatalf("machine %s: %s", m.Name, m.Status.Message)
 		}
 		if n := running.Len() / 50; n > seen { //nolint:mnd // how often it says so
 			seen = n
 			b.Logf("%d machines run", running.Len())
 		}
+	}
+	for running.Len() < b.options.machines { // a watch ends when its client is slower than the changes
+		if time.Now().After(late) {
+			b.Fatalf("only %d machines run", running.Len())
+		}
+		var list v1alpha1.OnecloudMachineList
+		b.no(e.Client.List(b.ctx, &list, client.InNamespace(e.Namespace)))
+		for i := range list.Items {
+			note(&list.Items[i])
+		}
+		w, err := e.Client.Watch(b.ctx, &v1alpha1.OnecloudMachineList{}, client.InNamespace(e.Namespace),
+			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+		b.no(err)
+		for running.Len() < b.options.machines && time.Now().Before(late) {
+			change, open := <-w.ResultChan()
+			m, is := change.Object.(*v1alpha1.OnecloudMachine)
+			if !open || !is {
+				break
+			}
+			note(m)
+		}
+		w.Stop()
 	}
 }
 
