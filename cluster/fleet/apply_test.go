@@ -229,3 +229,29 @@ func TestLock(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestSecrets: the password of the database reaches the first node, and only it, and no command line.
+func TestSecrets(t *testing.T) {
+	w := newWorld(t)
+	const password = "pass-of-the-database"
+	w.write("db", password+"\n")
+	var learnt []string
+	res, err := w.apply("ssh: {keyFile: key}\nsettings: {database: {host: 192.0.2.9, passwordFile: db}}\n", dry,
+		func(o *fleet.Options) { o.Secret = func(s ...string) { learnt = append(learnt, s...) } })
+	w.want(res, err, "a planned, b planned, c planned")
+	for _, m := range w.machines {
+		got := false
+		for _, c := range m.Calls() {
+			if strings.Contains(c.Line, password) {
+				t.Errorf("%s: it is in the command line %s", m.Name, c.Line)
+			}
+			got = got || strings.Contains(c.Stdin, password)
+		}
+		if got != (m.Name == "a") {
+			t.Errorf("%s got the password: %t", m.Name, got)
+		}
+	}
+	if !slices.Contains(learnt, password) {
+		t.Error("it is not taken out of logs")
+	}
+}

@@ -33,7 +33,18 @@ type Machine struct {
 	authority string
 	sent      map[string]bool
 	ran       []string
+	calls     []Call
 	hooks     Hooks
+}
+
+// Call is a command that ran on a machine, and what it read.
+type Call struct{ Line, Stdin string }
+
+// Calls are all commands, in order.
+func (m *Machine) Calls() []Call {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.calls)
 }
 
 // Hooks are what a machine does in the cluster.
@@ -90,6 +101,7 @@ func (m *Machine) answer(c *sshserver.Call) int {
 	text, _ := io.ReadAll(c.Stdin)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.calls = append(m.calls, Call{c.Line, string(text)})
 	if strings.HasPrefix(c.Line, "sh -c ") {
 		words := strings.Fields(c.Line[strings.LastIndex(c.Line, "' sh ")+len("' sh "):])
 		m.sent[strings.Trim(words[1], "'")] = true

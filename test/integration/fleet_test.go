@@ -116,6 +116,11 @@ func (f *fleetTest) join(name, script string) error {
 
 func (f *fleetTest) apply(ctx context.Context, workers ...string) (fleets.Result, error) {
 	f.Helper()
+	return fleets.Apply(ctx, f.options(workers...))
+}
+
+func (f *fleetTest) options(workers ...string) fleets.Options {
+	f.Helper()
 	text := fmt.Sprintf("apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nname: test\nssh: {keyFile: key}\nprograms: {amd64: ocadm, arm64: ocadm}\n"+
 		"settings: {cloud: {name: %s, namespace: %s}}\ncontrolPlanes:\n- {name: fleet-cp, address: 127.0.0.1, ssh: {port: %d}}\nworkers:\n", cloud, namespace, f.machines["fleet-cp"].Port())
 	for _, name := range workers {
@@ -125,7 +130,7 @@ func (f *fleetTest) apply(ctx context.Context, workers ...string) (fleets.Result
 	if err != nil {
 		f.Fatal(err, finding.Of(err))
 	}
-	return fleets.Apply(ctx, fleets.Options{Spec: s, Dir: filepath.Join(f.dir, "state"), Parallel: f.parallel})
+	return fleets.Options{Spec: s, Dir: filepath.Join(f.dir, "state"), Parallel: f.parallel}
 }
 
 func (f *fleetTest) want(res fleets.Result, wanted string) {
@@ -168,6 +173,36 @@ func TestFleet(t *testing.T) {
 	}
 	f.settled(t)
 	f.removal(t)
+	f.reset(t)
+}
+
+// reset shows how the machines are, and takes the cluster from all that are left. What belongs to another cluster stays.
+func (f *fleetTest) reset(t *testing.T) {
+	t.Helper()
+	o := f.options("fleet-b", "fleet-c")
+	all, err := fleets.Status(t.Context(), o)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, m := range all {
+		if !m.Answers || m.Node != "Ready" || (m.Role == "worker") != (m.Phase == "Running") {
+			t.Errorf("%+v", m)
+		}
+	}
+	f.machines["fleet-c"].Say("authority", "of-another-cluster")
+	for _, m := range f.machines {
+		m.Forget()
+	}
+	res, err := fleets.Reset(t.Context(), o)
+	f.want(res, "cp changed, b changed, c failed")
+	if found := finding.Of(err); len(found) != 1 || found[0].What != "Not every machine was reset" || !strings.Contains(found[0].Evidence[0], "OCA-7643") {
+		t.Errorf("%v", err)
+	}
+	for name, want := range map[string][]string{"fleet-cp": {"reset"}, "fleet-b": {"reset"}, "fleet-c": nil} {
+		if did := f.machines[name].Did(); !slices.Equal(did, want) {
+			t.Errorf("%s did %v", name, did)
+		}
+	}
 }
 
 // settled corrects what failed; the run after it changes nothing, and asks no machine for more than what it is.
