@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -87,13 +89,18 @@ func (k kubeadmPhase) phase() host.Phase {
 	}
 }
 
+// verifyPatience is how long what kubeadm did may take to be seen: an API server or a member of etcd that is busy answers late.
+const verifyPatience = 30 * time.Second
+
 func (k kubeadmPhase) verify(ctx context.Context, h *host.Host) error {
-	there, err := k.check(ctx, h)
+	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
+	defer cancel()
+	err := wait.Until(ctx, "its work", time.Second, func(ctx context.Context) (bool, string, error) {
+		there, err := k.check(ctx, h)
+		return there, "", err
+	}, func(string) {})
 	if err != nil {
-		return fmt.Errorf("verifying %s: %w", k.name, err)
-	}
-	if !there {
-		return fmt.Errorf("verifying %s: kubeadm reported success and yet its work is not there", k.name)
+		return fmt.Errorf("verifying %s: kubeadm reported success and yet its work is not there: %w", k.name, err)
 	}
 	return nil
 }
