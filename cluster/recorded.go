@@ -22,6 +22,8 @@ type Recorded struct {
 	By string
 	// Show is called with each state of the operation.
 	Show func(*Operation)
+	// Operation is the name of one that exists and that the command takes; "" creates one.
+	Operation string
 	// Wait bounds the wait for other operations of the cloud; 0 waits as long as the command may take.
 	Wait time.Duration
 	// Answer is how long the operator may take to notice the operation; 0 means operation.DefaultAnswer.
@@ -31,7 +33,7 @@ type Recorded struct {
 func (r Recorded) runner(c client.WithWatch, key client.ObjectKey, spec v1alpha1.OnecloudOperationSpec) operation.Runner {
 	spec.Cloud, spec.Requester = key.Name, r.By
 	o := &Operation{Spec: spec}
-	o.Namespace = key.Namespace
+	o.Namespace, o.Name = key.Namespace, r.Operation
 	return operation.Runner{Client: c, Operation: o, Name: fmt.Sprintf("%s, process %d", r.By, os.Getpid()), Owner: kube.FieldManager, Show: r.Show, Wait: r.Wait,
 		Answer: r.Answer}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,12 +14,9 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
-
-// annotationStopped on a Deployment holds how many pods it had when its cloud was stopped.
-const annotationStopped = "onecloud.yunion.io/stopped-replicas"
 
 // Stop ends all services of a cloud that may write to its databases, and keeps the operator from starting them. Agents on nodes, which reach
 // databases only through services, go on, and so do virtual machines. A cloud that is stopped already stays so.
@@ -41,17 +37,17 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 	if err != nil {
 		return fmt.Errorf("pausing cloud %s: %w", key, err)
 	}
-	list, err := services(ctx, c, key)
+	list, err := operation.Services(ctx, c, key)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		d := &list[i]
-		n := replicas(d)
+		n := operation.Replicas(d)
 		if n == 0 {
 			continue
 		}
-		patch := annotation(annotationStopped, strconv.Itoa(int(n)))
+		patch := annotation(operation.AnnotationStopped, strconv.Itoa(int(n)))
 		patch["spec"] = map[string]any{"replicas": 0}
 		if err := merge(ctx, c, d, patch); err != nil {
 			return fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
@@ -75,60 +71,11 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 
 // Start lets the operator start the services of a cloud again that Stop ended.
 func Start(ctx context.Context, c client.WithWatch, key client.ObjectKey) error {
-	u, err := get(ctx, c, key)
-	if err != nil {
-		return err
-	}
-	if _, paused := u.GetAnnotations()[v1alpha1.AnnotationPaused]; paused {
-		if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPaused, nil)); err != nil {
-			return fmt.Errorf("starting cloud %s: %w", key, err)
-		}
-	}
-	list, err := services(ctx, c, key)
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		d := &list[i]
-		n, err := strconv.Atoi(d.Annotations[annotationStopped])
-		if err != nil {
-			continue
-		}
-		patch := annotation(annotationStopped, nil)
-		if engine.ScaledBy(d) != "" && replicas(d) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
-			patch["spec"] = map[string]any{"replicas": n}
-		}
-		if err := merge(ctx, c, d, patch); err != nil {
-			return fmt.Errorf("starting Deployment %s: %w", d.Name, err)
-		}
-	}
-	return nil
+	return operation.Start(ctx, c, key, kube.FieldManager)
 }
 
 func annotation(name string, value any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{name: value}}}
-}
-
-func replicas(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
-
-// services are the Deployments of a cloud.
-func services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.Deployment, error) {
-	var list appsv1.DeploymentList
-	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
-		return nil, fmt.Errorf("listing the services of cloud %s: %w", key, err)
-	}
-	var out []appsv1.Deployment
-	for _, d := range list.Items {
-		if owner := metav1.GetControllerOf(&d); owner != nil && owner.Kind == v1alpha1.Kind && owner.Name == key.Name && strings.HasPrefix(d.Name, key.Name+"-") {
-			out = append(out, d)
-		}
-	}
-	return out, nil
 }
 
 // isPaused reports whether the operator has seen that the cloud is paused.

@@ -129,7 +129,7 @@ func newBackupRestore(a *app) *cobra.Command {
 // newBackupRun is what the pods of component backup run.
 func newBackupRun(a *app) *cobra.Command {
 	var f cloudFlags
-	var dir string
+	var dir, taken string
 	c := &cobra.Command{
 		Use:     "run",
 		Short:   "Make the backup that spec.backup describes",
@@ -149,7 +149,7 @@ func newBackupRun(a *app) *cobra.Command {
 			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 			defer cancel()
 			by, end := a.recorded()
-			by.Wait = waitForOthers
+			by.Wait, by.Operation = waitForOthers, taken
 			info, warning, err := cluster.ScheduledBackup(ctx, k, f.key(), dir, by)
 			end()
 			a.warnOf(warning)
@@ -161,6 +161,7 @@ func newBackupRun(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "json", "table", "yaml")
 	c.Flags().StringVar(&dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
+	c.Flags().StringVar(&taken, "operation", "", "operation that asked for this backup; without it, one is created")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
 	return c
 }

@@ -53,6 +53,8 @@ type Options struct {
 	WithoutOperations bool
 	// WithoutMachines keeps it from bringing machines into the cluster: Run sets it where it may not, or where they are not defined.
 	WithoutMachines bool
+	// Silence is how long a program that runs an operation may give no sign; 0 means operation.DefaultSilence.
+	Silence time.Duration
 	// WithoutJobs lets this process do the work on machines: Run sets it where it may not create Jobs, or does not know its own image.
 	WithoutJobs bool
 	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means operation.DefaultMachinesAtOnce.

@@ -155,9 +155,9 @@ func operations(mgr ctrl.Manager, o Options) error {
 		image = ""
 	}
 	c := operation.New(operation.Options{
-		JobImage: image,
-		Client:   mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+		JobImage: image, WithoutJobs: o.WithoutJobs,
+		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
 					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,

@@ -164,7 +164,7 @@ type MachineParameters struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
 // +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
-// +kubebuilder:validation:XValidation:rule="has(self.backup) == (self.action == 'Backup')",message="action Backup has backup, and no other has",fieldPath=".backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.backup) || self.action == 'Backup'",message="backup belongs to action Backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="has(self.restore) == (self.action == 'Restore')",message="action Restore has restore, and no other has",fieldPath=".restore"
 // +kubebuilder:validation:XValidation:rule="has(self.moveDatabase) == (self.action == 'MoveDatabase')",message="action MoveDatabase has moveDatabase, and no other has",fieldPath=".moveDatabase"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
@@ -194,7 +194,7 @@ type OnecloudOperationSpec struct {
 	// Parameters of action Rollback.
 	// +nullable
 	Rollback *RollbackParameters `json:"rollback,omitempty"`
-	// Parameters of action Backup.
+	// Parameters of action Backup. Without them the operator makes the backup that the schedule of the cloud makes.
 	// +nullable
 	Backup *BackupParameters `json:"backup,omitempty"`
 	// Parameters of action Restore.

@@ -59,6 +59,25 @@ func (s *server) clouds(api huma.API) {
 		d.DefaultStatus = http.StatusCreated
 		huma.Register(api, d, v.run)
 	}
+	d := describe("create-backup", http.MethodPost, item+"/backups", "backups", "Back a cloud up now, as its schedule does, by an operation")
+	d.Description = "A Job writes the file where the schedule puts it, with its recipients, and proves it. A cloud without a schedule has no such place: OCA-7423."
+	d.DefaultStatus = http.StatusCreated
+	huma.Register(api, d, backedUp)
+}
+
+// backedUp asks for a backup, and refuses what the operator would.
+func backedUp(ctx context.Context, in *struct {
+	Named
+	Once
+}) (*object, error) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := of(ctx).Get(ctx, in.key(), cloud); err != nil {
+		return nil, failed(err)
+	}
+	if err := operation.Unscheduled(cloud); err != nil {
+		return nil, failed(err)
+	}
+	return operate(ctx, in.Named, in.Once, v1alpha1.OnecloudOperationSpec{Cloud: in.Name, Action: v1alpha1.ActionBackup})
 }
 
 type moveInput struct {

@@ -62,7 +62,7 @@ func (h History) String() string {
 // With is the history with another record, in place of an earlier one of the same file. The latest proven record is always kept.
 func (h History) With(r Record) History {
 	out := append(History{r}, slices.DeleteFunc(slices.Clone(h), func(old Record) bool {
-		return r.Name != "" && old.Name == r.Name && old.Place == r.Place
+		return old.Name == r.Name && old.Place == r.Place && (r.Name != "" || old.Time.Equal(r.Time))
 	})...)
 	slices.SortStableFunc(out, func(a, b Record) int { return b.Time.Compare(a.Time) })
 	if len(out) <= historyLimit {

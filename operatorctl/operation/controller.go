@@ -47,6 +47,8 @@ type Options struct {
 	Silence time.Duration
 	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them.
 	JobImage string
+	// WithoutJobs is an operator that may create no Jobs.
+	WithoutJobs bool
 	// Actions are those there are.
 	Actions []Action
 	Means
@@ -138,7 +140,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if o == nil {
 			continue
 		}
-		if a, _ := find(c.Actions, o.Spec.Action); !a.Outside {
+		if a, _ := find(c.Actions, o.Spec.Action); !a.Outside || asked(o) {
 			errs = append(errs, c.advance(ctx, o, cloud))
 		}
 	}
@@ -228,7 +230,7 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	if paused(o) && !cancelled(o) && o.Status.Phase == v1alpha1.OperationPaused {
 		return nil
 	}
-	if action, _ := find(c.Actions, o.Spec.Action); c.inJob(action) {
+	if action, _ := find(c.Actions, o.Spec.Action); c.inJob(action, o) {
 		return c.follow(ctx, o, cloud, action)
 	}
 	now, err := c.unfinished(ctx, o)

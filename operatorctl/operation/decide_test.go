@@ -34,6 +34,13 @@ func backupOp(name string, at int, phase v1alpha1.OperationPhase, by string) *v1
 	return o
 }
 
+// askedOp is a backup that the operator is asked for.
+func askedOp(name string, at int) *v1alpha1.OnecloudOperation {
+	o := backupOp(name, at, "", "")
+	o.Spec.Backup = nil
+	return o
+}
+
 func TestDecide(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	deleting := cloud.DeepCopy()
@@ -50,6 +57,10 @@ func TestDecide(t *testing.T) {
 		"the first that was asked for runs": {
 			all: []*v1alpha1.OnecloudOperation{op("b", 2, "", ""), op("a", 3, "", ""), op("c", 1, "Succeeded", "")}, cloud: cloud,
 			run: "b", pending: map[string]string{"a": "waits for operation b"},
+		},
+		"a backup that the operator is asked for needs no program": {
+			all: []*v1alpha1.OnecloudOperation{askedOp("a", 2), backupOp("b", 1, "", "")}, cloud: cloud,
+			run: "a", pending: map[string]string{"b": "waits for the program that runs it"},
 		},
 		"what runs goes first, and each waits for the one before": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("b", 2, "Pending", ""), op("r", 3, "Running", "")}, cloud: cloud,

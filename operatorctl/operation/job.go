@@ -43,8 +43,10 @@ const (
 	nobody = 65532
 )
 
-// inJob reports whether the steps of an action run in a Job.
-func (c *Controller) inJob(a Action) bool { return a.Job != nil && c.JobImage != "" }
+// inJob reports whether the steps of an operation run in a Job.
+func (c *Controller) inJob(a Action, o *v1alpha1.OnecloudOperation) bool {
+	return a.Job != nil && c.JobImage != "" || asked(o)
+}
 
 // jobOf is the Job of an operation. Nothing in it is secret. It is pure.
 func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job, image string, timeout time.Duration) *batchv1.Job {
@@ -120,6 +122,9 @@ func tolerations() []corev1.Toleration {
 
 // follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
 func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
+	if c.WithoutJobs {
+		return c.start(ctx, o, cloud, action)
+	}
 	job := &batchv1.Job{}
 	err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), job)
 	if client.IgnoreNotFound(err) != nil {
@@ -136,7 +141,7 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 		}
 	}
 	complete, failed := ended(job)
-	if there && !complete && failed == "" && !(cancelled(o) && !taken(o)) {
+	if there && failed == "" && (!complete || o.Status.Runner != nil) && !(cancelled(o) && !taken(o)) {
 		return c.note(ctx, o, pods.Items)
 	}
 	if !there && !cancelled(o) && !paused(o) {
@@ -148,7 +153,7 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	}
 	switch {
 	case failed != "":
-		return c.fail(ctx, now, failed, pods.Items)
+		return c.fail(ctx, now, cloud, failed, pods.Items)
 	case cancelled(now):
 		return c.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
 	case paused(now):
@@ -162,9 +167,15 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 // start creates the Job of an operation. The operation has its place among the others from then on. What the cache has may be old: the API server
 // refuses the write then, and the change brings the next pass.
 func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
-	how, err := action.Job(ctx, o)
+	job, err := c.jobFor(ctx, o, cloud, action)
+	if l := finding.Of(err); len(l) > 0 {
+		return c.refuse(ctx, o, l)
+	}
 	if err != nil {
 		return err
+	}
+	if job == nil {
+		return c.pend(ctx, o, "waits for CronJob "+scheduleOf(o).Name)
 	}
 	if err := c.take(ctx, o, cloud); err != nil {
 		return err
@@ -184,7 +195,7 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, c
 	if err != nil {
 		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
 	}
-	err = c.Client.Create(ctx, jobOf(o, cloud, how, c.JobImage, action.timeout(o)), client.FieldOwner(v1alpha1.ManagerOperator))
+	err = c.Client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
 		return nil
@@ -196,9 +207,33 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, c
 	return nil
 }
 
+// jobFor is the Job of an operation, nil if what it is made from is not there yet.
+func (c *Controller) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) (*batchv1.Job, error) {
+	if asked(o) {
+		return c.backupNow(ctx, o, cloud, action)
+	}
+	how, err := action.Job(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return jobOf(o, cloud, how, c.JobImage, action.timeout(o)), nil
+}
+
+// refuse ends an operation that cannot begin.
+func (c *Controller) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
+	now := o.DeepCopy()
+	err := newRecord(c.Client, c.Events, now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End, s.Findings = v1alpha1.OperationFailed, why[0].Code+" "+why[0].Error(), metav1.Now(), Findings(why)
+	})
+	if err == nil {
+		c.announce(o, now.Status)
+	}
+	return err
+}
+
 // taken reports whether a pod works on the operation.
 func taken(o *v1alpha1.OnecloudOperation) bool {
-	return o.Status.Worker != nil && o.Status.Worker.Pod != ""
+	return o.Status.Worker != nil && o.Status.Worker.Pod != "" || o.Status.Runner != nil
 }
 
 // disown ends the right of the pod that has the operation to write its status.
@@ -209,7 +244,7 @@ func disown(s *v1alpha1.OnecloudOperationStatus) {
 }
 
 func (c *Controller) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
-	if action, _ := find(c.Actions, o.Spec.Action); !c.inJob(action) {
+	if action, _ := find(c.Actions, o.Spec.Action); !c.inJob(action, o) || c.WithoutJobs {
 		return nil
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
@@ -316,14 +351,17 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionS
 }
 
 // fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.
-func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, why string, pods []corev1.Pod) error {
+func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string, pods []corev1.Pod) error {
 	all, _ := seen(o, pods)
 	cause := why
 	if len(all) > 0 {
 		cause += "; " + all[len(all)-1]
 	}
 	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
-		"see that its node and its image are well; then try again. All pods: ocadm operation get "+o.Name)
+		"see that its node and its image are well; then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
+	if err := c.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
+		return err
+	}
 	err := newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		disown(s)

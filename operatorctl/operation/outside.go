@@ -30,14 +30,19 @@ func outside() []Action {
 			Left: "half a file is never listed; the next backup to the place removes what is left",
 		},
 		{
-			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true,
-			Left: "the services may be stopped, and the databases half restored: run the same ocadm cluster backup restore again",
+			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
+			Left: "the services are stopped, and the databases may be half restored: run the same ocadm cluster backup restore again",
 		},
 		{
-			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true,
+			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,
 			Left: "the services may be stopped: run the same ocadm cluster move-database again, or ocadm cluster start",
 		},
 	}
+}
+
+// startAgain starts the services that a program stopped and left so.
+func startAgain(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	return Start(ctx, c, key, v1alpha1.ManagerOperator)
 }
 
 // DefaultSilence is how long the program of an operation may give no sign. It gives one every signInterval.
@@ -52,7 +57,7 @@ type sign struct {
 // unannounced reports whether an operation lacks the program that is to run it.
 func unannounced(o *v1alpha1.OnecloudOperation, actions []Action) bool {
 	a, _ := find(actions, o.Spec.Action)
-	return a.Outside && o.Status.Runner == nil
+	return a.Outside && o.Status.Runner == nil && !asked(o)
 }
 
 // attend gives an operation that runs elsewhere its turn, and ends one whose program is gone. It returns when to look again.
@@ -68,11 +73,14 @@ func (c *Controller) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudO
 		}
 		return 0, nil
 	}
+	if asked(o) && o.Status.Runner == nil { // its Job is looked after
+		return 0, nil
+	}
 	left := c.Silence - time.Since(c.noticed(o).seen)
 	if left <= 0 {
 		return c.Silence, c.lose(ctx, a, o, cloud)
 	}
-	if !turn || o.Status.Phase.Active() {
+	if !turn || o.Status.Phase.Active() && o.Status.Phase != v1alpha1.OperationPlanning {
 		return left, nil
 	}
 	if err := c.take(ctx, o, cloud); err != nil {
@@ -120,23 +128,44 @@ func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	if now.Status.Runner != nil {
 		who = now.Status.Runner.Name
 	}
-	why := fmt.Sprintf("%s gave no sign for %s", who, c.Silence)
-	if now.Status.Phase.Active() {
+	why, end := fmt.Sprintf("%s gave no sign for %s", who, c.Silence), v1alpha1.OperationFailed
+	switch {
+	case !now.Status.Phase.Active():
+	case a.Back == nil || now.Status.Runner.Final || cloud == nil:
 		why += "; " + a.Left
+	case now.Status.Phase != v1alpha1.OperationReverting: // from now on a program that lives all the same goes no further: record.commit
+		return c.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
+			s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
+		})
+	default:
+		if err := a.Back(ctx, c.Client, client.ObjectKeyFromObject(cloud)); err != nil {
+			return err
+		}
+		why, end = why+"; what was stopped starts again, and the cloud is as it was before", v1alpha1.OperationReverted
 	}
-	began := now.Status.Start
-	err := c.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, why, metav1.Now()
+	if err := c.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
+		return err
+	}
+	return c.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End = end, why, metav1.Now()
 		for i := range s.Steps {
 			if s.Steps[i].State == v1alpha1.StepRunning {
 				s.Steps[i].State, s.Steps[i].Message, s.Steps[i].End = v1alpha1.StepFailed, "it did not end", metav1.Now()
 			}
 		}
 	})
-	if err != nil || now.Spec.Backup == nil || cloud == nil {
-		return err
+}
+
+// unmade records a backup that its program could not record.
+func (c *Controller) unmade(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string) error {
+	if o.Spec.Action != v1alpha1.ActionBackup || cloud == nil {
+		return nil
 	}
-	one := backup.Record{Place: now.Spec.Backup.Place, Time: cmp.Or(began.Time, now.CreationTimestamp.Time).UTC(), Error: why}
+	place := "the place of the schedule"
+	if o.Spec.Backup != nil {
+		place = o.Spec.Backup.Place
+	}
+	one := backup.Record{Place: place, Time: cmp.Or(o.Status.Start.Time, o.CreationTimestamp.Time).UTC(), Error: why}
 	return archive.AddRecord(ctx, c.Client, v1alpha1.ManagerOperator, cloud, one)
 }
 

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,12 +110,24 @@ func (r *record) write(ctx context.Context) error {
 	defer cancel()
 	status := *now.Status.DeepCopy()
 	patch, err := r.patch(before, now)
+	if err == nil {
+		err = r.send(ctx, now, patch)
+	}
 	if err != nil {
 		return fmt.Errorf("writing the status of operation %s: %w", now.Name, err)
 	}
+	r.mu.Lock()
+	r.written = status
+	r.mu.Unlock()
+	return nil
+}
+
+// send tries a patch until it is accepted or refused, or ctx ends.
+func (r *record) send(ctx context.Context, o *v1alpha1.OnecloudOperation, patch client.Patch) error {
+	status := *o.Status.DeepCopy()
 	var last error
-	err = backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
-		last = r.client.Status().Patch(ctx, now, patch, r.owner)
+	err := backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
+		last = r.client.Status().Patch(ctx, o, patch, r.owner)
 		if r.worker != "" && apierrors.IsInvalid(last) {
 			last = fmt.Errorf("%w: %w", errTaken, last)
 			return false, last
@@ -121,18 +135,32 @@ func (r *record) write(ctx context.Context) error {
 		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) || apierrors.IsInvalid(last) {
 			return false, last
 		}
-		now.Status = *status.DeepCopy()
+		o.Status = *status.DeepCopy()
 		return last == nil, nil
 	})
-	if err != nil {
-		if last != nil {
-			err = last
-		}
-		return fmt.Errorf("writing the status of operation %s: %w", now.Name, err)
+	return cmp.Or(last, err)
+}
+
+// commit notes that the work can only go forward from now on. The API server refuses that if the operator has given the operation up meanwhile, and starts
+// what was stopped.
+func (r *record) commit(ctx context.Context) error {
+	if r.client == nil {
+		return nil
+	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	o := r.op.DeepCopy()
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	const forward = `[{"op":"test","path":"/status/phase","value":"Running"},{"op":"add","path":"/status/runner/final","value":true}]`
+	if err := r.send(ctx, o, client.RawPatch(types.JSONPatchType, []byte(forward))); err != nil {
+		return fmt.Errorf("operation %s may not go on: %w", o.Name, err)
 	}
 	r.mu.Lock()
-	r.written = status
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.op.Status.Runner.Final, r.written.Runner.Final = true, true
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -36,7 +37,7 @@ type Work[S any] struct {
 // Runner runs an operation in this process and records it.
 type Runner struct {
 	Client client.WithWatch
-	// Operation to create: its namespace and spec.
+	// Operation to create: its namespace and spec. With a name it exists, and this process takes it.
 	Operation *v1alpha1.OnecloudOperation
 	// Name of this process, by which the operation names it; Owner its field manager.
 	Name  string
@@ -100,6 +101,9 @@ type performance[S any] struct {
 // keep work from being done that harms nothing; its record has no client then.
 func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	o := r.Operation
+	if o.Name != "" {
+		return r.take(ctx)
+	}
 	o.GenerateName, o.Labels = Prefix(o.Spec.Action), map[string]string{v1alpha1.LabelOperationCloud: o.Spec.Cloud}
 	var err error
 	if !r.Later {
@@ -124,6 +128,36 @@ func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	return rec, rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Runner = &v1alpha1.OperationRunner{Name: r.Name, Renewed: metav1.NowMicro()}
 	})
+}
+
+// take makes an operation that exists that of this process. One that another process has, or that has ended, stays as it is.
+func (r Runner) take(ctx context.Context) (*record, error) {
+	var o *v1alpha1.OnecloudOperation
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err := kube.WaitFor(ctx, r.Client, r.Operation, func(found client.Object) (bool, string) {
+			o, _ = kube.As[v1alpha1.OnecloudOperation](found)
+			return true, ""
+		}, func(string) {})
+		switch {
+		case err != nil:
+			return err
+		case o == nil:
+			return notRun(r.Operation.Name, errDeleted.Error())
+		case o.Status.Phase.Final():
+			return notRun(o.Name, cmp.Or(o.Status.Message, "it has ended"))
+		case o.Status.Runner != nil:
+			return notRun(o.Name, "it runs in "+o.Status.Runner.Name)
+		}
+		before := o.DeepCopy()
+		o.Status.Runner = &v1alpha1.OperationRunner{Name: r.Name, Renewed: metav1.NowMicro()}
+		return r.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), r.Owner)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("taking operation %s: %w", r.Operation.Name, err)
+	}
+	rec := newRecord(r.Client, nil, o)
+	rec.owner, rec.show = r.Owner, r.Show
+	return rec, nil
 }
 
 // sign gives signs, and writes what has changed.
@@ -172,10 +206,11 @@ func (x *performance[S]) turn(ctx context.Context) error {
 		if now.Status.Phase != "" {
 			unanswered.Stop()
 		}
-		if x.Show != nil && !now.Status.Phase.Active() {
+		runs := now.Status.Phase.Active() && now.Status.Phase != v1alpha1.OperationPlanning
+		if x.Show != nil && !runs {
 			x.Show(now.DeepCopy())
 		}
-		return now.Status.Phase.Active() || now.Status.Phase.Final(), cmp.Or(now.Status.Message, string(now.Status.Phase))
+		return runs || now.Status.Phase.Final(), cmp.Or(now.Status.Message, string(now.Status.Phase))
 	}, func(string) {})
 	switch {
 	case err == nil && last.Status.Phase.Final():
@@ -247,7 +282,7 @@ func (x *performance[S]) heed(ctx context.Context, cancel context.CancelCauseFun
 			cancel(errCancelled)
 			return true, ""
 		}
-		if now.Status.Phase == v1alpha1.OperationFailed {
+		if now.Status.Phase.Final() {
 			cancel(fmt.Errorf("the operator gave it up: %s", now.Status.Message))
 		}
 		return now.Status.Phase.Final(), ""
@@ -265,10 +300,10 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 		final = len(x.Steps)
 	}
 	err := x.run(cancelable, x.Steps[:final])
+	if err == nil && final < len(x.Steps) {
+		err = x.rec.commit(cancelable)
+	}
 	if err == nil {
-		if final < len(x.Steps) && x.rec.client != nil {
-			x.note(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Runner.Final = true })
-		}
 		if err = x.run(ctx, x.Steps[final:]); err != nil {
 			return x.end(ctx, v1alpha1.OperationFailed, err.Error(), err)
 		}

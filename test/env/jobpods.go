@@ -29,15 +29,17 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// JobPods is a kubelet for the pods of Jobs that work on machines. Each runs ocadm as a process with the arguments, the environment, the Secrets and the
-// token that its spec gives it: as process 1 where the test may make such a space. Only the directory of the Secrets is another, and the token comes in a kubeconfig.
+// JobPods is a kubelet for the pods of Jobs of operations. Each runs ocadm as a process with the arguments, the environment, the Secrets and the token
+// that its spec gives it: as process 1 where the test may make such a space. Only the directories of the Secrets and of backups are others, and the token
+// comes in a kubeconfig.
 type JobPods struct {
 	*Env
 	// program is ocadm, environ what it gets beside the environment of the pod.
 	program string
 	environ []string
-	dir     string
-	wg      sync.WaitGroup
+	// Dir is where the pods of backups write to.
+	Dir string
+	wg  sync.WaitGroup
 
 	mu   sync.Mutex
 	pods map[types.UID]*JobPod
@@ -65,7 +67,7 @@ func (e *Env) StartJobPods(program string, environ ...string) *JobPods {
 	if err != nil {
 		e.Fatal(err)
 	}
-	j := &JobPods{Env: e, program: program, environ: environ, dir: dir, pods: map[types.UID]*JobPod{}}
+	j := &JobPods{Env: e, program: program, environ: environ, Dir: dir, pods: map[types.UID]*JobPod{}}
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.Context()))
 	w, err := e.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(e.Namespace), client.HasLabels{v1alpha1.LabelOperation})
 	if err != nil {
@@ -191,7 +193,7 @@ func (j *JobPods) run(ctx context.Context, p *corev1.Pod, one *JobPod) error {
 
 // command is what a container runtime would start.
 func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes.Buffer, error) {
-	dir := filepath.Join(j.dir, string(p.UID))
+	dir := filepath.Join(j.Dir, string(p.UID))
 	main := p.Spec.Containers[0]
 	for _, m := range main.VolumeMounts {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
@@ -212,7 +214,7 @@ func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes
 	}
 	var args []string
 	for _, a := range main.Args {
-		args = append(args, strings.Replace(a, operation.SecretsDir, filepath.Join(dir, "secrets"), 1))
+		args = append(args, strings.NewReplacer(operation.SecretsDir, filepath.Join(dir, "secrets"), "--dir=/backup", "--dir="+j.Dir).Replace(a))
 	}
 	var stderr bytes.Buffer
 	c := exec.CommandContext(ctx, j.program, args...)
@@ -280,7 +282,7 @@ func (j *JobPods) As(account, pod string) *rest.Config {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: pod},
 		Spec: corev1.PodSpec{NodeName: "node1", ServiceAccountName: account, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	j.Create(p)
-	file, err := j.login(j.Context(), p, j.dir)
+	file, err := j.login(j.Context(), p, j.Dir)
 	if err != nil {
 		j.Fatal(err)
 	}

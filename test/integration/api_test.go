@@ -331,6 +331,13 @@ func (f *apiTest) verbs() {
 		f.Errorf("a backup is not listed: %s", r.text)
 	}
 	f.ask("reader", "GET", "operations/"+saving.Name, "", 200, "")
+	f.ask("writer", "POST", "clouds/"+cloud+"/backups", "", 422, "OCA-7423")
+	f.Edit(`{"spec":{"backup":{"disable":false}}}`)
+	f.ask("reader", "POST", "clouds/"+cloud+"/backups", "", 403, "OCA-7616")
+	if r := f.ask("writer", "POST", "clouds/"+cloud+"/backups", "", 201, "", key, "b"); r.Spec["action"] != v1alpha1.ActionBackup || r.Spec["backup"] != nil {
+		f.Errorf("%s", r.text)
+	}
+	f.ask("writer", "POST", "clouds/"+cloud+"/backups", "", 200, "", key, "b")
 	f.ask("writer", "POST", "operations/"+saving.Name+"/cancel", "", 200, "")
 	f.ask("writer", "POST", "machines/p1/pause", "", 200, "")
 	f.ask("writer", "POST", "machines/p1/precheck", "", 201, "")

@@ -210,6 +210,7 @@ func TestPage(t *testing.T) {
 	b.sees("figure", "Available components")
 	b.named()
 	b.picture("cloud")
+	b.backs(u)
 
 	u.publish("glance", program.AtStart)
 	b.updates("Reverted")
@@ -257,6 +258,25 @@ func (b *browser) updates(end string) {
 	b.press("yes")
 	b.sees("h1", "Update")
 	b.sees("h1", end)
+}
+
+// backs asks for a backup, once the cloud has a schedule. The operator of this test makes no Jobs, and says so.
+func (b *browser) backs(u *updated) {
+	b.Helper()
+	if b.has("#backup") {
+		b.Error("the page offers a backup without a place for it")
+	}
+	u.Edit(`{"spec":{"backup":{"disable":false,"schedule":"@yearly"}}}`)
+	b.press("backup")
+	b.shows("dialog")
+	b.named()
+	b.press("yes")
+	b.sees("h1", "Backup")
+	b.sees("main", "OCA-7424")
+	u.Edit(`{"spec":{"backup":{"disable":true}}}`)
+	u.UntilReady()
+	b.press("nav-clouds")
+	b.press("cloud-" + env.Name)
 }
 
 // machine adds a machine that cannot be reached, pauses and removes it.

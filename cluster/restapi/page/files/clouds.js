@@ -2,7 +2,7 @@
 // Clouds: the list, and one with its components, releases, backups and figures.
 
 import { get, may, operationsWhere, world } from "/page/api.js"
-import { rollbackDialog, updateDialog } from "/page/dialogs.js"
+import { backupDialog, rollbackDialog, updateDialog } from "/page/dialogs.js"
 import { ago, bytes, duration, h, note, number, show, state, t, table, word } from "/page/dom.js"
 import { graph, plot } from "/page/draw.js"
 import { operationLine, progressOf } from "/page/operations.js"
@@ -49,6 +49,9 @@ function componentDetails(c, cloud) {
 const releaseRow = (cloud, complain) => (r) => [r.revision, r.version, ago(r.time), (r.why ?? []).map((w) => h("div", {}, w)), r.by ?? "",
   r.inForce ? h("strong", {}, t("inforce")) : may("operations:create") &&
     h("button", { type: "button", id: "back-" + r.revision, onclick: () => rollbackDialog(cloud, r, complain) }, t("rollback"))]
+
+// scheduled: only such a cloud has a place for backups.
+const scheduled = (cloud) => cloud.spec.backup?.disable === false
 
 const backupRow = (b) => [ago(b.time), b.name ?? "–", b.place ?? "",
   b.error ? h("span", { class: "bad" }, "✗ ", b.error) : [bytes(b.size ?? 0), ", ", t("backup.rows", number(b.tables ?? 0), number(b.rows ?? 0)), ", ", duration(b.seconds ?? 0)],
@@ -99,8 +102,9 @@ export function cloudPage(main, complain, name, chosen) {
       more.metrics.length > 0 && [h("h2", {}, t("metrics")), h("div", { class: "plots" }, more.metrics.map(plot))],
       h("h2", {}, t("releases")),
       table(["", t("version"), t("time"), t("changes"), t("by"), ""], more.releases.map(releaseRow(cloud, complain)), t("releases.none")),
-      h("h2", {}, t("backups")),
-      table([t("time"), t("file"), t("place"), t("contents"), t("proof")], more.backups.map(backupRow), t("backups.none")))
+      h("h2", {}, t("backups"), " ", scheduled(cloud) && may("operations:create") && h("span", { class: "actions" },
+        h("button", { type: "button", id: "backup", onclick: () => backupDialog(cloud, complain) }, t("backup.now")))),
+      table([t("time"), t("file"), t("place"), t("contents"), t("proof")], more.backups.map(backupRow), scheduled(cloud) ? t("backups.soon") : t("backups.none")))
   }
   return { update, leave: () => { gone = true; clearInterval(timer) } }
 }

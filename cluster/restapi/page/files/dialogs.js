@@ -66,6 +66,11 @@ export function rollbackDialog(cloud, release, complain) {
   }, complain, "danger")
 }
 
+export function backupDialog(cloud, complain) {
+  const name = cloud.metadata.name, key = crypto.randomUUID()
+  confirm(t("backup.title", name), t("backup.does"), t("backup.now"), async () => open(await post(`/clouds/${encodeURIComponent(name)}/backups`, undefined, key)), complain)
+}
+
 const roles = ["compute", "controller", "baremetal", "lbagent"]
 
 export function addMachineDialog(complain) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// An operation with action Backup that names no place asks for the backup that the schedule of the cloud makes, now. The operator makes its Job from the
+// template of the schedule, which has the place, the keys and the account: docs/decisions/0062.
+
+// asked reports whether an operation asks for the backup of the schedule.
+func asked(o *v1alpha1.OnecloudOperation) bool {
+	return o.Spec.Action == v1alpha1.ActionBackup && o.Spec.Backup == nil
+}
+
+// Unscheduled is why a cloud cannot be asked for a backup; nil if it can. It is pure.
+func Unscheduled(cloud *v1alpha1.OnecloudCluster) error {
+	if off := cloud.Spec.Backup.Disable; off != nil && !*off {
+		return nil
+	}
+	return finding.New("OCA-7423", "The cloud has no schedule of backups", "it names no place for them: spec.backup of cloud "+cloud.Name+" is off",
+		"ocadm cluster backup schedule --at @daily --recipient age1…, and ask again; or ocadm cluster backup create --to PLACE")
+}
+
+// scheduleOf is the CronJob that backs a cloud up, as the operator renders component backup.
+func scheduleOf(o *v1alpha1.OnecloudOperation) client.ObjectKey {
+	return client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud + "-backup"}
+}
+
+// jobNow is the Job of an operation that asks for a backup: that of the schedule, with one pod that takes this operation. It is pure.
+func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) *batchv1.Job {
+	from := schedule.Spec.JobTemplate.DeepCopy()
+	mark := func(labels map[string]string) map[string]string {
+		out := maps.Clone(labels)
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[v1alpha1.LabelManagedBy], out[v1alpha1.LabelOperation], out[v1alpha1.LabelOperationCloud] = v1alpha1.ValueManagedBy, o.Name, o.Spec.Cloud
+		return out
+	}
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: mark(from.Labels), Annotations: from.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
+		Spec: from.Spec,
+	}
+	job.Spec.BackoffLimit, job.Spec.PodFailurePolicy = new(int32(0)), nil // the operation has one end; who wants another backup asks again
+	job.Spec.ActiveDeadlineSeconds = new(int64((a.timeout(o) + spare).Seconds()))
+	job.Spec.TTLSecondsAfterFinished = new(int32(keepJob.Seconds()))
+	pod := &job.Spec.Template
+	pod.Labels, pod.Spec.RestartPolicy = mark(pod.Labels), corev1.RestartPolicyNever
+	main := &pod.Spec.Containers[0]
+	main.Args = append(main.Args, "--operation="+o.Name)
+	return job
+}
+
+// backupNow is the Job of an operation that asks for a backup, nil if the schedule is not there yet.
+func (c *Controller) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, a Action) (*batchv1.Job, error) {
+	if err := Unscheduled(cloud); err != nil {
+		return nil, err
+	}
+	if c.WithoutJobs {
+		return nil, finding.New("OCA-7424", "The operator makes no Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
+			"ocadm operator namespace add "+o.Namespace+", and ask again; or ocadm cluster backup create --to PLACE")
+	}
+	schedule := &batchv1.CronJob{}
+	switch err := c.Client.Get(ctx, scheduleOf(o), schedule); {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // it was asked for a moment ago
+	case err != nil:
+		return nil, fmt.Errorf("reading the schedule of backups: %w", err)
+	}
+	return jobNow(o, schedule, a), nil
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// AnnotationStopped on a Deployment holds how many pods it had when its cloud was stopped.
+const AnnotationStopped = "onecloud.yunion.io/stopped-replicas"
+
+// Start lets the operator start the services of a cloud again that ocadm cluster stop, a restore or a move has ended.
+func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner) error {
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := c.Get(ctx, key, cloud); err != nil {
+		return fmt.Errorf("starting cloud %s: %w", key, err)
+	}
+	if _, paused := cloud.Annotations[v1alpha1.AnnotationPaused]; paused {
+		if err := change(ctx, c, cloud, owner, v1alpha1.AnnotationPaused, nil); err != nil {
+			return fmt.Errorf("starting cloud %s: %w", key, err)
+		}
+	}
+	list, err := Services(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		d := &list[i]
+		n, err := strconv.Atoi(d.Annotations[AnnotationStopped])
+		if err != nil {
+			continue
+		}
+		var spec map[string]any
+		if engine.ScaledBy(d) != "" && Replicas(d) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
+			spec = map[string]any{"replicas": n}
+		}
+		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
+			return fmt.Errorf("starting Deployment %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// change takes an annotation away, and merges fields into the spec.
+func change(ctx context.Context, c client.Client, o client.Object, owner client.FieldOwner, without string, spec map[string]any) error {
+	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{without: nil}}}
+	if spec != nil {
+		patch["spec"] = spec
+	}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, text), owner)
+}
+
+// Replicas is how many pods a Deployment is to have.
+func Replicas(d *appsv1.Deployment) int32 {
+	if d.Spec.Replicas == nil {
+		return 1
+	}
+	return *d.Spec.Replicas
+}
+
+// Services are the Deployments of a cloud.
+func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.Deployment, error) {
+	var list appsv1.DeploymentList
+	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
+		return nil, fmt.Errorf("listing the services of cloud %s: %w", key, err)
+	}
+	var out []appsv1.Deployment
+	for _, d := range list.Items {
+		if owner := metav1.GetControllerOf(&d); owner != nil && owner.Kind == v1alpha1.Kind && owner.Name == key.Name && strings.HasPrefix(d.Name, key.Name+"-") {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
