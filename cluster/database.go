@@ -62,6 +62,16 @@ func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCl
 	return a, databaseFinding(err)
 }
 
+// tryDatabases does on a database server what the operator does for the services of a cloud, and removes it again.
+func tryDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCluster, server v1alpha1.DatabaseServer, id string) error {
+	cfg, err := archive.Login(ctx, c, cr.Namespace, server, backup.Cloud{Namespace: cr.Namespace, Name: cr.Name, ID: id}, dial(c, cr.Namespace))
+	if err != nil {
+		return err
+	}
+	_, err = mysql.Probe(ctx, cfg)
+	return databaseFinding(err)
+}
+
 // databaseFinding says what to do about a database server that refuses something.
 func databaseFinding(err error) error {
 	e, is := errors.AsType[*mysql.Error](err)

@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -60,8 +62,8 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	}
 	x := &moving{MoveDatabase: m, client: c, cloud: u, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
 	if x.out.From == x.out.To {
-		// An earlier run may have been interrupted between the switch and the start.
-		return x.out, Start(ctx, c, m.Key)
+		x.cloud = u // an earlier run may have been interrupted between the switch and the start
+		return x.out, x.start(ctx, nil)
 	}
 	defer x.close()
 	if err := x.open(ctx, cr); err != nil {
@@ -77,9 +79,9 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 		return x.out, err
 	}
 	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionMoveDatabase, MoveDatabase: &v1alpha1.MoveDatabaseParameters{To: x.out.To}}
-	err = operation.Perform(ctx, m.runner(c, m.Key, spec), operation.Work[*moving]{Steps: moveSteps(), Final: "switch", Revert: []workflow.Phase[*moving]{{
-		Name: "start-again", Short: "Start the services on the old server", Run: step((*moving).start),
-	}}}, x, nil)
+	back := workflow.Phase[*moving]{Name: "start-again", Short: "Start the services on the old server", Run: step((*moving).startAgain)}
+	work := operation.Work[*moving]{Steps: moveSteps(), Final: "switch", Revert: []workflow.Phase[*moving]{back}}
+	err = operation.Perform(ctx, m.runner(c, m.Key, spec), work, x, nil)
 	x.out.Seconds = time.Since(began).Seconds()
 	return x.out, err
 }
@@ -109,6 +111,9 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if x.old, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, id); err != nil {
 		return err
 	}
+	if err = tryDatabases(ctx, x.client, cr, x.To, id); err != nil { // before any service stops
+		return err
+	}
 	if x.target, err = openDatabases(ctx, x.client, cr, x.To, id); err != nil {
 		return err
 	}
@@ -130,17 +135,29 @@ func moveSteps() []workflow.Phase[*moving] {
 			return Stop(ctx, x.client, x.Key, r.Waiting)
 		})},
 		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
-		{Name: "switch", Short: "Make the new server that of the cloud", Run: step(func(x *moving, ctx context.Context, r workflow.Reporter) error {
-			if err := x.switchTo(ctx, x.client, x.cloud); err != nil {
-				return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
-					"run the command again; or start the cloud where it is: ocadm cluster start", "%w", err)
-			}
-			x.out.Changed = true
-			r.Changed("spec.mysql: %s → %s", x.out.From, x.out.To)
-			return nil
-		})},
+		{Name: "switch", Short: "Make the new server that of the cloud", Run: step((*moving).change)},
 		{Name: "start", Short: "Start the services", Run: step((*moving).start)},
 	}
+}
+
+// change makes the new server that of the cloud. Where the API server has refused that, the services start on the old one.
+func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
+	err := x.switchTo(ctx, x.client, x.cloud)
+	if err == nil {
+		x.out.Changed = true
+		r.Changed("spec.mysql: %s → %s", x.out.From, x.out.To)
+		return nil
+	}
+	var began error
+	if now, reading := get(ctx, x.client, x.Key); reading != nil {
+		began = reading
+	} else if cr, reading := typed(now); reading != nil || address(cr.Spec.MySQL) != x.out.From {
+		began = cmp.Or(reading, errors.New("the cloud has its new server all the same"))
+	} else if began = Start(ctx, x.client, x.Key); began == nil {
+		return finding.Errorf("OCA-7411", "The databases were not moved; the services run on "+x.out.From, "remove the cause, then run the command again", "%w", err)
+	}
+	return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
+		"run the command again; or start the cloud where it is: ocadm cluster start", "%w; %w", err, began)
 }
 
 func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
@@ -158,8 +175,20 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-func (x *moving) start(ctx context.Context, _ workflow.Reporter) error {
+// startAgain starts the services on the old server.
+func (x *moving) startAgain(ctx context.Context, _ workflow.Reporter) error {
 	return Start(ctx, x.client, x.Key)
+}
+
+// start starts the services, and takes the name of the server that was left away, so that the next change of the server is refused again.
+func (x *moving) start(ctx context.Context, _ workflow.Reporter) error {
+	if err := Start(ctx, x.client, x.Key); err != nil {
+		return err
+	}
+	if err := merge(ctx, x.client, x.cloud, map[string]any{"spec": map[string]any{"mysql": map[string]any{"movedFrom": nil}}}); err != nil {
+		return finding.Errorf("OCA-7411", "The cloud runs on "+address(x.To)+", but spec.mysql.movedFrom is still set", "run the command again", "%w", err)
+	}
+	return nil
 }
 
 // switchTo makes the new server that of the cloud. The definition allows another host only along with the name of the one that is left.
@@ -200,9 +229,6 @@ func (m MoveDatabase) switchTo(ctx context.Context, c client.Client, u *unstruct
 	}
 	if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"mysql": server}}); err != nil {
 		return fmt.Errorf("switching cloud %s to its new database server: %w", m.Key, err)
-	}
-	if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"mysql": map[string]any{"movedFrom": nil}}}); err != nil {
-		return fmt.Errorf("ending the move of cloud %s: %w", m.Key, err)
 	}
 	return nil
 }

@@ -25,6 +25,15 @@ const patience = 2 * time.Hour
 
 // Connect opens a database server as the administrator of a cloud. A password in a Secret is read from namespace.
 func Connect(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (*mysql.Admin, error) {
+	cfg, err := Login(ctx, c, namespace, server, owner, dial)
+	if err != nil {
+		return nil, err
+	}
+	return mysql.Open(ctx, cfg)
+}
+
+// Login is how a database server is opened as the administrator of a cloud.
+func Login(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (mysql.Config, error) {
 	password, err := effects.AdminPassword(ctx, func(ctx context.Context, name, key string) (string, error) {
 		s := &corev1.Secret{}
 		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
@@ -36,14 +45,14 @@ func Connect(ctx context.Context, c client.Reader, namespace string, server v1al
 		return string(s.Data[key]), nil
 	}, server)
 	if err != nil {
-		return nil, err
+		return mysql.Config{}, err
 	}
 	user := server.Username
 	if user == "" {
 		user = "root"
 	}
-	return mysql.Open(ctx, mysql.Config{
+	return mysql.Config{
 		Host: server.Host, Port: int(server.Port), User: user, Password: password, TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
 		Owner: mysql.Owner{ID: owner.ID, Namespace: owner.Namespace, Name: owner.Name}, Dial: dial,
-	})
+	}, nil
 }

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// moves is the test of moves of databases that fail, are cancelled or killed.
+type moves struct {
+	*programs
+	to       *mariadb.Server
+	password string
+}
+
+// TestMoveDatabaseFails: whatever fails, the cloud ends entirely on the old or entirely on the new server, with all rows.
+func TestMoveDatabaseFails(t *testing.T) {
+	m := &moves{programs: newPrograms(t), to: mariadb.Require(t, mariadb.Options{})}
+	m.password = filepath.Join(m.dir, "password")
+	if err := os.WriteFile(m.password, []byte(m.to.RootPassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.refused()
+	m.broken()
+	m.cancelled()
+	m.killed()
+	m.notSwitched()
+	m.switched()
+	if os.Getenv("OCADM_SWEEP") != "" {
+		m.sweep(t)
+	}
+}
+
+func (m *moves) args(to *mariadb.Server) []string {
+	return []string{"cluster", "move-database", "--database-host", to.Host, "--database-port", strconv.Itoa(to.Port), "--database-password-file", m.password, "--yes"}
+}
+
+// fails moves, and returns the finding.
+func (m *moves) fails(args ...string) finding.Finding {
+	m.Helper()
+	_, err := ocadm(m.Env, args...)
+	l := finding.Of(err)
+	if len(l) == 0 || l[0].Remedy == "" {
+		m.Fatalf("%v", err)
+	}
+	return l[0]
+}
+
+// belongs fails unless the cloud runs on a server and has all its rows there.
+func (m *moves) belongs(to *mariadb.Server) {
+	m.Helper()
+	if s := m.Cloud().Spec.MySQL; s.Host != to.Host || int(s.Port) != to.Port || s.MovedFrom != "" || m.stopped() {
+		m.Errorf("it belongs to %s:%d (moved from %q), stopped %v; want port %d", s.Host, s.Port, s.MovedFrom, m.stopped(), to.Port)
+	}
+	m.UntilReady()
+	if rows := m.sql(to, "SELECT COUNT(*) FROM keystone.first"); rows != "2" {
+		m.Errorf("%s rows", rows)
+	}
+}
+
+// moved is how the last move ended.
+func (m *moves) moved(want v1alpha1.OperationPhase) {
+	m.Helper()
+	var last *v1alpha1.OnecloudOperation
+	for _, o := range m.operations() {
+		if o.Spec.Action == v1alpha1.ActionMoveDatabase && (last == nil || last.Status.Start.Before(&o.Status.Start)) {
+			last = o
+		}
+	}
+	if last == nil || last.Status.Phase != want {
+		m.Errorf("%+v, want %s", last, want)
+	}
+}
+
+// refused: a server that cannot be reached, or cannot be used, stops nothing, and there is no operation.
+func (m *moves) refused() {
+	m.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only its port is of interest
+	if err != nil {
+		m.Fatal(err)
+	}
+	nobody := &mariadb.Server{Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}
+	if err := l.Close(); err != nil {
+		m.Fatal(err)
+	}
+	if f := m.fails(m.args(nobody)...); f.Code != "OCA-7401" {
+		m.Errorf("%+v", f)
+	}
+	m.sql(m.to, "CREATE USER weak@'%' IDENTIFIED BY '"+m.to.RootPassword+"'", "GRANT CREATE, SELECT ON *.* TO weak@'%'")
+	if f := m.fails(append(m.args(m.to), "--database-user", "weak")...); f.Code != "OCA-7401" || !strings.Contains(f.Remedy+f.Cause, "GRANT") {
+		m.Errorf("an account without rights: %+v", f)
+	}
+	for _, o := range m.operations() {
+		m.Errorf("there is operation %s", o.Name)
+	}
+	m.belongs(m.DB)
+}
+
+// broken: a copy that fails half-way is taken back.
+func (m *moves) broken() {
+	m.Helper()
+	m.sql(m.DB, "CREATE TABLE keystone.large (id INT PRIMARY KEY, what LONGBLOB)", "INSERT INTO keystone.large VALUES (1, REPEAT('x', 4000000))")
+	packet := m.sql(m.to, "SELECT @@GLOBAL.max_allowed_packet")
+	m.sql(m.to, "SET GLOBAL max_allowed_packet=1048576")
+	if f := m.fails(m.args(m.to)...); f.Code != "OCA-7411" || !strings.Contains(f.What, "still belongs to") {
+		m.Errorf("%+v", f)
+	}
+	m.moved(v1alpha1.OperationReverted)
+	m.belongs(m.DB)
+	m.sql(m.to, "SET GLOBAL max_allowed_packet="+packet)
+}
+
+// cancelled: a user ends a move while it copies.
+func (m *moves) cancelled() {
+	m.Helper()
+	release := m.holding(m.DB)
+	c := m.start(m.args(m.to)...)
+	m.waits(m.DB)
+	name := m.running(v1alpha1.ActionMoveDatabase)
+	prints(m.Env, "cancelled", "operation", "cancel", name)
+	if o := m.untilOperation(name, ended); o.Status.Phase != v1alpha1.OperationCancelled {
+		m.Errorf("%+v", o.Status)
+	}
+	if err := c.Wait(); err == nil {
+		m.Error("the command succeeded")
+	}
+	release()
+	m.belongs(m.DB)
+}
+
+// killed: kill -9 while it copies. The operator starts the services on the old server.
+func (m *moves) killed() {
+	m.Helper()
+	release := m.holding(m.DB)
+	c := m.start(m.args(m.to)...)
+	m.waits(m.DB)
+	name := m.running(v1alpha1.ActionMoveDatabase)
+	if err := c.Process.Kill(); err != nil {
+		m.Fatal(err)
+	}
+	release()
+	if o := m.lost(name); o.Status.Phase != v1alpha1.OperationReverted {
+		m.Errorf("%+v", o.Status)
+	}
+	m.belongs(m.DB)
+}
+
+// forbid lets the API server refuse changes of clouds that a rule in CEL does not hold for.
+func (m *moves) forbid(rule, message string) (allow func()) {
+	m.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{}
+	policy.Name = "test-moves"
+	policy.Spec.MatchConstraints = &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Update},
+		Rule:       admissionv1.Rule{APIGroups: []string{v1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"onecloudclusters"}},
+	}}}}
+	policy.Spec.Validations = []admissionv1.Validation{{Expression: rule, Message: message}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
+	binding.Name, binding.Spec.PolicyName, binding.Spec.ValidationActions = policy.Name, policy.Name, []admissionv1.ValidationAction{admissionv1.Deny}
+	for _, o := range []client.Object{policy, binding} {
+		if err := m.Client.Create(m.Context(), o); err != nil {
+			m.Fatal(err)
+		}
+	}
+	done := false
+	allow = func() {
+		if done {
+			return
+		}
+		done = true
+		for _, o := range []client.Object{binding, policy} {
+			if err := m.Client.Delete(m.Context(), o); err != nil {
+				m.Error(err)
+			}
+		}
+	}
+	m.Cleanup(allow)
+	return allow
+}
+
+// tries patches the cloud without changing it for good, until the API server refuses that or not: it learns of a policy after a moment.
+func (m *moves) tries(patch string, refused bool) {
+	m.Helper()
+	m.Eventually(func() (bool, string) {
+		err := m.Client.Patch(m.Context(), m.Cloud(), client.RawPatch("application/merge-patch+json", []byte(patch)), client.DryRunAll)
+		return (err != nil) == refused, "it does not follow the policy yet"
+	})
+}
+
+// notSwitched: the API server refuses the switch. The services start on the old server.
+func (m *moves) notSwitched() {
+	m.Helper()
+	other := `{"spec":{"mysql":{"port":1,"movedFrom":"` + m.DB.Host + `"}}}`
+	allow := m.forbid("!has(object.spec.mysql.movedFrom)", "no moves today")
+	m.tries(other, true)
+	if f := m.fails(m.args(m.to)...); f.Code != "OCA-7411" || !strings.Contains(f.What, "services run on") || !strings.Contains(f.Cause, "no moves today") {
+		m.Errorf("%+v", f)
+	}
+	m.moved(v1alpha1.OperationFailed)
+	m.belongs(m.DB)
+	allow()
+	m.tries(other, false)
+}
+
+// switched: it fails after the resource was changed. The cloud runs on the new server, and the same command ends the move.
+func (m *moves) switched() {
+	m.Helper()
+	allow := m.forbid("!has(oldObject.spec.mysql.movedFrom) || has(object.spec.mysql.movedFrom)", "not yet")
+	m.Edit(`{"spec":{"mysql":{"movedFrom":"an earlier move"}}}`)
+	m.tries(`{"spec":{"mysql":{"movedFrom":null}}}`, true)
+	if f := m.fails(m.args(m.to)...); f.Code != "OCA-7411" || !strings.Contains(f.What, "runs on") {
+		m.Errorf("%+v", f)
+	}
+	if s := m.Cloud().Spec.MySQL; int(s.Port) != m.to.Port || s.MovedFrom == "" || m.stopped() {
+		m.Errorf("%+v", s)
+	}
+	m.UntilReady()
+	allow()
+	m.tries(`{"spec":{"mysql":{"movedFrom":null}}}`, false)
+	prints(m.Env, "already", m.args(m.to)...)
+	m.belongs(m.to)
+}
+
+// sweep is what takes longer: a server of a version that is too old.
+func (m *moves) sweep(t *testing.T) {
+	old := mariadb.Require(t, mariadb.Options{Args: []string{"--version=10.1.48-MariaDB"}, RootPassword: m.to.RootPassword})
+	if f := m.fails(m.args(old)...); f.Code != "OCA-7401" || !strings.Contains(f.Cause, "too old") {
+		m.Errorf("%+v", f)
+	}
+	m.belongs(m.to)
+}
