@@ -237,13 +237,22 @@ func (b *bench) all(e *env.Env, installs []install) {
 		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(took, raw), raw), Anchor: anchorHeal, Samples: took.seconds()}, ratio(took, raw) <= 3)
 }
 
-// rollout moves every service to another version at once, and watches a cloud at rest for a minute.
+// rollout moves every service to another version: in waves, as users do, and at once. Then it watches a cloud at rest for a minute.
 func (b *bench) rollout(e *env.Env) {
 	e.Rest()
 	began := time.Now()
-	var took time.Duration
+	var took, inWaves time.Duration
+	waves := e.Count(func() {
+		e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+		e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
+			return env.IsReady(cr) && cr.Status.Version == "v4.0.5" && cr.Status.Rollout == nil
+		})
+		inWaves = time.Since(began)
+	})
+	e.Rest()
+	began = time.Now()
 	did := e.Count(func() {
-		e.MoveAtOnce("v4.0.5")
+		e.MoveAtOnce("v4.0.6")
 		e.UntilReady()
 		took = time.Since(began)
 	})
@@ -252,6 +261,14 @@ func (b *bench) rollout(e *env.Env) {
 	rest := e.Count(func() { b.pause(time.Minute) })
 	n, asked := len(did.StatusPatches()), len(rest.Asked())+len(rest.Outside())
 	b.add(row{ID: "P14", Metric: fmt.Sprintf("status patches of an upgrade of all services at once (%s)", short(took)), Goal: "≤ 25", Result: fmt.Sprint(n)}, n <= 25)
+	ofCloud := 0
+	for _, p := range waves.StatusPatches() {
+		if p.Resource == "onecloudclusters" {
+			ofCloud++
+		}
+	}
+	b.add(row{ID: "P14", Metric: fmt.Sprintf("status patches of the cloud during an update of all services in waves (%s)", short(inWaves)), Goal: "≤ 50",
+		Result: fmt.Sprintf("%d, %d of its operation", ofCloud, len(waves.StatusPatches())-ofCloud)}, ofCloud <= 50)
 	b.add(row{ID: "P14", Metric: "requests of any kind in a minute at rest, without events", Goal: "0",
 		Result: fmt.Sprintf("%d %s", asked, env.Tally(rest.Asked(), env.Verb)), Anchor: "about 1,200 with SQL and services"}, asked == 0)
 }
