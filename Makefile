@@ -127,6 +127,10 @@ ha: ## Three control-plane nodes on lab machines; the one with the virtual addre
 days: ## Three control-plane nodes on lab machines; one is lost and replaced, and the time measured (some minutes)
 	OCADM_TEST_DAYS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestControlPlaneDays ./test/e2e/
 
+.PHONY: replica
+replica: ## Two lab machines; the one with the primary of the embedded database is lost, and the outage and the lost rows are measured (some minutes)
+	OCADM_TEST_REPLICA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestReplica ./test/e2e/
+
 .PHONY: disaster
 disaster: ## All lab machines are lost; the cloud comes back from a backup file on others, and the time is measured (some minutes)
 	OCADM_TEST_DISASTER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestDisaster ./test/e2e/

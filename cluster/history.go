@@ -140,7 +140,7 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, cr); err != nil {
 		return release.Diff{}, fmt.Errorf("reading cloud %s: %w", live.GetName(), err)
 	}
-	image, err := operatorImage(ctx, c)
+	image, err := RunningOperatorImage(ctx, c)
 	if err != nil {
 		return release.Diff{}, err
 	}
@@ -151,8 +151,8 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	return release.Compare(view.Now, view.Next, view.Redact), nil
 }
 
-// operatorImage is what the operator takes for its own image, "" if there is none.
-func operatorImage(ctx context.Context, c client.Reader) (string, error) {
+// RunningOperatorImage is what the operator takes for its own image, "" if there is none.
+func RunningOperatorImage(ctx context.Context, c client.Reader) (string, error) {
 	d := &appsv1.Deployment{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading the operator's Deployment: %w", err)

@@ -45,6 +45,9 @@ type Status struct {
 	NotSpread string `json:"notSpread,omitempty"`
 	// NotProven is why no fresh backup is known to be restorable, "" if one is, or if no schedule asks for any.
 	NotProven string `json:"notProven,omitempty"`
+	// Database says whether the embedded database survives the loss of a node; "" in a cloud with a database server of its own. Only
+	// "ocadm cluster status" without --watch reports it.
+	Database string `json:"database,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
 	// Unreachable is why the API server does not answer; the rest is what it answered last. Only Wait and Watch report it.

@@ -38,7 +38,7 @@ func newCluster(a *app) *cobra.Command {
 		RunE:    groupRunE,
 	}
 	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRollback(a), newClusterHistory(a), newClusterDiff(a),
-		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterStop(a), newClusterStart(a),
+		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterDatabase(a), newClusterStop(a), newClusterStart(a),
 		newClusterDelete(a))
 	return c
 }
@@ -160,6 +160,9 @@ func (a *app) printStatus(ctx context.Context, k client.Client, f *cloudFlags) e
 	if err != nil {
 		return err
 	}
+	if s.Database, err = cluster.DatabaseLine(ctx, k, f.key()); err != nil {
+		return err
+	}
 	if err := ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error { return statusTable(w, s, time.Now()) }); err != nil {
 		return err
 	}
@@ -194,6 +197,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 	}
 	if s.NotSpread != "" {
 		nodes += "not highly available: " + s.NotSpread + "\n"
+	}
+	if s.Database != "" {
+		nodes += "database: " + s.Database + "\n"
 	}
 	if s.NotProven != "" {
 		nodes += "no proven backup: " + s.NotProven + "\n"

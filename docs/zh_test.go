@@ -35,6 +35,7 @@ var translated = []string{
 	"docs/existing-cluster.md",
 	"docs/first-steps.md",
 	"docs/glossary.md",
+	"docs/database.md",
 	"docs/high-availability.md",
 	"docs/install.md",
 	"docs/monitoring/README.md",

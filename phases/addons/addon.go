@@ -43,6 +43,10 @@ type Addon struct {
 type Prepared struct {
 	// Password of the embedded database.
 	Password string
+	// Pair is set if the embedded database has a replica.
+	Pair *Pair
+	// DatabaseImage is the image of the embedded database that runs; that of the table when empty.
+	DatabaseImage string
 }
 
 // All are the addons, in the order in which they are installed.

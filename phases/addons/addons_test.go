@@ -46,6 +46,24 @@ func cases() map[string]*config.Config {
 	return map[string]*config.Config{"plain": plainConfig(), "private-registry": private}
 }
 
+// TestPairGolden renders the embedded database with a replica.
+func TestPairGolden(t *testing.T) {
+	objs, err := database().Objects(plainConfig(), Prepared{Password: placeholder, Pair: &Pair{Image: "ocadm:v1", Password: placeholder}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, o := range objs {
+		doc, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n")
+		got.Write(doc)
+	}
+	golden(t, filepath.Join("testdata", "pair", "database.yaml"), got.Bytes())
+}
+
 const placeholder = "PLACEHOLDER"
 
 func TestGolden(t *testing.T) {

@@ -3,6 +3,7 @@
 package addons
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
@@ -52,8 +54,8 @@ func database() Addon {
 				size = defaultStorage
 			}
 			return map[string]any{
-				"Image": image["mariadb"], "Namespace": c.Cloud.Namespace, "Password": p.Password,
-				"StorageClass": class, "StorageSize": size,
+				"Image": cmp.Or(p.DatabaseImage, image["mariadb"]), "Namespace": c.Cloud.Namespace, "Password": p.Password,
+				"StorageClass": class, "StorageSize": size, "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
 			}, err
 		},
 		Images:  []string{"mariadb"},
@@ -62,12 +64,31 @@ func database() Addon {
 	}
 }
 
+// databaseServer is one server of the embedded database.
+type databaseServer struct {
+	Name string
+	ID   int
+}
+
+func databaseServers(pair bool) []databaseServer {
+	var out []databaseServer
+	for _, s := range dbpair.Servers() {
+		if s == dbpair.First || pair {
+			out = append(out, databaseServer{Name: s, ID: dbpair.ID(s)})
+		}
+	}
+	return out
+}
+
 // EmbeddedDatabase are the objects of the embedded database in a namespace, and those that hold its data. It is pure.
 func EmbeddedDatabase(namespace string) (objs, data []*unstructured.Unstructured, err error) {
 	c := config.Default()
 	c.Cloud.Namespace = namespace
-	objs, err = database().Objects(&c, Prepared{})
-	for _, d := range []struct{ kind, name string }{{"PersistentVolumeClaim", "data-" + DatabaseName + "-0"}, {"Secret", DatabaseName}} {
+	objs, err = database().Objects(&c, Prepared{Pair: &Pair{}})
+	for _, d := range []struct{ kind, name string }{
+		{"PersistentVolumeClaim", "data-" + dbpair.PodName(dbpair.First)}, {"PersistentVolumeClaim", "data-" + dbpair.PodName(dbpair.Second)},
+		{"Secret", DatabaseName}, {"Secret", dbpair.SecretName},
+	} {
 		u := &unstructured.Unstructured{}
 		u.SetAPIVersion("v1")
 		u.SetKind(d.kind)
@@ -89,7 +110,8 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 			return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name,
 				keyPassword)
 		}
-		return Prepared{Password: pw}, nil, nil
+		pair, err := findPair(ctx, c, cfg)
+		return Prepared{Password: pw, Pair: pair}, nil, err
 	}
 	if !apierrors.IsNotFound(err) {
 		return Prepared{}, nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)

@@ -68,3 +68,15 @@ func find(names ...string) program {
 	}
 	return nil
 }
+
+// Paths are the programs of the server with the arguments that always come first.
+type Paths struct {
+	MySQL           bool
+	Daemon, Install []string
+}
+
+// Programs finds them, for tests that start servers in their own way.
+func Programs() (Paths, error) {
+	p, err := findPrograms()
+	return Paths{MySQL: p.mysql, Daemon: p.daemon, Install: p.install}, err
+}

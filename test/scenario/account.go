@@ -64,3 +64,22 @@ func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 	}
 	return out, nil
 }
+
+// AddProject makes a project.
+func (s *Session) AddProject(ctx context.Context, name string) error {
+	_, err := s.call(ctx, http.MethodPost, s.j.url(1, keystonePort, "/v3/projects"), map[string]any{"project": map[string]string{"name": name}}, nil)
+	return err
+}
+
+// Projects are the names of all projects.
+func (s *Session) Projects(ctx context.Context) (map[string]bool, error) {
+	var answer struct{ Projects []struct{ Name string } }
+	if _, err := s.call(ctx, http.MethodGet, s.j.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {
+		return nil, fmt.Errorf("listing projects: %w", err)
+	}
+	out := map[string]bool{}
+	for _, p := range answer.Projects {
+		out[p.Name] = true
+	}
+	return out, nil
+}

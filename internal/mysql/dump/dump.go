@@ -84,12 +84,28 @@ func Dump(ctx context.Context, a *mysql.Admin, databases []string, emit func(Pie
 	return read(ctx, a, databases, emit)
 }
 
+// At dumps databases of a MariaDB server with a binary log, and returns the last event in the log that the dump holds, such as 0-1-42.
+func At(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (sum Summary, gtid string, err error) {
+	sum, err = readAt(ctx, a, databases, emit, func(s *session) error {
+		status, err := s.record(ctx, "SELECT BINLOG_GTID_POS(f.VARIABLE_VALUE, p.VARIABLE_VALUE) AS gtid FROM information_schema.SESSION_STATUS f, "+
+			"information_schema.SESSION_STATUS p WHERE f.VARIABLE_NAME = 'BINLOG_SNAPSHOT_FILE' AND p.VARIABLE_NAME = 'BINLOG_SNAPSHOT_POSITION'")
+		gtid = status["gtid"]
+		return err
+	})
+	return sum, gtid, err
+}
+
 // Examine counts and sums up the tables of databases as they are now.
 func Examine(ctx context.Context, a *mysql.Admin, databases []string) (Summary, error) {
 	return read(ctx, a, databases, nil)
 }
 
 func read(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
+	return readAt(ctx, a, databases, emit, func(*session) error { return nil })
+}
+
+// readAt calls began when the snapshot is taken.
+func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error, began func(*session) error) (Summary, error) {
 	var sum Summary
 	s, err := newSession(ctx, a, readSession...)
 	if err != nil {
@@ -103,6 +119,9 @@ func read(ctx context.Context, a *mysql.Admin, databases []string, emit func(Pie
 	}
 	if err := s.exec(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
 		return sum, a.Fail("taking a snapshot of the databases", err)
+	}
+	if err := began(s); err != nil {
+		return sum, a.Fail("reading where the snapshot is in the binary log", err)
 	}
 	for _, db := range before {
 		one, err := s.database(ctx, db, emit)

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// DatabaseStatus is what is known of the embedded database.
+type DatabaseStatus struct {
+	Namespace string `json:"namespace"`
+	// Redundant is true if the loss of any one node loses no row that was acknowledged.
+	Redundant bool `json:"redundant"`
+	// Message is why it is redundant or not.
+	Message string           `json:"message"`
+	Record  *dbpair.Record   `json:"record,omitempty"`
+	Servers []DatabaseMember `json:"servers"`
+}
+
+// DatabaseMember is one server.
+type DatabaseMember struct {
+	Name string `json:"name"`
+	Pod  string `json:"pod"`
+	// Role is primary or replica.
+	Role string `json:"role"`
+	Node string `json:"node,omitempty"`
+	// Ready is true if Kubernetes finds the pod ready. That of a lost node is not after about a minute.
+	Ready bool          `json:"ready"`
+	State dbpair.Member `json:"state"`
+	// Behind is how many events the replica has not received yet, as far as the agents reported.
+	Behind int64 `json:"behind"`
+}
+
+// EmbeddedDatabase reads the state of the embedded database of a namespace.
+func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (DatabaseStatus, error) {
+	s := DatabaseStatus{Namespace: namespace}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.First}, &appsv1.StatefulSet{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			return s, finding.New("OCA-7430", "There is no embedded database", "namespace "+namespace+" has no StatefulSet "+dbpair.First,
+				"the cloud uses a database server of its own, whose redundancy is its administrator's; else name the namespace with -n")
+		}
+		return s, fmt.Errorf("reading the embedded database: %w", err)
+	}
+	l := &coordinationv1.Lease{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l)
+	switch {
+	case apierrors.IsNotFound(err):
+		m, err := member(ctx, c, namespace, dbpair.First)
+		m.Role, s.Servers = dbpair.RolePrimary, []DatabaseMember{m}
+		s.judge()
+		return s, err
+	case err != nil:
+		return s, fmt.Errorf("reading who is the primary: %w", err)
+	}
+	r := dbpair.ReadRecord(l)
+	s.Record = &r
+	for _, name := range dbpair.Servers() {
+		m, err := member(ctx, c, namespace, name)
+		if err != nil {
+			return s, err
+		}
+		m.Role = map[bool]string{true: dbpair.RolePrimary, false: dbpair.RoleReplica}[name == r.Primary]
+		s.Servers = append(s.Servers, m)
+	}
+	s.judge()
+	return s, nil
+}
+
+// DatabaseLine says in one line whether the database of a cloud survives the loss of a node; "" if the cloud has a database server of its own.
+func DatabaseLine(ctx context.Context, c client.Client, key client.ObjectKey) (string, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return "", err
+	}
+	host, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "host")
+	if service, _, _ := strings.Cut(host, "."); service != dbpair.First {
+		return "", nil
+	}
+	s, err := EmbeddedDatabase(ctx, c, key.Namespace)
+	if err != nil {
+		return "unknown: " + err.Error(), nil //nolint:nilerr // the line says so; an account may lack the rights
+	}
+	return map[bool]string{true: "redundant: ", false: "not redundant: "}[s.Redundant] + s.Message, nil
+}
+
+func member(ctx context.Context, c client.Reader, namespace, name string) (DatabaseMember, error) {
+	m := DatabaseMember{Name: name, Pod: dbpair.PodName(name)}
+	pod, l := &corev1.Pod{}, &coordinationv1.Lease{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: m.Pod}, pod); client.IgnoreNotFound(err) != nil {
+		return m, fmt.Errorf("reading pod %s: %w", m.Pod, err)
+	}
+	m.Node = pod.Spec.NodeName
+	for _, cond := range pod.Status.Conditions {
+		m.Ready = m.Ready || cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue
+	}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(name)}, l); err != nil {
+		if apierrors.IsNotFound(err) {
+			return m, nil
+		}
+		return m, fmt.Errorf("reading the report of %s: %w", name, err)
+	}
+	var err error
+	m.State, err = dbpair.ReadMember(l)
+	return m, err
+}
+
+// judge says whether the loss of a node is survived. It is pure.
+func (s *DatabaseStatus) judge() {
+	if s.Record == nil {
+		s.Message = "one copy, on node " + s.Servers[0].Node + ": if that is lost, so is what is newer than the last backup"
+		return
+	}
+	primary, replica := &s.Servers[0], &s.Servers[1]
+	if s.Record.Primary == replica.Name {
+		primary, replica = replica, primary
+	}
+	replica.Behind = max(0, mysql.Sequence(primary.State.Last)-mysql.Sequence(replica.State.Last))
+	switch {
+	case s.Record.InSync == "" && replica.State.Error != "":
+		s.Message = "the replica is not in sync: " + replica.State.Error
+	case s.Record.InSync == "" && replica.Node == "":
+		s.Message = "the replica has no node to run on"
+	case s.Record.InSync == "":
+		s.Message = "the replica is not in sync: " + cmp.Or(replica.State.Doing, "its agent has not reported yet")
+	case !primary.Ready:
+		s.Message = "the primary is not ready"
+	case !replica.Ready:
+		s.Message = "the replica is not ready"
+	default:
+		s.Redundant, s.Message = true, "each of the two servers has every row that was acknowledged"
+	}
+}
+
+// PromoteDatabase asks for another primary and waits until it is. force accepts the loss of what the replica has not received.
+func PromoteDatabase(ctx context.Context, c client.Client, namespace string, force bool, confirm func(question string) error,
+	waiting func(what, why string)) (DatabaseStatus, error) {
+	const what = "The replica was not promoted"
+	s, err := EmbeddedDatabase(ctx, c, namespace)
+	if err != nil {
+		return s, err
+	}
+	if s.Record == nil {
+		return s, finding.New("OCA-7431", what, "there is none", "ocadm cluster database add-replica")
+	}
+	target := dbpair.Peer(s.Record.Primary)
+	primary, replica := s.member(s.Record.Primary), s.member(target)
+	inSync := s.Record.InSync == target
+	switch {
+	case !replica.State.Complete:
+		return s, finding.New("OCA-7432", what, "it has no complete copy: "+replica.State.Doing, "bring back the node of the primary, "+primary.Node+", or restore a backup")
+	case !inSync && primary.Ready && primary.State.Mode == dbpair.Primary:
+		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s serves, and the replica is %d events behind: %s", primary.Node, replica.Behind, s.Message),
+			"wait until the replica is in sync: ocadm cluster database status")
+	case !inSync && !force:
+		return s, finding.New("OCA-7432", what, fmt.Sprintf("it is not in sync; at least %d events of the primary would be lost, from %s to %s", replica.Behind,
+			replica.State.Last, primary.State.Last), "bring back the node of the primary, "+primary.Node+"; or accept the loss: ocadm cluster database promote --force")
+	}
+	question := fmt.Sprintf("This makes the server on node %s the primary; connections to the database break", replica.Node)
+	if !inSync {
+		question = fmt.Sprintf("This makes the server on node %s the primary. Events after %s are lost: at least %d that the primary on node %s reported", replica.Node,
+			replica.State.Last, replica.Behind, primary.Node)
+	}
+	if err := confirm(question); err != nil {
+		return s, err
+	}
+	err = changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync })
+	if err != nil {
+		return s, err
+	}
+	return waitDatabase(ctx, c, namespace, waiting, func(s DatabaseStatus) (bool, error) {
+		if s.Record.Primary == target {
+			return s.member(target).State.Mode == dbpair.Primary && s.member(target).Ready, nil
+		}
+		if s.Record.Promote == "" {
+			return false, finding.New("OCA-7432", what, s.Message, "ocadm cluster database status, then run the command again")
+		}
+		return false, nil
+	})
+}
+
+// CopyDatabase makes the replica copy the primary anew.
+func CopyDatabase(ctx context.Context, c client.Client, namespace string, waiting func(what, why string)) (DatabaseStatus, error) {
+	s, err := EmbeddedDatabase(ctx, c, namespace)
+	if err != nil {
+		return s, err
+	}
+	if s.Record == nil {
+		return s, finding.New("OCA-7431", "Nothing was copied", "there is no replica", "ocadm cluster database add-replica")
+	}
+	if s.Record.InSync != "" {
+		return s, finding.New("OCA-7433", "Nothing was copied", "the replica is in sync", "nothing: "+s.Message)
+	}
+	target := dbpair.Peer(s.Record.Primary)
+	if err := changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Copy = target }); err != nil {
+		return s, err
+	}
+	return WaitReplica(ctx, c, namespace, waiting)
+}
+
+// WaitReplica waits until the replica is in sync.
+func WaitReplica(ctx context.Context, c client.Client, namespace string, waiting func(what, why string)) (DatabaseStatus, error) {
+	return waitDatabase(ctx, c, namespace, waiting, func(s DatabaseStatus) (bool, error) { return s.Redundant, nil })
+}
+
+const lookAgain = 2 * time.Second
+
+func waitDatabase(ctx context.Context, c client.Client, namespace string, waiting func(what, why string), done func(DatabaseStatus) (bool, error)) (DatabaseStatus, error) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		s, err := EmbeddedDatabase(ctx, c, namespace)
+		if err == nil {
+			if is, err := done(s); is || err != nil {
+				return s, err
+			}
+			waiting("the embedded database", s.Message)
+		}
+		select {
+		case <-ctx.Done():
+			return s, finding.New("OCA-7434", "The embedded database is not as asked for yet", s.Message, "it goes on by itself: ocadm cluster database status")
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *DatabaseStatus) member(name string) DatabaseMember {
+	for _, m := range s.Servers {
+		if m.Name == name {
+			return m
+		}
+	}
+	return DatabaseMember{}
+}
+
+func changeRecord(ctx context.Context, c client.Client, namespace string, change func(*dbpair.Record)) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		l := &coordinationv1.Lease{}
+		if err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: dbpair.RecordName}, l); err != nil {
+			return err
+		}
+		r := dbpair.ReadRecord(l)
+		change(&r)
+		r.Write(l)
+		return c.Update(ctx, l)
+	})
+	if err != nil {
+		return fmt.Errorf("writing Lease %s/%s: %w", namespace, dbpair.RecordName, err)
+	}
+	return nil
+}
+
+// ReplicaFits is an error if no second node could run the replica.
+func ReplicaFits(ctx context.Context, c client.Reader) error {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes, client.MatchingLabels{v1alpha1.NodeRolePrefix + RoleController: v1alpha1.Enable}); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	ready := 0
+	for _, n := range nodes.Items {
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue && !n.Spec.Unschedulable {
+				ready++
+			}
+		}
+	}
+	if ready < 2 {
+		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("%d node with the role controller is ready, and it needs two", ready),
+			"ocadm join --control-plane, or ocadm join --as-onecloud-controller, on another machine")
+	}
+	return nil
+}

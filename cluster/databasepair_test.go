@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// databaseObjects are a pair, the first server being the primary.
+func databaseObjects(t *testing.T, r dbpair.Record, members map[string]dbpair.Member, ready map[string]bool) []client.Object {
+	t.Helper()
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: DefaultNamespace, Name: name} }
+	record := &coordinationv1.Lease{ObjectMeta: meta(dbpair.RecordName)}
+	r.Write(record)
+	out := []client.Object{&appsv1.StatefulSet{ObjectMeta: meta(dbpair.First)}, record}
+	for i, s := range dbpair.Servers() {
+		l := &coordinationv1.Lease{ObjectMeta: meta(dbpair.MemberName(s))}
+		if err := members[s].Write(l); err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{ObjectMeta: meta(dbpair.PodName(s)), Spec: corev1.PodSpec{NodeName: []string{"node1", "node2"}[i]}}
+		if ready[s] {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		out = append(out, l, pod)
+	}
+	return out
+}
+
+func databaseClient(t *testing.T, objs ...client.Object) client.Client {
+	t.Helper()
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
+}
+
+var (
+	primaryMember = dbpair.Member{Mode: dbpair.Primary, Last: "0-1-120", Complete: true}
+	replicaMember = dbpair.Member{Mode: dbpair.Replica, Last: "0-1-100", Applied: "0-1-100", Connected: true, Applying: true, Complete: true, Doing: "it replicates"}
+	bothReady     = map[string]bool{dbpair.First: true, dbpair.Second: true}
+	inSyncRecord  = dbpair.Record{Primary: dbpair.First, InSync: dbpair.Second, Term: 1}
+	aloneRecord   = dbpair.Record{Primary: dbpair.First, Term: 1}
+)
+
+func TestDatabaseRedundancy(t *testing.T) {
+	one := databaseObjects(t, inSyncRecord, nil, bothReady)
+	broken := replicaMember
+	broken.Error = "duplicate entry 5"
+	for name, c := range map[string]struct {
+		objs      []client.Object
+		redundant bool
+		says      string
+	}{
+		"one copy":    {[]client.Object{one[0], one[3]}, false, "one copy, on node node1"},
+		"in sync":     {databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, bothReady), true, "each of the two"},
+		"replica off": {databaseObjects(t, inSyncRecord, nil, map[string]bool{dbpair.First: true}), false, "the replica is not ready"},
+		"broken":      {databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.Second: broken}, bothReady), false, "duplicate entry 5"},
+		"behind":      {databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.Second: replicaMember}, bothReady), false, "not in sync: it replicates"},
+	} {
+		s, err := EmbeddedDatabase(t.Context(), databaseClient(t, c.objs...), DefaultNamespace)
+		if err != nil || s.Redundant != c.redundant || !strings.Contains(s.Message, c.says) {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	_, err := EmbeddedDatabase(t.Context(), databaseClient(t), DefaultNamespace)
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7430" {
+		t.Errorf("no embedded database: %v", err)
+	}
+}
+
+func TestPromotionIsRefused(t *testing.T) {
+	members := map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}
+	lost := map[string]bool{dbpair.Second: true}
+	empty := map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: {Mode: dbpair.Copying, Doing: "it copies the primary"}}
+	for name, c := range map[string]struct {
+		objs  []client.Object
+		force bool
+		says  string
+	}{
+		"behind, the primary serves":         {databaseObjects(t, aloneRecord, members, bothReady), false, "20 events behind"},
+		"behind, the primary serves, forced": {databaseObjects(t, aloneRecord, members, bothReady), true, "20 events behind"},
+		"behind, the primary is lost":        {databaseObjects(t, aloneRecord, members, lost), false, "at least 20 events of the primary would be lost, from 0-1-100 to 0-1-120"},
+		"no copy, forced":                    {databaseObjects(t, aloneRecord, empty, lost), true, "no complete copy"},
+	} {
+		k := databaseClient(t, c.objs...)
+		_, err := PromoteDatabase(t.Context(), k, DefaultNamespace, c.force, func(string) error { return nil }, func(string, string) {})
+		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7432" || !strings.Contains(f[0].Cause, c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		l := &coordinationv1.Lease{}
+		if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil || dbpair.ReadRecord(l).Promote != "" {
+			t.Errorf("%s: the record was changed: %+v, %v", name, l, err)
+		}
+	}
+}
+
+// TestForcedPromotionSaysWhatIsLost: the question names it, and the record gets what the agents need.
+func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
+	k := databaseClient(t, databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, map[string]bool{dbpair.Second: true})...)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
+	defer cancel()
+	var asked string
+	_, err := PromoteDatabase(ctx, k, DefaultNamespace, true, func(q string) error { asked = q; return nil }, func(string, string) {})
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" {
+		t.Errorf("without agents: %v", err)
+	}
+	if !strings.Contains(asked, "Events after 0-1-100 are lost: at least 20") {
+		t.Errorf("asked: %s", asked)
+	}
+	l := &coordinationv1.Lease{}
+	if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil {
+		t.Fatal(err)
+	}
+	if r := dbpair.ReadRecord(l); r.Promote != dbpair.Second || !r.Force {
+		t.Errorf("the record: %+v", r)
+	}
+}

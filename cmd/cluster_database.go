@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// newClusterDatabase groups the commands about the embedded database.
+func newClusterDatabase(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "database", Short: "Show and change the copies of the embedded database",
+		Long:    "Commands about the database that init installs without --mysql-host: its replica on another node, and which of the two is the primary.",
+		Example: "  ocadm cluster database status\n  ocadm cluster database add-replica",
+		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
+	}
+	c.AddCommand(newDatabaseStatus(a), newDatabaseAddReplica(a), newDatabasePromote(a), newDatabaseCopy(a), newDatabaseAgent(a))
+	return c
+}
+
+func newDatabaseStatus(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "status", Short: "Show the copies of the embedded database",
+		Long: "Shows each server of the embedded database: its node, whether it is the primary, what it does, and the last event that it has. It says whether\n" +
+			"the loss of a node is survived.",
+		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				s, err := cluster.EmbeddedDatabase(ctx, k, f.namespace)
+				if err != nil {
+					return err
+				}
+				return a.printDatabase(&f, s)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	return c
+}
+
+func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
+	return ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error {
+		var rows [][]string
+		for _, m := range s.Servers {
+			ready := map[bool]string{true: "yes", false: "no"}[m.Ready]
+			rows = append(rows, []string{m.Pod, dash(m.Node), m.Role, ready, dash(m.State.Last), dash(m.State.Doing)})
+		}
+		if err := ui.Table(w, []string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s: %s\n", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
+		return err
+	})
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func newDatabaseAddReplica(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "add-replica", Short: "Keep a second copy of the embedded database on another node",
+		Long: "Starts a second database server on another node with the role controller, which copies all databases and then follows every change. The\n" +
+			"first server restarts once: the cloud pauses for some seconds. While both are in sync, a change is acknowledged when both have it, and the\n" +
+			"replica takes over by itself when the node of the primary is lost. The command may be repeated.",
+		Example: "  ocadm cluster database add-replica\n  ocadm cluster database add-replica --wait=false",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+				s, err := cluster.EmbeddedDatabase(ctx, k, f.namespace)
+				if err != nil {
+					return err
+				}
+				if err := cluster.ReplicaFits(ctx, k); err != nil {
+					return err
+				}
+				cfg := config.Default()
+				image, err := cluster.RunningOperatorImage(ctx, k)
+				if err != nil {
+					return err
+				}
+				if image == "" {
+					image = cfg.OperatorImage()
+				}
+				if _, err := addons.AddReplica(ctx, k, f.namespace, image); err != nil {
+					return err
+				}
+				if f.wait {
+					if s, err = cluster.WaitReplica(ctx, k, f.namespace, a.waiting()); err != nil {
+						return err
+					}
+				}
+				return a.printDatabase(&f, s)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), true, "wait until the replica is in sync")
+	return c
+}
+
+func newDatabasePromote(a *app) *cobra.Command {
+	var f cloudFlags
+	var yes, force bool
+	c := &cobra.Command{
+		Use: "promote", Short: "Make the replica of the embedded database the primary",
+		Long: "Lets the primary hand over to the replica: it stops, the replica applies all that it has received, and takes its place. What was acknowledged\n" +
+			"is kept. Connections break, and services connect again. A replica that is not in sync is refused. If the primary is lost for good, --force\n" +
+			"makes it the primary nevertheless, after a minute; what it has not received is lost, and the question says how much that is at least.",
+		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+				s, err := cluster.PromoteDatabase(ctx, k, f.namespace, force, a.confirm(c, yes, "Nothing was changed"), a.waiting())
+				if err != nil {
+					return err
+				}
+				return a.printDatabase(&f, s)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	c.Flags().BoolVar(&force, "force", false, "accept the loss of what the replica has not received, if the primary is lost")
+	c.Flags().DurationVar(&f.timeout, "timeout", promoteTimeout, "how long to wait")
+	addYes(c.Flags(), &yes)
+	return c
+}
+
+// promoteTimeout is long enough for a replica that has much to apply.
+const promoteTimeout = 10 * time.Minute
+
+func newDatabaseCopy(a *app) *cobra.Command {
+	var f cloudFlags
+	c := &cobra.Command{
+		Use: "copy", Short: "Copy the primary of the embedded database to the replica anew",
+		Long: "Repairs a replica that cannot go on, for example because a row that it should insert exists. What it had is kept beside the new copy, in\n" +
+			"data.kept of its volume, until the next time. A replica in sync is refused.",
+		Example: "  ocadm cluster database copy\n  ocadm cluster database copy --timeout 2h",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+				s, err := cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
+				if err != nil {
+					return err
+				}
+				return a.printDatabase(&f, s)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	c.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
+	return c
+}
+
+// newDatabaseAgent is the first process of a server's container.
+func newDatabaseAgent(a *app) *cobra.Command {
+	var server, install string
+	c := &cobra.Command{
+		Use: "agent", Short: "Run a server of the embedded database", Hidden: true,
+		Long: "Starts and stops the database server of a pod: as the primary or as the replica, as the record in Lease ocadm-mysql says. The pods of the\n" +
+			"embedded database run it.",
+		Example: "  ocadm cluster database agent --server ocadm-mysql\n  ocadm cluster database agent --install /agent/ocadm",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if install != "" {
+				return dbpair.Install(install)
+			}
+			return dbpair.RunInPod(c.Context(), server, a.Out, a.Err)
+		},
+	}
+	c.Flags().StringVar(&server, "server", "", "name of the server")
+	c.Flags().StringVar(&install, "install", "", "copy this program to a file, and end")
+	return c
+}

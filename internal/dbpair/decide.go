@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"time"
+
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// Mode is what a server's process was started as.
+type Mode string
+
+// The modes. Only a primary listens on the network.
+const (
+	Stopped Mode = "stopped"
+	Primary Mode = "primary"
+	Replica Mode = "replica"
+	Copying Mode = "copying"
+)
+
+// Limits are how long an agent waits, each measured with its own clock. Those of one agent are never compared with another one's.
+type Limits struct {
+	// Every is how often an agent looks.
+	Every time.Duration
+	// Silence is after how long without an acknowledgement a primary goes on alone.
+	Silence time.Duration
+	// Fence and FenceAlone are after how long without the record a primary stops, with a replica in sync and without one. With one, it stops only if
+	// that is not connected either.
+	Fence, FenceAlone time.Duration
+	// Takeover is how long the record must not have changed before a replica in sync that lost its source takes over. Connected is the same for one
+	// that still has its source, which then cannot reach the record.
+	Takeover, Connected time.Duration
+	// Forced is the same for a promotion that accepts a loss. It is longer than FenceAlone.
+	Forced time.Duration
+	// Handover is how long a primary that stepped down waits for the replica.
+	Handover time.Duration
+	// Unresponsive is how long a server may not answer before it is restarted.
+	Unresponsive time.Duration
+}
+
+// DefaultLimits are those of the product.
+func DefaultLimits() Limits {
+	return Limits{
+		Every: time.Second, Silence: 8 * time.Second, Fence: 10 * time.Second, FenceAlone: 45 * time.Second, Takeover: 15 * time.Second, Connected: time.Minute,
+		Forced: time.Minute, Handover: 30 * time.Second, Unresponsive: 30 * time.Second,
+	}
+}
+
+// View is all that an agent knows when it decides.
+type View struct {
+	Me string
+	Limits
+	// Reached is true if the record was read just now. Record is the last one that was read.
+	Reached bool
+	Record  Record
+	// Renewed is how long ago this server, as the primary, wrote the record; Unchanged for how long it has not changed.
+	Renewed, Unchanged time.Duration
+
+	Mode Mode
+	// InMode is for how long it has been in this mode.
+	InMode time.Duration
+	// Complete is true if the volume holds a whole copy.
+	Complete bool
+	// Answers is true if Server was read just now. Silent is for how long it does not answer.
+	Answers bool
+	Server  mysql.Replication
+	Silent  time.Duration
+	// Unacknowledged is for how long no replica has acknowledged though one should.
+	Unacknowledged time.Duration
+	// SemiSyncFrom is the last event in the log when commits began to wait for the replica; "" while they do not.
+	SemiSyncFrom string
+	// CaughtUp is true once a replica has received, since its server started, all that the primary had when it connected. Before, it may have less
+	// than what it once acknowledged: a server that starts drops what it received and did not apply.
+	CaughtUp bool
+	// Following is true once a replica was pointed to the primary since its server started, and Diverged if it has events that the primary lacks.
+	Following, Diverged bool
+	// Peer is what the other agent reported; the zero value if it is silent.
+	Peer Member
+}
+
+// Act is what an agent does.
+type Act string
+
+// The acts.
+const (
+	Wait         Act = "wait"
+	Confirm      Act = "confirm"      // mark the volume as complete
+	StartPrimary Act = "primary"      // start the server as the primary
+	StartReplica Act = "replica"      // start the server as the replica
+	Stop         Act = "stop"         // end the server and all its connections
+	StepDown     Act = "step-down"    // the same, after what commits now
+	Follow       Act = "follow"       // replicate from the primary
+	Copy         Act = "copy"         // fill the server with a copy of the primary
+	TakeOver     Act = "take-over"    // apply what was received, become the primary in the record, start as the primary
+	WaitForPeer  Act = "semi-sync"    // make commits wait for the replica
+	GoOnAlone    Act = "asynchronous" // make them no longer wait
+)
+
+// Decision is what to do, and why, in words. Write is the record to write before; if that fails, nothing is done.
+type Decision struct {
+	Act   Act
+	Why   string
+	Write *Record
+}
+
+// Decide is pure.
+func Decide(v View) Decision {
+	if v.Record.Primary == v.Me {
+		return asPrimary(v)
+	}
+	return asReplica(v)
+}
+
+func asPrimary(v View) Decision {
+	r := v.Record
+	switch {
+	case !v.Reached:
+		return unreached(v)
+	case !v.Complete && r.Term == 0:
+		r.Term = 1
+		return Decision{Act: Confirm, Why: "it is the first primary", Write: &r}
+	case !v.Complete:
+		return Decision{Act: Wait, Why: "it is the primary and its volume has no data: promote the other server"}
+	case v.Mode == Replica || v.Mode == Copying:
+		return Decision{Act: Stop, Why: "it became the primary"}
+	case r.Promote == Peer(v.Me) && r.InSync == r.Promote:
+		return handOver(v)
+	case r.Promote != "":
+		r.Promote, r.Force = "", false
+		return Decision{Act: Wait, Why: "the promotion is not needed, or not possible now", Write: &r}
+	case v.Mode == Stopped:
+		return Decision{Act: StartPrimary, Why: "it is the primary", Write: &r}
+	case v.Silent > v.Unresponsive:
+		return Decision{Act: Stop, Why: "the server does not answer"}
+	case !v.Answers:
+		return Decision{Act: Wait, Why: "the server does not answer yet"}
+	}
+	return replicated(v)
+}
+
+// replicated decides whether a primary that serves waits for its replica. Commits wait before the record says so, and as long as it says so.
+func replicated(v View) Decision {
+	r := v.Record
+	healthy := v.Peer.Mode == Replica && v.Peer.Applying && v.Peer.Connected && v.Peer.Complete
+	switch {
+	case r.InSync != "" && !v.Server.SemiSync:
+		return Decision{Act: WaitForPeer, Why: "the record says that the replica is in sync", Write: &r}
+	case r.InSync != "" && v.Unacknowledged > v.Silence:
+		r.InSync = ""
+		return Decision{Act: GoOnAlone, Why: "the replica does not acknowledge", Write: &r}
+	case r.InSync != "" && v.Peer.Mode == Replica && !v.Peer.Applying && v.Peer.Error != "":
+		r.InSync = ""
+		return Decision{Act: GoOnAlone, Why: "the replica cannot apply what it receives: " + v.Peer.Error, Write: &r}
+	case r.InSync != "":
+		return Decision{Act: Wait, Why: "the replica is in sync", Write: &r}
+	case v.Server.SemiSync && v.Unacknowledged > v.Silence:
+		return Decision{Act: GoOnAlone, Why: "the replica does not acknowledge", Write: &r}
+	case v.Server.SemiSync && healthy && v.SemiSyncFrom != "" && mysql.Sequence(v.Peer.Last) >= mysql.Sequence(v.SemiSyncFrom):
+		r.InSync = Peer(v.Me)
+		return Decision{Act: Wait, Why: "the replica is in sync", Write: &r}
+	case v.Server.SemiSync:
+		return Decision{Act: Wait, Why: "the replica catches up", Write: &r}
+	case healthy && v.Server.Clients > 0 && mysql.Sequence(v.Peer.Last) >= mysql.Sequence(v.Server.Binlog)-nearly:
+		return Decision{Act: WaitForPeer, Why: "the replica has nearly caught up", Write: &r}
+	}
+	return Decision{Act: Wait, Why: "there is no replica in sync", Write: &r}
+}
+
+// nearly is how many events a replica may lack when commits begin to wait for it.
+const nearly = 1000
+
+// unreached decides for a primary that cannot read the record. As long as its replica acknowledges, no other server has become the primary: one that
+// does ends its connection first.
+func unreached(v View) Decision {
+	limit := v.FenceAlone
+	if v.Record.InSync != "" {
+		limit = v.Fence
+		if v.Answers && v.Server.Clients > 0 && v.Unacknowledged < v.Silence {
+			return Decision{Act: Wait, Why: "the API server cannot be reached; the replica acknowledges"}
+		}
+	}
+	if v.Mode != Stopped && v.Renewed > limit {
+		return Decision{Act: Stop, Why: "the API server cannot be reached: another server may have become the primary"}
+	}
+	return Decision{Act: Wait, Why: "the API server cannot be reached"}
+}
+
+func handOver(v View) Decision {
+	switch {
+	case v.Mode != Stopped:
+		return Decision{Act: StepDown, Why: "it hands over to the replica"}
+	case v.InMode > v.Handover:
+		r := v.Record
+		r.Promote, r.Force = "", false
+		return Decision{Act: StartPrimary, Why: "the replica did not take over", Write: &r}
+	}
+	return Decision{Act: Wait, Why: "the replica takes over"}
+}
+
+func asReplica(v View) Decision {
+	switch {
+	case v.Mode == Primary:
+		return Decision{Act: Stop, Why: "it is no longer the primary"}
+	case !v.Reached:
+		return Decision{Act: Wait, Why: "the API server cannot be reached"}
+	case v.Mode == Copying:
+		return Decision{Act: Wait, Why: "it copies the primary"}
+	case v.Record.Copy == v.Me && v.Record.InSync != v.Me:
+		r := v.Record
+		r.Copy = ""
+		return Decision{Act: Copy, Why: "a new copy was asked for", Write: &r}
+	case !v.Complete || v.Diverged:
+		return Decision{Act: Copy, Why: map[bool]string{true: "it has changes that the primary does not have", false: "it has no copy yet"}[v.Diverged]}
+	case v.Mode == Stopped:
+		return Decision{Act: StartReplica, Why: "it is the replica"}
+	case v.Silent > v.Unresponsive:
+		return Decision{Act: Stop, Why: "the server does not answer"}
+	case !v.Answers:
+		return Decision{Act: Wait, Why: "the server does not answer yet"}
+	}
+	if d, due := takeOver(v); due {
+		return d
+	}
+	if !v.Following {
+		return Decision{Act: Follow, Why: "it replicates from the primary"}
+	}
+	if v.Server.Code == lostLog && !v.Server.Connected {
+		return Decision{Act: Copy, Why: "the primary no longer has the changes that it lacks"}
+	}
+	return Decision{Act: Wait, Why: "it replicates"}
+}
+
+// lostLog is the number of the error of a source that cannot send what a replica asks for.
+const lostLog = 1236
+
+// takeOver decides whether a replica takes the place of the primary. Only the first row can lose something, and a user has asked for it.
+func takeOver(v View) (Decision, bool) {
+	r := v.Record
+	wanted := r.Promote == v.Me
+	inSync := r.InSync == v.Me && v.CaughtUp
+	broken := v.Server.Error != "" && !v.Server.Applying
+	switch {
+	case wanted && r.Force && v.Unchanged > v.Forced:
+		return Decision{Act: TakeOver, Why: "a user accepts the loss of what it has not received"}, true
+	case !inSync || broken:
+		return Decision{}, false
+	case wanted && !v.Server.Connected:
+		return Decision{Act: TakeOver, Why: "the primary has handed over"}, true
+	case !v.Server.Connected && v.Unchanged > v.Takeover:
+		return Decision{Act: TakeOver, Why: "the primary is lost"}, true
+	case v.Unchanged > v.Connected:
+		return Decision{Act: TakeOver, Why: "the primary cannot reach the API server"}, true
+	}
+	return Decision{}, false
+}

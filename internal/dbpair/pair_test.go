@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/test/freeport"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+const (
+	namespace = "onecloud"
+	password  = "Root-1"
+)
+
+// quick are limits with the order of the real ones.
+func quick() dbpair.Limits {
+	return dbpair.Limits{
+		Every: 100 * time.Millisecond, Silence: 1500 * time.Millisecond, Fence: 1500 * time.Millisecond, FenceAlone: 3 * time.Second,
+		Takeover: 2500 * time.Millisecond, Connected: 20 * time.Second, Forced: 4 * time.Second, Handover: 10 * time.Second, Unresponsive: 20 * time.Second,
+	}
+}
+
+// node is a machine with a server and its agent. Its links can be cut.
+type node struct {
+	name       string
+	dir        string
+	port       int
+	link       *link
+	unreached  atomic.Bool
+	agent      *dbpair.Agent
+	stop       context.CancelFunc
+	ended      chan struct{}
+	serverArgs []string
+}
+
+// pair are two nodes, and the API server, for which a fake stands in.
+type pair struct {
+	t     *testing.T
+	kube  client.Client
+	nodes map[string]*node
+	ca    pki.Pair
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	programs, err := mariadb.Programs()
+	if errors.Is(err, mariadb.ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if programs.MySQL {
+		t.Skip("the embedded database is MariaDB")
+	}
+	p := &pair{t: t, nodes: map[string]*node{}}
+	if p.ca, err = pki.NewCA(time.Now(), "database", nil); err != nil {
+		t.Fatal(err)
+	}
+	scheme, err := kube.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: dbpair.RecordName}}
+	dbpair.Record{Primary: dbpair.First}.Write(record)
+	objs := []client.Object{record}
+	for _, s := range dbpair.Servers() {
+		objs = append(objs, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: dbpair.MemberName(s)}},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: dbpair.PodName(s)}})
+	}
+	p.kube = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
+	for _, s := range dbpair.Servers() {
+		p.nodes[s] = p.newNode(s, programs)
+	}
+	t.Cleanup(func() {
+		for _, n := range p.nodes {
+			p.off(n)
+			n.link.close()
+		}
+	})
+	return p
+}
+
+func (p *pair) newNode(name string, programs mariadb.Paths) *node {
+	p.t.Helper()
+	dir, err := os.MkdirTemp("", "ocadm-db-") // a socket's path is short
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n := &node{name: name, dir: dir}
+	if n.port, err = freeport.Take("127.0.0.1"); err != nil {
+		p.t.Fatal(err)
+	}
+	if n.link, err = newLink(n.port); err != nil {
+		p.t.Fatal(err)
+	}
+	me, err := user.Current()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, d := range []string{"tmp", "run", "volume"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	tmp, init := "--tmpdir="+filepath.Join(dir, "tmp"), filepath.Join(dir, "init.sql")
+	sql := "SET SESSION sql_log_bin = 0;\nDELETE FROM mysql.global_priv WHERE User = 'root' AND Host NOT IN ('localhost', '%');\nFLUSH PRIVILEGES;\nCREATE USER IF NOT EXISTS 'root'@'%' IDENTIFIED BY '" + password + "';\nGRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION;\n" +
+		"ALTER USER 'root'@'localhost' IDENTIFIED BY '" + password + "';\n" +
+		"CREATE USER IF NOT EXISTS 'ocadm-replica'@'%' IDENTIFIED BY 'r' REQUIRE SSL;\nGRANT REPLICATION SLAVE ON *.* TO 'ocadm-replica'@'%';\n" +
+		"DELETE FROM mysql.global_priv WHERE User = '';\nFLUSH PRIVILEGES;\n"
+	if err := os.WriteFile(init, []byte(sql), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	n.serverArgs = append(programs.Daemon, "--user="+me.Username, tmp, "--pid-file="+filepath.Join(dir, "run", "pid"), "--bind-address=127.0.0.1",
+		fmt.Sprintf("--port=%d", n.port), "--skip-name-resolve", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF", "--init-file="+init)
+	install := append(programs.Install, "--user="+me.Username, tmp)
+	if name == dbpair.First {
+		//nolint:gosec // the distribution's program
+		if out, err := exec.Command(install[0], append(install[1:], "--datadir="+filepath.Join(dir, "volume", "data"))...).CombinedOutput(); err != nil {
+			p.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	n.agent = &dbpair.Agent{Server: n.serverArgs, Install: install}
+	return n
+}
+
+// on starts a node.
+func (p *pair) on(name string) {
+	p.t.Helper()
+	n := p.nodes[name]
+	ctx, cancel := context.WithCancel(context.Background())
+	log, err := os.OpenFile(filepath.Join(n.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	run := filepath.Join(n.dir, "run")
+	n.unreached.Store(false)
+	n.link.cut(false)
+	n.agent = &dbpair.Agent{
+		Me: name, Node: "node-of-" + name, Namespace: namespace, Limits: quick(), Server: n.agent.Server, Install: n.agent.Install,
+		Kube: interceptor.NewClient(p.kube.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if n.unreached.Load() {
+					return errors.New("cut off")
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if n.unreached.Load() {
+					return errors.New("cut off")
+				}
+				return c.Update(ctx, o, opts...)
+			},
+		}),
+		Files: dbpair.Files{
+			Dir: filepath.Join(n.dir, "volume"), Socket: filepath.Join(run, "s"), CA: filepath.Join(run, "ca.crt"), Certificate: filepath.Join(run, "tls.crt"),
+			Key: filepath.Join(run, "tls.key"),
+		},
+		User: "root", Password: password, ReplicationUser: "ocadm-replica", ReplicationPassword: "r", Authority: p.ca, Names: []string{"127.0.0.1"},
+		Address: func(server string) (string, int) { return "127.0.0.1", p.nodes[server].link.port },
+		Output:  log, Log: slog.New(slog.NewTextHandler(writer{p.t, name}, nil)),
+	}
+	n.stop, n.ended = cancel, make(chan struct{})
+	go func() {
+		defer close(n.ended)
+		defer log.Close()
+		_ = n.agent.Run(ctx)
+	}()
+}
+
+// off ends a node as a power failure does.
+func (p *pair) off(n *node) {
+	if n.stop == nil {
+		return
+	}
+	n.isolate()
+	n.stop()
+	<-n.ended
+	n.stop = nil
+}
+
+// isolate cuts a node off from the API server and from the other node.
+func (n *node) isolate() {
+	n.unreached.Store(true)
+	n.link.cut(true)
+}
+
+type writer struct {
+	t    *testing.T
+	name string
+}
+
+func (w writer) Write(b []byte) (int, error) {
+	w.t.Logf("%s: %s", w.name, strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func (p *pair) record() dbpair.Record {
+	p.t.Helper()
+	l := &coordinationv1.Lease{}
+	if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l); err != nil {
+		p.t.Fatal(err)
+	}
+	return dbpair.ReadRecord(l)
+}
+
+// ask changes the record as a user's command does.
+func (p *pair) ask(change func(*dbpair.Record)) {
+	p.t.Helper()
+	for {
+		l := &coordinationv1.Lease{}
+		if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l); err != nil {
+			p.t.Fatal(err)
+		}
+		r := dbpair.ReadRecord(l)
+		change(&r)
+		r.Write(l)
+		if p.kube.Update(p.t.Context(), l) == nil {
+			return
+		}
+	}
+}
+
+func (p *pair) member(server string) dbpair.Member {
+	p.t.Helper()
+	l := &coordinationv1.Lease{}
+	if err := p.kube.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(server)}, l); err != nil {
+		p.t.Fatal(err)
+	}
+	m, err := dbpair.ReadMember(l)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+// await waits for something, and returns how long it took.
+func (p *pair) await(what string, is func() bool) time.Duration {
+	p.t.Helper()
+	began := time.Now()
+	for !is() {
+		if time.Since(began) > 2*time.Minute {
+			p.t.Fatalf("%s: not within 2 minutes; the record is %+v, the members %+v and %+v", what, p.record(), p.member(dbpair.First), p.member(dbpair.Second))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	p.t.Logf("%s after %.1f s", what, time.Since(began).Seconds())
+	return time.Since(began)
+}
+
+func (p *pair) inSync(primary string) time.Duration {
+	p.t.Helper()
+	return p.await(dbpair.Peer(primary)+" in sync with "+primary, func() bool {
+		r := p.record()
+		return r.Primary == primary && r.InSync == dbpair.Peer(primary)
+	})
+}
+
+// open is a connection to a server past the link, over its socket.
+func (p *pair) open(ctx context.Context, server string) (*mysql.Admin, error) {
+	return mysql.Open(ctx, mysql.Config{
+		Host: "localhost", User: "root", Password: password, TLS: mysql.TLSDisabled, Timeout: 2 * time.Second,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(p.nodes[server].dir, "run", "s"))
+		},
+	})
+}
+
+// execute runs a statement on a server, over its socket.
+func (p *pair) execute(ctx context.Context, server, statement string) error {
+	db, err := p.open(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, statement)
+	return err
+}
+
+func (p *pair) must(server, statement string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := p.execute(ctx, server, statement)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || !mysql.IsUnavailable(err) {
+			p.t.Fatalf("%s on %s: %v", statement, server, err)
+		}
+		time.Sleep(50 * time.Millisecond) // it is starting
+	}
+}
+
+// numbers are those in table t.n of a server.
+func (p *pair) numbers(server string) map[int]bool {
+	p.t.Helper()
+	db, err := p.open(p.t.Context(), server)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	rows, err := conn.QueryContext(p.t.Context(), "SELECT i FROM t.n")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer rows.Close()
+	out := map[int]bool{}
+	for rows.Next() {
+		var i int
+		if err := rows.Scan(&i); err != nil {
+			p.t.Fatal(err)
+		}
+		out[i] = true
+	}
+	return out
+}
+
+// writers write numbers to a server through its link, as services do, and remember those that were acknowledged.
+type writers struct {
+	mu    sync.Mutex
+	acked []int
+	stop  context.CancelFunc
+	wait  sync.WaitGroup
+}
+
+func (p *pair) write(from int) *writers {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &writers{stop: cancel}
+	for k := range 4 {
+		w.wait.Go(func() {
+			for i := from + k; ctx.Err() == nil; i += 4 {
+				for _, s := range dbpair.Servers() {
+					if p.insert(ctx, s, i) == nil {
+						w.mu.Lock()
+						w.acked = append(w.acked, i)
+						w.mu.Unlock()
+						break
+					}
+				}
+			}
+		})
+	}
+	return w
+}
+
+func (p *pair) insert(ctx context.Context, server string, i int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	db, err := mysql.Open(ctx, mysql.Config{Host: "127.0.0.1", Port: p.nodes[server].link.port, User: "root", Password: password, TLS: mysql.TLSRequired, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, "INSERT INTO t.n VALUES (?)", i)
+	return err
+}
+
+func (w *writers) end() []int {
+	w.stop()
+	w.wait.Wait()
+	return w.acked
+}
+
+func (w *writers) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.acked)
+}
+
+// lost are the acknowledged numbers that a server does not have.
+func (p *pair) lost(acked []int, server string) (out []int) {
+	p.t.Helper()
+	have := p.numbers(server)
+	for _, i := range acked {
+		if !have[i] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// link is how others reach a server. It can be cut: then nothing passes, and nothing ends either, as in a network that drops packets.
+type link struct {
+	port, to int
+	listener net.Listener
+	isCut    atomic.Bool
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+func newLink(to int) (*link, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	k := &link{port: l.Addr().(*net.TCPAddr).Port, to: to, listener: l}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go k.carry(c)
+		}
+	}()
+	return k, nil
+}
+
+func (k *link) carry(c net.Conn) {
+	s, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", k.to))
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	k.mu.Lock()
+	k.conns = append(k.conns, c, s)
+	k.mu.Unlock()
+	both := make(chan struct{}, 2)
+	pass := func(to, from net.Conn) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			for k.isCut.Load() && err == nil {
+				time.Sleep(20 * time.Millisecond)
+				if _, gone := from.Write(nil); gone != nil {
+					err = io.EOF
+				}
+			}
+			if n > 0 && err == nil {
+				_, err = to.Write(buf[:n])
+			}
+			if err != nil {
+				break
+			}
+		}
+		_, _ = to.Close(), from.Close()
+		both <- struct{}{}
+	}
+	go pass(s, c)
+	go pass(c, s)
+	<-both
+}
+
+func (k *link) cut(is bool) { k.isCut.Store(is) }
+
+func (k *link) close() {
+	_ = k.listener.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.conns {
+		_ = c.Close()
+	}
+}

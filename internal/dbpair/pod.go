@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/pki"
+)
+
+// What the pod mounts, see templates/addons/database.
+const (
+	replicationDir = "/etc/mysql-replication"
+	clientFile     = "/etc/mysql-secret/client.cnf"
+	serverFile     = "/etc/mysql-config/server.cnf"
+	runDir         = "/run/mysqld"
+	volumeDir      = "/var/lib/mysql"
+	healthAddress  = ":3307"
+	port           = 3306
+	namespaceFile  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
+
+// Install copies this program to a file: the image of the database has none.
+func Install(to string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("reading this program: %w", err)
+	}
+	defer from.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755) //nolint:gosec // a program
+	if err != nil {
+		return fmt.Errorf("copying this program: %w", err)
+	}
+	_, err = io.Copy(out, from)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("copying this program: %w", err)
+	}
+	return nil
+}
+
+// RunInPod runs the agent of a server in its pod, until ctx ends.
+func RunInPod(ctx context.Context, server string, out, errOut io.Writer) error {
+	if !slices.Contains(Servers(), server) {
+		return fmt.Errorf("--server is %q, and must be one of %s", server, strings.Join(Servers(), ", "))
+	}
+	a, err := podAgent(server)
+	if err != nil {
+		return err
+	}
+	a.Output, a.Log = errOut, slog.New(slog.NewTextHandler(out, nil))
+	health := &http.Server{Addr: healthAddress, ReadHeaderTimeout: askTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !a.Alive() {
+			http.Error(w, "the agent hangs", http.StatusServiceUnavailable)
+		}
+	})}
+	go func() {
+		if err := health.ListenAndServe(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			a.Log.Warn("the health of the agent cannot be served", "error", err)
+		}
+	}()
+	defer health.Close()
+	return a.Run(ctx)
+}
+
+func podAgent(server string) (*Agent, error) {
+	a := &Agent{Me: server, Node: os.Getenv("NODE_NAME"), Limits: DefaultLimits(), ReplicationUser: "ocadm-replica"}
+	a.Files = Files{
+		Dir: volumeDir, Socket: filepath.Join(runDir, "mysqld.sock"), CA: filepath.Join(runDir, "ca.crt"),
+		Certificate: filepath.Join(runDir, "tls.crt"), Key: filepath.Join(runDir, "tls.key"),
+	}
+	a.Server = []string{"mariadbd", "--defaults-file=" + serverFile}
+	a.Install = []string{"mariadb-install-db", "--no-defaults", "--tmpdir=/tmp", "--skip-test-db", "--auth-root-authentication-method=socket",
+		"--skip-name-resolve", "--force"}
+	namespace, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	a.Namespace = strings.TrimSpace(string(namespace))
+	a.Names = []string{ServiceName(server), ServiceName(server) + "." + a.Namespace + ".svc"}
+	a.Address = func(server string) (string, int) { return ServiceName(server) + "." + a.Namespace + ".svc", port }
+	if err := a.secrets(); err != nil {
+		return nil, err
+	}
+	cfg, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the account of the pod: %w", err)
+	}
+	cfg.Timeout, cfg.UserAgent = askTimeout, "ocadm-mysql"
+	a.Kube, err = kube.New(kube.Unlimited(cfg))
+	return a, err
+}
+
+// secrets reads the passwords and the authority from the mounted Secrets.
+func (a *Agent) secrets() error {
+	file := func(name string) (string, error) {
+		raw, err := os.ReadFile(filepath.Join(replicationDir, name))
+		return string(raw), err
+	}
+	password, err := file("password")
+	if err != nil {
+		return fmt.Errorf("reading the password of the replication: %w", err)
+	}
+	cert, err := file("ca.crt")
+	if err != nil {
+		return fmt.Errorf("reading the authority: %w", err)
+	}
+	key, err := file("ca.key")
+	if err != nil {
+		return fmt.Errorf("reading the authority: %w", err)
+	}
+	a.ReplicationPassword = password
+	if a.Authority, err = pki.ParsePair([]byte(cert), []byte(key)); err != nil {
+		return fmt.Errorf("reading the authority: %w", err)
+	}
+	client, err := os.ReadFile(clientFile)
+	if err != nil {
+		return fmt.Errorf("reading the administrator's account: %w", err)
+	}
+	for line := range strings.Lines(string(client)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch name {
+		case "user":
+			a.User = value
+		case "password":
+			a.Password = value
+		}
+	}
+	return nil
+}

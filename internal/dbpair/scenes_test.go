@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+)
+
+// TestPair lives through what two nodes live through, with real servers and the real agents.
+func TestPair(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.await("the first primary serves", func() bool {
+		return p.member(dbpair.First).Mode == dbpair.Primary && p.insert(t.Context(), dbpair.First, -1) != nil
+	})
+	p.must(dbpair.First, "CREATE DATABASE t")
+	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (1), (2)")
+	p.must(dbpair.First, "CREATE USER 'glance'@'%' IDENTIFIED BY 'g'")
+	p.must(dbpair.First, "GRANT ALL PRIVILEGES ON t.* TO 'glance'@'%'")
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	if n := p.numbers(dbpair.Second); len(n) != 2 {
+		t.Errorf("the replica has %v", n)
+	}
+	t.Run("the primary is lost", func(t *testing.T) {
+		w := p.write(1000)
+		p.await("200 rows", func() bool { return w.count() > 200 })
+		p.off(p.nodes[dbpair.First])
+		lostAt, before := time.Now(), w.count()
+		p.await("writes work again", func() bool { return p.record().Primary == dbpair.Second && w.count() > before+20 })
+		t.Logf("writes work again %.1f s after the loss", time.Since(lostAt).Seconds())
+		acked := w.end()
+		if lost := p.lost(acked, dbpair.Second); len(lost) > 0 {
+			t.Errorf("%d of %d acknowledged rows are lost", len(lost), len(acked))
+		}
+		t.Logf("%d rows acknowledged, none lost", len(acked))
+	})
+	t.Run("the old primary comes back", func(t *testing.T) {
+		p.on(dbpair.First)
+		p.inSync(dbpair.Second)
+		p.await("the same rows", func() bool { return len(p.numbers(dbpair.First)) == len(p.numbers(dbpair.Second)) })
+	})
+	t.Run("promotion by command", func(t *testing.T) {
+		w := p.write(2_000_000)
+		p.ask(func(r *dbpair.Record) { r.Promote = dbpair.First })
+		p.inSync(dbpair.First)
+		acked := w.end()
+		if lost := p.lost(acked, dbpair.First); len(lost) > 0 {
+			t.Errorf("%d of %d acknowledged rows are lost", len(lost), len(acked))
+		}
+	})
+	t.Run("the primary is isolated", func(t *testing.T) {
+		p.isolated(t)
+	})
+}
+
+// isolated cuts the primary off while it goes on: nothing that is written there is acknowledged any more, and it ends.
+func (p *pair) isolated(t *testing.T) {
+	first := p.nodes[dbpair.First]
+	first.isolate()
+	inside := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		inside <- p.execute(ctx, dbpair.First, "INSERT INTO t.n VALUES (-7)")
+	}()
+	p.await("the replica takes over", func() bool {
+		return p.record().Primary == dbpair.Second && p.member(dbpair.Second).Mode == dbpair.Primary
+	})
+	if err := <-inside; err == nil {
+		t.Error("the isolated primary acknowledged a row")
+	}
+	p.must(dbpair.Second, "INSERT INTO t.n VALUES (-8)")
+	first.unreached.Store(false)
+	first.link.cut(false)
+	p.inSync(dbpair.Second)
+	if n := p.numbers(dbpair.First); n[-7] || !n[-8] {
+		t.Errorf("the former primary: -7 %t, -8 %t", n[-7], n[-8])
+	}
+	if m := p.member(dbpair.First); m.Kept != "" {
+		t.Errorf("it was copied anew: %+v", m)
+	}
+}
+
+// TestPairTrouble breaks replication and takes over where something is lost.
+func TestPairTrouble(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	p.must(dbpair.First, "CREATE DATABASE t")
+	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (1)")
+	p.await("the row is replicated", func() bool { return len(p.numbers(dbpair.Second)) == 1 })
+
+	// A row that the replica has already: it cannot go on, the primary goes on alone.
+	p.must(dbpair.Second, "SET STATEMENT sql_log_bin = 0 FOR INSERT INTO t.n VALUES (5)")
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (5)")
+	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" && p.member(dbpair.Second).Error != "" })
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (6)")
+	p.ask(func(r *dbpair.Record) { r.Copy = dbpair.Second })
+	p.await("the replica copies anew", func() bool { return p.member(dbpair.Second).Kept != "" })
+	p.inSync(dbpair.First)
+	p.await("the same rows", func() bool { return len(p.numbers(dbpair.Second)) == 3 })
+
+	// The replica is lost, the primary goes on alone and is lost, too; the replica comes back with less than was acknowledged.
+	p.off(p.nodes[dbpair.Second])
+	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" })
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (7)")
+	p.off(p.nodes[dbpair.First])
+	p.on(dbpair.Second)
+	p.await("the replica serves its socket", func() bool { return p.member(dbpair.Second).Mode == dbpair.Replica })
+	time.Sleep(quick().Forced) // long enough for a takeover that must not come
+	if r := p.record(); r.Primary != dbpair.First {
+		t.Fatalf("a replica that is behind took over: %+v", r)
+	}
+	p.ask(func(r *dbpair.Record) { r.Promote, r.Force = dbpair.Second, true })
+	p.await("the forced promotion", func() bool {
+		return p.record().Primary == dbpair.Second && p.member(dbpair.Second).Mode == dbpair.Primary
+	})
+	p.must(dbpair.Second, "INSERT INTO t.n VALUES (8)")
+
+	// The former primary has a row that the new one lacks: it keeps what it had and copies.
+	p.on(dbpair.First)
+	p.inSync(dbpair.Second)
+	if n := p.numbers(dbpair.First); n[7] || !n[8] {
+		t.Errorf("the former primary has %v", n)
+	}
+	if m := p.member(dbpair.First); m.Kept == "" {
+		t.Errorf("what it had was not kept: %+v", m)
+	}
+}

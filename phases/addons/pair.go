@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// Pair is what the manifests need of the embedded database with a replica.
+type Pair struct {
+	// Image is that of ocadm, for the agents. Password is that of the replication's account.
+	Image, Password string
+}
+
+// The keys of Secret ocadm-mysql-replication.
+const (
+	keyAuthority    = "ca.crt"
+	keyAuthorityKey = "ca.key"
+)
+
+// findPair returns nil if the embedded database has no replica.
+func findPair(ctx context.Context, c client.Reader, cfg *config.Config) (*Pair, error) {
+	s := &corev1.Secret{ObjectMeta: named(cfg.Cloud.Namespace, dbpair.SecretName)}
+	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	if pw := string(s.Data[keyPassword]); !plain(pw) {
+		return nil, fmt.Errorf("reading Secret %s/%s: %s is empty or has characters other than letters, digits and -_.", s.Namespace, s.Name, keyPassword)
+	}
+	return &Pair{Image: cfg.OperatorImage(), Password: string(s.Data[keyPassword])}, nil
+}
+
+// AddReplica gives the embedded database that runs in a namespace a second server. image is that of ocadm. It may be repeated: what exists stays.
+func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string) (kube.ChangeSet, error) {
+	live := &appsv1.StatefulSet{ObjectMeta: named(namespace, dbpair.First)}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+		return nil, fmt.Errorf("reading StatefulSet %s/%s: %w", namespace, live.Name, err)
+	}
+	cfg := config.Default()
+	cfg.Cloud.Namespace, cfg.Cloud.OperatorImage = namespace, image
+	for _, claim := range live.Spec.VolumeClaimTemplates {
+		cfg.Addons.Storage, cfg.Cloud.StorageClass = config.None, ""
+		if claim.Spec.StorageClassName != nil {
+			cfg.Cloud.StorageClass = *claim.Spec.StorageClassName
+		}
+		cfg.Database.StorageSize = claim.Spec.Resources.Requests.Storage().String()
+	}
+	set, err := ensurePairObjects(ctx, c, namespace)
+	if err != nil {
+		return set, err
+	}
+	p, _, err := ensurePassword(ctx, c, &cfg, true)
+	if err != nil {
+		return set, err
+	}
+	for _, k := range live.Spec.Template.Spec.Containers {
+		p.DatabaseImage = k.Image
+	}
+	objs, err := database().Objects(&cfg, p)
+	if err != nil {
+		return set, err
+	}
+	applied, err := kube.Apply(ctx, c, kube.FieldManager, objs...)
+	return append(set, applied...), err
+}
+
+// recordOf is the record of a pair that has none: that of a new one, or, if someone deleted the Lease, that of the pod which is labelled as the primary.
+func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Record, error) {
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.SecretName}, &corev1.Secret{})
+	if apierrors.IsNotFound(err) {
+		return dbpair.Record{Primary: dbpair.First}, nil
+	}
+	if err != nil {
+		return dbpair.Record{}, fmt.Errorf("reading Secret %s/%s: %w", namespace, dbpair.SecretName, err)
+	}
+	for _, server := range dbpair.Servers() {
+		pod := &corev1.Pod{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.PodName(server)}, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return dbpair.Record{}, fmt.Errorf("reading pod %s: %w", dbpair.PodName(server), err)
+		}
+		if pod.Labels[dbpair.RoleLabel] == dbpair.RolePrimary {
+			return dbpair.Record{Primary: server, Term: 1}, nil
+		}
+	}
+	// Either may have the newer data. A wrong guess would replace it.
+	return dbpair.Record{}, finding.New("OCA-7436", "The primary of the embedded database is not known",
+		"Lease "+namespace+"/"+dbpair.RecordName+" was deleted, and no pod is labelled as the primary",
+		"label the pod that was: kubectl -n "+namespace+" label pod "+dbpair.PodName(dbpair.First)+" --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+
+			", and run the command again")
+}
+
+// ensurePairObjects makes what is made once: the Secret, and the Leases.
+func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (kube.ChangeSet, error) {
+	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ca.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
+	record := &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.RecordName)}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(record), record.DeepCopy()); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading Lease %s/%s: %w", namespace, record.Name, err)
+		}
+		r, err := recordOf(ctx, c, namespace)
+		if err != nil {
+			return nil, err
+		}
+		r.Write(record)
+	}
+	objs := []client.Object{record, &corev1.Secret{
+		ObjectMeta: named(namespace, dbpair.SecretName), Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{keyPassword: []byte(rand.Text()), keyAuthority: ca.CertPEM(), keyAuthorityKey: key},
+	}}
+	for _, s := range dbpair.Servers() {
+		objs = append(objs, &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.MemberName(s))})
+	}
+	var set kube.ChangeSet
+	for _, o := range objs {
+		kind := map[bool]string{true: "Secret", false: "Lease"}[o.GetName() == dbpair.SecretName]
+		switch err := c.Create(ctx, o, client.FieldOwner(kube.FieldManager)); {
+		case err == nil:
+			set = append(set, kube.Change{Action: kube.Created, Kind: kind, Namespace: namespace, Name: o.GetName()})
+		case !apierrors.IsAlreadyExists(err):
+			return set, fmt.Errorf("creating %s %s/%s: %w", kind, namespace, o.GetName(), err)
+		}
+	}
+	return set, nil
+}

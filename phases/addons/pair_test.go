@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// TestRecordOfPair: a record that someone deleted is made again from what the pods say, never guessed.
+func TestRecordOfPair(t *testing.T) {
+	const namespace = "onecloud"
+	secret := &corev1.Secret{ObjectMeta: named(namespace, dbpair.SecretName)}
+	pod := func(server, role string) client.Object {
+		p := &corev1.Pod{ObjectMeta: named(namespace, dbpair.PodName(server))}
+		p.Labels = map[string]string{dbpair.RoleLabel: role}
+		return p
+	}
+	other := &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.RecordName)}
+	dbpair.Record{Primary: dbpair.Second, InSync: dbpair.First, Term: 7}.Write(other)
+	for name, c := range map[string]struct {
+		objs []client.Object
+		want dbpair.Record
+		code string
+	}{
+		"a new pair":                    {nil, dbpair.Record{Primary: dbpair.First}, ""},
+		"an existing record stays":      {[]client.Object{secret, other}, dbpair.Record{Primary: dbpair.Second, InSync: dbpair.First, Term: 7}, ""},
+		"deleted, the second is known":  {[]client.Object{secret, pod(dbpair.Second, dbpair.RolePrimary)}, dbpair.Record{Primary: dbpair.Second, Term: 1}, ""},
+		"deleted, and nothing is known": {[]client.Object{secret}, dbpair.Record{}, "OCA-7436"},
+	} {
+		scheme, err := kube.Scheme()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objs...).Build()
+		_, err = ensurePairObjects(t.Context(), k, namespace)
+		if f := finding.Of(err); c.code != "" && (len(f) != 1 || f[0].Code != c.code) || c.code == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		l := &coordinationv1.Lease{}
+		err = k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, l)
+		if (err != nil) != (c.code != "") || err == nil && dbpair.ReadRecord(l) != c.want {
+			t.Errorf("%s: %+v, %v; want %+v", name, dbpair.ReadRecord(l), err, c.want)
+		}
+	}
+}

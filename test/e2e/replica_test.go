@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// TestReplica gives the embedded database a replica on a second machine, makes that the primary, and ends its machine as a power failure does, while projects
+// are added through the identity service. It prints the time until that works again. No project that was acknowledged may be missing, and the lost
+// machine has to come back as the replica. With OCADM_TEST_REPLICA=3 there are three control-plane nodes, and the lost machine is one of them.
+func TestReplica(t *testing.T) {
+	needRoot(t)
+	if os.Getenv("OCADM_TEST_REPLICA") == "" {
+		t.Skip("make replica runs it: it takes minutes")
+	}
+	three := os.Getenv("OCADM_TEST_REPLICA") == "3"
+	s := &suite{Journey: &scenario.Journey{Lab: machines(t, map[bool]int{true: 3, false: 2}[three]), Story: testWriter{t}}}
+	ctx := t.Context()
+	args := []string{"--onecloud-version", version}
+	if three {
+		args = append(args, "--high-availability-vip", s.VirtualAddress())
+	}
+	if err := s.Init(ctx, args...); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.databaseStatus(t); d.Redundant || len(d.Servers) != 1 {
+		t.Errorf("one copy: %+v", d)
+	}
+	s.refused(t, 1, "OCA-7435", "cluster", "database", "add-replica")
+	s.refused(t, 1, "OCA-7431", "cluster", "database", "promote", "--yes")
+	s.controllers(t, three)
+	session, err := s.Session(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.write(session)
+	s.timed(t, "add the replica", "cluster", "database", "add-replica", "--timeout", "15m")
+	if d := s.databaseStatus(t); !d.Redundant {
+		t.Errorf("after add-replica: %+v", d)
+	}
+	t.Logf("add-replica: %s", w.outage())
+	w.mark()
+	s.timed(t, "promote the replica", "cluster", "database", "promote", "--yes")
+	w.untilWorks(t)
+	t.Logf("promote: %s", w.outage())
+	primary := s.primary(s.databaseStatus(t))
+	s.inSync(t, primary)
+	w.mark()
+	node, err := strconv.Atoi(strings.TrimPrefix(primary, "node"))
+	if err != nil || node == 1 {
+		t.Fatalf("%q has the primary: the first server was on node1", primary)
+	}
+	if err := s.Lab.Node(node).Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.untilWorks(t)
+	t.Logf("the machine of the primary was lost: %s", w.outage())
+	if d := s.databaseStatus(t); d.Redundant || s.primary(d) != "node1" {
+		t.Errorf("after the loss: %+v", d)
+	}
+	if err := s.Lab.Node(node).Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s.inSync(t, "node1")
+	t.Logf("in sync again %.0f s after the machine was started", time.Since(began).Seconds())
+	acked := w.end()
+	have, err := session.Projects(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for _, p := range acked {
+		if !have[p] {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d projects are lost", lost, len(acked))
+	}
+	t.Logf("%d projects acknowledged, %d lost", len(acked), lost)
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
+
+// controllers joins the machines that may run the replica: one worker, or two more control-plane nodes.
+func (s *suite) controllers(t *testing.T, three bool) {
+	t.Helper()
+	if !three {
+		if err := s.Join(t.Context(), 2, "--as-onecloud-controller"); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, node := range []int{2, 3} {
+		if err := s.JoinControlPlane(t.Context(), 1, node); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// databaseState is the output of "ocadm cluster database status -o json".
+type databaseState struct {
+	Redundant bool
+	Message   string
+	Servers   []struct {
+		Node, Role string
+		Ready      bool
+	}
+}
+
+func (s *suite) databaseStatus(t *testing.T) (d databaseState) {
+	t.Helper()
+	out, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "database", "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &d)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (s *suite) primary(d databaseState) string {
+	for _, m := range d.Servers {
+		if m.Role == "primary" {
+			return m.Node
+		}
+	}
+	return ""
+}
+
+// inSync waits until the server of a node is the primary and has a replica in sync.
+func (s *suite) inSync(t *testing.T, primary string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	for {
+		d := s.databaseStatus(t)
+		if d.Redundant && s.primary(d) == primary {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not in sync: %+v", d)
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+func (s *suite) timed(t *testing.T, name string, args ...string) {
+	t.Helper()
+	err := s.Timed(name, func() error {
+		_, err := s.On(t.Context(), 1, append([]string{scenario.Ocadm}, args...)...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// projectWriter adds projects, one after the other in each of four lines, and remembers those that were acknowledged.
+type projectWriter struct {
+	mu      sync.Mutex
+	acked   []string
+	failed  int
+	since   time.Time // of the mark
+	last    time.Time // of the last success before the longest gap
+	longest time.Duration
+	stop    context.CancelFunc
+	wait    sync.WaitGroup
+}
+
+func (s *suite) write(session *scenario.Session) *projectWriter {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &projectWriter{stop: cancel, since: time.Now(), last: time.Now()}
+	for k := range 4 {
+		w.wait.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				name := fmt.Sprintf("p-%d-%d", k, i)
+				limited, end := context.WithTimeout(ctx, 5*time.Second)
+				err := session.AddProject(limited, name)
+				end()
+				w.count(name, err)
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	return w
+}
+
+func (w *projectWriter) count(name string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.failed++
+		return
+	}
+	w.acked = append(w.acked, name)
+	w.longest, w.last = max(w.longest, time.Since(w.last)), time.Now()
+}
+
+// mark begins to measure.
+func (w *projectWriter) mark() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.last, w.longest, w.failed = time.Now(), time.Now(), 0, 0
+}
+
+// outage is the longest time without a project since the mark.
+func (w *projectWriter) outage() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return fmt.Sprintf("%.1f s without a write, %d failed, %d acknowledged so far", max(w.longest, time.Since(w.last)).Seconds(), w.failed, len(w.acked))
+}
+
+// untilWorks waits until the writes have failed and twenty in a row have not.
+func (w *projectWriter) untilWorks(t *testing.T) {
+	t.Helper()
+	limit := time.Now().Add(10 * time.Minute)
+	for before := -1; ; {
+		w.mu.Lock()
+		n, gap := len(w.acked), max(w.longest, time.Since(w.last))
+		w.mu.Unlock()
+		switch {
+		case gap < 2*time.Second:
+			before = -1
+		case before < 0:
+			before = n
+		case n > before+20:
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("writes do not work again: %s", w.outage())
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (w *projectWriter) end() []string {
+	w.stop()
+	w.wait.Wait()
+	return w.acked
+}
