@@ -92,10 +92,12 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 				return err
 			}
 			defer closeBundle(h) //nolint:errcheck // it was only read
+			images := joinImages // without them, no check would look for the images
 			if command == config.ForInit {
-				if err := cloudImages(c.Context(), a, h); err != nil {
-					return err
-				}
+				images = cloudImages
+			}
+			if err := images(c.Context(), a, h); err != nil {
+				return err
 			}
 			found := preflight.Gather(c.Context(), h, kind, preflight.DefaultLimits()).Ignore(ignore)
 			return a.printChecked(output.String(), found)
