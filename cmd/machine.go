@@ -30,7 +30,7 @@ func newMachine(a *app) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
-	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a), newMachineRemove(a), newMachineBootstrapData(a),
+	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a), newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a),
 		newMachineMark(a, "pause", "Let a machine not join yet", "The operator makes bootstrap data and runs prechecks that you ask for, and nothing else. What runs is not stopped.",
 			"paused", cluster.PauseMachine),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
@@ -73,10 +73,18 @@ func machineTable(w io.Writer, list []cluster.Machine, now time.Time) error {
 		for _, r := range m.Spec.Roles {
 			roles = append(roles, string(r))
 		}
-		rows = append(rows, []string{m.Name, m.Spec.Infrastructure.SSH.Address, cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
+		rows = append(rows, []string{m.Name, cmp.Or(addressOf(m), "-"), cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
 			now.Sub(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
 	}
 	return ui.Table(w, []string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
+}
+
+// addressOf is where a machine is reached, of one that calls in the address of its Node.
+func addressOf(m *cluster.Machine) string {
+	if m.CallsIn() && len(m.Status.Addresses) > 0 {
+		return m.Status.Addresses[0].Address
+	}
+	return m.Spec.Infrastructure.SSH.Address
 }
 
 func newMachineGet(a *app) *cobra.Command {
@@ -102,7 +110,7 @@ func newMachineGet(a *app) *cobra.Command {
 func printMachine(w io.Writer, m *cluster.Machine) error {
 	s := m.Status
 	for _, line := range [][2]string{
-		{"Machine", m.Name}, {"Cloud", m.Spec.Cloud}, {"Address", m.Spec.Infrastructure.SSH.Address}, {"Phase", cmp.Or(string(s.Phase), "unknown")},
+		{"Machine", m.Name}, {"Cloud", m.Spec.Cloud}, {"Address", addressOf(m)}, {"Phase", cmp.Or(string(s.Phase), "unknown")},
 		{"Message", s.Message}, {"Failure", s.FailureMessage}, {"Host key", s.HostKey}, {"Operation", s.Operation},
 	} {
 		if line[1] != "" {

@@ -28,7 +28,7 @@ type machineFlags struct {
 	port                                 int32
 	roles, hostNetworks                  []string
 	labels                               map[string]string
-	paused                               bool
+	paused, callback                     bool
 }
 
 func newMachineAdd(a *app) *cobra.Command {
@@ -37,9 +37,11 @@ func newMachineAdd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "add [NAME]", Short: "Add a machine, or those in a file",
 		Long: "Creates OnecloudMachines, which the operator then joins. With NAME, flags describe the machine, and its credentials are stored in Secret\n" +
-			"NAME-login. With -f, a file of OnecloudMachines does; if one of them is wrong, none is added. Machines that are there stay as they are.",
+			"NAME-login. With --callback, nothing logs in to the machine: it boots with its bootstrap data. With -f, a file of OnecloudMachines\n" +
+			"describes them; if one of them is wrong, none is added. Machines that are there stay as they are.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n" +
-			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml",
+			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml\n\n" +
+			"  # it boots by itself with the printed user data\n  ocadm machine add worker-3 --callback\n  ocadm machine bootstrap-data worker-3 >user-data",
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if (len(args) == 1) == (m.file != "") {
@@ -82,6 +84,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does for the cloud: compute, controller, baremetal, lbagent")
 	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
 	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as of join")
+	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")
 	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
 }
 
@@ -90,6 +93,9 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	if m.file != "" {
 		all, err := readMachines(a, m.file, f)
 		return all, nil, err
+	}
+	if m.callback {
+		return m.caller(f, args[0])
 	}
 	if m.address == "" {
 		return nil, nil, misused("--address is missing", "ocadm machine add "+args[0]+" --address 192.0.2.21 --key FILE")
@@ -110,21 +116,37 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	if (len(data) == 0) == (m.secret == "") {
 		return nil, nil, misused("give either --key or --password-file, or --secret", "ocadm machine add "+args[0]+" --address "+m.address+" --key FILE")
 	}
-	one := cluster.Machine{}
-	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, args[0]
-	if m.paused {
-		one.Annotations = cluster.PauseMachine(time.Now())
-	}
+	one := m.machine(f, args[0])
 	login := v1alpha1.MachineLogin{Address: m.address, Port: m.port, User: m.user, HostKey: m.hostKey, CredentialsSecretName: m.secret}
 	if m.secret == "" {
 		login.CredentialsSecretName = args[0] + "-login"
 	}
-	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
 	one.Spec.Infrastructure.SSH.MachineLogin = login
+	return []cluster.Machine{one}, data, nil
+}
+
+// machine is what the flags say of a machine beside how it is reached.
+func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
+	one := cluster.Machine{}
+	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name
+	if m.paused {
+		one.Annotations = cluster.PauseMachine(time.Now())
+	}
+	one.Spec = v1alpha1.OnecloudMachineSpec{Cloud: f.name, Labels: m.labels, HostNetworks: m.hostNetworks}
 	for _, r := range m.roles {
 		one.Spec.Roles = append(one.Spec.Roles, v1alpha1.MachineRole(r))
 	}
-	return []cluster.Machine{one}, data, nil
+	return one
+}
+
+// caller is a machine that boots by itself.
+func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, map[string][]byte, error) {
+	if m.address != "" || m.key != "" || m.passwordFile != "" || m.sudoPasswordFile != "" || m.secret != "" || m.hostKey != "" {
+		return nil, nil, misused("--callback needs neither --address nor credentials: nothing logs in to the machine", "ocadm machine add "+name+" --callback")
+	}
+	one := m.machine(f, name)
+	one.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
+	return []cluster.Machine{one}, nil, nil
 }
 
 func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {

@@ -58,8 +58,11 @@ func newOperatorWork(a *app) *cobra.Command {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(a.Err, nil))
-			w := operation.Worker{Client: direct, Pod: pod, Log: log,
-				Actions: machinectl.Actions(machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Read: &v1alpha1.OnecloudMachine{}, Log: log})}
+			o := machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Read: &v1alpha1.OnecloudMachine{}, Log: log}
+			if os.Geteuid() == 0 { // on a control-plane node, with its files
+				o.Leave = leaveControlPlane
+			}
+			w := operation.Worker{Client: direct, Pod: pod, Log: log, Actions: machinectl.Actions(o)}
 			return w.Work(c.Context(), client.ObjectKey{Namespace: namespace, Name: args[0]})
 		},
 	}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,11 +47,15 @@ func machines(mgr ctrl.Manager, o machinectl.Options) error {
 		Watches(&v1alpha1.OnecloudMachine{}, which(twins), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
 		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operatedMachine)).
-		Watches(&corev1.Node{}, which(sameName), builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.Node{}, which(sameName), builder.WithPredicates(predicate.Funcs{UpdateFunc: machineNodeChanged})).
 		Watches(&corev1.Pod{}, which(onNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: readinessChanged})).
-		Owns(&corev1.Secret{}).WithOptions(options).Complete(&machinectl.Infrastructure{Options: o})
-	bootstrap := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine-bootstrap").For(&v1alpha1.OnecloudMachine{}).
-		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
+		Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).WithOptions(options).Complete(&machinectl.Infrastructure{Options: o})
+	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine-bootstrap").For(&v1alpha1.OnecloudMachine{})
+	if o.Image != "" {
+		b = b.Watches(&batchv1.Job{}, which(sharedFor))
+	}
+	bootstrap := b.
+		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: settingsChanged})).
 		Owns(&corev1.Secret{}).WithOptions(options).Complete(&machinectl.Bootstrap{Options: o})
 	if err := errors.Join(infrastructure, bootstrap); err != nil {
 		return fmt.Errorf("setting up the controllers of machines: %w", err)
@@ -64,6 +70,11 @@ func twins(object client.Object, m *v1alpha1.OnecloudMachine) bool {
 
 func ofCloud(object client.Object, m *v1alpha1.OnecloudMachine) bool {
 	return object.GetNamespace() == m.Namespace && object.GetName() == m.Spec.Cloud
+}
+
+// sharedFor reports whether a Job stores the authorities of the cluster for a machine.
+func sharedFor(object client.Object, m *v1alpha1.OnecloudMachine) bool {
+	return m.ControlPlane() && object.GetNamespace() == m.Namespace && object.GetLabels()[machinectl.LabelAuthorities] == m.Spec.Cloud
 }
 
 func sameName(object client.Object, m *v1alpha1.OnecloudMachine) bool {
@@ -86,6 +97,20 @@ func operatedMachine(_ context.Context, object client.Object) []ctrl.Request {
 // beganToGo drops what of a cloud does not concern its machines.
 func beganToGo(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}
+
+// settingsChanged drops what of a cloud does not concern the bootstrap data of its machines.
+func settingsChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudCluster)
+	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudCluster)
+	return beganToGo(e) || ok1 && ok2 && !equality.Semantic.DeepEqual(old.Spec.Machines, now.Spec.Machines)
+}
+
+// machineNodeChanged drops what of a Node does not concern its machine. That the machine has left concerns it, also when the Node was not Ready before.
+func machineNodeChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Node)
+	now, ok2 := e.ObjectNew.(*corev1.Node)
+	return nodeChanged(e) || ok1 && ok2 && machinectl.Left(old) != machinectl.Left(now)
 }
 
 // readinessChanged drops what of a pod does not concern its machine.

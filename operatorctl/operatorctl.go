@@ -271,7 +271,7 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// stripNode keeps of a node its labels, its addresses, its age and whether it is Ready.
+// stripNode keeps of a node its labels, its addresses, its age and whether it is Ready, and why.
 func stripNode(in any) (any, error) {
 	n, ok := in.(*corev1.Node)
 	if !ok {
@@ -280,7 +280,7 @@ func stripNode(in any) (any, error) {
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Message: c.Message, LastTransitionTime: c.LastTransitionTime}}
+			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
 	return &corev1.Node{

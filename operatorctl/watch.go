@@ -133,6 +133,14 @@ func rolloutChanged(e event.UpdateEvent) bool {
 }
 
 // operations wires the controller of operations into the manager.
+// jobImage is the image of Jobs, "" where there can be none.
+func jobImage(o Options) string {
+	if o.WithoutJobs {
+		return ""
+	}
+	return o.Image
+}
+
 func operations(mgr ctrl.Manager, o Options) error {
 	components := o.Components
 	if components == nil {
@@ -140,7 +148,7 @@ func operations(mgr ctrl.Manager, o Options) error {
 	}
 	actions := operation.Actions(components)
 	if !o.WithoutMachines {
-		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Log: o.Log}
+		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log}
 		actions = append(actions, machinectl.Actions(m)...)
 		if err := machines(mgr, m); err != nil {
 			return err
@@ -150,12 +158,8 @@ func operations(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
-	image := o.Image
-	if o.WithoutJobs {
-		image = ""
-	}
 	c := operation.New(operation.Options{
-		JobImage: image, WithoutJobs: o.WithoutJobs,
+		JobImage: jobImage(o), WithoutJobs: o.WithoutJobs,
 		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
 		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {

@@ -104,6 +104,14 @@ type NamedService struct {
 	Type string `json:"type,omitempty"`
 }
 
+// CloudMachines is what the machines of a cloud have in common.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.settings) || !has(self.settings.ip)",message="an address belongs to one machine: set it in spec.settings of the OnecloudMachine",fieldPath=".settings"
+type CloudMachines struct {
+	// Settings of ocadm join on each OnecloudMachine of the cloud. A setting of the machine itself replaces that of the cloud.
+	Settings MachineSettings `json:"settings,omitzero"`
+}
+
 // DeletionPolicy decides what becomes of a cloud's data when the cloud is deleted.
 type DeletionPolicy string
 
@@ -160,6 +168,9 @@ type OnecloudClusterSpec struct {
 	// A ClickHouse server for records of operations.
 	Clickhouse DatabaseServer `json:"clickhouse,omitzero"`
 	// Ignored; Dameng is not supported.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Dameng DatabaseServer `json:"dameng,omitzero"`
 	// Only mysql is accepted.
 	// +kubebuilder:validation:MaxLength=16
@@ -231,6 +242,9 @@ type OnecloudClusterSpec struct {
 	// What happens to the data when the cloud is deleted: Retain (default) keeps databases and volumes, Delete removes them.
 	// +kubebuilder:validation:Enum="";Retain;Delete
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// What the machines of the cloud have in common.
+	Machines CloudMachines `json:"machines,omitzero"`
 
 	// Ignored.
 	// +nullable

@@ -36,7 +36,8 @@ const AnnotationUpdateFrom = "onecloud.yunion.io/update-from-release"
 // every component at once, without checks, copies of the databases or a way back.
 const AnnotationAtOnce = "onecloud.yunion.io/update-at-once"
 
-// AnnotationOperation on a cloud names an action: the operator creates an operation for it and removes the annotation.
+// AnnotationOperation on a cloud names an action: the operator creates an operation for it and removes the annotation. On a machine it holds one of the
+// words of RequestCreating, and the operator replaces it with how that ended.
 const AnnotationOperation = "onecloud.yunion.io/operation"
 
 // LabelRelease of a Secret holds the revision of the release in it.

@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +33,16 @@ const (
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
 	// AnnotationPausedByClusterAPI on a machine, with any value, keeps it from joining, as AnnotationPaused "true" does.
 	AnnotationPausedByClusterAPI = "cluster.x-k8s.io/paused"
+)
+
+// What annotation AnnotationOperation on a machine may ask for. The operator writes the word with -finished or -failed in its place when that has ended.
+const (
+	// RequestCreating asks for the join of a machine, at once and although it is paused.
+	RequestCreating = "creating"
+	// RequestChecking asks for the checks of a machine.
+	RequestChecking = "prechecking"
+	// RequestDeleting asks for the removal of a machine.
+	RequestDeleting = "deleting"
 )
 
 // Keys of the Secret with the credentials of a machine. SecretKeyPrivate is that of type kubernetes.io/ssh-auth.
@@ -98,6 +110,8 @@ const (
 	RoleBaremetal MachineRole = "baremetal"
 	// RoleLBAgent runs the agent of load balancers.
 	RoleLBAgent MachineRole = "lbagent"
+	// RoleControlPlane is a further control-plane node of Kubernetes. It runs the services of the cloud, too.
+	RoleControlPlane MachineRole = "controlplane"
 )
 
 // OnecloudMachineSpec is what a machine is to be.
@@ -110,7 +124,7 @@ type OnecloudMachineSpec struct {
 	Cloud string `json:"cloud"`
 	// What the machine does for the cloud; nothing when empty. It cannot change once the machine joins.
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=5
 	Roles []MachineRole `json:"roles,omitempty"`
 	// Additional labels of its Node.
 	// +kubebuilder:validation:MaxProperties=32
@@ -124,7 +138,7 @@ type OnecloudMachineSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=128
 	HostNetworks []string `json:"hostNetworks,omitempty"`
-	// Settings of ocadm join on the machine.
+	// Settings of ocadm join on the machine. What is absent comes from spec.machines.settings of the cloud.
 	Settings MachineSettings `json:"settings,omitzero"`
 	// Where the data are with which the machine joins.
 	Bootstrap MachineBootstrap `json:"bootstrap,omitzero"`
@@ -158,7 +172,8 @@ type MachineSettings struct {
 	// +kubebuilder:validation:MaxLength=45
 	IP string `json:"ip,omitempty"`
 	// Images come from the depot alone, as with --offline.
-	Offline bool `json:"offline,omitempty"`
+	// +nullable
+	Offline *bool `json:"offline,omitempty"`
 	// Mirror of the projects' release pages, as --mirror.
 	// +kubebuilder:validation:MaxLength=253
 	Mirror string `json:"mirror,omitempty"`
@@ -190,7 +205,8 @@ type MachineSettings struct {
 	// +kubebuilder:validation:Enum="";transparent;disable;native
 	Hugepages string `json:"hugepages,omitempty"`
 	// Let the kubelet run on cgroup v1.
-	AllowCgroupV1 bool `json:"allowCgroupV1,omitempty"`
+	// +nullable
+	AllowCgroupV1 *bool `json:"allowCgroupV1,omitempty"`
 	// Tracked connections per core; 0 keeps the kernel's value.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -205,11 +221,18 @@ type MachineBootstrap struct {
 }
 
 // MachineInfrastructure is how a machine is reached.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.ssh) != has(self.callback)",message="give either ssh or callback"
 type MachineInfrastructure struct {
 	// The operator logs in to the machine.
-	// +required
-	SSH MachineSSH `json:"ssh"`
+	SSH MachineSSH `json:"ssh,omitzero"`
+	// The machine boots by itself with its bootstrap data and calls in. Nothing logs in to it.
+	// +nullable
+	Callback *MachineCallback `json:"callback,omitempty"`
 }
+
+// MachineCallback is a machine that calls in.
+type MachineCallback struct{}
 
 // MachineSSH is how to log in to a machine.
 type MachineSSH struct {
@@ -300,6 +323,20 @@ type MachineInitialization struct {
 	DataSecretCreated bool `json:"dataSecretCreated,omitempty"`
 }
 
+// MachineRequest is what an annotation asked for.
+type MachineRequest struct {
+	// The word: creating, prechecking or deleting.
+	Operation string `json:"operation"`
+	// How it ended: create-finished and the like. Empty while it goes on.
+	Result string `json:"result,omitempty"`
+	// Operation that does it.
+	Name string `json:"name,omitempty"`
+	// Why it failed.
+	Message string `json:"message,omitempty"`
+	// When it was asked for.
+	Time metav1.Time `json:"time,omitzero"`
+}
+
 // OnecloudMachineStatus is how far a machine is.
 type OnecloudMachineStatus struct {
 	// How far it came the first time, as in Cluster API.
@@ -334,6 +371,9 @@ type OnecloudMachineStatus struct {
 	RetryAfter metav1.Time `json:"retryAfter,omitzero"`
 	// What the last try was made for: generation, retry and abandon annotations. If that changes, it is tried again at once.
 	Retry string `json:"retry,omitempty"`
+	// What annotation onecloud.yunion.io/operation asked for last, and what became of it.
+	// +nullable
+	Request *MachineRequest `json:"request,omitempty"`
 	// Code of the finding for which it needs attention.
 	FailureReason string `json:"failureReason,omitempty"`
 	// The finding, and what to do.
@@ -343,6 +383,15 @@ type OnecloudMachineStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// ControlPlane reports whether the machine is to be a control-plane node.
+func (m *OnecloudMachine) ControlPlane() bool { return slices.Contains(m.Spec.Roles, RoleControlPlane) }
+
+// CallsIn reports whether the machine boots by itself: nothing logs in to it.
+func (m *OnecloudMachine) CallsIn() bool { return m.Spec.Infrastructure.Callback != nil }
+
+// CallIn is the name of the ConfigMap in which a machine that calls in reports how far its join is.
+func (m *OnecloudMachine) CallIn() string { return m.Name + "-call-in" }
 
 // NodeProviderID is the ID that the Node of a machine gets.
 func (m *OnecloudMachine) NodeProviderID() string {

@@ -157,6 +157,8 @@ type MachineParameters struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=40
 	Name string `json:"name"`
+	// The machine is, or becomes, a control-plane node: one of them joins or leaves at a time.
+	ControlPlane bool `json:"controlPlane,omitempty"`
 }
 
 // OnecloudOperationSpec is what an operation does. It cannot change.

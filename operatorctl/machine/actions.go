@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -21,8 +22,10 @@ const (
 	stepConnect  = "connect"
 	stepPrecheck = "precheck"
 	stepJoin     = "join"
+	stepMayLeave = "check-etcd"
 	stepDrain    = "drain"
 	stepReset    = "reset"
+	stepLeave    = "leave-etcd"
 	stepNode     = "delete-node"
 )
 
@@ -42,7 +45,7 @@ func Actions(o Options) []operation.Action {
 		},
 		{
 			Name: v1alpha1.ActionRemoveMachine, Short: "Take a machine out of the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfRemoval),
-			Steps: []operation.Step{o.drain(), o.reset(), o.deleteNode()},
+			Steps: []operation.Step{o.mayLeave(), o.drain(), o.reset(), o.leave(), o.deleteNode()},
 		},
 	}
 }
@@ -68,6 +71,10 @@ func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.Onecloud
 	m, err := o.machineOf(ctx, r)
 	if err != nil {
 		return nil, nil, err
+	}
+	if m.CallsIn() {
+		return nil, nil, finding.New("OCA-7626", "Nothing logs in to machine "+m.Name, "it calls in by itself (spec.infrastructure.callback)",
+			"run the checks on the machine: ocadm preflight join --config FILE; ocadm join runs them, too, before it changes anything")
 	}
 	var seen v1alpha1.OperationMachine
 	if s := r.Status(); s.Machine != nil {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -103,12 +104,34 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	if err := c.report(ctx, m, d.status); err != nil {
 		return ctrl.Result{}, conflicts(err)
 	}
-	if d.release {
-		after := m.DeepCopy()
-		controllerutil.RemoveFinalizer(after, v1alpha1.MachineFinalizer)
-		return ctrl.Result{}, client.IgnoreNotFound(c.patch(ctx, after, m))
+	if err := c.release(ctx, m, d); err != nil {
+		return ctrl.Result{}, conflicts(client.IgnoreNotFound(err))
 	}
 	return ctrl.Result{RequeueAfter: d.again}, nil
+}
+
+// release changes the machine itself after its status is written: how a request ended, that it is to be deleted, that it may go.
+func (c *Infrastructure) release(ctx context.Context, m *v1alpha1.OnecloudMachine, d decision) error {
+	if d.delete {
+		if err := c.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID}); err != nil {
+			return fmt.Errorf("removing machine %s: %w", m.Name, err)
+		}
+		return nil
+	}
+	if d.annotate != "" { // before the finalizer goes: clients that watch get the last state that was stored
+		after := m.DeepCopy()
+		after.Annotations[v1alpha1.AnnotationOperation] = d.annotate
+		if err := c.patch(ctx, after, m); err != nil {
+			return err
+		}
+		m = after
+	}
+	if !d.release {
+		return nil
+	}
+	after := m.DeepCopy()
+	controllerutil.RemoveFinalizer(after, v1alpha1.MachineFinalizer)
+	return c.patch(ctx, after, m)
 }
 
 // bindAgain is after how long a Node that changed meanwhile is given its ID and taints.
@@ -144,16 +167,23 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	node := &corev1.Node{}
 	switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, node); {
 	case err == nil:
-		f.node = node
+		f.node, f.left = node, Left(node)
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
 	secret := &corev1.Secret{}
 	switch err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, secret); {
 	case err == nil:
-		f.data = belongs(secret, m) && expires(secret).After(f.now)
+		f.data = belongs(secret, m) && expires(secret).After(f.now) &&
+			!(m.ControlPlane() && meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady)) // its key does not fit any more
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("reading the bootstrap data: %w", err)
+	}
+	if m.CallsIn() {
+		var err error
+		if f.report, err = c.heard(ctx, m); err != nil {
+			return f, err
+		}
 	}
 	return f, c.gatherRest(ctx, &f)
 }

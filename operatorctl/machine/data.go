@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
@@ -96,7 +97,17 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		}
 		return ctrl.Result{}, nil
 	}
-	inputs, err := inputsOf(m)
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
+	}
+	var key sharedKey
+	if m.ControlPlane() {
+		if key, err = c.share(ctx, m, cloud); err != nil {
+			return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, err))
+		}
+	}
+	inputs, err := inputsOf(m, cloud, key)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -105,7 +116,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 			return ctrl.Result{RequeueAfter: left}, conflicts(c.report(ctx, m, nil))
 		}
 	}
-	made := c.make(ctx, m, inputs)
+	made := c.make(ctx, m, inputs, key)
 	if err := c.report(ctx, m, made); err != nil {
 		return ctrl.Result{}, conflicts(err)
 	}
@@ -131,8 +142,8 @@ func expires(s *corev1.Secret) time.Time {
 }
 
 // inputsOf is a digest of what the data of a machine are made of.
-func inputsOf(m *v1alpha1.OnecloudMachine) (string, error) {
-	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings})
+func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key sharedKey) (string, error) {
+	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings, cloud.Spec.Machines.Settings, m.CallsIn(), key.key})
 	if err != nil {
 		return "", err
 	}
@@ -141,7 +152,7 @@ func inputsOf(m *v1alpha1.OnecloudMachine) (string, error) {
 }
 
 // make makes a token, and the data with it.
-func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, inputs string) error {
+func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, inputs string, key sharedKey) error {
 	live := &corev1.Secret{}
 	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, live); {
 	case err == nil && !belongs(live, m):
@@ -149,20 +160,30 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the bootstrap data: %w", err)
 	}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, &v1alpha1.OnecloudCluster{}); err != nil {
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.Cloud}, cloud); err != nil {
 		return fmt.Errorf("reading cloud %s: %w", m.Spec.Cloud, err)
 	}
 	cluster, err := c.clusterOf(ctx, m)
 	if err != nil {
 		return err
 	}
-	script, _, end, err := c.newScript(ctx, m, cluster)
+	cluster.Settings, cluster.CertificateKey = cloud.Spec.Machines.Settings, key.key
+	script, token, end, err := c.newScript(ctx, m, cluster)
 	if err != nil {
 		return err
 	}
 	value, err := bootstrap.CloudConfig(script)
 	if err != nil {
 		return err
+	}
+	if m.ControlPlane() && key.expires.Before(end) {
+		end = key.expires
+	}
+	if m.CallsIn() {
+		if err := c.listen(ctx, m, token); err != nil {
+			return err
+		}
 	}
 	data := corev1ac.Secret(m.BootstrapSecret(), m.Namespace).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelClusterName: m.Spec.Cloud}).
@@ -196,8 +217,11 @@ func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, clu
 
 // tokenSecret is a join token as kubeadm makes one.
 func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *corev1.Secret {
-	const idLen = 6
-	id, secret := token[:idLen], token[idLen+1:]
+	id, secret := idOf(token), token[idLen+1:]
+	groups := groupOfNodes
+	if m.CallsIn() {
+		groups += "," + groupOfReports
+	}
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstraputil.BootstrapTokenSecretName(id)},
 		Type:       bootstrapapi.SecretTypeBootstrapToken,
@@ -205,7 +229,7 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 			bootstrapapi.BootstrapTokenIDKey: id, bootstrapapi.BootstrapTokenSecretKey: secret,
 			bootstrapapi.BootstrapTokenExpirationKey:       end.Format(time.RFC3339),
 			bootstrapapi.BootstrapTokenUsageAuthentication: "true", bootstrapapi.BootstrapTokenUsageSigningKey: "true",
-			bootstrapapi.BootstrapTokenExtraGroupsKey: groupOfNodes,
+			bootstrapapi.BootstrapTokenExtraGroupsKey: groups,
 			bootstrapapi.BootstrapTokenDescriptionKey: "of machine " + m.Namespace + "/" + m.Name,
 		},
 	}
@@ -214,7 +238,7 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 // cluster reads what a machine must know of the cluster.
 func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	var out bootstrap.Cluster
-	info, config := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+	info := &corev1.ConfigMap{}
 	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
 		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
 	}
@@ -230,18 +254,9 @@ func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (boot
 	if out.Endpoint == "" {
 		return out, errors.New("reading how the cluster is reached: ConfigMap kube-public/cluster-info names no server")
 	}
-	switch err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
-	case apierrors.IsNotFound(err): // join finds out by itself
-	case err != nil:
-		return out, fmt.Errorf("reading the cluster's configuration: %w", err)
-	}
-	var k struct {
-		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
-		ImageRepository      string `json:"imageRepository"`
-		KubernetesVersion    string `json:"kubernetesVersion"`
-	}
-	if err := yaml.Unmarshal([]byte(config.Data["ClusterConfiguration"]), &k); err != nil {
-		return out, fmt.Errorf("reading the cluster's configuration: %w", err)
+	k, err := o.clusterConfiguration(ctx)
+	if err != nil {
+		return out, err
 	}
 	if k.ControlPlaneEndpoint != "" {
 		out.Endpoint = k.ControlPlaneEndpoint
@@ -254,6 +269,27 @@ func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (boot
 		out.KubernetesImageRepository = k.ImageRepository
 	}
 	return out, err
+}
+
+// clusterConfiguration is what is read of the configuration that kubeadm keeps in the cluster.
+type clusterConfiguration struct {
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
+	ImageRepository      string `json:"imageRepository"`
+	KubernetesVersion    string `json:"kubernetesVersion"`
+}
+
+func (o Options) clusterConfiguration(ctx context.Context) (clusterConfiguration, error) {
+	var k clusterConfiguration
+	config := &corev1.ConfigMap{}
+	switch err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
+	case apierrors.IsNotFound(err): // join finds out by itself
+	case err != nil:
+		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	if err := yaml.Unmarshal([]byte(config.Data["ClusterConfiguration"]), &k); err != nil {
+		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	return k, nil
 }
 
 // repository of all images, "" if init was given none.
@@ -286,6 +322,9 @@ func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, mad
 	is := metav1.Condition{Type: v1alpha1.ConditionBootstrapDataReady, Status: metav1.ConditionTrue, Reason: reasonMade, ObservedGeneration: m.Generation}
 	if made != nil {
 		is.Status, is.Reason, is.Message = metav1.ConditionFalse, "NotMade", made.Error()
+		if l := finding.Of(made); len(l) > 0 {
+			is.Reason, is.Message = reason(l[0].Code), sentence(l[0].Code, l[0].What, l[0].Cause, l[0].Remedy)
+		}
 	} else {
 		after.Status.DataSecretName, after.Status.Initialization.DataSecretCreated = m.BootstrapSecret(), true
 	}

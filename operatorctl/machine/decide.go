@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/callin"
 )
 
 // facts are what the controller knows of a machine.
@@ -26,10 +28,14 @@ type facts struct {
 	twin string
 	// node with the name of the machine, nil if there is none.
 	node *corev1.Node
+	// left reports that ocadm reset took the machine of the node out of the cluster.
+	left bool
 	// agents are the pods of the cloud on the node.
 	agents []corev1.Pod
 	// data reports whether there are bootstrap data that are good now.
 	data bool
+	// report is what a machine that calls in has reported.
+	report callin.Report
 	// operations on the machine, the latest last.
 	operations []*v1alpha1.OnecloudOperation
 	now        time.Time
@@ -48,6 +54,9 @@ type decision struct {
 	early bool
 	// release reports that Kubernetes may delete the machine.
 	release bool
+	// delete reports that the machine is to be removed, because its annotation asks for that; annotate is what replaces that annotation, "" if nothing.
+	delete   bool
+	annotate string
 	// again is when to look again without an event, 0 if never.
 	again time.Duration
 }
@@ -65,11 +74,19 @@ func needsAttention(code string) bool {
 	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
 }
 
+// passes reports whether a check that failed is tried again by itself: the connection, and the authorities of the cluster, which the operator stores again.
+func passes(code string) bool {
+	return slices.Contains([]string{"OCA-7601", "OCA-7605", "OCA-4131", "OCA-4132"}, code)
+}
+
 // decide is pure.
 func decide(f facts) decision {
 	d := decision{status: *f.machine.Status.DeepCopy()}
 	s := &d.status
 	s.ObservedGeneration = f.machine.Generation
+	if d.ask(f) {
+		return d
+	}
 	d.observe(f)
 	switch {
 	case f.machine.DeletionTimestamp != nil:
@@ -86,6 +103,7 @@ func decide(f facts) decision {
 	default:
 		d.provision(f)
 	}
+	d.answer(f)
 	return d
 }
 
@@ -132,41 +150,6 @@ func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
 		s.HostKey = seen.HostKey
 	}
 	s.JumpHostKey = cmp.Or(s.JumpHostKey, seen.JumpHostKey)
-}
-
-// codeOf is the code of the first error of an operation, "" if it has none.
-func codeOf(o *v1alpha1.OnecloudOperation) string {
-	for _, f := range o.Status.Findings {
-		if !f.Warning && f.Code != "" {
-			return f.Code
-		}
-	}
-	return ""
-}
-
-// reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
-func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
-	if code := codeOf(o); code != "" {
-		return code[:3] + "_" + code[4:]
-	}
-	return other
-}
-
-// text is the first error of an operation with its remedy, or other.
-func text(o *v1alpha1.OnecloudOperation, other string) string {
-	for _, f := range o.Status.Findings {
-		if f.Warning {
-			continue
-		}
-		out := f.Code + ": " + f.What
-		for _, more := range []string{f.Cause, f.Remedy} {
-			if more != "" {
-				out += "; " + more
-			}
-		}
-		return out
-	}
-	return other
 }
 
 // run is a machine that has a Node.
@@ -241,16 +224,35 @@ func (d *decision) provision(f facts) {
 		d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, reasonMade, "")
 		s.DataSecretName, s.Initialization.DataSecretCreated = f.machine.BootstrapSecret(), true
 	}
-	if !f.data {
-		d.early = s.Phase == "" && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
-		s.Phase, s.Message = v1alpha1.MachinePending, "waits for its bootstrap data"
+	if f.machine.CallsIn() && (f.data || f.report.State != "") {
+		d.listening(f)
 		return
 	}
-	if _, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]; held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true" {
+	if !f.data {
+		d.withoutData(f)
+		return
+	}
+	_, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]
+	if (held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true") && !d.asks(v1alpha1.RequestCreating) {
 		s.Phase, s.Message = v1alpha1.MachinePending, "paused; to let it join: ocadm machine resume "+f.machine.Name
 		return
 	}
 	d.attempt(f, v1alpha1.ActionJoinMachine, v1alpha1.MachinePending)
+}
+
+// withoutData is a machine for which there are no bootstrap data. A finding about the cluster needs a user.
+func (d *decision) withoutData(f facts) {
+	s := &d.status
+	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waits for its bootstrap data", "", ""
+	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady)
+	if is == nil || is.Status == metav1.ConditionTrue || is.Message == "" {
+		return
+	}
+	s.Message += ": " + is.Message
+	if code, _, found := strings.Cut(is.Message, ":"); found && reason(code) == is.Reason {
+		d.fail(code, is.Message)
+	}
 }
 
 // infrastructure says why the cluster cannot take a machine, "" if it can.
@@ -283,7 +285,11 @@ func last(f facts, action string) *v1alpha1.OnecloudOperation {
 
 // wanted is what a try depends on: if a user changes it, what failed is tried again at once.
 func wanted(m *v1alpha1.OnecloudMachine) string {
-	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine]
+	asked := ""
+	if r := m.Status.Request; r != nil && r.Operation == v1alpha1.RequestCreating {
+		asked = " " + strconv.FormatInt(r.Time.Unix(), 10)
+	}
+	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine] + asked
 }
 
 // attempt creates the next operation unless one goes on, or has failed and need not be tried again yet. phase is that of a machine that waits.
@@ -312,32 +318,24 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	if s.Phase = phase; action == v1alpha1.ActionJoinMachine {
 		s.Phase = v1alpha1.MachineProvisioning
 	}
-	d.create = &v1alpha1.OnecloudOperation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: s.Operation, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
-			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{ownerOf(f.cloud)}}, // as the controller of operations takes them
-		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
-			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name}},
-	}
+	d.create = operationOn(f, action, s.Operation)
 	s.Message = progress(d.create)
 }
 
-// progress is what an operation that has not ended does, in words that change seldom: each change is a write.
-func progress(o *v1alpha1.OnecloudOperation) string {
-	switch {
-	case o.Status.Phase == "" || o.Status.Phase == v1alpha1.OperationPending:
-		return "operation " + o.Name + " waits for its turn"
-	case o.Status.Step == "": // its pod has not begun
-		return cmp.Or(o.Status.Message, "operation "+o.Name+" begins")
-	case o.Status.Phase == v1alpha1.OperationPaused:
-		return o.Status.Message
+// operationOn is an operation on the machine.
+func operationOn(f facts, action, name string) *v1alpha1.OnecloudOperation {
+	return &v1alpha1.OnecloudOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
+			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{ownerOf(f.cloud)}}, // as the controller of operations takes them
+		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
+			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name, ControlPlane: f.machine.ControlPlane() && action != v1alpha1.ActionPrecheckMachine}},
 	}
-	return "operation " + o.Name + " is at step " + o.Status.Step
 }
 
 // minor reports whether only how far an operation is has changed in the status of a machine.
 func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 	was, is := m.Status.DeepCopy(), d.status.DeepCopy()
-	if d.create != nil || d.cancel != nil || d.bind || d.release || was.Phase != is.Phase || is.Phase == v1alpha1.MachineRunning {
+	if d.create != nil || d.cancel != nil || d.bind || d.release || d.delete || d.annotate != "" || was.Phase != is.Phase || is.Phase == v1alpha1.MachineRunning {
 		return false
 	}
 	for _, s := range []*v1alpha1.OnecloudMachineStatus{was, is} {
@@ -353,13 +351,20 @@ var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.Ac
 func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.MachinePhase) bool {
 	s := &d.status
 	code, why := codeOf(o), text(o, o.Status.Message)
+	if code == codeNotReset {
+		if f.left {
+			return false
+		}
+		s.Phase, s.Message = phase, why
+		return true
+	}
 	step := ""
 	for _, p := range o.Status.Steps {
 		if p.State == v1alpha1.StepFailed {
 			step = p.Name
 		}
 	}
-	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && code != "OCA-7601" && code != "OCA-7605" ||
+	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && !passes(code) ||
 		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
 		if code == "" {
 			code = string(o.Status.Phase)
@@ -395,6 +400,10 @@ func (d *decision) remove(f facts) {
 			}
 			return
 		}
+	}
+	if f.report.State == callin.Joining && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
+		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
+		return
 	}
 	if s.HostKey == "" && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true

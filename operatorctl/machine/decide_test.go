@@ -3,6 +3,11 @@
 package machine
 
 import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/hex"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -102,6 +109,26 @@ func TestDecide(t *testing.T) {
 		"removal of one that is gone": {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7601", 2, 0)), phase: "Deleting", again: time.Minute},
 		"removal needs a person":      {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7603", 1, time.Hour)), phase: "Deleting", reason: "OCA-7603"},
 		"removal, join runs":          {facts: ready(deleted, reached, tried(join, "Running", "", "", 1, 0)), phase: "Deleting"},
+		"no endpoint":                 {facts: ready(withoutData("OCA_4130", "OCA-4130: the cluster has no endpoint")), phase: "Failed", reason: "OCA-4130"},
+		"authorities not stored":      {facts: ready(withoutData("NotMade", "waits for Job j")), phase: "Pending"},
+		"the authorities are gone":    {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-4131", 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},
+		"called for":                  {facts: ready(callsIn("", 0)), phase: "Pending"},
+		"called in":                   {facts: ready(callsIn(callin.Called, 1)), phase: "Provisioning"},
+		"joins after its call":        {facts: ready(callsIn(callin.Joining, 1)), phase: "Provisioning"},
+		"joined after its call":       {facts: ready(callsIn(callin.Joined, 1)), phase: "Provisioned"},
+		"fails after its call":        {facts: ready(callsIn(callin.Failed, 9)), phase: "Provisioning"},
+		"fails for good":              {facts: ready(callsIn(callin.Failed, 10)), phase: "Failed", reason: "OCA-2001"},
+		"fails without ocadm":         {facts: ready(callsIn(callin.Failed, 10), func(f *facts) { f.report.Findings = nil }), phase: "Failed", reason: "OCA-7607"},
+		"called in, data expired":     {facts: ready(callsIn(callin.Joining, 1), func(f *facts) { f.data = false }), phase: "Provisioning"},
+		"runs after its call":         {facts: ready(callsIn(callin.Joined, 1), node("m", "True")), phase: "Running"},
+		"removed, never called":       {facts: ready(callsIn("", 0), deleted), phase: "Deleted", release: true},
+		"removed while it joins":      {facts: ready(callsIn(callin.Joining, 1), deleted), phase: "Deleting"},
+		"removed after its call":      {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
+		"removal after its call": {facts: ready(callsIn(callin.Joining, 1), deleted, func(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }),
+			phase: "Deleted", release: true},
+		"not reset yet": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True"), tried(remove, "Failed", stepReset, codeNotReset, 1, time.Hour)), phase: "Deleting"},
+		"reset": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "False"), tried(remove, "Failed", stepReset, codeNotReset, 1, 0), func(f *facts) { f.left = true }),
+			phase: "Deleting", create: "remove-w-2"},
 		"removal after a failed join": {facts: ready(deleted, reached, tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), phase: "Deleting", create: "remove-w-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +149,121 @@ func TestDecide(t *testing.T) {
 			}
 			if !equality.Semantic.DeepEqual(before, c.facts.machine) {
 				t.Error("decide changed its facts")
+			}
+		})
+	}
+}
+
+// withoutData is a machine for which no data could be made.
+func withoutData(reason, message string) func(*facts) {
+	return func(f *facts) {
+		f.data = false
+		f.machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBootstrapDataReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+	}
+}
+
+// The operations on a control-plane node say so.
+func TestControlPlaneOperations(t *testing.T) {
+	for _, f := range []facts{ready(), ready(deleted, reached)} {
+		f.machine.Spec.Roles = []v1alpha1.MachineRole{v1alpha1.RoleControlPlane}
+		if d := decide(f); d.create == nil || !d.create.Spec.Machine.ControlPlane {
+			t.Errorf("%+v", d.create)
+		}
+	}
+}
+
+// What kubeadm encrypts is decrypted with its key, and with no other.
+func TestFits(t *testing.T) {
+	raw := bytes.Repeat([]byte{7}, keySize)
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce := make([]byte, gcm.NonceSize())
+	text := gcm.Seal(nonce, nonce, []byte("authority"), nil)
+	key := hex.EncodeToString(raw)
+	other := hex.EncodeToString(bytes.Repeat([]byte{8}, keySize))
+	for name, got := range map[string]bool{"it": !fits(text, key), "another key": fits(text, other), "no key": fits(text, ""), "no text": fits(nil, key), "a short text": fits(text[:14], key)} {
+		if got {
+			t.Errorf("%s: %t", name, !got)
+		}
+	}
+}
+
+// callsIn is a machine that boots by itself and has reported.
+func callsIn(state callin.State, try int) func(*facts) {
+	return func(f *facts) {
+		f.machine.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
+		f.report = callin.Report{State: state, Try: try, Phase: "preflight", Exit: 20}
+		if state == callin.Failed {
+			f.report.Findings = finding.List{finding.New("OCA-2001", "Port 10250 is taken", "by socat", "stop it")}
+		}
+	}
+}
+
+// A client asks by the annotation, and finds there how it ended.
+func TestRequests(t *testing.T) {
+	const creating, prechecking, deleting = v1alpha1.RequestCreating, v1alpha1.RequestChecking, v1alpha1.RequestDeleting
+	asks := func(word string) func(*facts) {
+		return func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationOperation: word} }
+	}
+	// going is a request that the status has.
+	going := func(word string) func(*facts) {
+		return func(f *facts) {
+			if f.machine.Annotations == nil {
+				asks(word)(f)
+			}
+			f.machine.Status.Request = &v1alpha1.MachineRequest{Operation: word, Time: metav1.NewTime(now.Add(-time.Minute))}
+		}
+	}
+	checked := func(phase v1alpha1.OperationPhase) func(*facts) {
+		return func(f *facts) {
+			tried(v1alpha1.ActionPrecheckMachine, phase, "", "", 1, 0)(f)
+			f.operations[0].Name, f.machine.Status.Request.Name = "check-w-1", "check-w-1"
+		}
+	}
+	paused := func(f *facts) { f.machine.Annotations[v1alpha1.AnnotationPaused] = "true" }
+	failed := tried(v1alpha1.ActionJoinMachine, "Failed", stepPrecheck, "OCA-1004", 1, time.Hour)
+	removal := tried(v1alpha1.ActionRemoveMachine, "Failed", stepReset, "OCA-7603", 1, time.Hour)
+	for name, c := range map[string]struct {
+		facts            facts
+		create, annotate string
+		delete           bool
+	}{
+		"new":                        {facts: ready(asks(creating))},
+		"another annotation":         {facts: ready(asks("Update")), create: "join-w-1"},
+		"an answer":                  {facts: ready(asks("create-finished")), create: "join-w-1"},
+		"creating":                   {facts: ready(going(creating)), create: "join-w-1"},
+		"creating a paused one":      {facts: ready(going(creating), paused), create: "join-w-1"},
+		"created":                    {facts: ready(going(creating), node("m", "True")), annotate: "create-finished"},
+		"creation failed":            {facts: ready(going(creating), failed), annotate: "create-failed"},
+		"asked after a failure":      {facts: ready(failed, going(creating)), create: "join-w-2"},
+		"prechecking":                {facts: ready(going(prechecking), paused), create: "check-w-1"},
+		"prechecking, without data":  {facts: ready(going(prechecking), func(f *facts) { f.data = false })},
+		"precheck runs":              {facts: ready(going(prechecking), paused, checked("Running"))},
+		"prechecked":                 {facts: ready(going(prechecking), paused, checked("Succeeded")), annotate: "precheck-finished"},
+		"precheck failed":            {facts: ready(going(prechecking), paused, checked("Failed")), annotate: "precheck-failed"},
+		"deleting":                   {facts: ready(going(deleting), node("m", "True")), delete: true},
+		"deletion runs":              {facts: ready(going(deleting), deleted, reached), create: "remove-w-1"},
+		"deleted":                    {facts: ready(going(deleting), deleted), annotate: "delete-finished"},
+		"deletion needs a person":    {facts: ready(going(deleting), deleted, reached, removal), annotate: "delete-failed"},
+		"creating one that is going": {facts: ready(going(creating), deleted, reached), create: "remove-w-1", annotate: "create-failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decide(c.facts)
+			create := ""
+			if d.create != nil {
+				create = d.create.Name
+			}
+			if create != c.create || d.annotate != c.annotate || d.delete != c.delete {
+				t.Errorf("creates %q, annotates %q, deletes %t: %+v", create, d.annotate, d.delete, d.status.Request)
+			}
+			if r := d.status.Request; c.annotate != "" && (r.Result != c.annotate || strings.HasSuffix(c.annotate, notFinished) && r.Message == "") {
+				t.Errorf("%+v", r)
 			}
 		})
 	}

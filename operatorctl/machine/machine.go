@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -36,6 +37,11 @@ type Options struct {
 	Events events.EventRecorder
 	// Dial replaces the way to the machines; nil means TCP.
 	Dial ssh.DialFunc
+	// Image of the Jobs that work with what only control-plane nodes have, "" if there can be none.
+	Image string
+	// Leave takes a node out of etcd and out of the group of the virtual address; with check it only looks whether that may be. nil where this process is
+	// not on a control-plane node.
+	Leave func(ctx context.Context, node string, check bool, report workflow.Reporter) error
 	// SecretsDir has the Secrets of the machine in directories of their names; "" reads them from the API server.
 	SecretsDir string
 	// Read, if set, keeps the machine that was read: this process runs one operation, and the machine cannot change meanwhile.
@@ -64,6 +70,9 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		j := operation.Job{Account: account}
 		if err != nil { // its first step says so
 			return j, nil //nolint:nilerr // not an error of the operator
+		}
+		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
+			j.ControlPlane, j.Avoid = true, m.Name
 		}
 		for _, name := range secretsOf(m, account == AccountOfWork) {
 			if name != "" && !slices.Contains(j.Secrets, name) {
@@ -160,6 +169,9 @@ func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {
 
 // SameAddress reports whether two machines are one. The same address behind another jump host is another machine.
 func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
+	if a.CallsIn() || b.CallsIn() { // the address of one that calls in is not known
+		return false
+	}
 	x, y := a.Spec.Infrastructure.SSH, b.Spec.Infrastructure.SSH
 	return x.Address != "" && sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
 }

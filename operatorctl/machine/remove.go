@@ -5,6 +5,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
@@ -126,6 +128,70 @@ func leaves(p *corev1.Pod) bool {
 	return owner == nil || owner.Kind != "DaemonSet"
 }
 
+// mayLeave looks whether etcd goes on without a control-plane node, before anything is changed.
+func (o Options) mayLeave() operation.Step {
+	return operation.Step{
+		Name: stepMayLeave, Short: "See whether etcd goes on without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			return o.leaveEtcd(ctx, r, true, report)
+		},
+	}
+}
+
+// leave takes a control-plane node out of etcd and the group of the virtual address. ocadm reset has done so on a machine that answers.
+func (o Options) leave() operation.Step {
+	return operation.Step{
+		Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			return o.leaveEtcd(ctx, r, false, report)
+		},
+	}
+}
+
+func (o Options) leaveEtcd(ctx context.Context, r *operation.Run, check bool, report workflow.Reporter) error {
+	if o.Leave == nil {
+		return elsewhere(r.Operation.MachineName())
+	}
+	return o.Leave(ctx, r.Operation.MachineName(), check, report)
+}
+
+// elsewhere is what a process that is not on a control-plane node cannot do.
+func elsewhere(machine string) error {
+	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, and the operator cannot work on those",
+		"it needs a Job on a control-plane node, and it may not create Jobs or does not run in a pod", "let it run in the cluster with its rights: ocadm operator install")
+}
+
+// worker is why a step of a control-plane node is skipped.
+func worker(r *operation.Run) string {
+	if r.Operation.Spec.Machine.ControlPlane {
+		return ""
+	}
+	return "the machine is no control-plane node"
+}
+
+// codeNotReset is the finding about a machine to which nothing logs in, and on which nobody has run ocadm reset yet.
+const codeNotReset = "OCA-7625"
+
+// Left reports whether ocadm reset on the machine of a Node has reported that it is gone.
+func Left(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == ReasonLeft
+	})
+}
+
+// ReasonLeft is what ocadm reset gives as the reason why a Node is not Ready. A test compares it with that of the installer.
+const ReasonLeft = "NodeLeft"
+
+// awaitReset is the reset of a machine to which nothing logs in: a user runs it, and the Node shows that.
+func (o Options) awaitReset(ctx context.Context, m *v1alpha1.OnecloudMachine) error {
+	n, err := o.nodeOf(ctx, m)
+	if err != nil || n == nil || Left(n) {
+		return err
+	}
+	return finding.New(codeNotReset, "Machine "+m.Name+" calls in by itself, so nothing can reset it from here", "its Node has no pods to move any more",
+		"run on the machine: ocadm reset; the removal then goes on by itself. If the machine is gone: ocadm machine remove "+m.Name+" --abandon")
+}
+
 // reset runs ocadm reset on the machine, which verifies that nothing is left.
 func (o Options) reset() operation.Step {
 	return operation.Step{
@@ -138,6 +204,9 @@ func (o Options) reset() operation.Step {
 			if abandoned(m) {
 				report.Info("what is on the machine is left: it is abandoned")
 				return nil
+			}
+			if m.CallsIn() {
+				return o.awaitReset(ctx, m)
 			}
 			m, c, err := o.open(ctx, r)
 			if err != nil {

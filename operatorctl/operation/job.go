@@ -28,6 +28,10 @@ type Job struct {
 	Account string
 	// Secrets are those that the pod gets as files. Its account may read none. One that does not exist is an empty directory.
 	Secrets []string
+	// ControlPlane runs the pod on a control-plane node, as root and with the files of Kubernetes there: etcd lets nothing else in. Avoid is a node on
+	// which it must not run.
+	ControlPlane bool
+	Avoid        string
 }
 
 const (
@@ -39,6 +43,8 @@ const (
 	keepJob = 10 * time.Minute
 	// graceOfPod is how long a pod may take to end, awayFor how long its node may be away before another pod begins.
 	graceOfPod, awayFor = 30, 30
+	// labelControlPlane marks a control-plane node, as label and as taint.
+	labelControlPlane = "node-role.kubernetes.io/control-plane"
 	// nobody is the user of the pod, and the group that may read its Secrets.
 	nobody = 65532
 )
@@ -53,12 +59,26 @@ func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job
 	labels := map[string]string{
 		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelOperation: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud,
 	}
+	pod := j.Pod(cloud, image, []string{"operator", "work", o.Name, "--secrets=" + SecretsDir})
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(podTries - 1)), ActiveDeadlineSeconds: new(int64((timeout + spare).Seconds())),
+			TTLSecondsAfterFinished: new(int32(keepJob.Seconds())),
+			Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+}
+
+// Pod is the pod of a Job that runs ocadm with arguments. It is pure.
+func (j Job) Pod(cloud *v1alpha1.OnecloudCluster, image string, args []string) corev1.PodSpec {
 	field := func(path string) *corev1.EnvVarSource {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
 	}
 	main := corev1.Container{
 		Name: "ocadm", Image: image, ImagePullPolicy: corev1.PullPolicy(images.PullPolicy(image)),
-		Args: []string{"operator", "work", o.Name, "--secrets=" + SecretsDir},
+		Args: args,
 		Env: []corev1.EnvVar{
 			{Name: "POD_NAME", ValueFrom: field("metadata.name")}, {Name: "POD_NAMESPACE", ValueFrom: field("metadata.namespace")},
 		},
@@ -88,15 +108,33 @@ func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: SecretsDir + "/" + name, ReadOnly: true})
 	}
 	pod.Containers = []corev1.Container{main}
-	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
-		Spec: batchv1.JobSpec{
-			BackoffLimit: new(int32(podTries - 1)), ActiveDeadlineSeconds: new(int64((timeout + spare).Seconds())),
-			TTLSecondsAfterFinished: new(int32(keepJob.Seconds())),
-			Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
-		},
+	if j.ControlPlane {
+		onControlPlane(&pod, j.Avoid)
 	}
+	return pod
+}
+
+// filesOfKubernetes are on each control-plane node: the certificates of etcd, the authorities, the kubeconfig of an administrator.
+const filesOfKubernetes = "/etc/kubernetes"
+
+// onControlPlane lets a pod work with what only a control-plane node has. Only root may read these files. In the network of the node, it reaches etcd, and the
+// API server by the name that the node knows.
+func onControlPlane(pod *corev1.PodSpec, avoid string) {
+	pod.NodeSelector[labelControlPlane] = ""
+	pod.HostNetwork, pod.DNSPolicy = true, corev1.DNSDefault
+	if avoid != "" {
+		other := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{avoid}}
+		pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{other}}},
+		}
+	}
+	pod.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: pod.SecurityContext.SeccompProfile, RunAsUser: new(int64), RunAsGroup: new(int64)}
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "kubernetes", VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: filesOfKubernetes, Type: new(corev1.HostPathDirectory)},
+	}})
+	main := &pod.Containers[0]
+	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: "kubernetes", MountPath: filesOfKubernetes, ReadOnly: true})
+	main.SecurityContext.ReadOnlyRootFilesystem = nil // programs of kubeadm write temporary files
 }
 
 // nearOperator is where the image is already: on the nodes of the operator.
@@ -111,7 +149,7 @@ func nearOperator() *corev1.Affinity {
 // tolerations let the pod run on control-plane nodes, and leave a node that is away.
 func tolerations() []corev1.Toleration {
 	var out []corev1.Toleration
-	for _, key := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+	for _, key := range []string{labelControlPlane, "node-role.kubernetes.io/master"} {
 		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -140,7 +178,7 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
 		}
 	}
-	complete, failed := ended(job)
+	complete, failed := Ended(job)
 	if there && failed == "" && (!complete || o.Status.Runner != nil) && !(cancelled(o) && !taken(o)) {
 		return c.note(ctx, o, pods.Items)
 	}
@@ -255,8 +293,8 @@ func (c *Controller) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperatio
 	return nil
 }
 
-// ended says whether a Job is complete, and why it has failed.
-func ended(job *batchv1.Job) (complete bool, failed string) {
+// Ended says whether a Job is complete, and why it has failed.
+func Ended(job *batchv1.Job) (complete bool, failed string) {
 	for _, c := range job.Status.Conditions {
 		switch {
 		case c.Status != corev1.ConditionTrue:

@@ -44,6 +44,49 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
+// A Job for the control plane runs as root on another control-plane node, sees the files of Kubernetes there and cannot change them.
+func TestJobOnControlPlane(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	p := Job{Account: "a", ControlPlane: true, Avoid: "cp-2"}.Pod(cloud, "r/ocadm:v1", []string{"x"})
+	must := p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0]
+	mount := p.Containers[0].VolumeMounts[0]
+	if _, there := p.NodeSelector["node-role.kubernetes.io/control-plane"]; !there || !p.HostNetwork || *p.SecurityContext.RunAsUser != 0 || p.SecurityContext.RunAsNonRoot != nil ||
+		must.Operator != corev1.NodeSelectorOpNotIn || !slices.Equal(must.Values, []string{"cp-2"}) || mount.MountPath != "/etc/kubernetes" || !mount.ReadOnly ||
+		p.Volumes[0].HostPath.Path != "/etc/kubernetes" || *p.Containers[0].SecurityContext.AllowPrivilegeEscalation {
+		t.Errorf("%+v", p)
+	}
+}
+
+// One control-plane node joins or leaves at a time; workers do not wait for it.
+func TestControlPlaneInTurn(t *testing.T) {
+	op := func(name string, phase v1alpha1.OperationPhase, controlPlane bool) *v1alpha1.OnecloudOperation {
+		o := onMachine()
+		o.Name, o.Status.Phase = name, phase
+		o.Spec.Machine = &v1alpha1.MachineParameters{Name: name, ControlPlane: controlPlane}
+		return o
+	}
+	for name, c := range map[string]struct {
+		all  []*v1alpha1.OnecloudOperation
+		want []string
+	}{
+		"two wait":      {[]*v1alpha1.OnecloudOperation{op("a", "", true), op("b", "", true), op("c", "", false)}, []string{"a", "c"}},
+		"one runs":      {[]*v1alpha1.OnecloudOperation{op("b", "", true), op("z", v1alpha1.OperationRunning, true)}, []string{"z"}},
+		"one is paused": {[]*v1alpha1.OnecloudOperation{op("b", "", true), op("z", v1alpha1.OperationPaused, true)}, []string{"z"}},
+	} {
+		var q queue
+		for _, o := range c.all {
+			q.add(o)
+		}
+		pending, got := map[string]string{}, []string(nil)
+		for _, o := range q.turn(10, pending) {
+			got = append(got, o.Name)
+		}
+		if !slices.Equal(got, c.want) || !strings.Contains(pending["b"], "one control-plane node joins or leaves at a time") {
+			t.Errorf("%s: %q run, %v", name, got, pending)
+		}
+	}
+}
+
 func TestSeen(t *testing.T) {
 	pod := func(name string, phase corev1.PodPhase, s corev1.ContainerState) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{State: s}}}}
@@ -73,13 +116,13 @@ func TestEnded(t *testing.T) {
 	job := func(c ...batchv1.JobCondition) *batchv1.Job {
 		return &batchv1.Job{Status: batchv1.JobStatus{Conditions: c}}
 	}
-	if complete, failed := ended(job()); complete || failed != "" {
+	if complete, failed := Ended(job()); complete || failed != "" {
 		t.Error(complete, failed)
 	}
-	if complete, failed := ended(job(batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})); !complete || failed != "" {
+	if complete, failed := Ended(job(batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})); !complete || failed != "" {
 		t.Error(complete, failed)
 	}
-	if _, failed := ended(job(batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "too long"})); failed != "DeadlineExceeded: too long" {
+	if _, failed := Ended(job(batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "too long"})); failed != "DeadlineExceeded: too long" {
 		t.Error(failed)
 	}
 }

@@ -25,19 +25,26 @@ func (q *queue) add(o *v1alpha1.OnecloudOperation) {
 	q.waiting = append(q.waiting, o)
 }
 
-// turn are those that are to run, one of a machine and atOnce of all. Of the others, pending says by name what they wait for. One that is paused takes
-// no place of another machine.
+// controlPlane reports whether an operation makes or takes away a control-plane node: etcd takes one new member at a time, and must not lose two at once.
+func controlPlane(o *v1alpha1.OnecloudOperation) bool { return o.Spec.Machine.ControlPlane }
+
+// turn are those that are to run: one of a machine, one that changes the control plane, and atOnce of all. Of the others, pending says by name what they
+// wait for. One that is paused takes no place of another machine.
 func (q *queue) turn(atOnce int, pending map[string]string) []*v1alpha1.OnecloudOperation {
 	busy := map[string]*v1alpha1.OnecloudOperation{}
 	slices.SortFunc(q.active, inTurn)
 	slices.SortFunc(q.waiting, inTurn)
 	var run []*v1alpha1.OnecloudOperation
+	var changes *v1alpha1.OnecloudOperation
 	taken := 0
 	for _, o := range q.active {
 		if busy[o.MachineName()] != nil { // that cannot be, but if it were, only one may go on
 			continue
 		}
 		busy[o.MachineName()] = o
+		if controlPlane(o) {
+			changes = o
+		}
 		run = append(run, o)
 		if o.Status.Phase != v1alpha1.OperationPaused {
 			taken++
@@ -52,11 +59,16 @@ func (q *queue) turn(atOnce int, pending map[string]string) []*v1alpha1.Onecloud
 		case other != nil:
 			pending[o.Name] = "waits for operation " + other.Name
 			continue
+		case controlPlane(o) && changes != nil:
+			pending[o.Name] = "waits for operation " + changes.Name + ": one control-plane node joins or leaves at a time"
 		case taken >= atOnce:
 			pending[o.Name] = fmt.Sprintf("waits until one of %d other machines is done", atOnce)
 		default:
 			run = append(run, o)
 			taken++
+			if controlPlane(o) {
+				changes = o
+			}
 		}
 		busy[o.MachineName()] = o
 	}

@@ -32,7 +32,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	unfinished := slices.ContainsFunc(all, func(o *v1alpha1.OnecloudOperation) bool {
 		return !o.Status.Phase.Final() && (o.Spec.Action == v1alpha1.ActionUpdate || o.Spec.Action == v1alpha1.ActionRollback)
 	})
-	switch action := cloud.Annotations[v1alpha1.AnnotationOperation]; {
+	switch action := actionAsked(cloud); {
 	case action != "":
 		o.Spec.Action = action
 		o.Name = name(cloud.Name, action, cloud.ResourceVersion)
@@ -50,7 +50,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	default:
 		return nil
 	}
-	if slices.ContainsFunc(all, func(other *v1alpha1.OnecloudOperation) bool { return other.Name == o.Name }) && cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
+	if slices.ContainsFunc(all, func(other *v1alpha1.OnecloudOperation) bool { return other.Name == o.Name }) && actionAsked(cloud) == "" {
 		return nil
 	}
 	return o
@@ -108,11 +108,14 @@ const maxName = 60
 
 // trigger creates the operation that a user asks for, and takes the annotation that asks for it away.
 func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
+	if answer := created(cloud); answer != "" {
+		return c.annotate(ctx, cloud, answer)
+	}
 	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
 		return c.putBack(ctx, cloud, refused)
 	}
 	o := wanted(cloud, all)
-	if o == nil || c.AtOnce && cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
+	if o == nil || c.AtOnce && actionAsked(cloud) == "" {
 		return nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
@@ -122,11 +125,16 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}
-	if cloud.Annotations[v1alpha1.AnnotationOperation] == "" {
+	if actionAsked(cloud) == "" {
 		return nil
 	}
+	return c.annotate(ctx, cloud, nil)
+}
+
+// annotate replaces the annotation by which a user asks for something, or removes it (nil).
+func (c *Controller) annotate(ctx context.Context, cloud *v1alpha1.OnecloudCluster, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": cloud.ResourceVersion, "annotations": map[string]any{v1alpha1.AnnotationOperation: nil},
+		"resourceVersion": cloud.ResourceVersion, "annotations": map[string]any{v1alpha1.AnnotationOperation: value},
 	}})
 	if err != nil {
 		return err
@@ -136,4 +144,25 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		return nil // the next reconcile has the later one
 	}
 	return err
+}
+
+// The words of the annotation that are not actions: a client that makes a cloud writes the first, and gets one of the others when the cloud has come to be.
+const createFinished, createFailed = "create-finished", "create-failed"
+
+// actionAsked is the action that the annotation of a cloud names, "" if none.
+func actionAsked(cloud *v1alpha1.OnecloudCluster) string {
+	switch word := cloud.Annotations[v1alpha1.AnnotationOperation]; word {
+	case v1alpha1.RequestCreating, createFinished, createFailed:
+		return ""
+	default:
+		return word
+	}
+}
+
+// created is the answer to a client that waits for a cloud, "" while the cloud comes to be. It is pure.
+func created(cloud *v1alpha1.OnecloudCluster) string {
+	if cloud.Annotations[v1alpha1.AnnotationOperation] != v1alpha1.RequestCreating || cloud.Status.ObservedGeneration != cloud.Generation {
+		return ""
+	}
+	return map[v1alpha1.Phase]string{v1alpha1.PhaseRunning: createFinished, v1alpha1.PhaseFailed: createFailed}[cloud.Status.Phase]
 }

@@ -30,37 +30,42 @@ const newCertificateKey = "on a control-plane node: ocadm token create --print-j
 // UploadAuthorities stores the certificate authorities and keys of this control-plane node in the cluster, encrypted, for two hours, and returns
 // the key, a secret. An earlier key no longer fits. The cluster must have an endpoint of its own.
 func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error) {
-	k, err := h.Kube(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := NeedEndpoint(ctx, k); err != nil {
-		return "", err
-	}
-	if !HasAuthorities(ctx, h) {
-		return "", finding.New("OCA-4133", "This machine does not have the keys of the cluster", "they are in "+pkiDir+" of control-plane nodes",
-			"run the command on a control-plane node")
-	}
-	conf, err := liveClusterConfiguration(ctx, k)
-	if err != nil {
-		return "", err
-	}
 	raw := make([]byte, constants.CertificateKeySize)
 	if _, err := rand.Read(raw); err != nil {
 		return "", fmt.Errorf("making a certificate key: %w", err)
 	}
 	key = hex.EncodeToString(raw)
+	return key, ShareAuthorities(ctx, h, key)
+}
+
+// ShareAuthorities is UploadAuthorities with a key that was made elsewhere.
+func ShareAuthorities(ctx context.Context, h *host.Host, key string) error {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	if err := NeedEndpoint(ctx, k); err != nil {
+		return err
+	}
+	if !HasAuthorities(ctx, h) {
+		return finding.New("OCA-4133", "This machine does not have the keys of the cluster", "they are in "+pkiDir+" of control-plane nodes",
+			"run the command on a control-plane node")
+	}
+	conf, err := liveClusterConfiguration(ctx, k)
+	if err != nil {
+		return err
+	}
 	doc, err := uploadConfiguration(conf, h.Config, key)
 	if err != nil {
-		return "", err
+		return err
 	}
 	// The key reaches kubeadm through standard input: arguments are visible to everybody, and a file would have to be removed.
 	args := []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print", "--config", "/dev/stdin"}
 	_, err = h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), Stdin: bytes.NewReader(doc), Bound: true})
 	if err != nil {
-		return "", kubeadmFailed(ctx, args, err)
+		return kubeadmFailed(ctx, args, err)
 	}
-	return key, nil
+	return nil
 }
 
 // uploadConfiguration is what kubeadm needs to know to find and encrypt the authorities.

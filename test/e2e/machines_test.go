@@ -45,7 +45,7 @@ func TestMachinesJoin(t *testing.T) {
 		{"five machines, two of them bad", s.manyMachines},
 		{"the bad ones recover, one of them after a loss of power", s.recovered},
 		{"remove a machine", s.removeMachine},
-		{"a machine joins with user data of cloud-init", s.cloudInit},
+		{"a machine boots with user data of cloud-init and calls in", s.callsIn},
 	} {
 		if !t.Run(step.name, step.run) {
 			s.explainMachines(t)
@@ -275,10 +275,11 @@ func (s *suite) removeMachine(t *testing.T) {
 	}
 }
 
-// cloudInit boots machine 2 with the user data that the operator made, from a NoCloud seed.
-func (s *suite) cloudInit(t *testing.T) {
+// callsIn boots machine 2 with the user data that the operator made, from a NoCloud seed. Nothing logs in to it: it reports by itself that a port is taken,
+// joins when it is free, and is reset by a user.
+func (s *suite) callsIn(t *testing.T) {
 	ctx := t.Context()
-	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "precheck", "-f", s.file(t, 2)); err != nil {
+	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "add", "node2", "--callback"); err != nil {
 		t.Fatal(err)
 	}
 	s.arrives(t, 2, "has data", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.DataSecretName != "" })
@@ -293,27 +294,67 @@ func (s *suite) cloudInit(t *testing.T) {
 		"/etc/systemd/system.conf.d/site.conf": "[Manager]\nDefaultEnvironment=" + strings.Join(strings.Fields(labSettings), " ") + "\n",
 		// The lab gives the machine its address.
 		"/etc/cloud/cloud.cfg.d/lab.cfg": "datasource_list: [NoCloud, None]\nnetwork: {config: disabled}\n",
+		"/etc/systemd/system/other.service": "[Service]\nExecStart=/usr/bin/socat TCP-LISTEN:10250,fork SYSTEM:true\n" +
+			"[Install]\nWantedBy=basic.target\n",
 	} {
 		if err := node.Write(ctx, name, 0o600, strings.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := s.On(ctx, 2, "cloud-init", "schema", "--config-file", seed+"user-data"); err != nil {
+	if out, err := s.On(ctx, 2, "sh", "-c", "systemctl enable other && cloud-init schema --config-file "+seed+"user-data"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := node.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Timed("join with cloud-init", func() error {
-		if err := node.Start(ctx); err != nil {
-			return err
+	if err := node.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	explain := func() {
+		_, _ = s.On(context.WithoutCancel(ctx), 2, "sh", "-c", "cloud-init status --long; tail -50 /var/log/cloud-init.log /var/log/cloud-init-output.log")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			explain()
 		}
+	})
+	err := s.Timed("a boot with cloud-init reports a taken port", func() error {
+		m := s.arrives(t, 2, "reports a failure", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-2001") })
+		if m.Status.Phase != v1alpha1.MachineProvisioning || !strings.Contains(m.Status.Message, "10250") {
+			t.Errorf("%s: %s", m.Status.Phase, m.Status.Message)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.On(ctx, 2, "systemctl", "disable", "--now", "other"); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Timed("and joins when it is free", func() error {
 		s.arrives(t, 2, "runs", running)
 		return nil
 	})
 	if err != nil {
-		_, _ = s.On(context.WithoutCancel(ctx), 2, "sh", "-c", "cloud-init status --long; tail -50 /var/log/cloud-init.log /var/log/cloud-init-output.log")
 		t.Fatal(err)
+	}
+	s.callerLeaves(t)
+}
+
+// callerLeaves removes the machine that nothing logs in to.
+func (s *suite) callerLeaves(t *testing.T) {
+	ctx := t.Context()
+	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "remove", "node2", "--yes"); err != nil {
+		t.Fatal(err)
+	}
+	s.arrives(t, 2, "waits for its reset", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-7625") })
+	if out, err := s.On(ctx, 2, "ocadm", "reset", "--yes"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, kind := range []string{"onecloudmachine", "node"} {
+		if out, err := s.Kubectl(ctx, "-n", "onecloud", "wait", kind+"/node2", "--for=delete", "--timeout=120s"); err != nil {
+			t.Errorf("%s: %v: %s", kind, err, out)
+		}
 	}
 }
 

@@ -255,9 +255,7 @@ func TestMachines(t *testing.T) {
 		t.Errorf("%+v", m.Status)
 	}
 	f.pod("worker-1")
-	if err := f.Client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "worker-1", asksFor(v1alpha1.RequestDeleting))
 	f.UntilGone(&v1alpha1.OnecloudMachine{}, "worker-1")
 	f.UntilGone(&corev1.Node{}, "worker-1")
 	f.until("worker-2", in(v1alpha1.MachineRunning)) // its address is its own now

@@ -34,6 +34,10 @@ type Cluster struct {
 	KubernetesVersion string
 	// DepotPort of the control-plane node.
 	DepotPort int
+	// Settings of all machines of the cloud.
+	Settings v1alpha1.MachineSettings
+	// CertificateKey decrypts the authorities that a control-plane node downloads. It is a secret.
+	CertificateKey string
 }
 
 // DepotPort is the port of the depot on a control-plane node. A test compares these constants with those of the installer.
@@ -83,8 +87,16 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 	}
 	return strings.NewReplacer(
 		"@MACHINE@", m.Name, "@CONFIG@", string(config), "@CA@", strings.TrimSpace(string(c.CA)), "@TOKEN@", token,
-		"@DEPOT@", "https://"+net.JoinHostPort(host, strconv.Itoa(port)),
+		"@DEPOT@", "https://"+net.JoinHostPort(host, strconv.Itoa(port)), "@REPORT@", report(m, c),
 	).Replace(script), nil
+}
+
+// report is where a machine that calls in writes how far it is, "" for another one.
+func report(m *v1alpha1.OnecloudMachine, c Cluster) string {
+	if !m.CallsIn() {
+		return ""
+	}
+	return "https://" + c.Endpoint + "/api/v1/namespaces/" + m.Namespace + "/configmaps/" + m.CallIn()
 }
 
 // settings is the configuration file with which ocadm runs on the machine.
@@ -101,12 +113,14 @@ func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[st
 	}
 	slices.Sort(labels)
 	node := map[string]any{}
-	own, err := json.Marshal(m.Spec.Settings) // its names are those of ocadm's settings
-	if err == nil {
-		err = json.Unmarshal(own, &node)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the settings of machine %s: %w", m.Name, err)
+	for _, s := range []v1alpha1.MachineSettings{c.Settings, m.Spec.Settings} { // a setting of the machine replaces that of the cloud
+		own, err := json.Marshal(s) // its names are those of ocadm's settings
+		if err == nil {
+			err = json.Unmarshal(own, &node)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the settings of machine %s: %w", m.Name, err)
+		}
 	}
 	node["name"], node["labels"] = m.Name, labels
 	for role, key := range map[v1alpha1.MachineRole]string{
@@ -127,10 +141,11 @@ func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[st
 			cluster[key] = value
 		}
 	}
-	return map[string]any{
-		"apiVersion": "ocadm.yunion.io/v1", "kind": "Configuration", "node": node, "cluster": cluster,
-		"join": map[string]any{"endpoint": c.Endpoint, "token": token, "caCertHashes": []string{pin}},
-	}, nil
+	join := map[string]any{"endpoint": c.Endpoint, "token": token, "caCertHashes": []string{pin}}
+	if m.ControlPlane() {
+		join["controlPlane"], join["certificateKey"] = true, c.CertificateKey
+	}
+	return map[string]any{"apiVersion": "ocadm.yunion.io/v1", "kind": "Configuration", "node": node, "cluster": cluster, "join": join}, nil
 }
 
 // Ledger of the installer, which a test compares. A machine that has it was joined.
@@ -186,7 +201,7 @@ const (
 // downloaded once. Runs have directories of their own; one that lost its power leaves it, with the token, to the next.
 const script = `#!/bin/sh
 # Joins machine @MACHINE@ to its cluster. Made by the operator of ocadm. It holds a secret.
-# Usage: sh SCRIPT [precheck|join]
+# Usage: sh SCRIPT [precheck|join [TRY]]
 ask() {
 	printf 'Authorization: Bearer %s' '@TOKEN@' | curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- "$@"
 }
@@ -197,9 +212,6 @@ ask() {
 	aarch64) arch=arm64 ;;
 	*) echo "there is no ocadm for $(uname -m)" >&2; exit 62 ;;
 	esac
-	cat >"$dir/ca.crt" <<'OCADM-END'
-@CA@
-OCADM-END
 	from="@DEPOT@/v1/files/linux/$arch/usr/local/bin/ocadm"
 	want=$(ask -I "$from" | tr -d '\r' | sed -n 's/^[Dd]ocker-[Cc]ontent-[Dd]igest: sha256://p')
 	[ -n "$want" ] || exit 64
@@ -211,18 +223,40 @@ OCADM-END
 	chmod 0755 "$dir/ocadm"
 	mv -f "$dir/ocadm" "$ocadm"
 }
+call() {
+	[ -n "$report" ] && command -v curl >/dev/null 2>&1 || return 0
+	printf '{"data":{"state":"%s","exit":"%s","try":"%s","phase":"","message":"","findings":"[]"}}' "$1" "$2" "$try" >"$dir/report"
+	ask --retry 0 --max-time 10 -o /dev/null -X PATCH -H 'Content-Type: application/merge-patch+json' --data-binary "@$dir/report" "$report" || :
+}
+leave() {
+	[ "$1" = 0 ] || [ -n "$reported" ] || call failed "$1"
+	rm -rf "$dir"
+}
 ` + deliver + `main() {
 	set -eu
 	umask 077
-` + places + runDir + `	cat >"$dir/ocadm.json" <<'OCADM-END'
+` + places + runDir + `	report='@REPORT@'
+	try=${2:-1}
+	reported=
+	trap 'leave "$?"' EXIT
+	cat >"$dir/ocadm.json" <<'OCADM-END'
 @CONFIG@
 OCADM-END
+	cat >"$dir/ca.crt" <<'OCADM-END'
+@CA@
+OCADM-END
+	call called 0
 	fetch
 	case ${1:-join} in
 	precheck) "$ocadm" preflight join --config "$dir/ocadm.json" -o json ;;
 	join)
 		deliver
-		"$program" join --config "$dir/ocadm.json" -o jsonl
+		if [ -z "$report" ]; then
+			"$program" join --config "$dir/ocadm.json" -o jsonl
+		else
+			reported=yes
+			"$program" machine call-in --config "$dir/ocadm.json" --ca "$dir/ca.crt" --to "$report" --try "$try"
+		fi
 		;;
 	*) echo "unknown argument $1" >&2; exit 4 ;;
 	esac
@@ -261,8 +295,8 @@ main "$@" </dev/null
 // scriptPath is where user data put the script. The directory is private to root.
 const scriptPath = "/root/ocadm-bootstrap.sh"
 
-// tries of a machine that boots by itself, half a minute apart: the control plane may be away for a moment.
-const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join && break; sleep 30; done; rm -f " + scriptPath
+// command joins a machine that boots by itself. It tries callin.Tries times, half a minute apart: the control plane may be away for a moment.
+const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join $n && break; sleep 30; done; rm -f " + scriptPath
 
 // CloudConfig is user data for cloud-init that run the script at the first boot.
 func CloudConfig(script string) (string, error) {

@@ -50,9 +50,9 @@ func machine() *v1alpha1.OnecloudMachine {
 	m.Name, m.Namespace, m.UID = "worker-1", "onecloud", "11-22"
 	m.Spec = v1alpha1.OnecloudMachineSpec{Cloud: "default", Roles: []v1alpha1.MachineRole{"compute", "lbagent"}, Labels: map[string]string{"a/b": "it's $(id) @TOKEN@"},
 		HostNetworks: []string{"eno1/br0/192.0.2.12"}, Settings: v1alpha1.MachineSettings{
-			IP: "192.0.2.12", Offline: true, Mirror: "http://mirror.example.org", RegistryMirrors: []string{"docker.io=https://mirror.example.org"},
+			IP: "192.0.2.12", Offline: new(true), Mirror: "http://mirror.example.org", RegistryMirrors: []string{"docker.io=https://mirror.example.org"},
 			HTTPProxy: "http://p:1", HTTPSProxy: "http://p:2", NoProxy: []string{"a.example.org", "192.0.2.0/24"}, HostLocalImagePath: []string{"/disks"},
-			Hugepages: "native", AllowCgroupV1: true, ConntrackMaxPerCore: new(int32),
+			Hugepages: "native", AllowCgroupV1: new(true), ConntrackMaxPerCore: new(int32),
 		}}
 	return m
 }
@@ -65,13 +65,15 @@ while [ $# -gt 0 ]; do [ "$1" = --config ] && cat "$2"; shift; done
 exit 7
 `
 
+func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+
 // depot serves a program that repeats its arguments and its configuration.
 func depot(t *testing.T) (Cluster, *[]string) {
 	t.Helper()
 	var asked []string
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
-		w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(program))))
+		w.Header().Set("Docker-Content-Digest", "sha256:"+digest(program))
 		fmt.Fprint(w, program)
 	}))
 	t.Cleanup(s.Close)

@@ -177,7 +177,7 @@ func (c *Cluster) apiserverArgs(etcd string, port int) []string {
 		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-signing-key-file=" + file("sa.key"), "--service-account-key-file=" + file("sa.key"),
-		"--token-auth-file=" + file("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=false", "--allow-privileged=true",
+		"--token-auth-file=" + file("tokens.csv"), "--enable-bootstrap-token-auth", "--authorization-mode=RBAC", "--anonymous-auth=false", "--allow-privileged=true",
 		"--audit-policy-file=" + file("audit-policy.yaml"), "--audit-log-path=" + c.auditLog, "--audit-log-mode=blocking", "--audit-log-maxsize=4000",
 		"--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none", "--profiling=false",
 	}

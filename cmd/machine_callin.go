@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/phases/config"
+)
+
+// newMachineCallIn is what the bootstrap data of a machine run that boots by itself.
+func newMachineCallIn(a *app) *cobra.Command {
+	var file, authority, to string
+	var try int
+	c := &cobra.Command{
+		Use: "call-in", Short: "Join this machine and report how far that is", Hidden: true,
+		Long:    "Runs ocadm join with a file, passes its events on, and writes how far it is to the ConfigMap of this machine, with the join token.",
+		Example: "  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL\n  ocadm machine call-in --config ocadm.json --ca ca.crt --to URL --try 2",
+		Args:    arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := callInClient(file, authority, to)
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("finding this program: %w", err)
+			}
+			join := exec.Command{Path: self, Args: []string{"join", "--config", file, "-o", "jsonl"}, Env: ownSettings()}
+			status, err := callin.Follow(c.Context(), exec.Machine{}, join, try, a.Out, func(ctx context.Context, r callin.Report) error {
+				err := client.Send(ctx, r)
+				if err != nil {
+					fmt.Fprintln(a.Err, err) // the join goes on
+				}
+				return err
+			})
+			if err == nil && status != 0 {
+				err = &endedBelow{status}
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "configuration file of join")
+	c.Flags().StringVar(&authority, "ca", "", "file with the certificate authority of the cluster")
+	c.Flags().StringVar(&to, "to", "", "URL of the ConfigMap of this machine")
+	c.Flags().IntVar(&try, "try", 1, "which try of this boot it is")
+	return c
+}
+
+func callInClient(file, authority, to string) (callin.Client, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return callin.Client{}, fmt.Errorf("reading the settings of join: %w", err)
+	}
+	values, err := config.Parse(file, text)
+	if err != nil {
+		return callin.Client{}, err
+	}
+	token, _ := values["join.token"].(string)
+	ca, err := os.ReadFile(authority)
+	if err != nil {
+		return callin.Client{}, fmt.Errorf("reading the cluster's certificate authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return callin.Client{}, errors.New("reading the cluster's certificate authority: it has no certificate")
+	}
+	// Without a proxy: the control plane is in the machine's own network.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	return callin.Client{URL: to, Token: token, HTTP: &http.Client{Transport: transport}}, nil
+}
+
+// ownSettings are the settings in the environment of this process: other programs do not get them.
+func ownSettings() (out []string) {
+	for _, e := range os.Environ() {
+		if strings.HasPrefix(e, "OCADM_") {
+			out = append(out, e)
+		}
+	}
+	return out
+}

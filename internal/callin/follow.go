@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package callin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+const (
+	// sendTimeout bounds one report. A join goes on without reports.
+	sendTimeout = 10 * time.Second
+	// lastTries is how often the last report is sent if it does not arrive, lastPause how long after each: the API server may be away for a moment.
+	lastTries = 5
+	lastPause = 5 * time.Second
+)
+
+// Client sends reports.
+type Client struct {
+	// URL of the ConfigMap, Token of the machine.
+	URL, Token string
+	HTTP       *http.Client
+}
+
+// Send brings a report to the cluster.
+func (c Client) Send(ctx context.Context, r Report) error {
+	data, err := r.Data()
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"data": data})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, c.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	req.Header.Set("Content-Type", "application/merge-patch+json")
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return fmt.Errorf("reporting to the cluster: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("reporting to the cluster: the API server answers %s", res.Status)
+	}
+	return nil
+}
+
+// Follow runs a command that prints events of ocadm, passes its output on, and reports how far it is. It returns the exit status of the command: a
+// report that does not arrive changes nothing. Reports that overtake each other are left out; the last one is not.
+func Follow(ctx context.Context, run exec.Runner, c exec.Command, try int, out io.Writer, send func(context.Context, Report) error) (int, error) {
+	latest := make(chan Report, 1)
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for r := range latest {
+			_ = send(ctx, r) // the next one has it, too
+		}
+	})
+	w := &watcher{out: out, now: Report{State: Joining, Try: try}, latest: latest}
+	c.Stdout = w
+	result, err := run.Run(ctx, c)
+	close(latest)
+	sender.Wait()
+	end := w.now
+	status := 0
+	var failed *exec.Error
+	switch {
+	case err == nil:
+		end.State, end.Findings = Joined, nil
+	case errors.As(err, &failed) && failed.ExitCode > 0:
+		status = failed.ExitCode
+		end.State, end.Exit, end.Message = Failed, status, lastLine(result.Stderr)
+	default:
+		return 1, err
+	}
+	for range lastTries {
+		if send(ctx, end) == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return status, context.Cause(ctx)
+		case <-time.After(lastPause):
+		}
+	}
+	return status, nil
+}
+
+// watcher reads events line by line.
+type watcher struct {
+	out    io.Writer
+	line   []byte
+	now    Report
+	latest chan Report
+}
+
+// Write implements io.Writer.
+func (w *watcher) Write(p []byte) (int, error) {
+	n, err := w.out.Write(p)
+	w.line = append(w.line, p...)
+	for {
+		line, rest, whole := bytes.Cut(w.line, []byte("\n"))
+		if !whole {
+			return n, err
+		}
+		w.line = rest
+		w.see(line)
+	}
+}
+
+func (w *watcher) see(line []byte) {
+	var e workflow.Event
+	if json.Unmarshal(line, &e) != nil {
+		return
+	}
+	switch e.Type {
+	case workflow.PhaseStarted:
+		w.now.Phase, w.now.Findings = e.Phase, nil
+	case workflow.PhaseFailed, workflow.RunFailed:
+		if found := e.Findings.Errors(); len(found) > 0 {
+			w.now.Findings = append(finding.List{}, found...)
+		}
+		return
+	default:
+		return
+	}
+	select {
+	case <-w.latest: // it is overtaken
+	default:
+	}
+	w.latest <- w.now
+}
+
+// lastLine is the end of what a program printed.
+func lastLine(s string) string {
+	lines := bytes.Split(bytes.TrimSpace([]byte(s)), []byte("\n"))
+	return string(lines[len(lines)-1])
+}

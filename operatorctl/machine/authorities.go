@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// A further control-plane node downloads the authorities of the cluster, which lie in it encrypted (docs/decisions/0065). The operator makes the key and
+// a Job on a control-plane node, the only place that has the authorities, stores them with it. All machines share a key: the authorities lie there once.
+
+const (
+	// keySecret is the Secret with the key, in the namespace of the cloud. certificateKey is its key in it.
+	keySecret      = "ocadm-certificate-key"
+	certificateKey = "key"
+	// storedAuthorities is the Secret in kube-system in which kubeadm keeps them.
+	storedAuthorities = "kubeadm-certs"
+	// keySize is that of a key of AES-256, in bytes.
+	keySize = 32
+	// shareTimeout bounds the Job, keepShared is how long it is kept: a failed one is made again then.
+	shareTimeout = 5 * time.Minute
+	keepShared   = time.Minute
+	shareTries   = 3
+)
+
+// LabelAuthorities of a Job holds the cloud for whose machines it stores the authorities.
+const LabelAuthorities = "onecloud.yunion.io/authorities-of"
+
+// sharedKey is the key with which a control-plane node gets the authorities.
+type sharedKey struct {
+	key     string
+	expires time.Time
+}
+
+// digest names a key without giving it away.
+func (k sharedKey) digest() string {
+	sum := sha256.Sum256([]byte(k.key))
+	return hex.EncodeToString(sum[:4])
+}
+
+// share makes sure that the authorities lie in the cluster, encrypted with a key that is good for a while. Until they do, it returns an error that says
+// what is missing.
+func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) (sharedKey, error) {
+	if err := c.needEndpoint(ctx); err != nil {
+		return sharedKey{}, err
+	}
+	if c.Image == "" {
+		return sharedKey{}, elsewhere(m.Name)
+	}
+	k, err := c.presentKey(ctx, m.Namespace)
+	if err != nil {
+		return k, err
+	}
+	stored := &corev1.Secret{}
+	err = c.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: storedAuthorities}, stored)
+	if client.IgnoreNotFound(err) != nil {
+		return k, fmt.Errorf("reading the stored authorities of the cluster: %w", err)
+	}
+	if err == nil && fits(stored.Data["ca.crt"], k.key) {
+		return k, nil
+	}
+	job := shareJob(cloud, k, c.Image)
+	switch err := c.Client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator)); {
+	case apierrors.IsAlreadyExists(err):
+		live := &batchv1.Job{}
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(job), live); client.IgnoreNotFound(err) != nil {
+			return k, fmt.Errorf("reading Job %s: %w", job.Name, err)
+		}
+		if _, failed := operation.Ended(live); failed != "" {
+			return k, fmt.Errorf("storing the authorities of the cluster: Job %s failed: %s; it is tried again by itself", job.Name, failed)
+		}
+	case err != nil:
+		return k, fmt.Errorf("creating Job %s: %w", job.Name, err)
+	}
+	return k, fmt.Errorf("waits for Job %s, which stores the authorities of the cluster, encrypted", job.Name)
+}
+
+// presentKey is the key of the operator; it makes one if there is none, or if it ends soon.
+func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey, error) {
+	s := &corev1.Secret{}
+	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: keySecret}, s)
+	if client.IgnoreNotFound(err) != nil {
+		return sharedKey{}, fmt.Errorf("reading the certificate key: %w", err)
+	}
+	k := sharedKey{key: string(s.Data[certificateKey]), expires: expires(s)}
+	if err == nil && k.key != "" && time.Until(k.expires) > tokenMargin {
+		return k, nil
+	}
+	if joins, err := c.joins(ctx, namespace); err != nil || joins && k.key != "" && time.Until(k.expires) > 0 { // it may not have downloaded them yet
+		return k, err
+	}
+	raw := make([]byte, keySize)
+	if _, err := rand.Read(raw); err != nil {
+		return k, fmt.Errorf("making a certificate key: %w", err)
+	}
+	// kubeadm keeps what it stores for two hours, too. It does so later than now.
+	k = sharedKey{key: hex.EncodeToString(raw), expires: time.Now().Add(tokenTTL).UTC().Truncate(time.Second)}
+	made := corev1ac.Secret(keySecret, namespace).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}).
+		WithAnnotations(map[string]string{annotationExpires: k.expires.Format(time.RFC3339)}).
+		WithType(corev1.SecretTypeOpaque).WithData(map[string][]byte{certificateKey: []byte(k.key)})
+	if err := c.Client.Apply(ctx, made, client.FieldOwner(v1alpha1.ManagerOperator), client.ForceOwnership); err != nil {
+		return k, fmt.Errorf("writing the certificate key: %w", err)
+	}
+	return k, nil
+}
+
+// joins reports whether a control-plane node joins right now.
+func (c *Bootstrap) joins(ctx context.Context, namespace string) (bool, error) {
+	var all v1alpha1.OnecloudOperationList
+	if err := c.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing operations: %w", err)
+	}
+	for i := range all.Items {
+		if o := &all.Items[i]; o.Spec.Action == v1alpha1.ActionJoinMachine && o.Spec.Machine != nil && o.Spec.Machine.ControlPlane && o.Status.Phase.Active() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// fits reports whether a key decrypts what kubeadm has encrypted: AES in Galois counter mode, the nonce first.
+// Source: k8s.io/kubernetes cmd/kubeadm/app/util/crypto. A test compares.
+func fits(encrypted []byte, key string) bool {
+	raw, err := hex.DecodeString(key)
+	if err != nil {
+		return false
+	}
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return false
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil || len(encrypted) < gcm.NonceSize() {
+		return false
+	}
+	_, err = gcm.Open(nil, encrypted[:gcm.NonceSize()], encrypted[gcm.NonceSize():], nil)
+	return err == nil
+}
+
+// shareJob stores the authorities with a key. It is pure.
+func shareJob(cloud *v1alpha1.OnecloudCluster, k sharedKey, image string) *batchv1.Job {
+	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, LabelAuthorities: cloud.Name}
+	how := operation.Job{Account: AccountOfWork, Secrets: []string{keySecret}, ControlPlane: true}
+	pod := how.Pod(cloud, image, []string{"operator", "share-authorities", "--key-file=" + operation.SecretsDir + "/" + keySecret + "/" + certificateKey})
+	pod.AutomountServiceAccountToken = new(false) // it works with the kubeconfig of the node
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-authorities-" + k.digest(), Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{ownerOf(cloud)}},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(shareTries - 1)), ActiveDeadlineSeconds: new(int64(shareTimeout.Seconds())), TTLSecondsAfterFinished: new(int32(keepShared.Seconds())),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+}
+
+// needEndpoint is a finding when nodes reach the control plane at the address of one of its nodes, as it is one of join.
+func (c *Bootstrap) needEndpoint(ctx context.Context) error {
+	k, err := c.clusterConfiguration(ctx)
+	if err != nil {
+		return err
+	}
+	at, _, err := net.SplitHostPort(k.ControlPlaneEndpoint)
+	if err != nil {
+		at = k.ControlPlaneEndpoint
+	}
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	cause := ""
+	if at == "" {
+		cause = "its configuration names no endpoint"
+	}
+	for i := range nodes.Items {
+		for _, a := range nodes.Items[i].Status.Addresses {
+			if a.Address == at && a.Type != corev1.NodeHostName {
+				cause = fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", k.ControlPlaneEndpoint, nodes.Items[i].Name)
+			}
+		}
+	}
+	if cause == "" {
+		return nil
+	}
+	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node", cause,
+		"back up the cloud, and make it again with ocadm init --high-availability-vip ADDRESS or --control-plane-endpoint HOST:PORT; docs/high-availability.md")
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+)
+
+const (
+	// groupOfReports may write reports; policy onecloud-machine-call-in allows each token its own.
+	groupOfReports = bootstrapapi.BootstrapDefaultGroup + ":onecloud:machines"
+	// labelReporters of a ConfigMap names the tokens that may write it, with dots between them.
+	labelReporters = "onecloud.yunion.io/call-in"
+	// idLen is how long the public part of a join token is.
+	idLen = 6
+)
+
+// idOf is the public part of a join token.
+func idOf(token string) string { return token[:idLen] }
+
+// listen makes the ConfigMap in which a machine reports, or lets the holder of another token write it, too. The token before stays: a machine may have
+// booted with it.
+func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, token string) error {
+	live := &corev1.ConfigMap{}
+	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, live)
+	switch {
+	case err == nil && !metav1.IsControlledBy(live, m):
+		return fmt.Errorf("preparing for the call of machine %s: ConfigMap %s is not the operator's: rename it", m.Name, live.Name)
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("preparing for the call of machine %s: %w", m.Name, err)
+	}
+	reporters := idOf(token)
+	if _, last, _ := strings.Cut("."+live.Labels[labelReporters], "."); last != "" {
+		reporters = last[strings.LastIndex(last, ".")+1:] + "." + reporters
+	}
+	made := corev1ac.ConfigMap(m.CallIn(), m.Namespace).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, labelReporters: reporters}).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.MachineKind).
+			WithName(m.Name).WithUID(m.UID).WithController(true))
+	if err := c.Client.Apply(ctx, made, client.FieldOwner(v1alpha1.ManagerOperator), client.ForceOwnership); err != nil {
+		return fmt.Errorf("preparing for the call of machine %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// heard reads what a machine has reported, from the cache.
+func (c *Infrastructure) heard(ctx context.Context, m *v1alpha1.OnecloudMachine) (callin.Report, error) {
+	cm := &corev1.ConfigMap{}
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, cm)
+	if client.IgnoreNotFound(err) != nil {
+		return callin.Report{}, fmt.Errorf("reading the report of machine %s: %w", m.Name, err)
+	}
+	if err != nil || !metav1.IsControlledBy(cm, m) {
+		return callin.Report{}, nil //nolint:nilerr // it has not reported
+	}
+	return callin.Read(cm.Data), nil
+}
+
+// listening is a machine that calls in and has no Node yet.
+func (d *decision) listening(f facts) {
+	s, r := &d.status, f.report
+	s.FailureReason, s.FailureMessage = "", ""
+	if r.State == "" {
+		s.Phase, s.Message = v1alpha1.MachinePending, "waits for the machine to call in; boot it with: ocadm machine bootstrap-data "+f.machine.Name
+		d.set(f, v1alpha1.ConditionHostReachable, metav1.ConditionFalse, "NotCalledIn", s.Message)
+		return
+	}
+	d.set(f, v1alpha1.ConditionHostReachable, metav1.ConditionTrue, "CalledIn", "")
+	if r.Phase != "" && r.Phase != preflightPhase && r.State != callin.Called {
+		d.set(f, v1alpha1.ConditionPrecheckPassed, metav1.ConditionTrue, "NoErrors", "")
+	}
+	s.Phase = v1alpha1.MachineProvisioning
+	switch r.State {
+	case callin.Called:
+		s.Message = "it has called in"
+	case callin.Joining:
+		s.Message = "join: phase " + r.Phase
+	case callin.Joined:
+		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
+	case callin.Failed:
+		d.refused(f)
+	}
+}
+
+// preflightPhase of ocadm join runs the checks.
+const preflightPhase = "preflight"
+
+// refused is a machine that reports that its join failed. It tries again by itself, a few times.
+func (d *decision) refused(f facts) {
+	r, s := f.report, &d.status
+	found := r.Findings
+	if len(found) == 0 {
+		found = finding.Of(failed(f.machine.Name, stepJoin, ssh.Result{Exit: r.Exit, Stderr: r.Message}))
+	}
+	why := sentence(found[0].Code, found[0].What, found[0].Cause, found[0].Remedy)
+	if r.Phase == preflightPhase {
+		d.set(f, v1alpha1.ConditionPrecheckPassed, metav1.ConditionFalse, reason(found[0].Code), why)
+	}
+	if !r.Last() {
+		s.Message = fmt.Sprintf("%s; try %d of %d, it tries again by itself", why, r.Try, callin.Tries)
+		return
+	}
+	d.fail(found[0].Code, why+"; when the cause is corrected, boot it with new data: ocadm machine bootstrap-data "+f.machine.Name)
+}

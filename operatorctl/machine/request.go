@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// stems of the words that annotation AnnotationOperation holds in the end.
+var stems = map[string]string{v1alpha1.RequestCreating: "create", v1alpha1.RequestChecking: "precheck", v1alpha1.RequestDeleting: "delete"}
+
+const finished, notFinished = "-finished", "-failed"
+
+// ask notes what the annotation asks for, and reports whether that is new. Nothing is done for it before the status has it: an annotation that was
+// answered a moment ago may still be in the cache.
+func (d *decision) ask(f facts) bool {
+	s, word := &d.status, f.machine.Annotations[v1alpha1.AnnotationOperation]
+	if stems[word] == "" || s.Request != nil && s.Request.Operation == word && s.Request.Result == "" {
+		return false
+	}
+	s.Request = &v1alpha1.MachineRequest{Operation: word, Time: metav1.NewTime(f.now)}
+	return true
+}
+
+// asks reports whether a request goes on.
+func (d *decision) asks(word string) bool {
+	r := d.status.Request
+	return r != nil && r.Operation == word && r.Result == ""
+}
+
+// answer notes how far what was asked for is, after everything else was decided.
+func (d *decision) answer(f facts) {
+	r := d.status.Request
+	if r == nil {
+		return
+	}
+	switch {
+	case r.Operation == v1alpha1.RequestDeleting && d.release:
+		r.Result, r.Message = stems[r.Operation]+finished, ""
+	case r.Result != "":
+	case r.Operation == v1alpha1.RequestDeleting:
+		d.delete = f.machine.DeletionTimestamp == nil
+		d.end(f.machine.DeletionTimestamp != nil && d.status.FailureReason != "", false, d.status.FailureMessage)
+	case f.machine.DeletionTimestamp != nil:
+		d.end(true, false, "the machine is being removed")
+	case r.Operation == v1alpha1.RequestCreating:
+		d.end(d.status.Phase == v1alpha1.MachineFailed, d.status.Phase == v1alpha1.MachineRunning, d.status.FailureMessage)
+		r.Name = d.status.Operation
+	case r.Operation == v1alpha1.RequestChecking:
+		d.check(f)
+	}
+	if word := f.machine.Annotations[v1alpha1.AnnotationOperation]; r.Result != "" && word != r.Result && (word == r.Operation || word == stems[r.Operation]+notFinished) {
+		d.annotate = r.Result
+	}
+}
+
+// end is how a request ended, if it has.
+func (d *decision) end(failed, succeeded bool, why string) {
+	r := d.status.Request
+	switch {
+	case failed:
+		r.Result, r.Message = stems[r.Operation]+notFinished, why
+	case succeeded:
+		r.Result, r.Message = stems[r.Operation]+finished, ""
+	}
+}
+
+// check creates the operation that checks a machine, and looks how it ended.
+func (d *decision) check(f facts) {
+	s, r := &d.status, d.status.Request
+	for _, o := range f.operations {
+		if o.Name == r.Name {
+			d.end(o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationSucceeded, o.Status.Phase == v1alpha1.OperationSucceeded,
+				text(o, cmp.Or(o.Status.Message, string(o.Status.Phase))))
+			return
+		}
+	}
+	if r.Name != "" || d.create != nil || f.cloud == nil || !f.data && f.node == nil { // it is on its way; or something else goes first, or the data are not there yet
+		return
+	}
+	s.Tries++
+	r.Name = fmt.Sprintf("check-%s-%d", f.machine.Name, s.Tries)
+	d.create = operationOn(f, v1alpha1.ActionPrecheckMachine, r.Name)
+}

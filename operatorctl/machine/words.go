@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"strings"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// codeOf is the code of the first error of an operation, "" if it has none.
+func codeOf(o *v1alpha1.OnecloudOperation) string {
+	for _, f := range o.Status.Findings {
+		if !f.Warning && f.Code != "" {
+			return f.Code
+		}
+	}
+	return ""
+}
+
+// reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
+func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
+	if code := codeOf(o); code != "" {
+		return reason(code)
+	}
+	return other
+}
+
+func reason(code string) string { return strings.ReplaceAll(code, "-", "_") }
+
+// text is the first error of an operation with its remedy, or other.
+func text(o *v1alpha1.OnecloudOperation, other string) string {
+	for _, f := range o.Status.Findings {
+		if f.Warning {
+			continue
+		}
+		return sentence(f.Code, f.What, f.Cause, f.Remedy)
+	}
+	return other
+}
+
+// sentence is a finding in one line.
+func sentence(code, what, cause, remedy string) string {
+	out := code + ": " + what
+	for _, more := range []string{cause, remedy} {
+		if more != "" {
+			out += "; " + more
+		}
+	}
+	return out
+}
+
+// progress is what an operation that has not ended does, in words that change seldom: each change is a write.
+func progress(o *v1alpha1.OnecloudOperation) string {
+	switch {
+	case o.Status.Phase == "" || o.Status.Phase == v1alpha1.OperationPending:
+		return "operation " + o.Name + " waits for its turn"
+	case o.Status.Step == "": // its pod has not begun
+		return cmp.Or(o.Status.Message, "operation "+o.Name+" begins")
+	case o.Status.Phase == v1alpha1.OperationPaused:
+		return o.Status.Message
+	}
+	return "operation " + o.Name + " is at step " + o.Status.Step
+}
