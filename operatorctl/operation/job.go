@@ -191,6 +191,10 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	}
 	switch {
 	case failed != "":
+		// The caches of Jobs and pods follow the API server one by one: only what it answers now is sure to show how the last pod ended.
+		if err := c.Direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
+			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
+		}
 		return c.fail(ctx, now, cloud, failed, pods.Items)
 	case cancelled(now):
 		return c.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
