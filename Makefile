@@ -94,6 +94,10 @@ sweep: ## Kill the operator at every side effect, and the long faults (half an h
 killsweep: ## Kill init, join, reset and etcd restore before, within and after every phase on lab machines, and roll back (an hour)
 	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweep$$' ./test/e2e/
 
+.PHONY: move
+move: ## Give a worker and the only control-plane node on lab machines another address, killed at every step, and back (some minutes)
+	OCADM_TEST_MOVE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestMove$$' ./test/e2e/
+
 .PHONY: powercuts
 powercuts: ## Kill all lab machines of a cloud at once, ten times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/

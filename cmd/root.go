@@ -93,7 +93,7 @@ func newRoot(a *app) *cobra.Command {
 			newPreflight(a), newInit(a), newJoin(a), newReset(a), newToken(a), newFleet(a),
 		}},
 		{groupCloud, []*cobra.Command{
-			newCluster(a), newComponent(a), newOperation(a), newMachine(a), newUI(a), newNode(a), newHA(a), newEtcd(a), newCerts(a), newUpgrade(a),
+			newCluster(a), newComponent(a), newOperation(a), newMachine(a), newUI(a), newNode(a), newMove(a), newHA(a), newEtcd(a), newCerts(a), newUpgrade(a),
 			newWhy(a), newSupport(a), newExecutor(a), newOperatorCommand(a),
 		}},
 		{groupTools, []*cobra.Command{

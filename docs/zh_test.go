@@ -27,6 +27,7 @@ var translated = []string{
 	"docs/api.md",
 	"docs/page.md",
 	"docs/fleet.md", "docs/machines.md",
+	"docs/move.md",
 	"docs/configure.md",
 	"docs/day2.md",
 	"docs/kubernetes-upgrade.md",

@@ -78,3 +78,22 @@ func (c *Client) Promote(ctx context.Context, m Listed) error {
 
 // promoteTimeout bounds how long a learner may take to catch up: as long as kubeadm gives it.
 const promoteTimeout = 2 * time.Minute
+
+// SetPeerURL changes where others reach a member, and reports whether that was another address before. It needs a majority.
+func (c *Client) SetPeerURL(ctx context.Context, name, peer string) (changed bool, err error) {
+	list, err := c.List(ctx)
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(list, func(l Listed) bool { return l.Name == name })
+	if i < 0 {
+		return false, fmt.Errorf("changing the address of member %s of etcd: it is not listed", name)
+	}
+	if slices.Equal(list[i].PeerURLs, []string{peer}) {
+		return false, nil
+	}
+	if _, err := c.v3.MemberUpdate(ctx, list[i].ID, []string{peer}); err != nil {
+		return false, fmt.Errorf("changing the address of member %s of etcd: %w", name, err)
+	}
+	return true, nil
+}

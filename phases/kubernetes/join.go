@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,6 +230,11 @@ func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, Kub
 
 // clientOf is a client with the rights of a kubeconfig of this machine.
 func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
+	return clientAt(h, kubeconfig, "")
+}
+
+// clientAt is clientOf at another server than the one in the kubeconfig; "" means that one.
+func clientAt(h *host.Host, kubeconfig, server string) (client.WithWatch, error) {
 	raw, err := h.Files.ReadFile(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
@@ -237,5 +243,6 @@ func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
+	cfg.Host = cmp.Or(server, cfg.Host)
 	return kube.New(cfg)
 }

@@ -136,12 +136,12 @@ func (s *suite) kills(t *testing.T, node int, list []point, argv ...string) {
 	t.Logf("%s was killed at %d points in %.1f s", argv[1], len(list), time.Since(begun).Seconds())
 }
 
-// killedAtEntry kills a command of steps when its journal has the entry.
+// killedAtEntry kills a command of steps when its journal has the entry. A step that the run before completed after all has only its end there.
 func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
 	const script = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
 %[1]s >/run/story 2>&1 & pid=$!
-until tail -n +$((from+1)) $journal | grep -q '"phase":"%[3]s","event":"%[2]s"'; do
+until tail -n +$((from+1)) $journal | grep -qE '"phase":"%[3]s","event":"(%[2]s|phase-done)"'; do
 	kill -0 $pid 2>/dev/null || { wait $pid; echo "it ended with $?"; cat /run/story; exit 1; }
 done
 kill -KILL $pid; wait $pid; status=$?; [ $status = 137 ] || { echo "it ended with $status"; cat /run/story; exit 2; }`

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/move"
+)
+
+// nodeMoved is what "move -o json" prints.
+type nodeMoved struct {
+	Node   string     `json:"node"`
+	From   string     `json:"from"`
+	To     string     `json:"to"`
+	Follow bool       `json:"follow,omitempty"`
+	DryRun bool       `json:"dryRun,omitempty"`
+	Steps  []stepDone `json:"steps"`
+	// Next are the commands that are left to a person.
+	Next []string `json:"next,omitempty"`
+}
+
+func newMove(a *app) *cobra.Command {
+	var f stepFlags
+	var follow bool
+	c := &cobra.Command{
+		Use: "move ADDRESS", Short: "Give this node another address",
+		Long: "Moves this node to ADDRESS, which the machine must have already, best beside its present address: writes it wherever the present one is,\n" +
+			"restarts what uses it, and waits until the node is Ready. The only control-plane node of a cluster gets it in its certificates, in etcd, in\n" +
+			"the settings of Kubernetes and in the clouds that are reached there, too. Virtual machines and pods of the pod network go on.\n\n" +
+			"When the control plane has moved, run ocadm move --follow ADDRESS on every worker, with the address of the control plane.\n\n" +
+			"If it is cut off, run it again: it continues. To go back, move to the former address. One of several control-plane nodes, or one with a\n" +
+			"virtual address, is not moved: ocadm reset and ocadm join --control-plane do that. Does not change the network settings of the machine,\n" +
+			"/etc/hosts, and the addresses in networks of the host agent that you edited.",
+		Example: "  # the machine has both addresses\n  ip address add 10.0.1.5/24 dev eth0\n  ocadm move 10.0.1.5 --dry-run\n  ocadm move 10.0.1.5\n\n" +
+			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5",
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return misused(fmt.Sprintf("%q is not an IP address", args[0]), c.UseLine())
+			}
+			return a.move(c, to.Unmap(), follow, f)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS is that of the control plane, which has moved; this worker keeps its own")
+	return c
+}
+
+func (a *app) move(c *cobra.Command, to netip.Addr, follow bool, f stepFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun)
+	if err != nil {
+		return err
+	}
+	m, err := move.Begin(ctx, h, to, follow, time.Now())
+	if err != nil {
+		return err
+	}
+	out := nodeMoved{Node: h.Config.Node.Name, From: m.From.String(), To: m.To.String(), Follow: follow, DryRun: f.dryRun, Steps: []stepDone{}}
+	if m.Moved() {
+		return a.printMoved(f, out, workflow.Result{})
+	}
+	if !f.dryRun {
+		question := fmt.Sprintf("This moves node %s from %s to %s and restarts its kubelet", out.Node, m.From, m.To)
+		switch {
+		case follow:
+			question = fmt.Sprintf("This lets node %s ask the control plane at %s in place of %s, and restarts its kubelet", out.Node, m.To, m.From)
+		case m.ControlPlane:
+			question += " and the control plane, which does not answer for about a minute"
+		}
+		if err := a.confirm(c, f.yes, "Nothing was moved")(question); err != nil {
+			return err
+		}
+	}
+	inputs := map[string]string{"from": out.From, "to": out.To, "--follow": fmt.Sprint(follow)}
+	res, err := runSteps(ctx, a, h, "move", inputs, move.Steps(), m, f)
+	if err != nil {
+		return err
+	}
+	out.Steps = stepsDone(res)
+	if m.ControlPlane {
+		others, err := m.Others(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range others {
+			out.Next = append(out.Next, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
+		}
+	}
+	if !follow {
+		out.Next = append(out.Next, "when all is well: remove "+out.From+" from this machine and from its network settings")
+	}
+	return a.printMoved(f, out, res)
+}
+
+func (a *app) printMoved(f stepFlags, out nodeMoved, res workflow.Result) error {
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if err := stepsText(w, res, fmt.Sprintf("Nothing to do: the address is %s", out.To)); err != nil {
+			return err
+		}
+		for _, line := range out.Next {
+			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

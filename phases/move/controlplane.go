@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// startTimeout is how long etcd and the API server may take to run with their new manifests, which the kubelet reads.
+const startTimeout = 5 * time.Minute
+
+// stopStep stops the control plane. The kubelet ends the containers of a changed manifest only when the API server answers, which waits for the new etcd,
+// which waits for the port of the former one: that took two minutes.
+func stopStep() Step {
+	return Step{
+		Name: "stop", Short: "Stop the control plane on this machine", Timeout: startTimeout, Skip: ownControlPlane,
+		Check: func(_ context.Context, m *Move) (bool, error) {
+			if m.Moved() {
+				return true, nil
+			}
+			files, err := changes(m.Host, m.From, m.To)
+			return len(files) == 0, err
+		},
+		Plan: func(context.Context, *Move) ([]string, error) {
+			return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
+		},
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			return kubernetes.StopStaticPods(ctx, m.Host, r, kubernetes.StaticPods()...)
+		},
+	}
+}
+
+// startStep starts it with the new address.
+func startStep() Step {
+	return Step{
+		Name: "start", Short: "Start the control plane on this machine", Timeout: time.Minute, Skip: ownControlPlane,
+		Run: func(_ context.Context, m *Move, r workflow.Reporter) error {
+			for _, name := range kubernetes.StoppedPods(m.Host) {
+				if err := kubernetes.StartStaticPod(m.Host, r, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Check: func(_ context.Context, m *Move) (bool, error) {
+			return len(kubernetes.StoppedPods(m.Host)) == 0 && !m.Restarted.IsZero(), nil
+		},
+		Plan: func(context.Context, *Move) ([]string, error) {
+			return []string{"start " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
+		},
+	}
+}
+
+// etcdStep changes the address in the member list of etcd. A sole member works without it; the next one that joins asks for it.
+func etcdStep() Step {
+	return Step{
+		Name: "etcd", Short: "Write the new address into the member list of etcd", Timeout: startTimeout, Skip: ownControlPlane,
+		Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved(), nil },
+		Plan: func(_ context.Context, m *Move) ([]string, error) {
+			return []string{"change the peer address of the member of etcd to " + m.To.String()}, nil
+		},
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			return m.until(ctx, r, "etcd", func(ctx context.Context) (bool, string, error) {
+				own, err := kubernetes.OwnEtcd(m.Host)
+				if err != nil {
+					return false, "", err
+				}
+				ctx, cancel := context.WithTimeout(ctx, askTimeout)
+				defer cancel()
+				c, err := kubernetes.OpenOwnEtcd(ctx, m.Host, false)
+				if err != nil {
+					return false, "", err
+				}
+				defer c.Close()
+				changed, err := c.SetPeerURL(ctx, own.Name, own.PeerURL)
+				if err == nil && changed {
+					r.Changed("changed the peer address of the member %s of etcd to %s", own.Name, own.PeerURL)
+				}
+				return err == nil, "", err
+			})
+		},
+	}
+}
+
+// apiServerStep waits for the API server that runs with the new manifest.
+func apiServerStep() Step {
+	return Step{
+		Name: "api-server", Short: "Wait until the API server answers at the new address", Timeout: startTimeout, Skip: ownControlPlane,
+		Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved(), nil },
+		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			pod := client.ObjectKey{Namespace: "kube-system", Name: "kube-apiserver-" + m.Host.Config.Node.Name}
+			return m.until(ctx, r, "the API server", func(ctx context.Context) (bool, string, error) {
+				ctx, cancel := context.WithTimeout(ctx, askTimeout)
+				defer cancel()
+				c, err := kubernetes.AdminClient(m.Host)
+				if err != nil {
+					return false, "", err
+				}
+				var p corev1.Pod
+				if err := c.Get(ctx, pod, &p); err != nil {
+					return false, "", err
+				}
+				const at = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
+				return holds(p.Annotations[at], m.To), "it runs with the former address", nil
+			})
+		},
+	}
+}
+
+// settings are the ConfigMaps of Kubernetes that hold the former address: of kubeadm, kube-proxy, and of those who join.
+func (m *Move) settings(ctx context.Context) (client.Client, []corev1.ConfigMap, error) {
+	c, err := kubernetes.AdminClient(m.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out []corev1.ConfigMap
+	for _, namespace := range []string{"kube-system", "kube-public"} {
+		var list corev1.ConfigMapList
+		if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return nil, nil, fmt.Errorf("listing the settings of Kubernetes: %w", err)
+		}
+		for _, o := range list.Items {
+			for _, text := range o.Data {
+				if holds(text, m.From) {
+					out = append(out, o)
+					break
+				}
+			}
+		}
+	}
+	return c, out, nil
+}
+
+// proxyAnnotation restarts kube-proxy, once for each move: it reads its ConfigMap when it starts.
+const proxyAnnotation = "ocadm.yunion.io/api-server"
+
+var proxy = client.ObjectKey{Namespace: "kube-system", Name: "kube-proxy"}
+
+func settingsStep() Step {
+	return Step{
+		Name: "settings", Short: "Write the new address into the settings of Kubernetes", Timeout: 2 * time.Minute, Skip: ownControlPlane,
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			c, list, err := m.settings(ctx)
+			if err != nil {
+				return err
+			}
+			for _, o := range list {
+				before := o.DeepCopy()
+				for key, text := range o.Data {
+					o.Data[key] = replaced(text, m.From.String(), m.To.String())
+				}
+				patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+				if err := c.Patch(ctx, &o, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+					return fmt.Errorf("changing ConfigMap %s/%s: %w", o.Namespace, o.Name, err)
+				}
+				r.Changed("changed ConfigMap %s/%s", o.Namespace, o.Name)
+			}
+			return m.restartProxy(ctx, c, r)
+		},
+	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
+		if m.Moved() {
+			return nil, nil
+		}
+		c, list, err := m.settings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, o := range list {
+			out = append(out, "change ConfigMap "+o.Namespace+"/"+o.Name)
+		}
+		d, there, err := proxyOf(ctx, c)
+		if there && d.Spec.Template.Annotations[proxyAnnotation] != m.To.String() {
+			out = append(out, "restart kube-proxy on every node")
+		}
+		return out, err
+	})
+}
+
+// proxyOf is kube-proxy, which a pod network may replace.
+func proxyOf(ctx context.Context, c client.Client) (*appsv1.DaemonSet, bool, error) {
+	var d appsv1.DaemonSet
+	err := c.Get(ctx, proxy, &d)
+	return &d, err == nil, client.IgnoreNotFound(err)
+}
+
+func (m *Move) restartProxy(ctx context.Context, c client.Client, r workflow.Reporter) error {
+	d, there, err := proxyOf(ctx, c)
+	if err != nil || !there || d.Spec.Template.Annotations[proxyAnnotation] == m.To.String() {
+		return err
+	}
+	before := d.DeepCopy()
+	if d.Spec.Template.Annotations == nil {
+		d.Spec.Template.Annotations = map[string]string{}
+	}
+	d.Spec.Template.Annotations[proxyAnnotation] = m.To.String()
+	if err := c.Patch(ctx, d, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("restarting kube-proxy: %w", err)
+	}
+	r.Changed("restarted kube-proxy on every node")
+	return nil
+}
+
+// clouds are those that are reached at the former address.
+func (m *Move) clouds(ctx context.Context) (client.Client, []v1alpha1.OnecloudCluster, error) {
+	c, err := kubernetes.AdminClient(m.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	var list v1alpha1.OnecloudClusterList
+	err = c.List(ctx, &list)
+	if meta.IsNoMatchError(err) {
+		return c, nil, nil // there is no operator
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing clouds: %w", err)
+	}
+	var out []v1alpha1.OnecloudCluster
+	for _, o := range list.Items {
+		if o.Spec.LoadBalancerEndpoint == m.From.String() {
+			out = append(out, o)
+		}
+	}
+	return c, out, nil
+}
+
+// cloudStep changes where clouds are reached. Their operators change endpoints and certificates.
+func cloudStep() Step {
+	return Step{
+		Name: "cloud", Short: "Write the new address into the clouds that are reached there", Timeout: 2 * time.Minute, Skip: ownControlPlane,
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			c, list, err := m.clouds(ctx)
+			if err != nil {
+				return err
+			}
+			for _, o := range list {
+				patch := fmt.Sprintf(`{"spec":{"loadBalancerEndpoint":%q}}`, m.To)
+				if err := c.Patch(ctx, &o, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); err != nil {
+					return fmt.Errorf("changing cloud %s/%s: %w", o.Namespace, o.Name, err)
+				}
+				r.Changed("changed spec.loadBalancerEndpoint of cloud %s/%s", o.Namespace, o.Name)
+			}
+			return nil
+		},
+	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
+		if m.Moved() {
+			return nil, nil
+		}
+		_, list, err := m.clouds(ctx)
+		var out []string
+		for _, o := range list {
+			out = append(out, "change spec.loadBalancerEndpoint of cloud "+o.Namespace+"/"+o.Name)
+		}
+		return out, err
+	})
+}
+
+// Others are the nodes that have to follow a control plane with a new address.
+func (m *Move) Others(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := kubernetes.AdminClient(m.Host)
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.NodeList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var out []string
+	for _, n := range list.Items {
+		if n.Name != m.Host.Config.Node.Name {
+			out = append(out, n.Name)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	kubelet = "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts:\n- name: x\n  context: {cluster: x, user: x}\nclusters:\n- name: x\n  cluster:\n" +
+		"    server: https://10.0.0.1:6443\nusers:\n- name: x\n  user: {}\n"
+	flags = "KUBELET_KUBEADM_ARGS=\"--node-ip=10.0.0.7 --pod-infra-container-image=x\"\n"
+)
+
+var since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// worker is a node at 10.0.0.7 of the control plane at 10.0.0.1, with a second address.
+func worker(t *testing.T) *host.Host {
+	t.Helper()
+	cfg := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/24"), netip.MustParsePrefix("10.0.0.8/24")}}}
+	for name, text := range map[string]string{
+		"/etc/kubernetes/kubelet.conf": kubelet, "/var/lib/kubelet/kubeadm-flags.env": flags, "/etc/yunion/host.conf": "networks: [eth0/br0/10.0.0.7]\n",
+		"/etc/ocadm/kubeadm.yaml": "value: 10.0.0.7\n", "/opt/near.txt": "10.0.0.77\n",
+	} {
+		if err := h.Files.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func begun(t *testing.T, h *host.Host, to string, follow bool) *Move {
+	t.Helper()
+	m, err := Begin(t.Context(), h, netip.MustParseAddr(to), follow, since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// quiet is for what a step reports.
+type quiet struct{ workflow.Reporter }
+
+func (quiet) Changed(string, ...any) {}
+
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		to, code string
+		follow   bool
+		prepare  func(*host.Host) error
+	}{
+		"no node":             {"10.0.0.8", "OCA-4160", false, func(h *host.Host) error { return h.Files.Remove("/etc/kubernetes/kubelet.conf") }},
+		"no address is known": {"10.0.0.8", "OCA-4160", false, func(h *host.Host) error { return h.Files.Remove("/var/lib/kubelet/kubeadm-flags.env") }},
+		"not on the machine":  {"10.0.0.9", "OCA-4164", false, nil},
+		"another family":      {"fd00::1", "OCA-4162", false, nil},
+		"another is under way": {"10.0.0.8", "OCA-4161", false, func(h *host.Host) error {
+			return h.Files.WriteFile(recordFile, []byte(`{"from":"10.0.0.7","to":"10.0.0.9","since":"2026-01-01T00:00:00Z"}`), 0o600)
+		}},
+		"a control plane does not follow": {"10.0.0.2", "OCA-4165", true, func(h *host.Host) error {
+			return h.Files.WriteFile("/etc/kubernetes/admin.conf", []byte(kubelet), 0o600)
+		}},
+		"a name": {"10.0.0.2", "OCA-4163", true, func(h *host.Host) error {
+			return h.Files.WriteFile("/etc/kubernetes/kubelet.conf", []byte(strings.ReplaceAll(kubelet, "10.0.0.1", "cloud.example")), 0o600)
+		}},
+		"nothing answers": {"127.0.0.9", "OCA-4166", true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := worker(t)
+			if c.prepare != nil {
+				if err := c.prepare(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := Begin(t.Context(), h, netip.MustParseAddr(c.to), c.follow, since)
+			if l := finding.Of(err); len(l) != 1 || l[0].Code != c.code {
+				t.Errorf("%v, want %s", err, c.code)
+			}
+		})
+	}
+}
+
+func TestFilesChangeThereAndBack(t *testing.T) {
+	h := worker(t)
+	m := begun(t, h, "10.0.0.8", false)
+	files, err := changes(h, m.From, m.To)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"change /etc/ocadm/kubeadm.yaml", "change /etc/yunion/host.conf", "change /var/lib/kubelet/kubeadm-flags.env"}
+	if diff := cmp.Diff(want, files.Todo(h)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := files[:1].Write(h, quiet{}); err != nil { // and was killed
+		t.Fatal(err)
+	}
+	if err := m.save(); err != nil {
+		t.Fatal(err)
+	}
+	if again := begun(t, h, "10.0.0.8", false); again.From != m.From || !again.noted() {
+		t.Errorf("again: %+v", again)
+	}
+	back := begun(t, h, "10.0.0.7", false)
+	if back.From != m.To || back.To != m.From || back.noted() {
+		t.Errorf("back: %+v", back)
+	}
+	if files, err = changes(h, back.From, back.To); err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files.Todo(h), err)
+	}
+	if _, err := files.Write(h, quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	if text := h.Files.Text("/etc/ocadm/kubeadm.yaml"); text != "value: 10.0.0.7\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestNothingToMove(t *testing.T) {
+	if m := begun(t, worker(t), "10.0.0.7", false); !m.Moved() {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestStepsAreAPlan(t *testing.T) {
+	if err := workflow.Validate(Steps()); err != nil {
+		t.Error(err)
+	}
+}

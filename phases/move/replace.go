@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// maxText is the size of a file above which it is a program or an image, and holds no address.
+const maxText = 1 << 20
+
+// replaced is a text with an address in the place of another. Longer addresses that contain the former one stay.
+func replaced(text, from, to string) string {
+	var b strings.Builder
+	for {
+		at := strings.Index(text, from)
+		if at < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		end := at + len(from)
+		whole := (at == 0 || !partOfAddress(text[at-1], from)) && !continues(text[end:], from)
+		b.WriteString(text[:at])
+		if whole {
+			b.WriteString(to)
+		} else {
+			b.WriteString(from)
+		}
+		text = text[end:]
+		if !whole && text != "" { // what follows belongs to the same longer address
+			b.WriteByte(text[0])
+			text = text[1:]
+		}
+	}
+}
+
+// partOfAddress reports whether a character before an address makes it the end of a longer one.
+func partOfAddress(c byte, address string) bool {
+	if strings.Contains(address, ":") {
+		return c == ':' || c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+	}
+	return c == '.' || c >= '0' && c <= '9'
+}
+
+// continues reports whether what follows an address makes it the beginning of a longer one. A period ends a sentence, too.
+func continues(rest, address string) bool {
+	if rest == "" {
+		return false
+	}
+	if strings.Contains(address, ":") {
+		return partOfAddress(rest[0], address)
+	}
+	digit := func(c byte) bool { return c >= '0' && c <= '9' }
+	return digit(rest[0]) || rest[0] == '.' && len(rest) > 1 && digit(rest[1])
+}
+
+// holds reports whether a text holds an address.
+func holds(text string, address netip.Addr) bool {
+	return replaced(text, address.String(), "") != text
+}
+
+// changes are the files of this machine that hold the former address, as they should be: those of kubeadm and those that ocadm wrote.
+func changes(h *host.Host, from, to netip.Addr) (host.FileSet, error) {
+	names, err := kubernetes.AddressedFiles(h)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range h.Ledger.Created(host.KindFile) {
+		if !strings.HasPrefix(e.Name, host.StateDir+"/") && !strings.HasSuffix(e.Name, ".crt") { // not our own records
+			names = append(names, e.Name)
+		}
+	}
+	slices.Sort(names)
+	var out host.FileSet
+	for _, name := range slices.Compact(names) {
+		st, err := h.Files.Stat(name)
+		if err != nil || !st.Mode().IsRegular() || st.Size() > maxText {
+			continue // it is not there any more, or no text
+		}
+		if text := h.Files.Text(name); holds(text, from) {
+			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from.String(), to.String())), Mode: st.Mode().Perm()})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Step is a step of a move.
+type Step = workflow.Phase[*Move]
+
+// interval is how often a step looks for what it waits for.
+const interval = time.Second
+
+// Steps move a node.
+func Steps() []Step {
+	return []Step{
+		{
+			Name: "begin", Short: "Note what moves", Timeout: time.Minute,
+			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || m.noted(), nil },
+			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+			Run:   begin,
+		},
+		Step{
+			Name: "certificates", Short: "Add the new address to the certificates of the control plane", Skip: ownControlPlane,
+			Run: func(_ context.Context, m *Move, r workflow.Reporter) error {
+				return kubernetes.AddAddress(m.Host, r, m.To)
+			},
+		}.Todo(func(_ context.Context, m *Move) ([]string, error) {
+			files, err := kubernetes.CertificatesWithout(m.Host, m.To)
+			for i, f := range files {
+				files[i] = "add " + m.To.String() + " to " + f
+			}
+			return files, err
+		}),
+		stopStep(),
+		Step{
+			Name: "files", Short: "Write the new address into the files of this machine", Timeout: time.Minute, Run: writeFiles,
+		}.Todo(func(_ context.Context, m *Move) ([]string, error) {
+			if m.Moved() {
+				return nil, nil
+			}
+			files, err := changes(m.Host, m.From, m.To)
+			return files.Todo(m.Host), err
+		}),
+		{
+			Name: "kubelet", Short: "Restart the kubelet", Timeout: time.Minute,
+			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || !m.Restarted.IsZero(), nil },
+			Plan:  func(context.Context, *Move) ([]string, error) { return []string{"restart kubelet.service"}, nil },
+			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+				at := time.Now()
+				if err := m.Host.Start(ctx, r, "kubelet", true); err != nil {
+					return err
+				}
+				m.Restarted = at
+				return m.save()
+			},
+		},
+		startStep(), etcdStep(), apiServerStep(), settingsStep(), cloudStep(), nodeStep(), podsStep(), networkStep(),
+		{
+			Name: "finish", Short: "Note that the move is over", Timeout: time.Minute,
+			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
+			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+			Run: func(_ context.Context, m *Move, _ workflow.Reporter) error {
+				if err := m.Host.Files.Remove(recordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("noting the end of the move: %w", err)
+				}
+				return nil
+			},
+		},
+	}
+}
+
+func ownControlPlane(m *Move) string {
+	if !m.ControlPlane {
+		return "this machine is no control-plane node"
+	}
+	return ""
+}
+
+func ownAddress(m *Move) string {
+	if m.Follow {
+		return "this machine keeps its address"
+	}
+	return ""
+}
+
+// noted reports whether the record on the disk is of this move.
+func (m *Move) noted() bool {
+	other := Move{Host: m.Host, Follow: m.Follow}
+	return m.Host.Files.Exists(recordFile) && other.resume(m.To, time.Time{}) == nil && !other.Since.IsZero()
+}
+
+// begin notes the move, and which pods have the former address. Without an API server it takes none: they were started anew when the machine was.
+func begin(ctx context.Context, m *Move, r workflow.Reporter) error {
+	if !m.Follow {
+		pods, err := m.hostPods(ctx)
+		if err != nil {
+			r.Info("the pods of this node are not known: %v", err)
+		}
+		m.Pods = nil
+		for _, p := range pods {
+			m.Pods = append(m.Pods, p.UID)
+		}
+	}
+	return m.save()
+}
+
+// hostPods are the pods in the network of this machine that are no static pods.
+func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := kubernetes.NodeClient(m.Host)
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": m.Host.Config.Node.Name}); err != nil {
+		return nil, fmt.Errorf("listing the pods of this node: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
+	}), nil
+}
+
+func writeFiles(_ context.Context, m *Move, r workflow.Reporter) error {
+	files, err := changes(m.Host, m.From, m.To)
+	if err != nil {
+		return err
+	}
+	// The kubelet has to be restarted after any of these.
+	if !m.Restarted.IsZero() {
+		m.Restarted = time.Time{}
+		if err := m.save(); err != nil {
+			return err
+		}
+	}
+	_, err = files.Write(m.Host, r)
+	return err
+}
+
+// nodeStep waits until the cluster hears of this node again: with its new address, or at the new address of the control plane.
+func nodeStep() Step {
+	return Step{
+		Name: "node", Short: "Wait until the node is Ready again", Timeout: 5 * time.Minute,
+		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Check: func(ctx context.Context, m *Move) (bool, error) { return m.Moved(), nil },
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			return m.until(ctx, r, "the node", func(ctx context.Context) (bool, string, error) {
+				n, lease, err := m.node(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				switch {
+				case lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(m.Restarted):
+					return false, "its kubelet has not reported", nil
+				case !ready(n):
+					return false, "it is not Ready", nil
+				case !m.Follow && !hasAddress(n, m.To.String()):
+					return false, "it does not have the address " + m.To.String(), nil
+				}
+				return true, "", nil
+			})
+		},
+	}
+}
+
+func (m *Move) until(ctx context.Context, r workflow.Reporter, what string, check func(context.Context) (bool, string, error)) error {
+	return wait.Until(ctx, what, interval, check, func(why string) { r.Waiting(what, why) })
+}
+
+func (m *Move) node(ctx context.Context) (*corev1.Node, *coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := kubernetes.NodeClient(m.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := m.Host.Config.Node.Name
+	var n corev1.Node
+	var lease coordinationv1.Lease
+	return &n, &lease, errors.Join(c.Get(ctx, client.ObjectKey{Name: name}, &n), c.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, &lease))
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func hasAddress(n *corev1.Node, address string) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP && a.Address == address })
+}
+
+// podsStep deletes the pods in the network of this machine that are from before: they were started with the former address.
+func podsStep() Step {
+	return Step{
+		Name: "pods", Short: "Restart the pods that use the address of this node", Timeout: 5 * time.Minute, Skip: ownAddress,
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			old, err := m.oldPods(ctx)
+			if err != nil {
+				return err
+			}
+			c, err := kubernetes.NodeClient(m.Host)
+			if err != nil {
+				return err
+			}
+			for _, p := range old {
+				if err := client.IgnoreNotFound(c.Delete(ctx, &p, client.Preconditions{UID: &p.UID})); err != nil {
+					return fmt.Errorf("deleting pod %s/%s: %w", p.Namespace, p.Name, err)
+				}
+				r.Changed("restarted pod %s/%s", p.Namespace, p.Name)
+			}
+			return m.until(ctx, r, "pods with the former address", func(ctx context.Context) (bool, string, error) {
+				left, err := m.oldPods(ctx)
+				return err == nil && len(left) == 0, fmt.Sprintf("%d have not ended", len(left)), err
+			})
+		},
+	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
+		old, err := m.oldPods(ctx)
+		var out []string
+		for _, p := range old {
+			out = append(out, "restart pod "+p.Namespace+"/"+p.Name)
+		}
+		return out, err
+	})
+}
+
+// oldPods are those of the record that are still there; before there is a record, all.
+func (m *Move) oldPods(ctx context.Context) ([]corev1.Pod, error) {
+	if m.Moved() {
+		return nil, nil
+	}
+	all, err := m.hostPods(ctx)
+	if !m.noted() {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return !slices.Contains(m.Pods, p.UID) }), err
+}
+
+// flannelAddress is where flannel on other nodes finds this one. Source: flannel-io/flannel pkg/subnet/kube/annotations.go.
+const flannelAddress = "flannel.alpha.coreos.com/public-ip"
+
+// networkStep waits until the pod network has the new address: flannel writes it when it starts.
+func networkStep() Step {
+	return Step{
+		Name: "pod-network", Short: "Wait until the pod network has the new address", Timeout: 5 * time.Minute, Skip: ownAddress,
+		Plan: func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Check: func(ctx context.Context, m *Move) (bool, error) {
+			n, _, err := m.node(ctx)
+			return err == nil && (n.Annotations[flannelAddress] == "" || n.Annotations[flannelAddress] == m.To.String()), err
+		},
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			return m.until(ctx, r, "the pod network", func(ctx context.Context) (bool, string, error) {
+				n, _, err := m.node(ctx)
+				if err != nil {
+					return false, "", err
+				}
+				at := n.Annotations[flannelAddress]
+				return at == "" || at == m.To.String(), "flannel has the address " + at, nil
+			})
+		},
+	}
+}
