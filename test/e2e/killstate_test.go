@@ -53,7 +53,7 @@ const kinds = "nodes,namespaces,crd,clusterroles,clusterrolebindings,roles,roleb
 	"deployments,daemonsets,statefulsets,cronjobs,persistentvolumeclaims,onecloudclusters,validatingadmissionpolicies,priorityclasses,networkpolicies"
 
 // fleeting are objects that come and go by themselves, or have random names.
-var fleeting = regexp.MustCompile(`^(Secret/kube-system/(bootstrap-token|kubeadm-certs)|Secret/.*-release-|ConfigMap/.*(kube-root-ca|ocadm-etcd|-release-|extension-apiserver))`)
+var fleeting = regexp.MustCompile(`^(Secret/kube-system/(bootstrap-token|kubeadm-certs)|Role(Binding)?/kube-system/kubeadm:kubeadm-certs|Secret/.*-release-|ConfigMap/.*(kube-root-ca|ocadm-etcd|-release-|extension-apiserver))`)
 
 // clusterState are the objects of the cluster: their names, and what is wanted of them.
 func (k *sweep) clusterState(t *testing.T) map[string]string {
