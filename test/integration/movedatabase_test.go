@@ -87,7 +87,7 @@ func (m *moves) moved(want v1alpha1.OperationPhase) {
 // refused: a server that cannot be reached, or cannot be used, stops nothing, and there is no operation.
 func (m *moves) refused() {
 	m.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only its port is of interest
+	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port is of interest
 	if err != nil {
 		m.Fatal(err)
 	}
