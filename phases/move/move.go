@@ -122,7 +122,8 @@ func (m *Move) present() (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(name)
 	if err != nil {
-		return a, finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet asks "+server, "change where the name "+name+" leads; nothing on this node has an address")
+		return a, finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet asks "+server,
+			"change where the name "+name+" leads; nothing on this node has an address")
 	}
 	return a, nil
 }
