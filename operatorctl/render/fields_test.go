@@ -45,6 +45,7 @@ var elsewhere = map[string]string{
 	"deletionPolicy":               "what becomes of the data when the cloud is deleted",
 	"certSANs":                     "names in the certificates",
 	"keystone.bootstrapPassword":   "Secret <cloud>-credentials",
+	"machines.settings":            "the bootstrap data of machines: package machine tests each setting",
 	"customZones":                  "zones in the service region; with zones of a block, its twins",
 }
 
@@ -132,6 +133,8 @@ func leaves(path []string, t reflect.Type) []leaf {
 		return []leaf{{path, map[string]any{"x": "y"}}}
 	case reflect.TypeFor[apiresource.Quantity]():
 		return []leaf{{path, "77m"}}
+	case reflect.TypeFor[v1alpha1.MachineSettings]():
+		return []leaf{{path, map[string]any{"offline": true}}}
 	case reflect.TypeFor[v1alpha1.SecretKeyRef]():
 		return []leaf{{path, map[string]any{"name": "a", "key": "b"}}}
 	case reflect.TypeFor[[]corev1.Toleration]():

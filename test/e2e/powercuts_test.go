@@ -98,7 +98,7 @@ func (s *suite) powerCut(t *testing.T, name string, delay time.Duration, updatin
 	ctx, cancel := context.WithTimeout(t.Context(), recovery+5*time.Minute)
 	defer cancel()
 	if updating {
-		if _, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "update", "--version", target, "--no-backup", "--allow-downgrade"); err != nil {
+		if _, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "update", "--version", target, "--allow-downgrade"); err != nil {
 			t.Fatal(err)
 		}
 	}
