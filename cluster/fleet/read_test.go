@@ -19,7 +19,7 @@ func TestRead(t *testing.T) {
 	}{
 		"least":          {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\n", nil},
 		"empty":          {"", []string{`apiVersion: it is ""`, `kind: it is ""`, "controlPlanes: there is none"}},
-		"unknown field":  {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nworkers: [{name: b, addres: 192.0.2.2}]\n", []string{"workers[0].addres: there is no such field (did you mean address?)", "workers[0].address"}},
+		"unknown field":  {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nworkers: [{name: b, addressx: 192.0.2.2}]\n", []string{"workers[0].addressx: there is no such field (did you mean address?)", "workers[0].address"}},
 		"unknown in ssh": {head + "controlPlanes: [{name: a, address: 192.0.2.1, ssh: {usr: x}}]\n", []string{"controlPlanes[0].ssh.usr: there is no such field (did you mean user?)"}},
 		"no YAML":        {"a: [", []string{"yaml"}},
 		"same address": {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nworkers: [{name: b, address: 192.0.2.1}]\n",

@@ -64,7 +64,7 @@ func (a *Agent) startPrimary(ctx context.Context) error {
 	defer cancel()
 	db, err := a.awaitServer(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // it recovers; the next look asks it again
+		return nil // it recovers; the next look asks it again
 	}
 	return db.Unfollow(ctx)
 }

@@ -74,7 +74,7 @@ func RunInPod(ctx context.Context, server string, out, errOut io.Writer) error {
 			a.Log.Warn("the health of the agent cannot be served", "error", err)
 		}
 	}()
-	defer health.Close()
+	defer func() { _ = health.Close() }()
 	return a.Run(ctx)
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -64,7 +63,7 @@ func (a *Agent) start(mode Mode, semiSync bool) error {
 	if err := a.certificate(); err != nil {
 		return err
 	}
-	//nolint:gosec // the program is the image's
+	//nolint:gosec,noctx // the program is the image's; it outlives the look that starts it, and the agent ends it
 	cmd := exec.Command(a.Server[0], a.arguments(mode, semiSync)...)
 	cmd.Stdout, cmd.Stderr = a.Output, a.Output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -184,7 +183,7 @@ func (a *Agent) empty(ctx context.Context) error {
 	//nolint:gosec // the program is the image's
 	cmd := exec.CommandContext(ctx, a.Install[0], append(append([]string{}, a.Install[1:]...), "--datadir="+a.Files.data())...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		_, _ = io.WriteString(a.Output, string(out))
+		_, _ = a.Output.Write(out)
 		return fmt.Errorf("making a data directory: %w", err)
 	}
 	return nil

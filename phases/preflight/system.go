@@ -132,7 +132,7 @@ var blocks = regexp.MustCompile(`(?m)^\s*install\s+(\S+)\s+(?:/usr)?/bin/(?:true
 func checkBlockedModules(_ context.Context, m *machine) []finding.Finding {
 	files, err := m.h.Files.Glob("/etc/modprobe.d/*.conf")
 	if err != nil {
-		return nil //nolint:nilerr // only a malformed pattern
+		return nil // only a malformed pattern
 	}
 	for _, file := range files {
 		for _, found := range blocks.FindAllStringSubmatch(m.h.Files.Text(file), -1) {
@@ -251,7 +251,7 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 	const own = "90-ocadm.conf"
 	files, err := m.h.Files.Glob("/etc/sysctl.d/*.conf")
 	if err != nil {
-		return nil //nolint:nilerr // only a malformed pattern
+		return nil // only a malformed pattern
 	}
 	slices.Sort(files)
 	for _, file := range files { // systemd applies them by name, the last one wins; sysctl.conf is 99-sysctl.conf

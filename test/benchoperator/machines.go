@@ -146,7 +146,7 @@ func (b *bench) requests(e *env.Env, from harness.Mark) {
 	tally := map[string]map[string]int{}
 	sum := 0
 	for _, q := range all {
-		who := ""
+		var who string
 		switch {
 		case q.User == env.OperatorUser:
 			who = "operator"
