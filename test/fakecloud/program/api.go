@@ -114,7 +114,6 @@ func (s Service) region(ctx context.Context) rest.Routes {
 	inZone.Path = "/zones/{zone}/wires"
 	place := func(_ context.Context, _ rest.Call, r rest.Record) error {
 		r["id"], r["status"] = rest.NewID(), "schedule"
-		go s.place(ctx, r.Text("id"))
 		return nil
 	}
 	zone := func(_ context.Context, _ rest.Call, r rest.Record) error {
@@ -125,7 +124,8 @@ func (s Service) region(ctx context.Context) rest.Routes {
 		rest.Collection{Path: "/cloudregions", Singular: "cloudregion", Required: named},
 		rest.Collection{Path: "/zones", Singular: "zone", Required: named, Prepare: zone},
 		inZone, wires,
-		rest.Collection{Path: "/servers", Singular: "server", Owned: true, Unique: []string{}, Prepare: place},
+		rest.Collection{Path: "/servers", Singular: "server", Owned: true, Unique: []string{}, Prepare: place,
+			Stored: func(r rest.Record) { go s.place(ctx, r.Text("id")) }},
 		rest.Collection{Path: "/schedtags", Singular: "schedtag", Required: named},
 		rest.Collection{Path: "/dynamicschedtags", Singular: "dynamicschedtag", Required: []string{"name", "condition"}, Prepare: s.prepareDynamicTag},
 	)...)

@@ -75,6 +75,8 @@ type Collection struct {
 	Owned bool
 	// Prepare completes and validates a new record.
 	Prepare func(ctx context.Context, c Call, r Record) error
+	// Stored acts on a new record that others can read.
+	Stored func(r Record)
 	// Change completes and validates the fields of an update.
 	Change func(ctx context.Context, changes Record) error
 	// Remove refuses a deletion, or cleans up before it.
@@ -186,6 +188,9 @@ func (k Collection) create(s *Store, c Call, a Access) (any, error) {
 		unique = append(unique, r.Text(field))
 	}
 	r, err = s.Insert(c.Context(), k.table(), r, strings.Join(unique, "/"))
+	if err == nil && k.Stored != nil {
+		k.Stored(r)
+	}
 	return k.wrap(r), err
 }
 
