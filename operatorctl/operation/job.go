@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -309,87 +308,6 @@ func Ended(job *batchv1.Job) (complete bool, failed string) {
 		}
 	}
 	return complete, failed
-}
-
-// note writes which pods were lost, and what the first one waits for.
-func (c *Controller) note(ctx context.Context, o *v1alpha1.OnecloudOperation, pods []corev1.Pod) error {
-	all, waits := seen(o, pods)
-	if slices.Equal(all, lostOf(&o.Status)) && (waits == "" || waits == o.Status.Message) {
-		return nil
-	}
-	for _, l := range all[len(lostOf(&o.Status)):] {
-		c.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
-	}
-	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		setLost(s, all)
-		s.Message = cmp.Or(waits, s.Message)
-	})
-}
-
-func lostOf(s *v1alpha1.OnecloudOperationStatus) []string {
-	if s.Worker == nil {
-		return nil
-	}
-	return s.Worker.Lost
-}
-
-func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
-	if len(all) == 0 {
-		return
-	}
-	if s.Worker == nil {
-		s.Worker = &v1alpha1.OperationWorker{}
-	}
-	s.Worker.Lost = all
-}
-
-// seen are the lost pods of an operation, those that are known first, and what a pod waits for that cannot begin. It is pure.
-func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, waits string) {
-	lost = slices.Clone(lostOf(&o.Status))
-	pods = slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for i := range pods {
-		p := &pods[i]
-		how := judgePod(p)
-		switch {
-		case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded:
-			lost = addLost(lost, p.Name, cmp.Or(disruption(p), "it was deleted"))
-		case p.Status.Phase == corev1.PodFailed:
-			lost = addLost(lost, p.Name, how.why)
-		case p.Status.Phase == corev1.PodPending && !taken(o):
-			if why := cmp.Or(unscheduled(p), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
-				waits = "waits for pod " + p.Name + ": " + why
-			}
-		}
-	}
-	return lost, waits
-}
-
-func addLost(lost []string, pod, why string) []string {
-	if slices.ContainsFunc(lost, func(l string) bool { return strings.HasPrefix(l, pod+": ") }) {
-		return lost
-	}
-	return append(lost, pod+": "+why)
-}
-
-// disruption is why Kubernetes ended a pod.
-func disruption(p *corev1.Pod) string {
-	return condition(p, corev1.DisruptionTarget, corev1.ConditionTrue)
-}
-
-// unscheduled is why no node takes a pod.
-func unscheduled(p *corev1.Pod) string {
-	return condition(p, corev1.PodScheduled, corev1.ConditionFalse)
-}
-
-func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == kind && c.Status == is {
-			return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
-		}
-	}
-	return ""
 }
 
 // fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+func last(f facts, action string) *v1alpha1.OnecloudOperation {
+	for _, o := range slices.Backward(f.operations) {
+		if o.Spec.Action == action {
+			return o
+		}
+	}
+	return nil
+}
+
+// wanted is what a try depends on: if a user changes it, what failed is tried again at once.
+func wanted(m *v1alpha1.OnecloudMachine) string {
+	asked := ""
+	if r := m.Status.Request; r != nil && r.Operation == v1alpha1.RequestCreating {
+		asked = " " + strconv.FormatInt(r.Time.Unix(), 10)
+	}
+	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine] + asked
+}
+
+// attempt creates the next operation unless one goes on, or has failed and need not be tried again yet. phase is that of a machine that waits.
+func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) {
+	s := &d.status
+	o := last(f, action)
+	switch {
+	case o != nil && !o.Status.Phase.Final():
+		s.Phase, s.Message = phase, progress(o)
+		return
+	case o != nil && o.Status.Phase == v1alpha1.OperationSucceeded && action == v1alpha1.ActionJoinMachine:
+		s.Phase, s.Message = v1alpha1.MachineProvisioned, "waits for its Node"
+		return
+	case o != nil && o.Name == s.Operation && s.Retry == wanted(f.machine):
+		if d.rest(f, o, phase) {
+			return
+		}
+	}
+	s.Attempts++
+	if s.Retry != wanted(f.machine) {
+		s.Attempts = 1
+	}
+	s.Tries++
+	s.Retry, s.RetryAfter, s.FailureReason, s.FailureMessage = wanted(f.machine), metav1.Time{}, "", ""
+	s.Operation = fmt.Sprintf("%s-%s-%d", prefixes[action], f.machine.Name, s.Tries)
+	if s.Phase = phase; action == v1alpha1.ActionJoinMachine {
+		s.Phase = v1alpha1.MachineProvisioning
+	}
+	d.create = operationOn(f, action, s.Operation)
+	s.Message = progress(d.create)
+}
+
+// operationOn is an operation on the machine.
+func operationOn(f facts, action, name string) *v1alpha1.OnecloudOperation {
+	return &v1alpha1.OnecloudOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
+			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{ownerOf(f.cloud)}}, // as the controller of operations takes them
+		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
+			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name, ControlPlane: f.machine.ControlPlane() && action != v1alpha1.ActionPrecheckMachine}},
+	}
+}
+
+// minor reports whether only how far an operation is has changed in the status of a machine.
+func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
+	was, is := m.Status.DeepCopy(), d.status.DeepCopy()
+	if d.create != nil || d.cancel != nil || d.bind || d.release || d.delete || d.annotate != "" || was.Phase != is.Phase || is.Phase == v1alpha1.MachineRunning {
+		return false
+	}
+	for _, s := range []*v1alpha1.OnecloudMachineStatus{was, is} {
+		s.Message, s.HostKey, s.JumpHostKey, s.Conditions = "", "", "", nil
+	}
+	return equality.Semantic.DeepEqual(was, is) && !equality.Semantic.DeepEqual(m.Status, d.status)
+}
+
+// prefixes of the names of operations.
+var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove"}
+
+// rest reports whether a machine whose operation has failed is left alone for now.
+func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.MachinePhase) bool {
+	s := &d.status
+	code, why := codeOf(o), text(o, o.Status.Message)
+	if code == codeNotReset {
+		if f.left {
+			return false
+		}
+		s.Phase, s.Message = phase, why
+		return true
+	}
+	step := ""
+	for _, p := range o.Status.Steps {
+		if p.State == v1alpha1.StepFailed {
+			step = p.Name
+		}
+	}
+	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && !passes(code) ||
+		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
+		if code == "" {
+			code = string(o.Status.Phase)
+		}
+		d.fail(code, why+"; when the cause is corrected: ocadm machine retry "+f.machine.Name)
+		if phase == v1alpha1.MachineDeleting {
+			s.Phase = phase
+		}
+		return true
+	}
+	delay := firstRetry << min(s.Attempts-1, 10)
+	s.RetryAfter = metav1.NewTime(o.Status.End.Add(min(delay, lastRetry)))
+	if wait := s.RetryAfter.Sub(f.now); wait > 0 {
+		s.Phase, s.Message, d.again = phase, why+"; it is tried again by itself", wait
+		return true
+	}
+	return false
+}

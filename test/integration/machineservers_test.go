@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// asProgram makes the test program ocadm.
+const asProgram = "OCADM_TEST_PROGRAM"
+
+func runAsProgram() {
+	if os.Getenv(asProgram) == "" {
+		return
+	}
+	ctx, release := cmd.Signals(context.Background(), os.Exit)
+	defer release()
+	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+}
+
+// standIn is one of them.
+type standIn struct {
+	*sshserver.Server
+	machines *machinesTest
+
+	mu sync.Mutex
+	// errors are findings of precheck, broken is how often join loses the connection. What hangs names does not end before the connection does.
+	findings string
+	broken   int
+	hangs    string
+	ran      []string
+}
+
+func (f *machinesTest) server(change ...func(*standIn)) *standIn {
+	f.Helper()
+	s := &standIn{Server: &sshserver.Server{Keys: []gossh.PublicKey{f.public}}, machines: f}
+	s.Run = s.run
+	for _, c := range change {
+		c(s)
+	}
+	s.Start(f.tb)
+	return s
+}
+
+// run plays the script of bootstrap data, and that of reset.
+func (s *standIn) run(c *sshserver.Call) int {
+	text, _ := io.ReadAll(c.Stdin)
+	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
+	s.mu.Lock()
+	s.ran = append(s.ran, what)
+	findings, broken, hangs := s.findings, s.broken, s.hangs != "" && s.hangs == what
+	if what == "join" && broken > 0 {
+		s.broken--
+	}
+	s.mu.Unlock()
+	if hangs && !s.freed(c) {
+		return 1
+	}
+	switch {
+	case what == "precheck" && findings != "":
+		fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", findings)
+		return 10
+	case what == "precheck":
+		fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[{"code":"OCA-1008","severity":"warning","what":"Too few processors","cause":"1","remedy":"add one"}]}`)
+	case what == "join" && broken > 0:
+		c.Drop()
+	case what == "join":
+		fmt.Fprintln(c.Stdout, `{"type":"phase-started","phase":"preflight"}`)
+		if err := s.machines.Register(c, string(text)); err != nil {
+			fmt.Fprint(c.Stderr, err)
+			return 1
+		}
+	}
+	return 0
+}
+
+// freed waits until the command is let go; it reports whether that was before the end of the connection.
+func (s *standIn) freed(c *sshserver.Call) bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.Done():
+			return false
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		free := s.hangs == ""
+		s.mu.Unlock()
+		if free {
+			return true
+		}
+	}
+}
+
+// let sets what hangs from now on, "" for nothing.
+func (s *standIn) let(hangs string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
+}
+
+func (s *standIn) commands() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ran)
+}
