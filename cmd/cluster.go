@@ -3,7 +3,6 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -153,103 +151,6 @@ func (a *app) waitForCloud(ctx context.Context, k client.WithWatch, f *cloudFlag
 		return err
 	}
 	return a.printStatus(ctx, k, f)
-}
-
-func (a *app) printStatus(ctx context.Context, k client.Client, f *cloudFlags) error {
-	s, err := cluster.Get(ctx, k, f.key())
-	if err != nil {
-		return err
-	}
-	if s.Database, err = cluster.DatabaseLine(ctx, k, f.key()); err != nil {
-		return err
-	}
-	if err := ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error { return statusTable(w, s, time.Now()) }); err != nil {
-		return err
-	}
-	return unwell(s)
-}
-
-// unwell is what the exit status of commands follows that show the status of a cloud: nil for one that is Ready.
-func unwell(s cluster.Status) error {
-	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Name}
-	switch cause := errors.New(cmp.Or(s.Unreachable, s.Message)); {
-	case s.Ready && s.Unreachable == "":
-		return nil
-	case s.Degraded:
-		return &shownError{finding.Errorf("OCA-7201", fmt.Sprintf("Cloud %s is Degraded", key), "ocadm cluster status --watch", "%w", cause)}
-	default:
-		return &shownError{finding.Errorf("OCA-7301", fmt.Sprintf("Cloud %s is on its way", key), "ocadm cluster status --wait", "%w", cause)}
-	}
-}
-
-func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
-	state := "not ready: " + s.Message
-	if s.Ready {
-		state = "ready"
-	}
-	available, all := s.Counts()
-	idle, nodes := "", ""
-	if n := s.Idle(); n > 0 {
-		idle = fmt.Sprintf(", %d idle", n)
-	}
-	if s.NodesNotReady != "" {
-		nodes = s.NodesNotReady + "\n"
-	}
-	if s.NotSpread != "" {
-		nodes += "not highly available: " + s.NotSpread + "\n"
-	}
-	if s.Database != "" {
-		nodes += "database: " + s.Database + "\n"
-	}
-	if s.NotProven != "" {
-		nodes += "no proven backup: " + s.NotProven + "\n"
-	}
-	if s.Operation != "" {
-		nodes += "operation: " + s.Operation + "\n"
-	}
-	if s.UpdateFailed != "" {
-		nodes += "update failed: " + s.UpdateFailed + "\n"
-	}
-	if s.UpdateAvailable != "" {
-		nodes += "update available: " + s.UpdateAvailable + "\n"
-	}
-	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available%s\n%s%s\n",
-		s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
-		return err
-	}
-	var rows [][]string
-	for _, c := range s.Components {
-		since := ""
-		if !c.Since.IsZero() {
-			since = now.Sub(c.Since.Time).Round(time.Second).String()
-		}
-		why := cluster.Why(c)
-		if c.State == v1alpha1.Available && !c.Outdated {
-			why = ""
-		}
-		rows = append(rows, []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why})
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	return ui.Table(w, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
-}
-
-// certificates is a line about the certificates; empty if the operator has not reported any.
-func certificates(c v1alpha1.CertificatesStatus) string {
-	if c.NotAfter.IsZero() {
-		return ""
-	}
-	line := "certificates expire " + c.NotAfter.UTC().Format(time.DateOnly) + ", their CA " + c.CANotAfter.UTC().Format(time.DateOnly)
-	switch {
-	case c.Message != "":
-		line += ": " + c.Message
-	case c.Supplied:
-		line += "; provided by you"
-	case !c.RenewAt.IsZero():
-		line += "; renewal " + c.RenewAt.UTC().Format(time.DateOnly)
-	}
-	return line + "\n"
 }
 
 // created is what commands that change a cloud print for scripts.

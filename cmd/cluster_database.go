@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,18 +39,29 @@ func newDatabaseStatus(a *app) *cobra.Command {
 			"the loss of a node is survived.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				s, err := cluster.EmbeddedDatabase(ctx, k, f.namespace)
-				if err != nil {
-					return err
-				}
-				return a.printDatabase(&f, s)
-			})
-		},
+		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
+			return cluster.EmbeddedDatabase(ctx, k, f.namespace)
+		}),
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	return c
+}
+
+// onDatabase does something with the embedded database, and prints what it has become. --timeout bounds it, if the command has that flag.
+func (a *app) onDatabase(f *cloudFlags, do func(context.Context, client.WithWatch, *cobra.Command) (cluster.DatabaseStatus, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		timeout := requestTimeout
+		if c.Flags().Lookup("timeout") != nil {
+			timeout = f.timeout
+		}
+		return withKube(c.Context(), f.kubeconfig, timeout, func(ctx context.Context, k client.WithWatch) error {
+			s, err := do(ctx, k, c)
+			if err != nil {
+				return err
+			}
+			return a.printDatabase(f, s)
+		})
+	}
 }
 
 func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
@@ -57,7 +69,7 @@ func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
 		var rows [][]string
 		for _, m := range s.Servers {
 			ready := map[bool]string{true: "yes", false: "no"}[m.Ready]
-			rows = append(rows, []string{m.Pod, dash(m.Node), m.Role, ready, dash(m.State.Last), dash(m.State.Doing)})
+			rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, ready, cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
 		}
 		if err := ui.Table(w, []string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows); err != nil {
 			return err
@@ -65,13 +77,6 @@ func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
 		_, err := fmt.Fprintf(w, "\n%s: %s\n", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 		return err
 	})
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func newDatabaseAddReplica(a *app) *cobra.Command {
@@ -83,38 +88,32 @@ func newDatabaseAddReplica(a *app) *cobra.Command {
 			"replica takes over by itself when the node of the primary is lost. The command may be repeated.",
 		Example: "  ocadm cluster database add-replica\n  ocadm cluster database add-replica --wait=false",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
-				s, err := cluster.EmbeddedDatabase(ctx, k, f.namespace)
-				if err != nil {
-					return err
-				}
-				if err := cluster.ReplicaFits(ctx, k); err != nil {
-					return err
-				}
-				cfg := config.Default()
-				image, err := cluster.RunningOperatorImage(ctx, k)
-				if err != nil {
-					return err
-				}
-				if image == "" {
-					image = cfg.OperatorImage()
-				}
-				if _, err := addons.AddReplica(ctx, k, f.namespace, image); err != nil {
-					return err
-				}
-				if f.wait {
-					if s, err = cluster.WaitReplica(ctx, k, f.namespace, a.waiting()); err != nil {
-						return err
-					}
-				}
-				return a.printDatabase(&f, s)
-			})
-		},
+		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
+			return a.addReplica(ctx, k, &f)
+		}),
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), true, "wait until the replica is in sync")
 	return c
+}
+
+func (a *app) addReplica(ctx context.Context, k client.WithWatch, f *cloudFlags) (cluster.DatabaseStatus, error) {
+	s, err := cluster.EmbeddedDatabase(ctx, k, f.namespace)
+	if err != nil {
+		return s, err
+	}
+	if err := cluster.ReplicaFits(ctx, k); err != nil {
+		return s, err
+	}
+	cfg := config.Default()
+	image, err := cluster.RunningOperatorImage(ctx, k)
+	if err != nil {
+		return s, err
+	}
+	if _, err := addons.AddReplica(ctx, k, f.namespace, cmp.Or(image, cfg.OperatorImage())); err != nil || !f.wait {
+		return s, err
+	}
+	return cluster.WaitReplica(ctx, k, f.namespace, a.waiting())
 }
 
 func newDatabasePromote(a *app) *cobra.Command {
@@ -127,15 +126,9 @@ func newDatabasePromote(a *app) *cobra.Command {
 			"makes it the primary nevertheless, after a minute; what it has not received is lost, and the question says how much that is at least.",
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
-				s, err := cluster.PromoteDatabase(ctx, k, f.namespace, force, a.confirm(c, yes, "Nothing was changed"), a.waiting())
-				if err != nil {
-					return err
-				}
-				return a.printDatabase(&f, s)
-			})
-		},
+		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, c *cobra.Command) (cluster.DatabaseStatus, error) {
+			return cluster.PromoteDatabase(ctx, k, f.namespace, force, a.confirm(c, yes, "Nothing was changed"), a.waiting())
+		}),
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	c.Flags().BoolVar(&force, "force", false, "accept the loss of what the replica has not received, if the primary is lost")
@@ -155,15 +148,9 @@ func newDatabaseCopy(a *app) *cobra.Command {
 			"data.kept of its volume, until the next time. A replica in sync is refused.",
 		Example: "  ocadm cluster database copy\n  ocadm cluster database copy --timeout 2h",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
-				s, err := cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
-				if err != nil {
-					return err
-				}
-				return a.printDatabase(&f, s)
-			})
-		},
+		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
+			return cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
+		}),
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	c.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")

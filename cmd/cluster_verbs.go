@@ -109,48 +109,6 @@ func overlay(o *cluster.Options, given cluster.Options) {
 	o.UseHyperImage = o.UseHyperImage || given.UseHyperImage
 }
 
-func newClusterStatus(a *app) *cobra.Command {
-	var f cloudFlags
-	var watch bool
-	c := &cobra.Command{
-		Use:   "status",
-		Short: "Show the state and version of every component",
-		Long: "Shows the status that the operator reports: the state and version of each component, and what the unavailable ones wait for.\n\n" +
-			"--watch keeps the status up to date until Ctrl-C, or as long as --timeout if you give it; with --wait it ends when every component is\n" +
-			"available. A terminal gets a tree of the components that are not available, what each waits for, and why that is not available.\n" +
-			"Otherwise each change is a line, with -o json a JSON document on a line.\n\n" +
-			"The exit status is 0 if the cloud is ready, 72 if it is degraded, and 73 if it is on its way; also when Ctrl-C or --timeout ends\n" +
-			"--watch without --wait. When --timeout ends --wait, it is 70.",
-		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +
-			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if watch {
-				if f.output.String() == "yaml" {
-					return misused("--watch has no output format yaml", "ocadm cluster status --watch -o json")
-				}
-				timeout := f.timeout
-				if !f.wait && !c.Flags().Changed("timeout") {
-					timeout = unbounded
-				}
-				return withKube(c.Context(), f.kubeconfig, timeout, func(ctx context.Context, k client.WithWatch) error {
-					return a.watchCloud(ctx, k, &f)
-				})
-			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				if f.wait {
-					return a.waitForCloud(ctx, k, &f)
-				}
-				return a.printStatus(ctx, k, &f)
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), false, "wait until every component is available")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each change")
-	return c
-}
-
 func newClusterUpdate(a *app) *cobra.Command {
 	var f cloudFlags
 	var u cluster.Update

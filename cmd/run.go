@@ -5,11 +5,8 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
@@ -338,72 +334,3 @@ func keepCompletedNode(sink workflow.Sink, plan string, journal *workflow.FileJo
 		Message: "this machine is a node already: if this run fails, nothing is rolled back"})
 	return nil
 }
-
-// renderer returns where events go. The plan of a dry run is data.
-func (a *app) renderer(f runFlags) ui.Renderer {
-	o := ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""}
-	switch {
-	case f.output.String() == "jsonl":
-		return ui.JSONL(a.Out)
-	case f.run.DryRun:
-		return ui.Lines(a.Out, o)
-	case f.quiet:
-		return ui.Quiet()
-	}
-	return ui.New(a.Err, o)
-}
-
-// redacted removes secrets from events.
-func (a *app) redacted(r ui.Renderer) workflow.Sink { return redactedSink{a.redact, r} }
-
-type redactedSink struct {
-	redact *ui.Redactor
-	next   workflow.Sink
-}
-
-func (s redactedSink) lines(list []string) []string {
-	out := slices.Clone(list)
-	for i, l := range out {
-		out[i] = s.redact.Text(l)
-	}
-	return out
-}
-
-func (s redactedSink) Event(e workflow.Event) {
-	e.Message, e.Why = s.redact.Text(e.Message), s.redact.Text(e.Why)
-	e.Changes = s.lines(e.Changes)
-	e.Findings = slices.Clone(e.Findings)
-	for i, f := range e.Findings {
-		f.What, f.Cause, f.Remedy, f.Evidence = s.redact.Text(f.What), s.redact.Text(f.Cause), s.redact.Text(f.Remedy), s.lines(f.Evidence)
-		e.Findings[i] = f
-	}
-	s.next.Event(e)
-}
-
-// openLog opens the log of this run and redirects every logger to it. If that fails, the run continues without a log.
-func (a *app) openLog(h *host.Host, name string, events *ui.Renderer) (closeLog func()) {
-	path := h.Files.Path(logDir + "/" + time.Now().UTC().Format("20060102T150405Z") + "-" + name + ".log")
-	if err := os.MkdirAll(h.Files.Path(logDir), 0o700); err != nil {
-		return func() {}
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return func() {}
-	}
-	a.logFile = path
-	w := a.redact.Writer(f)
-	logger := a.logger(w)
-	logger.Info("run started", "command", name, "version", version.Version, "kubernetes", version.Kubernetes, "pid", os.Getpid())
-	*events = ui.Slog(logger)
-	return func() {
-		a.logger(io.Discard)
-		_ = f.Close() // every line has been written
-	}
-}
-
-// logger sets the logger of this process: w gets everything, standard error what -v asks for.
-func (a *app) logger(w io.Writer) *slog.Logger {
-	return ui.SetLogger(w, a.redact.Writer(a.Err), a.verbosity)
-}
-
-func writeJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -127,10 +127,7 @@ func (a *app) printUpgraded(f stepFlags, out upgraded, res workflow.Result, noth
 }
 
 func newUpgradeApply(a *app) *cobra.Command {
-	var f stepFlags
-	var source sourceFlags
-	var drain bool
-	c := &cobra.Command{
+	return a.upgradeCommand(true, a.applyUpgrade, &cobra.Command{
 		Use: "apply", Short: "Upgrade the first control-plane node",
 		Long: "Upgrades this control-plane node, and the configuration of the cluster, to the version of the bundle. It checks everything that plan shows,\n" +
 			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is well. If one does not come up, the\n" +
@@ -138,32 +135,40 @@ func newUpgradeApply(a *app) *cobra.Command {
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
 		Example: "  # show what would be done\n  ocadm upgrade apply --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade apply --bundle ocadm.bundle\n\n" +
 			"  # without a bundle, from the projects' release pages\n  ocadm upgrade apply --kubernetes-version v1.36.3",
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			h, err := a.upgradeHost(c.Context(), source, f.dryRun)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, closeBundle(h)) }()
-			return a.applyUpgrade(c, h, source, f, drain)
-		},
+	})
+}
+
+// upgradeFlags are those of the commands that upgrade this node.
+type upgradeFlags struct {
+	stepFlags
+	source sourceFlags
+	drain  bool
+}
+
+// upgradeCommand completes a command that upgrades this node: first of the first control-plane node.
+func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upgradeFlags) error, c *cobra.Command) *cobra.Command {
+	var f upgradeFlags
+	c.Args = arguments(cobra.NoArgs)
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		h, err := a.upgradeHost(c.Context(), f.source, f.dryRun)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeBundle(h)) }()
+		return do(c, h, f)
 	}
 	f.add(c)
-	source.add(c, true)
-	addDrain(c, &drain)
+	f.source.add(c, first)
+	c.Flags().BoolVar(&f.drain, "drain", false, "move the pods of this node to others before its kubelet is replaced")
 	return c
 }
 
-func addDrain(c *cobra.Command, drain *bool) {
-	c.Flags().BoolVar(drain, "drain", false, "move the pods of this node to others before its kubelet is replaced")
-}
-
-func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, source sourceFlags, f stepFlags, drain bool) error {
+func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error {
 	ctx := c.Context()
-	if err := a.awaitAPI(ctx, h, f); err != nil {
+	if err := a.awaitAPI(ctx, h, f.stepFlags); err != nil {
 		return err
 	}
-	p, err := a.planned(ctx, h, source)
+	p, err := a.planned(ctx, h, f.source)
 	if err != nil {
 		return err
 	}
@@ -171,7 +176,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, source sourceFlags, f
 	if err != nil {
 		return noCluster(err)
 	}
-	u := &upgrade.Upgrade{Host: h, K: k, Target: p.Source, ControlPlane: true, Drain: drain}
+	u := &upgrade.Upgrade{Host: h, K: k, Target: p.Source, ControlPlane: true, Drain: f.drain}
 	if err := upgrade.Begin(ctx, u, p.To); err != nil {
 		return kube.Explain(err)
 	}
@@ -179,7 +184,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, source sourceFlags, f
 	switch {
 	case u.Done(ctx):
 		out := upgraded{Node: h.Config.Node.Name, To: p.To, Steps: []stepDone{}, Next: next()}
-		return a.printUpgraded(f, out, workflow.Result{}, fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
+		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
 	case p.From == p.To && !u.Record.First:
 		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and this node is not",
 			"here and on the other nodes: ocadm upgrade node")
@@ -195,7 +200,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, source sourceFlags, f
 			return err
 		}
 	}
-	return a.runUpgrade(ctx, "upgrade apply", u, f, next)
+	return a.runUpgrade(ctx, "upgrade apply", u, f.stepFlags, next)
 }
 
 func nextUpgrades(work []upgrade.Work, here string) (next []string) {
@@ -234,37 +239,21 @@ func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 }
 
 func newUpgradeNode(a *app) *cobra.Command {
-	var f stepFlags
-	var source sourceFlags
-	var drain bool
-	c := &cobra.Command{
+	return a.upgradeCommand(false, a.upgradeNode, &cobra.Command{
 		Use: "node", Short: "Upgrade this node to the version of the cluster",
 		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Further control-plane nodes come first: each waits until no other\n" +
 			"one is being upgraded and all are well. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
 			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
 		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			h, err := a.upgradeHost(c.Context(), source, f.dryRun)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, closeBundle(h)) }()
-			return a.upgradeNode(c, h, f, drain)
-		},
-	}
-	f.add(c)
-	source.add(c, false)
-	addDrain(c, &drain)
-	return c
+	})
 }
 
-func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f stepFlags, drain bool) error {
+func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error {
 	ctx := c.Context()
-	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: drain}
+	u := &upgrade.Upgrade{Host: h, ControlPlane: kubernetes.IsControlPlane(h), Drain: f.drain}
 	var err error
 	if u.ControlPlane {
-		if err := a.awaitAPI(ctx, h, f); err != nil {
+		if err := a.awaitAPI(ctx, h, f.stepFlags); err != nil {
 			return err
 		}
 		u.K, err = h.Kube(ctx)
@@ -287,7 +276,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f stepFlags, drain boo
 			"run ocadm upgrade apply again, with the same bundle: it continues")
 	case u.Done(ctx):
 		out := upgraded{Node: h.Config.Node.Name, To: version, Steps: []stepDone{}}
-		return a.printUpgraded(f, out, workflow.Result{}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
+		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
 	}
 	if err := upgrade.MayFollow(ctx, u); err != nil {
 		return kube.Explain(err)
@@ -305,5 +294,5 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f stepFlags, drain boo
 			return err
 		}
 	}
-	return a.runUpgrade(ctx, "upgrade node", u, f, nil)
+	return a.runUpgrade(ctx, "upgrade node", u, f.stepFlags, nil)
 }

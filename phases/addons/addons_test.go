@@ -52,16 +52,7 @@ func TestPairGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got bytes.Buffer
-	for _, o := range objs {
-		doc, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.WriteString("---\n")
-		got.Write(doc)
-	}
-	golden(t, filepath.Join("testdata", "pair", "database.yaml"), got.Bytes())
+	golden(t, filepath.Join("testdata", "pair", "database.yaml"), objs)
 }
 
 const placeholder = "PLACEHOLDER"
@@ -74,28 +65,29 @@ func TestGolden(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var got bytes.Buffer
-				for _, o := range objs {
-					doc, err := yaml.Marshal(o.Object)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got.WriteString("---\n")
-					got.Write(doc)
-				}
-				golden(t, filepath.Join("testdata", name, a.Name+".yaml"), got.Bytes())
+				golden(t, filepath.Join("testdata", name, a.Name+".yaml"), objs)
 			})
 		}
 	}
 }
 
-func golden(t *testing.T, file string, got []byte) {
+// golden compares objects, as YAML, with a file.
+func golden(t *testing.T, file string, objs []*unstructured.Unstructured) {
 	t.Helper()
+	var got bytes.Buffer
+	for _, o := range objs {
+		doc, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n")
+		got.Write(doc)
+	}
 	if os.Getenv("UPDATE") != "" {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, got, 0o644); err != nil {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +95,7 @@ func golden(t *testing.T, file string, got []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
+	if d := cmp.Diff(string(want), got.String()); d != "" {
 		t.Errorf("%s (UPDATE=1 rewrites it):\n%s", file, d)
 	}
 }
