@@ -149,7 +149,11 @@ machines: ## The operator joins lab machines over SSH, three at once; bad ones, 
 
 .PHONY: fleet
 fleet: ## One file makes a cluster of six lab machines over SSH; bad ones, a loss of power, a killed ocadm, removal (some minutes)
-	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestFleet ./test/e2e/
+	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run 'TestFleet$$' ./test/e2e/
+
+.PHONY: fleet-ha
+fleet-ha: ## One file makes three control-plane nodes and a worker; the operator removes and joins control-plane nodes, also a lost one (a quarter of an hour)
+	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestFleetOfThree$$' ./test/e2e/
 
 .PHONY: arm64
 arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)

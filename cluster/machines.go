@@ -206,6 +206,11 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 		}
 		return false, noMachines(fmt.Errorf("reading machine %s: %w", key, err))
 	}
+	if only, err := machine.IsOnlyControlPlane(ctx, c, m); err != nil {
+		return false, err
+	} else if only {
+		return false, machine.OnlyControlPlane(m.Name)
+	}
 	if abandon {
 		if _, err := MarkMachine(ctx, c, key, AbandonMachine(time.Now())); err != nil {
 			return false, err

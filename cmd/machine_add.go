@@ -81,7 +81,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it is another one")
 	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
 	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must show, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
-	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does for the cloud: compute, controller, baremetal, lbagent")
+	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does: compute, controller, controlplane, baremetal, lbagent")
 	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
 	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as of join")
 	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")

@@ -96,7 +96,7 @@ type OnecloudMachineList struct {
 
 // MachineRole is what a machine does for the cloud.
 //
-// +kubebuilder:validation:Enum=compute;controller;baremetal;lbagent
+// +kubebuilder:validation:Enum=compute;controller;controlplane;baremetal;lbagent
 type MachineRole string
 
 // The roles. A machine without one is a plain node.

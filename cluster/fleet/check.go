@@ -132,14 +132,12 @@ func (n *node) precheckScript() (script, word string, err error) {
 	} else {
 		nobody := "sha256:" + strings.Repeat("0", 64) //nolint:mnd // the digits of a digest
 		word = bootstrap.DoPrecheckJoin
-		values, err = bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{Endpoint: n.endpoint()}, "abcdef.0123456789abcdef", nobody)
+		key := strings.Repeat("0", 64) //nolint:mnd // the digits of a key
+		values, err = bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{Endpoint: n.endpoint(), CertificateKey: key}, "abcdef.0123456789abcdef", nobody)
 		if err == nil {
 			node, _ := values["node"].(map[string]any)
 			node["depot"] = "none"
 			delete(node, "offline") // it needs a depot
-			if n.role == roleControlPlane {
-				controlPlane(values, strings.Repeat("0", 64)) //nolint:mnd // the digits of a key
-			}
 		}
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ func (n *node) resource() *v1alpha1.OnecloudMachine {
 	m.Name = n.m.Name
 	m.Namespace, m.Spec.Cloud = n.Spec.Cloud()
 	m.Spec.Roles, m.Spec.Labels, m.Spec.Taints, m.Spec.HostNetworks = n.m.Roles, n.m.Labels, n.m.Taints, n.m.HostNetworks
+	if n.role != roleWorker {
+		m.Spec.Roles = append(slices.Clone(m.Spec.Roles), v1alpha1.RoleControlPlane)
+	}
 	m.Spec.Settings = n.settings()
 	return m
 }
@@ -155,8 +159,8 @@ func handOver() step {
 	return step{
 		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
 		Skip: func(n *node) string {
-			if n.role != roleWorker {
-				return "control-plane nodes are not machines of the cloud"
+			if n.role == roleFirst && len(n.Spec.ControlPlanes) == 1 {
+				return "the operator can remove no only control-plane node"
 			}
 			return ""
 		},

@@ -175,7 +175,9 @@ func (v *validation) machine(path string, m *Machine, names, addresses map[strin
 	}
 	for i, r := range m.Roles {
 		roles := []v1alpha1.MachineRole{v1alpha1.RoleCompute, v1alpha1.RoleController, v1alpha1.RoleBaremetal, v1alpha1.RoleLBAgent}
-		if !slices.Contains(roles, r) {
+		if r == v1alpha1.RoleControlPlane {
+			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "write the machine to controlPlanes: those have this role")
+		} else if !slices.Contains(roles, r) {
 			v.add(fmt.Sprintf("%s.roles[%d]", path, i), "%q is none of compute, controller, baremetal, lbagent", r)
 		}
 	}

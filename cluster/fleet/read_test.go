@@ -32,6 +32,7 @@ func TestRead(t *testing.T) {
 		"no credentials":           {"apiVersion: ocadm.yunion.io/v1\nkind: Fleet\ncontrolPlanes: [{name: a, address: 192.0.2.1}]\n", []string{"controlPlanes[0].ssh: neither it nor ssh"}},
 		"host key":                 {head + "controlPlanes: [{name: a, address: 192.0.2.1, hostKey: abc}]\n", []string{"controlPlanes[0].hostKey"}},
 		"role":                     {head + "controlPlanes: [{name: a, address: 192.0.2.1, roles: [computer]}]\n", []string{`controlPlanes[0].roles[0]: "computer" is none of`}},
+		"role of a worker":         {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nworkers: [{name: b, address: 192.0.2.2, roles: [controlplane]}]\n", []string{"workers[0].roles[0]: write the machine to controlPlanes"}},
 		"unknown setting": {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nsettings: {database: {hots: x}, cloud: {versio: v4}}\n",
 			[]string{"settings.cloud.versio (did you mean version?)", "settings.database.hots (did you mean host?)"}},
 		"wrong setting":    {head + "controlPlanes: [{name: a, address: 192.0.2.1}]\nsettings: {node: {offline: 7}}\n", []string{"settings.node.offline: 7 is not true or false"}},

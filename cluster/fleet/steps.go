@@ -198,11 +198,11 @@ func joinControlPlane() step {
 			if err := machine.Signed(ctx, k, token, waitsForToken(report)); err != nil {
 				return err
 			}
+			cluster.CertificateKey = key
 			values, err := bootstrap.JoinConfig(n.resource(), cluster, token, pin)
 			if err != nil {
 				return err
 			}
-			controlPlane(values, key)
 			if err := n.runSent(ctx, c, values, bootstrap.DoJoin, report); err != nil {
 				return err
 			}
@@ -210,12 +210,6 @@ func joinControlPlane() step {
 			return nil
 		}),
 	}
-}
-
-// controlPlane makes the configuration of a join that of a control-plane node.
-func controlPlane(values map[string]any, key string) {
-	join, _ := values["join"].(map[string]any)
-	join["controlPlane"], join["certificateKey"] = true, key
 }
 
 // newKey lets the first node store the authorities of the cluster in it for a join, and returns a token and the key to them.

@@ -179,6 +179,12 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("reading the bootstrap data: %w", err)
 	}
+	if m.DeletionTimestamp != nil {
+		var err error
+		if f.only, err = IsOnlyControlPlane(ctx, c.Client, m); err != nil {
+			return f, err
+		}
+	}
 	if m.CallsIn() {
 		var err error
 		if f.report, err = c.heard(ctx, m); err != nil {

@@ -103,6 +103,12 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	var key sharedKey
 	if m.ControlPlane() {
+		switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{}); {
+		case err == nil: // it is handed over, or has the name of another: a key for it would end one that a join uses
+			return ctrl.Result{RequeueAfter: remake}, nil
+		case !apierrors.IsNotFound(err):
+			return ctrl.Result{}, fmt.Errorf("reading node %s: %w", m.Name, err)
+		}
 		if key, err = c.share(ctx, m, cloud); err != nil {
 			return ctrl.Result{RequeueAfter: remake}, conflicts(c.report(ctx, m, err))
 		}

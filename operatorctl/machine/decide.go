@@ -5,7 +5,6 @@ package machine
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,8 @@ type facts struct {
 	twin string
 	// node with the name of the machine, nil if there is none.
 	node *corev1.Node
+	// only reports that it is the only control-plane node.
+	only bool
 	// left reports that ocadm reset took the machine of the node out of the cluster.
 	left bool
 	// agents are the pods of the cloud on the node.
@@ -197,76 +198,6 @@ func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
 	return metav1.ConditionTrue, "Ready", ""
 }
 
-// provision is a machine that has no Node yet.
-func (d *decision) provision(f facts) {
-	s := &d.status
-	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NotJoined", "")
-	d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NotJoined", "")
-	d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NotJoined", "")
-	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && !o.Status.Phase.Final() {
-		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, progress(o), "", ""
-		return
-	}
-	if reason, message := infrastructure(f); reason != "" {
-		d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionFalse, reason, message)
-		s.Phase, s.Message = v1alpha1.MachinePending, message
-		s.FailureReason, s.FailureMessage = "", ""
-		if reason != "NoCloud" {
-			d.fail(reason, message)
-		}
-		return
-	}
-	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
-	if f.data {
-		d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, reasonMade, "")
-		s.DataSecretName, s.Initialization.DataSecretCreated = f.machine.BootstrapSecret(), true
-	}
-	if f.machine.CallsIn() && (f.data || f.report.State != "") {
-		d.listening(f)
-		return
-	}
-	if !f.data {
-		d.withoutData(f)
-		return
-	}
-	_, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]
-	if (held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true") && !d.asks(v1alpha1.RequestCreating) {
-		s.Phase, s.Message = v1alpha1.MachinePending, "paused; to let it join: ocadm machine resume "+f.machine.Name
-		return
-	}
-	d.attempt(f, v1alpha1.ActionJoinMachine, v1alpha1.MachinePending)
-}
-
-// withoutData is a machine for which there are no bootstrap data. A finding about the cluster needs a user.
-func (d *decision) withoutData(f facts) {
-	s := &d.status
-	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
-	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waits for its bootstrap data", "", ""
-	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady)
-	if is == nil || is.Status == metav1.ConditionTrue || is.Message == "" {
-		return
-	}
-	s.Message += ": " + is.Message
-	if code, _, found := strings.Cut(is.Message, ":"); found && reason(code) == is.Reason {
-		d.fail(code, is.Message)
-	}
-}
-
-// infrastructure says why the cluster cannot take a machine, "" if it can.
-func infrastructure(f facts) (reason, message string) {
-	switch {
-	case f.cloud == nil:
-		return "NoCloud", "waits for cloud " + f.machine.Spec.Cloud
-	case f.cloud.DeletionTimestamp != nil:
-		return "CloudDeleted", "the cloud is being deleted"
-	case f.twin != "":
-		return "DuplicateAddress", "machine " + f.twin + " has the same address: correct the address, or remove one of them"
-	case f.node != nil:
-		return "NodeExists", "there is another node with the name " + f.node.Name + ": give the machine another name"
-	}
-	return "", ""
-}
-
 func (d *decision) fail(reason, message string) {
 	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
 }
@@ -298,6 +229,12 @@ func (d *decision) remove(f facts) {
 	}
 	if o := last(f, v1alpha1.ActionRemoveMachine); o != nil && o.Status.Phase == v1alpha1.OperationSucceeded {
 		s.Phase, s.Message, d.release = v1alpha1.MachineDeleted, "", true
+		return
+	}
+	if f.only {
+		only := OnlyControlPlane(f.machine.Name)
+		d.fail(only.Code, sentence(only.Code, only.What, only.Cause, only.Remedy))
+		s.Phase, d.again = v1alpha1.MachineDeleting, lastRetry
 		return
 	}
 	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)

@@ -61,6 +61,8 @@ func tried(action string, phase v1alpha1.OperationPhase, step, code string, atte
 
 func deleted(f *facts) { f.machine.DeletionTimestamp = new(metav1.NewTime(now)) }
 
+func held(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} }
+
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
 
 func node(uid string, is corev1.ConditionStatus) func(*facts) {
@@ -83,9 +85,10 @@ func TestDecide(t *testing.T) {
 		"it joins":                    {facts: ready(), phase: "Provisioning", create: "join-w-1"},
 		"no cloud":                    {facts: ready(func(f *facts) { f.cloud = nil }), phase: "Pending"},
 		"no data":                     {facts: ready(func(f *facts) { f.data = false }), phase: "Pending"},
-		"paused":                      {facts: ready(func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} }), phase: "Pending"},
+		"paused":                      {facts: ready(held), phase: "Pending"},
 		"duplicate":                   {facts: ready(func(f *facts) { f.twin = "other" }), phase: "Failed", reason: "DuplicateAddress"},
 		"a node of others":            {facts: ready(node("other", "True")), phase: "Failed", reason: "NodeExists"},
+		"a node before its label":     {facts: ready(node("other", "True"), held), phase: "Pending"},
 		"it runs":                     {facts: ready(node("m", "True")), phase: "Running"},
 		"its node is not ready":       {facts: ready(node("m", "False")), phase: "Provisioned"},
 		"its node was deleted":        {facts: ready(func(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }), phase: "Failed", reason: "NodeDeleted"},
@@ -105,6 +108,7 @@ func TestDecide(t *testing.T) {
 		"removed":                     {facts: ready(deleted, reached), phase: "Deleting", create: "remove-w-1"},
 		"removed with its cloud":      {facts: ready(deleted, reached, func(f *facts) { f.cloud = nil }), phase: "Deleting", release: true},
 		"removed, node by itself":     {facts: ready(deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
+		"the only control plane":      {facts: ready(deleted, node("m", "True"), func(f *facts) { f.only = true }), phase: "Deleting", reason: "OCA-4141", again: lastRetry},
 		"removal done":                {facts: ready(deleted, reached, tried(remove, "Succeeded", "", "", 1, 0)), phase: "Deleted", release: true},
 		"removal of one that is gone": {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7601", 2, 0)), phase: "Deleting", again: time.Minute},
 		"removal needs a person":      {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7603", 1, time.Hour)), phase: "Deleting", reason: "OCA-7603"},

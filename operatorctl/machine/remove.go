@@ -155,6 +155,27 @@ func (o Options) leaveEtcd(ctx context.Context, r *operation.Run, check bool, re
 	return o.Leave(ctx, r.Operation.MachineName(), check, report)
 }
 
+// OnlyControlPlane is the finding about a machine without which the cluster would have no control plane.
+func OnlyControlPlane(machine string) finding.Finding {
+	return finding.New("OCA-4141", "Machine "+machine+" cannot be removed", "it is the only control-plane node, and has all data of the cluster",
+		"add another control-plane machine first; to take the whole cluster away: ocadm reset on every machine")
+}
+
+// IsOnlyControlPlane reports whether a machine has the Node of the only control-plane node.
+func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (bool, error) {
+	if !m.ControlPlane() {
+		return false, nil
+	}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes, client.HasLabels{labelControlPlane}); err != nil {
+		return false, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	return len(nodes.Items) == 1 && joined(&nodes.Items[0], m), nil
+}
+
+// labelControlPlane is kubeadm's.
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
 // elsewhere is what a process that is not on a control-plane node cannot do.
 func elsewhere(machine string) error {
 	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, and the operator cannot work on those",

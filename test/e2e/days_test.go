@@ -33,23 +33,13 @@ func TestControlPlaneDays(t *testing.T) {
 		}
 	}
 	s.whole(t, 1)
-	for _, day := range []struct {
-		name string
-		live func(*testing.T)
-	}{
-		{"a control-plane node is lost and replaced", s.replaceLost},
-		{"etcd goes back to a snapshot", s.restoreSnapshot},
-		{"the data of a member is damaged", s.rejoinDamaged},
-		{"all certificates have expired", s.sleptPastExpiry},
-		{"a majority is lost", s.majorityLost},
-	} {
-		if !t.Run(day.name, day.live) {
-			break
-		}
-	}
-	var times strings.Builder
-	s.Report(&times)
-	t.Logf("times\n%s", times.String())
+	s.walk(t, nil,
+		step{"a control-plane node is lost and replaced", s.replaceLost},
+		step{"etcd goes back to a snapshot", s.restoreSnapshot},
+		step{"the data of a member is damaged", s.rejoinDamaged},
+		step{"all certificates have expired", s.sleptPastExpiry},
+		step{"a majority is lost", s.majorityLost},
+	)
 }
 
 // controlPlanes are the machines.

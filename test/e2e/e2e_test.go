@@ -41,40 +41,29 @@ type suite struct {
 func TestCloud(t *testing.T) {
 	needRoot(t)
 	s := setUp(t)
-	// A failed step makes those after it pointless: they need what it should have made.
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"bad input changes nothing", s.badInput},
-		{"dry run touches nothing", s.dryRun},
-		{"init is killed", s.killed},
-		{"init", s.init},
-		{"init again changes nothing", s.initAgain},
-		{"dry runs on a node touch nothing", s.dryRunAfter},
-		{"no secret is printed", s.noSecret},
-		{"join", s.join},
-		{"bad joins", s.badJoins},
-		{"cloud", s.cloud},
-		{"malformed clouds are refused", s.malformed},
-		{"web and login", s.web},
-		{"agents run on the compute node", s.agents},
-		{"no update without images", s.noImages},
-		{"images", s.images},
-		{"virtual machines outlive agents and executor", s.servers},
-		{"delete the cloud", s.deleteCloud},
-		{"a volume goes with its claim", s.reclaim},
-		{"reset", s.reset},
-		{"init after reset", s.initAfterReset},
-		{"reset without an API server", s.resetWithoutAPIServer},
-	} {
-		if !t.Run(step.name, step.run) {
-			break
-		}
-	}
-	var times strings.Builder
-	s.Report(&times)
-	t.Logf("times\n%s", times.String())
+	s.walk(t, nil,
+		step{"bad input changes nothing", s.badInput},
+		step{"dry run touches nothing", s.dryRun},
+		step{"init is killed", s.killed},
+		step{"init", s.init},
+		step{"init again changes nothing", s.initAgain},
+		step{"dry runs on a node touch nothing", s.dryRunAfter},
+		step{"no secret is printed", s.noSecret},
+		step{"join", s.join},
+		step{"bad joins", s.badJoins},
+		step{"cloud", s.cloud},
+		step{"malformed clouds are refused", s.malformed},
+		step{"web and login", s.web},
+		step{"agents run on the compute node", s.agents},
+		step{"no update without images", s.noImages},
+		step{"images", s.images},
+		step{"virtual machines outlive agents and executor", s.servers},
+		step{"delete the cloud", s.deleteCloud},
+		step{"a volume goes with its claim", s.reclaim},
+		step{"reset", s.reset},
+		step{"init after reset", s.initAfterReset},
+		step{"reset without an API server", s.resetWithoutAPIServer},
+	)
 }
 
 func needRoot(t *testing.T) {

@@ -11,14 +11,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"yunion.io/x/ocadm/cluster/fleet"
 	"yunion.io/x/ocadm/test/lab/machine"
@@ -39,38 +37,34 @@ func TestFleet(t *testing.T) {
 	if os.Getenv("OCADM_TEST_FLEET") == "" {
 		t.Skip("make fleet runs it: it takes minutes")
 	}
+	f := newFleet(t, 6, 1)
+	f.walk(t, f.explainMachines,
+		step{"dry run", f.dryRunOfAll},
+		step{"ocadm is killed", f.killedInInit},
+		step{"three bad workers do not stop the others", f.threeBad},
+		step{"the bad ones recover", f.allJoin},
+		step{"again changes nothing", f.again},
+		step{"remove a machine", f.removeOne},
+	)
+}
+
+// newFleet makes machines on which only OpenSSH is installed, and the file that names them: the first ones are control-plane nodes.
+func newFleet(t *testing.T, nodes, controlPlanes int) *fleetTest {
+	t.Helper()
 	log := logf(t)
 	ocadm, bundle, err := scenario.Build(t.Context(), repository, version, "", log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := up(t, machine.Options{Nodes: 6, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo"}, Logf: log})
+	l := up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo"}, Logf: log})
 	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
 	f := &fleetTest{suite: s, ocadm: ocadm}
-	f.write(t, bundle)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"dry run", f.dryRunOfAll},
-		{"ocadm is killed", f.killedInInit},
-		{"three bad workers do not stop the others", f.threeBad},
-		{"the bad ones recover", f.allJoin},
-		{"again changes nothing", f.again},
-		{"remove a machine", f.removeOne},
-	} {
-		if !t.Run(step.name, step.run) {
-			s.explainMachines(t)
-			break
-		}
-	}
-	var times strings.Builder
-	s.Report(&times)
-	t.Logf("times\n%s", times.String())
+	f.write(t, bundle, controlPlanes)
+	return f
 }
 
 // write makes the machines fresh and reachable, and writes the file.
-func (f *fleetTest) write(t *testing.T, bundle string) {
+func (f *fleetTest) write(t *testing.T, bundle string, controlPlanes int) {
 	t.Helper()
 	private, public := sshserver.NewKey(t)
 	dir := t.TempDir()
@@ -81,17 +75,22 @@ func (f *fleetTest) write(t *testing.T, bundle string) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nssh: {keyFile: key}\nbundle: %s\nsettings:\n  cloud: {version: %s}\n"+
 		"  addons: {ingress: none}\n  node: {offline: true, allowCgroupV1: true, restrictOOMScoreAdj: true, conntrackMaxPerCore: 0}\n", bundle, version)
+	if controlPlanes > 1 {
+		fmt.Fprintf(&out, "  cluster: {highAvailabilityVIP: %s}\n", f.VirtualAddress())
+	}
 	for i, n := range f.Lab.Nodes() {
 		if _, err := f.On(t.Context(), i+1, "sh", "-ec", freshScript, "sh", authorized, labSettings); err != nil {
 			t.Fatal(err)
 		}
 		f.fresh[i+1] = f.look(t, i+1)
-		switch user := []string{"root", "debian"}[i%2]; i { // with sudo
+		switch i {
 		case 0:
-			fmt.Fprintf(&out, "controlPlanes:\n- {name: %s, address: %s}\nworkers:\n", n.Name, n.Address)
-		default:
-			fmt.Fprintf(&out, "- {name: %s, address: %s, ssh: {user: %s}, labels: {example.org/rack: r1}}\n", n.Name, n.Address, user)
+			out.WriteString("controlPlanes:\n")
+		case controlPlanes:
+			out.WriteString("workers:\n")
 		}
+		user := []string{"root", "debian"}[i%2] // with sudo
+		fmt.Fprintf(&out, "- {name: %s, address: %s, ssh: {user: %s}, labels: {example.org/rack: r1}}\n", n.Name, n.Address, user)
 	}
 	f.file = filepath.Join(dir, "fleet.yaml")
 	if err := os.WriteFile(f.file, []byte(out.String()), 0o600); err != nil {
@@ -152,7 +151,7 @@ func code(m fleet.MachineResult) string {
 
 func (f *fleetTest) dryRunOfAll(t *testing.T) {
 	res, status := f.apply(t, "dry run", "--dry-run")
-	want(t, res, fleet.Planned, fleet.Planned, fleet.Planned, fleet.Planned, fleet.Planned, fleet.Planned)
+	want(t, res, slices.Repeat([]fleet.State{fleet.Planned}, len(f.fresh))...)
 	if status != 0 {
 		t.Errorf("status %d", status)
 	}
@@ -165,22 +164,7 @@ func (f *fleetTest) dryRunOfAll(t *testing.T) {
 }
 
 // killedInInit kills ocadm while init installs software.
-func (f *fleetTest) killedInInit(t *testing.T) {
-	c := f.command(t.Context(), "apply", "-f", f.file)
-	c.Stdout = io.Discard
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	if _, err := f.On(ctx, 1, "sh", "-c", "until [ -e /usr/local/bin/kubelet ]; do sleep 0.1; done"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-}
+func (f *fleetTest) killedInInit(t *testing.T) { f.killed(t, "init begins", 1) }
 
 // threeBad goes on. The cable of node 5 is pulled, on node 6 a port is taken, and node 4 loses its power.
 func (f *fleetTest) threeBad(t *testing.T) {
@@ -244,7 +228,7 @@ func (f *fleetTest) allJoin(t *testing.T) {
 
 func (f *fleetTest) again(t *testing.T) {
 	res, status := f.apply(t, "again")
-	want(t, res, fleet.Unchanged, fleet.Unchanged, fleet.Unchanged, fleet.Unchanged, fleet.Unchanged, fleet.Unchanged)
+	want(t, res, slices.Repeat([]fleet.State{fleet.Unchanged}, len(f.fresh))...)
 	if status != 0 {
 		t.Errorf("status %d", status)
 	}

@@ -36,25 +36,14 @@ func TestMachinesJoin(t *testing.T) {
 	l := up(t, machine.Options{Nodes: 7, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo", "cloud-init"}, Logf: log})
 	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
 	s.reachable(t)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"init and a cloud", s.initForMachines},
-		{"one machine", s.oneMachine},
-		{"five machines, two of them bad", s.manyMachines},
-		{"the bad ones recover, one of them after a loss of power", s.recovered},
-		{"remove a machine", s.removeMachine},
-		{"a machine boots with user data of cloud-init and calls in", s.callsIn},
-	} {
-		if !t.Run(step.name, step.run) {
-			s.explainMachines(t)
-			break
-		}
-	}
-	var times strings.Builder
-	s.Report(&times)
-	t.Logf("times\n%s", times.String())
+	s.walk(t, s.explainMachines,
+		step{"init and a cloud", s.initForMachines},
+		step{"one machine", s.oneMachine},
+		step{"five machines, two of them bad", s.manyMachines},
+		step{"the bad ones recover, one of them after a loss of power", s.recovered},
+		step{"remove a machine", s.removeMachine},
+		step{"a machine boots with user data of cloud-init and calls in", s.callsIn},
+	)
 }
 
 // freshScript lets the key of its first argument log in to a machine, and takes everything of ocadm from it.

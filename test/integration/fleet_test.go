@@ -13,12 +13,15 @@ import (
 	"sync"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	fleets "yunion.io/x/ocadm/cluster/fleet"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/test/fleetnode"
@@ -121,9 +124,17 @@ func (f *fleetTest) apply(ctx context.Context, workers ...string) (fleets.Result
 
 func (f *fleetTest) options(workers ...string) fleets.Options {
 	f.Helper()
+	return f.optionsOf([]string{"fleet-cp"}, workers)
+}
+
+func (f *fleetTest) optionsOf(controlPlanes, workers []string) fleets.Options {
+	f.Helper()
 	text := fmt.Sprintf("apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nname: test\nssh: {keyFile: key}\nprograms: {amd64: ocadm, arm64: ocadm}\n"+
-		"settings: {cloud: {name: %s, namespace: %s}}\ncontrolPlanes:\n- {name: fleet-cp, address: 127.0.0.1, ssh: {port: %d}}\nworkers:\n", cloud, namespace, f.machines["fleet-cp"].Port())
-	for _, name := range workers {
+		"settings: {cloud: {name: %s, namespace: %s}, cluster: {controlPlaneEndpoint: cluster.example.org}}\ncontrolPlanes:\n", cloud, namespace)
+	for i, name := range slices.Concat(controlPlanes, workers) {
+		if i == len(controlPlanes) {
+			text += "workers:\n"
+		}
 		text += fmt.Sprintf("- {name: %s, address: 127.0.0.1, ssh: {port: %d}, labels: {example.org/rack: r1}}\n", name, f.machines[name].Port())
 	}
 	s, err := fleets.Read(filepath.Join(f.dir, "fleet.yaml"), []byte(text))
@@ -250,6 +261,51 @@ func (f *fleetTest) removal(t *testing.T) {
 	if did := f.machines["fleet-d"].Did(); !slices.Equal(did, []string{"reset"}) {
 		t.Errorf("it did %v", did)
 	}
+}
+
+// TestFleetOfThree hands three control-plane nodes over. The operator makes no key and no data for machines that have joined, and removes no only one.
+func TestFleetOfThree(t *testing.T) {
+	f := newFleetTest(t)
+	f.operate()
+	ctx := t.Context()
+	o := f.optionsOf([]string{"fleet-cp", "fleet-b", "fleet-c"}, []string{"fleet-d"})
+	res, err := fleets.Apply(ctx, o)
+	f.want(res, "cp changed, b changed, c changed, d changed")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"fleet-cp", "fleet-b", "fleet-c", "fleet-d"} {
+		m := f.until(name, in(v1alpha1.MachineRunning))
+		if m.ControlPlane() != (name != "fleet-d") || m.Spec.Labels["example.org/rack"] != "r1" {
+			t.Errorf("%s: %+v", name, m.Spec)
+		}
+	}
+	var jobs batchv1.JobList
+	if err := f.Client.List(ctx, &jobs, client.InNamespace(namespace)); err != nil || len(jobs.Items) > 0 {
+		t.Errorf("%d Jobs, %v", len(jobs.Items), err)
+	}
+	err = f.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "ocadm-certificate-key"}, &corev1.Secret{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("a key was made: %v", err)
+	}
+	res, err = fleets.Apply(ctx, o)
+	f.want(res, "cp unchanged, b unchanged, c unchanged, d unchanged")
+	if err != nil {
+		t.Error(err)
+	}
+	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fleet-cp"}}
+	patch := `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`
+	if err := f.Client.Patch(ctx, only, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = cluster.RemoveMachine(ctx, f.Client, client.ObjectKey{Namespace: namespace, Name: "fleet-cp"}, false, false, nil)
+	if found := finding.Of(err); len(found) != 1 || found[0].Code != "OCA-4141" {
+		t.Errorf("%v", err)
+	}
+	if err := f.Client.Delete(ctx, f.until("fleet-cp", in(v1alpha1.MachineRunning))); err != nil { // past ocadm
+		t.Fatal(err)
+	}
+	f.until("fleet-cp", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.FailureReason == "OCA-4141" })
 }
 
 // TestFleetInterrupted: a run ends half-way, in any step; the next one goes on where it stopped.

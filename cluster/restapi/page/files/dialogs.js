@@ -71,7 +71,7 @@ export function backupDialog(cloud, complain) {
   confirm(t("backup.title", name), t("backup.does"), t("backup.now"), async () => open(await post(`/clouds/${encodeURIComponent(name)}/backups`, undefined, key)), complain)
 }
 
-const roles = ["compute", "controller", "baremetal", "lbagent"]
+const roles = ["compute", "controller", "controlplane", "baremetal", "lbagent"]
 
 export function addMachineDialog(complain) {
   const field = (id, text, required, more) => [h("label", { for: id }, text), h("input", { id, required, autocomplete: "off", ...more })]

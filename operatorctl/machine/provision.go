@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// provision is a machine that has no Node yet.
+func (d *decision) provision(f facts) {
+	s := &d.status
+	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NotJoined", "")
+	d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NotJoined", "")
+	d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NotJoined", "")
+	if o := last(f, v1alpha1.ActionJoinMachine); o != nil && !o.Status.Phase.Final() {
+		s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachineProvisioning, progress(o), "", ""
+		return
+	}
+	if reason, message := infrastructure(f); reason != "" {
+		d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionFalse, reason, message)
+		s.Phase, s.Message = v1alpha1.MachinePending, message
+		s.FailureReason, s.FailureMessage = "", ""
+		if reason != "NoCloud" && !(reason == "NodeExists" && d.held(f)) { // a fleet hands over a machine that has joined: the label of its Node follows
+			d.fail(reason, message)
+		}
+		return
+	}
+	d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionTrue, "Ready", "")
+	if f.data {
+		d.set(f, v1alpha1.ConditionBootstrapDataReady, metav1.ConditionTrue, reasonMade, "")
+		s.DataSecretName, s.Initialization.DataSecretCreated = f.machine.BootstrapSecret(), true
+	}
+	if f.machine.CallsIn() && (f.data || f.report.State != "") {
+		d.listening(f)
+		return
+	}
+	if !f.data {
+		d.withoutData(f)
+		return
+	}
+	if d.held(f) {
+		s.Phase, s.Message = v1alpha1.MachinePending, "paused; to let it join: ocadm machine resume "+f.machine.Name
+		return
+	}
+	d.attempt(f, v1alpha1.ActionJoinMachine, v1alpha1.MachinePending)
+}
+
+// held reports whether a machine is not to join yet.
+func (d *decision) held(f facts) bool {
+	_, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]
+	return (held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true") && !d.asks(v1alpha1.RequestCreating)
+}
+
+// withoutData is a machine for which there are no bootstrap data. A finding about the cluster needs a user.
+func (d *decision) withoutData(f facts) {
+	s := &d.status
+	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
+	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waits for its bootstrap data", "", ""
+	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady)
+	if is == nil || is.Status == metav1.ConditionTrue || is.Message == "" {
+		return
+	}
+	s.Message += ": " + is.Message
+	if code, _, found := strings.Cut(is.Message, ":"); found && reason(code) == is.Reason {
+		d.fail(code, is.Message)
+	}
+}
+
+// infrastructure says why the cluster cannot take a machine, "" if it can.
+func infrastructure(f facts) (reason, message string) {
+	switch {
+	case f.cloud == nil:
+		return "NoCloud", "waits for cloud " + f.machine.Spec.Cloud
+	case f.cloud.DeletionTimestamp != nil:
+		return "CloudDeleted", "the cloud is being deleted"
+	case f.twin != "":
+		return "DuplicateAddress", "machine " + f.twin + " has the same address: correct the address, or remove one of them"
+	case f.node != nil:
+		return "NodeExists", "there is another node with the name " + f.node.Name + ": give the machine another name"
+	}
+	return "", ""
+}

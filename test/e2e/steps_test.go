@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// step is a part of a test. It needs what those before it made.
+type step struct {
+	name string
+	run  func(*testing.T)
+}
+
+// walk runs steps until one fails, which explain, if there is one, then looks into. It prints how long everything took.
+func (s *suite) walk(t *testing.T, explain func(*testing.T), steps ...step) {
+	t.Helper()
+	for _, one := range steps {
+		if !t.Run(one.name, one.run) {
+			if explain != nil {
+				explain(t)
+			}
+			break
+		}
+	}
+	var times strings.Builder
+	s.Report(&times)
+	t.Logf("times\n%s", times.String())
+}
