@@ -155,7 +155,7 @@ func TestDatabaseOfRunningCloud(t *testing.T) {
 		w.untilSays(t, o, "glance", v1alpha1.Waiting, "database/glance", "connection refused")
 		w.drift(t, "default-web") // the others are looked after meanwhile
 		w.untilHealed(t, o, "default-web")
-		w.are(t, v1alpha1.Available, "web", "etcd", "host-deployer")
+		w.untilAre(t, o, v1alpha1.Available, "web", "etcd", "host-deployer")
 		o.heals()
 		w.untilReady(t, o, -1)
 	})

@@ -65,12 +65,29 @@ func (w *faulty) untilSays(t testing.TB, o *operator, name string, state v1alpha
 // are checks that components are in a state.
 func (w *faulty) are(t testing.TB, state v1alpha1.State, names ...string) {
 	t.Helper()
-	cr := w.cr(t)
+	if others := notIn(w.cr(t), state, names); others != "" {
+		t.Error(others)
+	}
+}
+
+// untilAre waits until components are in a state. One whose workload was edited is Progressing until the cluster has rolled out what the operator put back.
+func (w *faulty) untilAre(t testing.TB, o *operator, state v1alpha1.State, names ...string) {
+	t.Helper()
+	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
+		others := notIn(cr, state, names)
+		return others == "", others
+	})
+}
+
+// notIn says which components are in another state.
+func notIn(cr *v1alpha1.OnecloudCluster, state v1alpha1.State, names []string) string {
+	var out []string
 	for _, n := range names {
 		if c := env.Component(cr, n); c.State != state {
-			t.Errorf("%s is %s (%s: %s), not %s", n, c.State, c.Reason, c.Message, state)
+			out = append(out, fmt.Sprintf("%s is %s (%s: %s), not %s", n, c.State, c.Reason, c.Message, state))
 		}
 	}
+	return strings.Join(out, "; ")
 }
 
 // get reads an object of the cloud.

@@ -67,7 +67,7 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 			})
 			w.drift(t, "default-web")
 			w.untilHealed(t, o, "default-web")
-			w.are(t, v1alpha1.Available, "web", "host-deployer")
+			w.untilAre(t, o, v1alpha1.Available, "web", "host-deployer")
 			time.Sleep(lasting(time.Second, time.Minute))
 			asked, lasted := o.has().minus(before), time.Since(began)
 			atMost(t, "logins", asked.logins, 12, 2, lasted)
