@@ -23,7 +23,9 @@ type Schedule struct {
 	At         string
 	Keep       *int32
 	Recipients []string
-	S3         *v1alpha1.BackupS3
+	// Dir is a directory of Node, which may be "" for the node that the spec names, or any. It takes the place of S3, and S3 that of Dir.
+	Dir, Node string
+	S3        *v1alpha1.BackupS3
 	// AccessKey and SecretKey of S3 go into a Secret.
 	AccessKey, SecretKey string
 }
@@ -46,7 +48,7 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 		got, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "backup", field)
 		if text(got) != text(want) {
 			patch[field] = want
-			lines = append(lines, fmt.Sprintf("spec.backup.%s: %s → %s", field, orNone(text(got)), text(want)))
+			lines = append(lines, fmt.Sprintf("spec.backup.%s: %s → %s", field, valueOrNone(got), valueOrNone(want)))
 		}
 	}
 	set("disable", s.Off)
@@ -63,7 +65,15 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 		}
 		set("recipients", list)
 	}
+	if s.Dir != "" {
+		set("hostPath", s.Dir)
+		set("s3", nil)
+	}
+	if s.Node != "" {
+		set("nodeSelector", map[string]any{corev1.LabelHostname: s.Node})
+	}
 	if s.S3 != nil {
+		set("hostPath", nil)
 		s.S3.Secret = s.Key.Name + s3Secret
 		if err := s.keys(ctx, c); err != nil {
 			return nil, err
@@ -78,6 +88,13 @@ func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) 
 		return nil, fmt.Errorf("scheduling backups of cloud %s: %w", s.Key, err)
 	}
 	return lines, nil
+}
+
+func valueOrNone(value any) string {
+	if value == nil {
+		return orNone("")
+	}
+	return orNone(text(value))
 }
 
 // keys writes the Secret with the keys of the object store.

@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/ptr"
@@ -17,16 +18,18 @@ func newBackupSchedule(a *app) *cobra.Command {
 	var f cloudFlags
 	var s storeFlags
 	var keep int32
-	var bucket string
+	var to string
 	var recipients []string
 	schedule := cluster.Schedule{}
 	c := &cobra.Command{
 		Use:   "schedule",
 		Short: "Let the cloud back itself up",
 		Long: "Sets spec.backup of the cloud: the operator then runs a backup at the given times, in a pod of its own image, and proves each. Backups go\n" +
-			"to a volume, or to a bucket with --to s3://BUCKET/PATH. Without a flag for it, a value stays. --off ends it; the backups stay.",
+			"to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory of a node with --to /DIR --node NODE. Without a flag for it, a\n" +
+			"value stays. --off ends it; the backups stay.",
 		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
-			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n  ocadm cluster backup schedule --off",
+			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n" +
+			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -37,8 +40,11 @@ func newBackupSchedule(a *app) *cobra.Command {
 			if c.Flags().Changed("keep") {
 				schedule.Keep = ptr.To(keep)
 			}
-			if bucket != "" {
-				cfg, err := s.s3(bucket)
+			switch {
+			case strings.HasPrefix(to, "/"):
+				schedule.Dir = to
+			case to != "":
+				cfg, err := s.s3(to)
 				if err != nil {
 					return err
 				}
@@ -63,7 +69,8 @@ func newBackupSchedule(a *app) *cobra.Command {
 	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
 	fs.Int32Var(&keep, "keep", 7, "how many backups stay")
 	addRecipientFlag(fs, &recipients)
-	fs.StringVar(&bucket, "to", "", "bucket, as s3://BUCKET/PATH, in place of a volume")
+	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory of a node, in place of a volume")
+	fs.StringVar(&schedule.Node, "node", "", "node on which backups are made; without it a directory is that of whichever node is chosen")
 	fs.BoolVar(&schedule.Off, "off", false, "make no more backups")
 	s.add(fs)
 	return c
