@@ -69,7 +69,10 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err := x.open(ctx, cr); err != nil {
 		return x.out, err
 	}
-	size, err := x.old.Size(ctx, x.databases...)
+	size, err := x.old.CopySize(ctx, x.databases...)
+	if err == nil {
+		err = x.target.Fit(ctx, "copying the databases", size)
+	}
 	if err != nil {
 		return x.out, databaseFinding(err)
 	}

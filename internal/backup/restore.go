@@ -88,6 +88,14 @@ func Prove(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, i
 		}
 		databases, info.Cloud = out.Header.Databases, out.Header.Cloud
 	}
+	// A server whose disk is full serves nobody. The databases that are there are about as large as those in the file.
+	size, err := a.CopySize(ctx, databases...)
+	if err == nil {
+		err = a.Fit(ctx, "restoring into scratch databases", size)
+	}
+	if err != nil {
+		return out, err
+	}
 	scratch, err := NewScratch(ctx, a, info.Cloud.ID, databases)
 	if err != nil {
 		return out, err

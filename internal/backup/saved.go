@@ -243,10 +243,25 @@ func (v Vault) Drop(ctx context.Context, set string) error {
 
 // Keep removes every set but some.
 func (v Vault) Keep(ctx context.Context, sets ...string) error {
-	return v.drop(ctx, func(name string) bool {
+	return v.drop(ctx, v.notOf(sets))
+}
+
+// Frees is the space that Keep would free, in bytes, as the server estimates it.
+func (v Vault) Frees(ctx context.Context, sets ...string) (int64, error) {
+	owned, _, err := v.Admin.Owned(ctx)
+	if err != nil {
+		return 0, err
+	}
+	goes := v.notOf(sets)
+	return v.Admin.Size(ctx, slices.DeleteFunc(owned, func(name string) bool { return !goes(name) })...)
+}
+
+// notOf says which databases are of other sets than some.
+func (v Vault) notOf(sets []string) func(name string) bool {
+	return func(name string) bool {
 		set, _, _ := strings.Cut(strings.TrimPrefix(name, v.prefix()), "_")
 		return strings.HasPrefix(name, v.prefix()) && !slices.Contains(sets, set)
-	})
+	}
 }
 
 func (v Vault) drop(ctx context.Context, which func(name string) bool) error {

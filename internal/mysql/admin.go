@@ -282,24 +282,6 @@ func (a *Admin) DropAccount(ctx context.Context, user string) error {
 	return a.unmark(ctx, t)
 }
 
-// Size is the space that databases take, in bytes, as the server estimates it.
-func (a *Admin) Size(ctx context.Context, databases ...string) (int64, error) {
-	var total int64
-	for _, name := range databases {
-		err := query(ctx, a.cfg, a.db, "SELECT CAST(COALESCE(SUM(DATA_LENGTH + INDEX_LENGTH), 0) AS SIGNED) FROM information_schema.TABLES WHERE TABLE_SCHEMA = ?",
-			[]any{name}, func(r *sql.Rows) error {
-				var n int64
-				err := r.Scan(&n)
-				total += n
-				return err
-			})
-		if err != nil {
-			return 0, a.fail(fmt.Sprintf("reading the size of database %q", name), err, NoCreate)
-		}
-	}
-	return total, nil
-}
-
 // Lock is held by one connection to the server at a time, until it is released or the connection ends.
 func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
 	op := fmt.Sprintf("taking lock %q", name)

@@ -59,6 +59,10 @@ func checkRollback() Step {
 				cloud.Status.Release.Version, to.Revision, to.Version)
 			report.Info("%s", plan)
 			lines, list := r.migratedSince(ctx, cloud, to)
+			list = append(list, space(facts{cloud: cloud, server: r.server(ctx, cloud, savedSet(to.Revision))})...)
+			for _, f := range list.Warnings() {
+				report.Info("%s %s", f.Code, f.Error())
+			}
 			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), Findings(list)
 			})

@@ -31,15 +31,9 @@ type facts struct {
 	nodes []status.Node
 }
 
-// server is what the checks know of the databases. Bytes that they take, and why they cannot be copied, nil if they can.
-type server struct {
-	bytes int64
-	err   error
-}
-
 // judges are the checks, each a function of the facts.
 func judges() []func(facts) finding.List {
-	return []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases}
+	return []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases, space}
 }
 
 // findingsOf gathers the facts and runs all checks.
@@ -57,37 +51,6 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 		out = append(out, judge(f)...)
 	}
 	return out
-}
-
-// server looks whether databases can be made beside those of the cloud, and how large they are.
-func (r *Run) server(ctx context.Context, cloud *v1alpha1.OnecloudCluster) *server {
-	v, there, err := r.openVault(ctx, cloud)
-	if err != nil {
-		return &server{err: err}
-	}
-	if !there {
-		return nil
-	}
-	defer v.Admin.Close()
-	out := &server{}
-	names, err := r.databases(ctx, v, cloud)
-	if err == nil {
-		out.bytes, err = v.Admin.Size(ctx, names...)
-	}
-	if err == nil {
-		err = v.Try(ctx)
-	}
-	out.err = err
-	return out
-}
-
-// databases judges whether they can be copied.
-func databases(f facts) finding.List {
-	if f.server == nil || f.server.err == nil || f.update != nil && f.update.NoBackup {
-		return nil
-	}
-	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the rights that "+
-		"docs/install.md lists, and make room on it", "%w", f.server.err)}
 }
 
 // unsaved judges an update without copies.

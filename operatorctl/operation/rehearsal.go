@@ -119,7 +119,10 @@ func (h *rehearsal) copy(ctx context.Context) error {
 			names = append(names, s.databases...)
 		}
 	}
-	bytes, err := h.admin.Size(ctx, names...)
+	bytes, err := h.admin.CopySize(ctx, names...)
+	if err == nil {
+		err = h.admin.Fit(ctx, "copying the databases", bytes)
+	}
 	if err != nil {
 		return err
 	}

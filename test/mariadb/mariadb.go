@@ -108,6 +108,9 @@ func (s *Server) start(ctx context.Context, p programs, o Options) error {
 		"--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-buffer-pool-size=64M", "--max-connections=500",
 	}
+	if !p.mysql {
+		args = append(args, "--plugin-load-add=disks") // as the embedded database has it
+	}
 	if o.GeneralLog {
 		args = append(args, "--general-log", "--general-log-file="+s.log)
 	}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"fmt"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// server is what the checks know of the databases.
+type server struct {
+	// copies is what copies of all databases take, old what copies of before take that will be removed, in bytes.
+	copies, old int64
+	room        mysql.Room
+	// err is why the databases cannot be copied, nil if they can.
+	err error
+}
+
+// need is how much an operation writes beside the databases at most: the copies that it begins with, and on the way back what the databases hold by then. When
+// it goes back, the copies of before are gone.
+func (s server) need() int64 { return max(s.copies, 2*s.copies-s.old) }
+
+// server looks whether databases can be made beside those of the cloud, how large they are, and how much room there is. keep are the sets of copies that the
+// operation leaves. It is nil for a cloud without a server.
+func (r *Run) server(ctx context.Context, cloud *v1alpha1.OnecloudCluster, keep ...string) *server {
+	v, there, err := r.openVault(ctx, cloud)
+	if err != nil {
+		return &server{err: err}
+	}
+	if !there {
+		return nil
+	}
+	defer v.Admin.Close()
+	out := &server{}
+	if out.err = v.Try(ctx); out.err == nil {
+		out.err = out.measure(ctx, r, cloud, v, keep)
+	}
+	return out
+}
+
+func (s *server) measure(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, v backup.Vault, keep []string) error {
+	names, err := r.databases(ctx, v, cloud)
+	if err != nil {
+		return err
+	}
+	if s.copies, err = v.Admin.CopySize(ctx, names...); err != nil {
+		return err
+	}
+	if s.old, err = v.Frees(ctx, keep...); err != nil {
+		return err
+	}
+	s.room, err = v.Admin.Room(ctx)
+	return err
+}
+
+// databases judges whether they can be copied.
+func databases(f facts) finding.List {
+	if f.server == nil || f.server.err == nil || f.update != nil && f.update.NoBackup {
+		return nil
+	}
+	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the rights that "+
+		"docs/install.md lists, and make room on it", "%w", f.server.err)}
+}
+
+// space judges whether the copies fit.
+func space(f facts) finding.List {
+	if f.server == nil || f.server.err != nil || f.update != nil && f.update.NoBackup {
+		return nil
+	}
+	room, need := f.server.room, f.server.room.Takes(f.server.need())
+	switch {
+	case room.Unknown != "":
+		return finding.List{finding.Warn("OCA-7074", "The free space of the database server is not known", room.Unknown,
+			fmt.Sprintf("make sure that %s are free in %s on the database server; ocadm explain OCA-7074", mebibytes(need), room.Directory))}
+	case room.Lacks(f.server.need()):
+		return finding.List{finding.New("OCA-7073", "The database server has no room for copies of the databases",
+			fmt.Sprintf("%s are free in %s, and up to %s are needed", mebibytes(room.Free), room.Directory, mebibytes(need)),
+			"make room there, or give the server a larger volume; then try again")}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/mariadb"
+)
+
+// TestNoUpdateWithoutSpace updates a cloud whose database server has no room for copies of the databases, as far as it says: that is refused before anything
+// has changed, as are a rehearsal and a rollback. A server that does not say how much room it has is a warning.
+func TestNoUpdateWithoutSpace(t *testing.T) {
+	e := newCloudTest(t, env.Options{Database: &mariadb.Options{}})
+	if e.DB.MySQL {
+		t.Skip("MySQL does not say how much space it has")
+	}
+	e.Install(e.Minimal())
+	m := migrated{e}
+	m.sql("INSTALL SONAME 'ha_archive'")
+	dir, err := e.DB.Execute(t.Context(), "SELECT @@datadir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// grow makes a table that is larger than any disk: most of its file is a hole.
+	grow := func() {
+		t.Helper()
+		m.sql("CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")
+		if err := os.Truncate(filepath.Join(strings.TrimSpace(dir), "keystone", "large.ARZ"), 8<<40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grow()
+	before, first := e.Deployments(), e.Cloud()
+	for _, c := range []struct{ code, command string }{
+		{"OCA-7073", "cluster update --version v4.0.5"}, {"OCA-7073", "operation check --version v4.0.5"}, {"OCA-7091", "cluster update --version v4.0.5 --rehearse --wait"},
+	} {
+		_, err := ocadm(e.Env, strings.Fields(c.command)...)
+		if found := finding.Of(err); len(found) != 1 || found[0].Code != c.code || !strings.Contains(found[0].Cause, "are free in ") {
+			t.Errorf("%s: got %v", c.command, err)
+		}
+	}
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
+	e.isRefused("v4.0.5", first.Spec.Version, "OCA-7073", "make room there")
+	for name, d := range e.Deployments() {
+		if was := before[name]; was == nil || was.Generation != d.Generation {
+			t.Errorf("Deployment %s was changed", name)
+		}
+	}
+
+	m.sql("UNINSTALL SONAME 'disks'")
+	o := e.operation("unknown", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	o = e.untilOperation(o.Name, ended)
+	if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7074" || o.Status.Phase != v1alpha1.OperationSucceeded {
+		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Findings)
+	}
+	m.sql("INSTALL SONAME 'disks'")
+	m.sql("DROP TABLE keystone.large")
+	prints(e.Env, "Succeeded", "operation", "check", "--version", "v4.0.5")
+	update := e.operation("update", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	m.ends(update, v1alpha1.OperationSucceeded)
+	grow()
+	_, err = ocadm(e.Env, "cluster", "rollback", "--keep-databases", "--wait")
+	if found := finding.Of(err); len(found) != 1 || !strings.Contains(found[0].Error(), "are free in ") {
+		t.Errorf("rollback: got %v", err)
+	}
+}
