@@ -24,11 +24,7 @@ func last(f facts, action string) *v1alpha1.OnecloudOperation {
 
 // wanted is what a try depends on: if a user changes it, what failed is tried again at once.
 func wanted(m *v1alpha1.OnecloudMachine) string {
-	asked := ""
-	if r := m.Status.Request; r != nil && r.Operation == v1alpha1.RequestCreating {
-		asked = " " + strconv.FormatInt(r.Time.Unix(), 10)
-	}
-	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine] + asked
+	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine]
 }
 
 // attempt creates the next operation unless one goes on, or has failed and need not be tried again yet. phase is that of a machine that waits.

@@ -245,7 +245,6 @@ func TestRequests(t *testing.T) {
 		"creating a paused one":      {facts: ready(going(creating), paused), create: "join-w-1"},
 		"created":                    {facts: ready(going(creating), node("m", "True")), annotate: "create-finished"},
 		"creation failed":            {facts: ready(going(creating), failed), annotate: "create-failed"},
-		"asked after a failure":      {facts: ready(failed, going(creating)), create: "join-w-2"},
 		"prechecking":                {facts: ready(going(prechecking), paused), create: "check-w-1"},
 		"prechecking, without data":  {facts: ready(going(prechecking), func(f *facts) { f.data = false })},
 		"precheck runs":              {facts: ready(going(prechecking), paused, checked("Running"))},
@@ -270,6 +269,21 @@ func TestRequests(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// A second request is tried anew although it comes within the second in which the first failed.
+func TestRequestAfterOneThatFailed(t *testing.T) {
+	f := ready(tried(v1alpha1.ActionJoinMachine, "Failed", stepPrecheck, "OCA-1004", 1, 0))
+	f.machine.Annotations = map[string]string{v1alpha1.AnnotationOperation: v1alpha1.RequestCreating, v1alpha1.AnnotationPaused: "true"}
+	f.machine.Status.Request = &v1alpha1.MachineRequest{Operation: v1alpha1.RequestCreating, Time: metav1.NewTime(f.now), Result: "create-failed", Name: f.machine.Status.Operation}
+	noted := decide(f)
+	if noted.create != nil || noted.annotate != "" || noted.status.Request.Result != "" {
+		t.Fatalf("%+v", noted)
+	}
+	f.machine.Status = noted.status
+	if d := decide(f); d.create == nil || d.create.Name != "join-w-2" || d.annotate != "" {
+		t.Errorf("%+v", d)
 	}
 }
 

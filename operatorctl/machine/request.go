@@ -24,6 +24,9 @@ func (d *decision) ask(f facts) bool {
 		return false
 	}
 	s.Request = &v1alpha1.MachineRequest{Operation: word, Time: metav1.NewTime(f.now)}
+	if word == v1alpha1.RequestCreating { // what failed before is no answer to it: attempt tries again
+		s.Retry = ""
+	}
 	return true
 }
 
