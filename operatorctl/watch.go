@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -82,6 +83,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
+	b = b.Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
+		builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == dbpair.StateName })))
 	if !o.WithoutOperations {
 		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.Funcs{UpdateFunc: rolloutChanged}))
 	}

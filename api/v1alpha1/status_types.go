@@ -38,6 +38,8 @@ const (
 	ConditionHighlyAvailable = "HighlyAvailable"
 	// ConditionBackupProven reports whether a fresh backup was restored on trial. It is Unknown where no backup is known or scheduled.
 	ConditionBackupProven = "BackupProven"
+	// ConditionDatabaseRedundant reports whether the embedded database survives the loss of a node. A cloud with a server of its own does not have it.
+	ConditionDatabaseRedundant = "DatabaseRedundant"
 )
 
 // State is a component in one word.

@@ -130,10 +130,10 @@ func (n *node) precheckScript() (script, word string, err error) {
 		}
 		values, err = n.initConfig(bundle)
 	} else {
-		nobody := "sha256:" + strings.Repeat("0", 64) //nolint:mnd // the digits of a digest
+		noCA := "sha256:" + strings.Repeat("0", 64) //nolint:mnd // the digits of a digest
 		word = bootstrap.DoPrecheckJoin
 		key := strings.Repeat("0", 64) //nolint:mnd // the digits of a key
-		values, err = bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{Endpoint: n.endpoint(), CertificateKey: key}, "abcdef.0123456789abcdef", nobody)
+		values, err = bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{Endpoint: n.endpoint(), CertificateKey: key}, "abcdef.0123456789abcdef", noCA)
 		if err == nil {
 			node, _ := values["node"].(map[string]any)
 			node["depot"] = "none"

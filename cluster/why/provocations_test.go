@@ -188,6 +188,10 @@ func provocations() []provocation {
 			s.ill("ocadm-mysql-0", "", "")
 			s.effect("region", "database/region: dial tcp 10.0.0.5:3306: connect: connection refused")
 		}},
+		{"database-not-redundant", func(s *Snapshot) {
+			s.Cloud.Status.Conditions = append(s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDatabaseRedundant, Status: "False", Reason: "NotInSync",
+				Message: "the primary ocadm-mysql-0 on node a goes on alone: the replica is not in sync"})
+		}},
 		{"clickhouse-unreachable", func(s *Snapshot) {
 			s.effect("region", "clickhouse/region: connecting on ClickHouse: connection refused")
 		}},

@@ -21,7 +21,7 @@ import (
 
 // Store is where backups lie: a directory or a bucket. Names have no slash.
 type Store interface {
-	// Create begins a file that nobody sees before Commit.
+	// Create begins a file that is not visible before Commit.
 	Create(ctx context.Context, name string) (File, error)
 	// Open reads a file. A missing one is fs.ErrNotExist.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)

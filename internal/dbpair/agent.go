@@ -22,6 +22,8 @@ const (
 	askTimeout = 3 * time.Second
 	// reportEvery is how often an agent reports though nothing has changed, and silentAfter when a report no longer counts.
 	reportEvery = 10 * time.Second
+	// publishEvery is how often the primary writes whether the database is redundant though nothing has changed.
+	publishEvery = time.Minute
 	silentAfter = 40 * time.Second
 )
 
@@ -64,6 +66,8 @@ type Agent struct {
 	reported    Member
 	reportedAt  time.Time
 	labelled    string
+	published   Redundancy
+	publishedAt time.Time
 
 	answered           time.Time // when the server last answered
 	acknowledged       time.Time // when a replica last acknowledged, or nothing waited

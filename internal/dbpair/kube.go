@@ -33,7 +33,7 @@ func (a *Agent) take(l *coordinationv1.Lease) {
 	a.lease, a.record = l, ReadRecord(l)
 }
 
-// writeRecord writes the record, if nobody else has since it was read.
+// writeRecord writes the record, unless it has changed since it was read.
 func (a *Agent) writeRecord(ctx context.Context, r Record) error {
 	if a.lease == nil {
 		return fmt.Errorf("the record was never read")
@@ -81,6 +81,9 @@ func (a *Agent) report(ctx context.Context, v View, d Decision) {
 	}
 	if exists(a.Files.kept()) {
 		m.Kept = a.Files.kept()
+	}
+	if v.Reached {
+		a.publish(ctx)
 	}
 	if m == a.reported && time.Since(a.reportedAt) < reportEvery || !v.Reached {
 		return

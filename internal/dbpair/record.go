@@ -4,7 +4,7 @@
 // starts and stops the server there. Who is the primary stands in one Lease, the record. Decide is pure; Agent acts.
 //
 // Commits of the primary wait without a time limit until the replica has them, while the record says that the replica is in sync. So the replica may
-// take over only then, and nothing that was acknowledged is lost; and a former primary that nobody can reach cannot acknowledge anything. Before the
+// take over only then, and nothing that was acknowledged is lost; and a former primary that cannot be reached cannot acknowledge anything. Before the
 // primary goes on alone it writes that into the record: a replica that takes over and a primary that goes on alone exclude each other.
 package dbpair
 

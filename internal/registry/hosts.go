@@ -28,7 +28,7 @@ const HostsDir = "/etc/containerd/certs.d"
 type Endpoint struct {
 	// Root is the address of its API: "https://registry-1.docker.io/v2".
 	Root *url.URL
-	// Mirror is a server other than the registry itself; it is told whose image is asked for.
+	// Mirror is a server other than the registry itself; the request names the registry of the image.
 	Mirror bool
 	// CA are the authorities of its certificate, PEM; none means those of the machine.
 	CA []byte

@@ -85,7 +85,7 @@ func All() []component.Component {
 	}
 }
 
-// cloudCritical is the priority of what nobody can use the cloud without: a full node puts out other pods first. The class is Kubernetes' own.
+// cloudCritical is the priority of services without which the cloud is of no use: a full node puts out other pods first. The class is Kubernetes' own.
 const cloudCritical = "system-cluster-critical"
 
 // Why several components run once.

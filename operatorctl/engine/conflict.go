@@ -89,7 +89,7 @@ func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where 
 		strings.TrimPrefix(where, "."), advice)
 }
 
-// rival names who owns a field besides us. The cache does not know it, so this asks the API server, by an apply on trial as look does,
+// rival names the other owners of a field. The cache does not know it, so this asks the API server, by an apply on trial as look does,
 // of whatever version there is now; it happens once in a conflict.
 func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	const unknown = "another client"

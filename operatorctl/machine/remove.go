@@ -190,7 +190,7 @@ func worker(r *operation.Run) string {
 	return "the machine is no control-plane node"
 }
 
-// codeNotReset is the finding about a machine to which nothing logs in, and on which nobody has run ocadm reset yet.
+// codeNotReset is the finding about a machine without a login on which ocadm reset has not run yet.
 const codeNotReset = "OCA-7625"
 
 // Left reports whether ocadm reset on the machine of a Node has reported that it is gone.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -160,6 +161,7 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 			return l, err
 		}
 	}
+	l.redundancy, _ = all[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: cr.Namespace, Name: dbpair.StateName}].(*corev1.ConfigMap)
 	l.instance = instanceOf(cr, all)
 	r.clouds.learn(cr.Namespace, l.instance, cr.Name)
 	belongs := func(o client.Object) bool {

@@ -178,7 +178,7 @@ func observeOne(s State, c *target) (o observation) {
 		return o
 	}
 	if o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied(); w.stopped {
-		return o // it serves nobody
+		return o // no component needs it
 	}
 	// While a cloud is made, no user depends on it yet: what comes after does not wait for others to last.
 	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())

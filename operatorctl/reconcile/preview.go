@@ -67,7 +67,7 @@ func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.Oneclou
 		out.Next = out.Now
 	}
 	now, next := *out.Now, *out.Next
-	if !d.defaultsDue { // a default that a user has taken over is written by nobody
+	if !d.defaultsDue { // a default that a user has taken over is not written
 		now.Objects, next.Objects = withoutDefaults(now.Objects), withoutDefaults(next.Objects)
 	}
 	now.Objects, next.Objects = append(before, s.withoutOptions(now.Objects)...), append(after, s.withoutOptions(next.Objects)...)

@@ -73,6 +73,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, backups(s, &out)...)
+	events = append(events, redundancy(s, &out)...)
 	events = append(events, ignored(s, d, &out)...)
 	events = append(events, updateAvailable(s, d, &out)...)
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
@@ -102,17 +103,36 @@ func backups(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 	out.Backups = status.Backups(history)
 	out.Conditions = status.BackupProven(out.Conditions, history, job, s.Cloud.Generation, s.Now)
 	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionBackupProven)
+	return turned(aboutBackups, was, is)
+}
+
+// redundancy reports whether the embedded database survives the loss of a node, and once as an event when that or its reason changes.
+func redundancy(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
+	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionDatabaseRedundant)
+	out.Conditions = status.DatabaseRedundant(out.Conditions, s.Cloud.Spec.MySQL.Host, s.Live.redundancy, s.Cloud.Generation, s.Now)
+	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionDatabaseRedundant)
+	if is == nil || was == nil && is.Reason == status.ReasonOneCopy { // it was installed so
+		return nil
+	}
+	return turned(aboutDatabase, was, is)
+}
+
+// turned is the event about a condition, if its status or its reason is another one.
+func turned(about subject, was, is *metav1.Condition) []pendingEvent {
 	switch {
 	case was != nil && was.Status == is.Status && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionUnknown:
 		return nil
 	case is.Status == metav1.ConditionFalse:
-		return []pendingEvent{warning(aboutBackups, is.Reason, "%s", is.Message)}
+		return []pendingEvent{warning(about, is.Reason, "%s", is.Message)}
 	}
-	return []pendingEvent{normal(aboutBackups, is.Reason, "%s", is.Message)}
+	return []pendingEvent{normal(about, is.Reason, "%s", is.Message)}
 }
 
-// aboutBackups is the subject of events about condition BackupProven.
-const aboutBackups subject = "Backup"
+// The subjects of events about conditions BackupProven and DatabaseRedundant.
+const (
+	aboutBackups  subject = "Backup"
+	aboutDatabase subject = "Database"
+)
 
 // updateAvailable reports which components another build of the operator would change, and which release is in force.
 func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {

@@ -88,6 +88,8 @@ type Live struct {
 	pods      []corev1.Pod
 	// nodes of the Kubernetes cluster, nil where they may not be read.
 	nodes []status.Node
+	// redundancy is what the embedded database reports of itself, nil if it does not.
+	redundancy *corev1.ConfigMap
 	// instance is the label by which its objects are known, see instanceOf. address is one by which nodes are reached, "" if none is known.
 	instance, address string
 }

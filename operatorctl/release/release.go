@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Keep is how many releases of a cloud are kept, besides the last that served in full. MaxSize bounds one, compressed, in bytes: a Secret may
+// Keep is how many releases of a cloud are kept, in addition to the last that served in full. MaxSize bounds one, compressed, in bytes: a Secret may
 // hold 1 MiB.
 const (
 	Keep    = 10

@@ -36,7 +36,7 @@ const (
 		"Move the data to one (spec.mysql), then set mysql or remove the field"
 )
 
-// Facts is what a cloud is resolved with besides its resource.
+// Facts is what a cloud is resolved with, in addition to its resource.
 type Facts struct {
 	// Components is the catalogue.
 	Components []component.Component

@@ -3,6 +3,7 @@
 package addons
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -109,7 +111,7 @@ func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Re
 			", and run the command again")
 }
 
-// ensurePairObjects makes what is made once: the Secret, and the Leases.
+// ensurePairObjects makes what is made once: the Secret, the Leases, and the ConfigMap with the redundancy.
 func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (kube.ChangeSet, error) {
 	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
 	if err != nil {
@@ -137,9 +139,13 @@ func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (
 	for _, s := range dbpair.Servers() {
 		objs = append(objs, &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.MemberName(s))})
 	}
+	state := &corev1.ConfigMap{ObjectMeta: named(namespace, dbpair.StateName)}
+	state.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // the operator caches nothing without it
+	objs = append(objs, state)
 	var set kube.ChangeSet
 	for _, o := range objs {
-		kind := map[bool]string{true: "Secret", false: "Lease"}[o.GetName() == dbpair.SecretName]
+		kind := map[string]string{dbpair.SecretName: "Secret", dbpair.StateName: "ConfigMap"}[o.GetName()]
+		kind = cmp.Or(kind, "Lease")
 		switch err := c.Create(ctx, o, client.FieldOwner(kube.FieldManager)); {
 		case err == nil:
 			set = append(set, kube.Change{Action: kube.Created, Kind: kind, Namespace: namespace, Name: o.GetName()})

@@ -127,7 +127,7 @@ func (c *Config) PacksOperator() bool {
 	return c.Cloud.OperatorImage == "" && cmp.Or(c.Cloud.OperatorVersion, version.Version) == version.Version
 }
 
-// AsksForCloud reports whether "operator install" prepares a cloud besides the operator.
+// AsksForCloud reports whether "operator install" prepares a cloud in addition to the operator.
 func (c *Config) AsksForCloud() bool { return c.Cloud.Version != "" || c.Database.Host != "" }
 
 // Cloud is the OnecloudCluster that init may create at the end.

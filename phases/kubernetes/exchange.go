@@ -263,7 +263,7 @@ func ObserveOwnEtcd(ctx context.Context, h *host.Host) ([]etcd.Observed, error) 
 	return c.Observe(ctx)
 }
 
-// probeLease returns why the component of a lease does not lead anywhere: nobody has renewed it since.
+// probeLease returns why the component of a lease leads nowhere: the lease was not renewed since.
 func probeLease(name string, since time.Time) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)

@@ -88,7 +88,7 @@ func checkEtcdPhase(after string) host.Phase {
 			return memberVotes(ctx, h)
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"check the endpoint of the cluster, and that a majority of etcd answers and nobody else joins it"}, nil
+			return []string{"check the endpoint of the cluster, and that a majority of etcd answers and that no other member is joining"}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)

@@ -102,7 +102,7 @@ func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
 	return out, nil
 }
 
-// skipFile reports whether a file is not installed because the machine has a good one, or because nobody would call it.
+// skipFile reports whether a file is not installed because the machine has a good one, or because it would not be used.
 func skipFile(h *host.Host, name string) bool {
 	if path.Dir(name) == cniDir {
 		st, err := h.Files.Stat(name)

@@ -180,7 +180,7 @@ func chartHead() string {
 }
 
 const chartValues = `# image is the operator's image. imagePullPolicy is Always for tags that move.
-# namespaces are those of clouds besides the release's own, which is always among them.
+# namespaces are those of clouds in addition to the release's own, which is always among them.
 `
 
 const chartHelpers = `{{- define "ocadm.namespaces" -}}

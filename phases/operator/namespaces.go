@@ -163,7 +163,7 @@ func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look 
 	return set, nil
 }
 
-// ObjectsFor renders the operator for a cluster that may have one: it watches the given namespaces besides those it watches already, and keeps
+// ObjectsFor renders the operator for a cluster that may have one: it watches the given namespaces in addition to those it watches already, and keeps
 // its registry credentials.
 func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
 	d, err := installed(ctx, c)

@@ -234,7 +234,7 @@ func lasting() map[string][]string {
 	}
 }
 
-// rest is what a namespace holds besides what is deleted.
+// rest is what a namespace holds apart from what is deleted.
 func (r *Removal) rest(ctx context.Context, c client.Client, namespace string) ([]string, error) {
 	going := map[string]bool{"ConfigMap " + namespace + "/kube-root-ca.crt": true} // every namespace has it
 	for _, line := range lines(r.Delete) {

@@ -62,7 +62,7 @@ func noList(err error) []finding.Finding {
 }
 
 // findImages asks registries, through mirrors and proxies, for those of the images that containerd does not have. With --offline it
-// reports those that cannot be pulled, and asks nobody.
+// reports those that cannot be pulled, and sends no request.
 func (m *machine) findImages(ctx context.Context, need []string) []finding.Finding {
 	have := node.PresentImages(ctx, m.h)
 	need = slices.DeleteFunc(need, func(i string) bool { return have[i] != "" })

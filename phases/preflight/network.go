@@ -47,7 +47,7 @@ func checkHostname(ctx context.Context, m *machine) []finding.Finding {
 	for _, a := range addresses {
 		if ip, err := netip.ParseAddr(a); err == nil && ip.IsLoopback() {
 			return []finding.Finding{finding.Warn("OCA-1020", fmt.Sprintf("The name %s resolves to the loopback address %s", name, a),
-				"programs that look up their own host will be reachable by nobody else", remedy)}
+				"programs that look up their own host will not be reachable from other machines", remedy)}
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	}
 	if !m.ours() {
 		f := finding.New("OCA-1004", "This machine is a Kubernetes node already, and ocadm did not make it one",
-			"there is "+strings.Join(signs, ", "), "if nobody needs that node any more, remove it with the tool that made it, as with: kubeadm reset")
+			"there is "+strings.Join(signs, ", "), "if that node is no longer needed, remove it with the tool that made it, as with: kubeadm reset")
 		f.Evidence = signs
 		return []finding.Finding{f}
 	}

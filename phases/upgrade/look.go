@@ -63,7 +63,7 @@ type Addon struct {
 	Image   string `json:"image"`
 }
 
-// Deprecated is an API version that somebody has used since the API server started.
+// Deprecated is an API version that a client has used since the API server started.
 type Deprecated struct {
 	// API is GROUP/VERSION RESOURCE; Removed is the minor version of Kubernetes that does not serve it any more: "1.37".
 	API     string `json:"api"`

@@ -105,7 +105,7 @@ func uncordonStep() Step {
 		},
 		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
-			if !u.Record.Cordoned { // somebody else keeps pods from it
+			if !u.Record.Cordoned { // another client had cordoned it
 				return nil
 			}
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: u.Host.Config.Node.Name}}

@@ -20,16 +20,16 @@ import (
 
 // TestReplica gives the embedded database a replica on a second machine, makes that the primary, and ends its machine as a power failure does, while projects
 // are added through the identity service. It prints the time until that works again. No project that was acknowledged may be missing, and the lost
-// machine has to come back as the replica. With OCADM_TEST_REPLICA=3 there are three control-plane nodes, and the lost machine is one of them.
+// machine has to come back as the replica. Then the cloud is updated, saved and restored. With OCADM_TEST_REPLICA=3 there are three control-plane nodes, and the lost machine is one of them.
 func TestReplica(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_REPLICA") == "" {
 		t.Skip("make replica runs it: it takes minutes")
 	}
 	three := os.Getenv("OCADM_TEST_REPLICA") == "3"
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, map[bool]int{true: 3, false: 2}[three]), Story: testWriter{t}}}
+	s := newReplicated(t, map[bool]int{true: 3, false: 2}[three])
 	ctx := t.Context()
-	args := []string{"--onecloud-version", version}
+	args := []string{"--onecloud-version", earlier}
 	if three {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())
 	}
@@ -39,6 +39,7 @@ func TestReplica(t *testing.T) {
 	if d := s.databaseStatus(t); d.Redundant || len(d.Servers) != 1 {
 		t.Errorf("one copy: %+v", d)
 	}
+	s.redundant(t, "False")
 	s.refused(t, 1, "OCA-7435", "cluster", "database", "add-replica")
 	s.refused(t, 1, "OCA-7431", "cluster", "database", "promote", "--yes")
 	s.controllers(t, three)
@@ -51,6 +52,7 @@ func TestReplica(t *testing.T) {
 	if d := s.databaseStatus(t); !d.Redundant {
 		t.Errorf("after add-replica: %+v", d)
 	}
+	s.redundant(t, "True")
 	t.Logf("add-replica: %s", w.outage())
 	w.mark()
 	s.timed(t, "promote the replica", "cluster", "database", "promote", "--yes")
@@ -71,12 +73,14 @@ func TestReplica(t *testing.T) {
 	if d := s.databaseStatus(t); d.Redundant || s.primary(d) != "node1" {
 		t.Errorf("after the loss: %+v", d)
 	}
+	s.redundant(t, "False")
 	if err := s.Lab.Node(node).Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	s.inSync(t, "node1")
 	t.Logf("in sync again %.0f s after the machine was started", time.Since(began).Seconds())
+	s.redundant(t, "True")
 	acked := w.end()
 	have, err := session.Projects(ctx)
 	if err != nil {
@@ -92,6 +96,7 @@ func TestReplica(t *testing.T) {
 		t.Errorf("%d of %d projects are lost", lost, len(acked))
 	}
 	t.Logf("%d projects acknowledged, %d lost", len(acked), lost)
+	s.updatedAndRestored(t, session)
 	var times strings.Builder
 	s.Report(&times)
 	t.Logf("times\n%s", times.String())

@@ -168,7 +168,7 @@ const places = `	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 	keep=${OCADM_BOOTSTRAP_DIR:-/root/.ocadm}
 `
 
-// Parts of the scripts. deliver puts ocadm in its place and notes what was there; runDir makes a directory of this run, which nobody else reads.
+// Parts of the scripts. deliver puts ocadm in its place and notes what was there; runDir makes a directory of this run, which only root reads.
 const (
 	sum = `sum() { sha256sum 2>/dev/null <"$1" | cut -c 1-64; }
 `

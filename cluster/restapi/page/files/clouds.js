@@ -27,7 +27,7 @@ export function cloudsPage(main) {
 }
 
 // conditions that are worth a line: those that are not as they should be.
-const wrong = { Ready: "False", NodesReady: "False", FieldsIgnored: "True", UpdateAvailable: "True", HighlyAvailable: "False", BackupProven: "False", Degraded: "True", UpdateFailed: "True" }
+const wrong = { Ready: "False", NodesReady: "False", FieldsIgnored: "True", UpdateAvailable: "True", HighlyAvailable: "False", BackupProven: "False", DatabaseRedundant: "False", Degraded: "True", UpdateFailed: "True" }
 
 const conditions = (cloud) => (cloud.status?.conditions ?? []).filter((c) => wrong[c.type] === c.status)
   .map((c) => h("li", {}, h("strong", {}, word(c.type)), ": ", c.message))

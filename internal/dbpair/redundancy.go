@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// StateName is the ConfigMap in which the primary says whether the loss of a node is survived. The operator watches it: unlike the Leases it changes
+// only when that does.
+const StateName = "ocadm-mysql-state"
+
+const (
+	keyRedundant = "redundant"
+	keyMessage   = "message"
+)
+
+// Redundancy says whether the loss of any one node loses no row that was acknowledged.
+type Redundancy struct {
+	Redundant bool
+	// Message is why, in words that stay the same while the reason does.
+	Message string
+}
+
+// RedundancyOf reads it from the ConfigMap. nil stands for a single server, which has none.
+func RedundancyOf(cm *corev1.ConfigMap) Redundancy {
+	if cm == nil {
+		return Redundancy{Message: "there is one copy: if its node is lost, so is what is newer than the last backup; add a replica: ocadm cluster database add-replica"}
+	}
+	if cm.Data[keyMessage] == "" {
+		return Redundancy{Message: "the primary has not reported yet"}
+	}
+	is, err := strconv.ParseBool(cm.Data[keyRedundant])
+	return Redundancy{Redundant: err == nil && is, Message: cm.Data[keyMessage]}
+}
+
+// Redundancy is what the primary on a node says of itself and its replica.
+func (r Record) Redundancy(node string, replica Member) Redundancy {
+	if r.InSync != "" {
+		return Redundancy{Redundant: true, Message: "the replica " + PodName(r.InSync) + " has every change that was acknowledged"}
+	}
+	why := "the replica is not in sync"
+	switch {
+	case replica.Error != "":
+		why = "the replica cannot go on: " + replica.Error
+	case !replica.Complete:
+		why = "the replica has no complete copy"
+	}
+	return Redundancy{Message: "the primary " + PodName(r.Primary) + " on node " + node + " goes on alone: " + why}
+}
+
+// publish writes the redundancy when it has changed, and now and then in case that another client changed it. A write without a change costs etcd nothing.
+func (a *Agent) publish(ctx context.Context) {
+	if a.record.Primary != a.Me || a.mode != Primary {
+		a.published = Redundancy{}
+		return
+	}
+	is := a.record.Redundancy(a.Node, a.peer)
+	if is == a.published && time.Since(a.publishedAt) < publishEvery {
+		return
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{keyRedundant: strconv.FormatBool(is.Redundant), keyMessage: is.Message}})
+	if err != nil {
+		a.Log.Warn("the redundancy cannot be reported", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: StateName}}
+	if err := a.Kube.Patch(ctx, cm, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		a.Log.Debug("the redundancy cannot be reported", "error", err)
+		return
+	}
+	a.published, a.publishedAt = is, time.Now()
+}

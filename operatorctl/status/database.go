@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
+)
+
+// The reasons of condition DatabaseRedundant.
+const (
+	ReasonInSync    = "InSync"
+	ReasonOneCopy   = "OneCopy"
+	ReasonNotInSync = "NotInSync"
+)
+
+// DatabaseRedundant reports whether the embedded database survives the loss of any one node. host is that of the cloud's database server: one that is
+// not embedded is its administrator's, and has no such condition. state is ConfigMap dbpair.StateName, nil if there is a single server.
+func DatabaseRedundant(previous []metav1.Condition, host string, state *corev1.ConfigMap, generation int64, now time.Time) []metav1.Condition {
+	if service, _, _ := strings.Cut(host, "."); service != dbpair.First {
+		return without(previous, v1alpha1.ConditionDatabaseRedundant)
+	}
+	is, reason := dbpair.RedundancyOf(state), ReasonNotInSync
+	switch {
+	case is.Redundant:
+		reason = ReasonInSync
+	case state == nil:
+		reason = ReasonOneCopy
+	}
+	return with(previous, generation, now, v1alpha1.ConditionDatabaseRedundant, is.Redundant, reason, is.Message)
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/test/lab/assemble"
+	"yunion.io/x/ocadm/test/lab/machine"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// newReplicated makes machines with the bundle of two releases.
+func newReplicated(t *testing.T, nodes int) *suite {
+	t.Helper()
+	log := logf(t)
+	ocadm, bundle, err := scenario.BuildFor(t.Context(), repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log}), Story: testWriter{t}}}
+}
+
+// redundant waits until condition DatabaseRedundant of the cloud is as given: "True" or "False".
+func (s *suite) redundant(t *testing.T, is string) {
+	t.Helper()
+	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "oc/default", "--for=condition=DatabaseRedundant="+is, "--timeout=180s"); err != nil {
+		t.Error(err)
+	}
+}
+
+// updatedAndRestored updates the cloud of a pair, saves it, changes it and restores it. Both servers have the same rows then: each is the primary in turn.
+func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
+	t.Helper()
+	ctx := t.Context()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, dir := filepath.Join(t.TempDir(), "key.txt"), t.TempDir()
+	if err := os.WriteFile(local, []byte(key.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
+		t.Fatal(err)
+	}
+	s.timed(t, "update with a replica", "cluster", "update", "--version", version, "--wait")
+	primary := s.primary(s.databaseStatus(t))
+	s.inSync(t, primary)
+	file := s.saved(t, key.Recipient().String(), dir)
+	if err := session.AddProject(ctx, "after-the-backup"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := session.Projects(ctx)
+	if err != nil || !before["after-the-backup"] {
+		t.Fatalf("%v, %v", before, err)
+	}
+	s.timed(t, "restore with a replica", "cluster", "backup", "restore", "/root/"+file, "--identity", "/root/key.txt", "--wait", "--yes")
+	if err := s.AllAvailable(ctx); err != nil {
+		s.explain(t)
+		t.Fatal(err)
+	}
+	s.inSync(t, primary)
+	for _, server := range []string{"the primary", "the replica, promoted"} {
+		var have map[string]bool
+		for range 60 { // services connect again after a promotion
+			if have, err = session.Projects(ctx); err == nil {
+				break
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(before, "after-the-backup")
+		if have["after-the-backup"] || len(have) != len(before) {
+			t.Errorf("%s has %d projects, want %d without the one that was made after the backup", server, len(have), len(before))
+		}
+		if server == "the primary" {
+			s.timed(t, "promote the replica after the restore", "cluster", "database", "promote", "--yes")
+		}
+	}
+	s.inSync(t, s.primary(s.databaseStatus(t)))
+}
