@@ -84,7 +84,7 @@ func databaseCauses() []Cause {
 				return out
 			}},
 		{ID: "database-not-redundant", Code: "OCA-7437", Layer: Database, Warning: true, Title: "The embedded database has lost its redundancy",
-			Why: "the replica does not follow the primary: the loss of the primary's node would lose what is newer than the last backup",
+			Why:  "the replica does not follow the primary: the loss of the primary's node would lose what is newer than the last backup",
 			Next: "ocadm cluster database status", When: func(f *facts) []Hit {
 				if says := f.condition(v1alpha1.ConditionDatabaseRedundant); strings.HasPrefix(says, "NotInSync: ") {
 					return []Hit{{On: database, Evidence: []string{shorten(says)}}}

@@ -24,7 +24,7 @@ const (
 	reportEvery = 10 * time.Second
 	// publishEvery is how often the primary writes whether the database is redundant though nothing has changed.
 	publishEvery = time.Minute
-	silentAfter = 40 * time.Second
+	silentAfter  = 40 * time.Second
 )
 
 // Agent runs the server of one pod.
