@@ -133,7 +133,7 @@ func (s *suite) oneMachine(t *testing.T) {
 	if _, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "precheck", "-f", file); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Timed("one machine joins", func() error {
+	err := s.cost(t, "one machine joins", []int{2}, func() error {
 		if _, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "resume", "node2"); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (s *suite) manyMachines(t *testing.T) {
 	if _, err := s.On(ctx, 7, "systemd-run", "--unit=other", "socat", "TCP-LISTEN:10250,fork", "SYSTEM:true"); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Timed("three machines join", func() error {
+	err := s.cost(t, "three machines join", []int{3, 4, 5}, func() error {
 		if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "add", "-f", s.file(t, 3, 4, 5, 6, 7)); err != nil {
 			return err
 		}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// cost does work and prints the processor time that each machine used for it, and how long the phases on the machines took: on a shared host, the time alone
+// says little.
+func (s *suite) cost(t *testing.T, name string, nodes []int, work func() error) error {
+	t.Helper()
+	all := append([]int{1}, nodes...)
+	before := s.processor(t, all)
+	begun := time.Now()
+	if err := s.Timed(name, work); err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	after := s.processor(t, all)
+	var sum time.Duration
+	var parts []string
+	for _, n := range all {
+		used := after[n] - before[n]
+		sum += used
+		parts = append(parts, fmt.Sprintf("node %d %.1f s", n, used.Seconds()))
+	}
+	t.Logf("%s: %.1f s; processor time %.1f s (%s)", name, took.Seconds(), sum.Seconds(), strings.Join(parts, ", "))
+	for _, n := range nodes {
+		s.phases(t, n)
+	}
+	return nil
+}
+
+func (s *suite) processor(t *testing.T, nodes []int) map[int]time.Duration {
+	t.Helper()
+	out := map[int]time.Duration{}
+	for _, n := range nodes {
+		used, err := s.Lab.Node(n).Processor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[n] = used
+	}
+	return out
+}
+
+// phases prints how long the phases of the last run of ocadm on a machine took.
+func (s *suite) phases(t *testing.T, node int) {
+	t.Helper()
+	text, _, err := s.Lab.Node(node).Exec(t.Context(), "cat", "/var/lib/ocadm/journal.jsonl")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var run string
+	var parts []string
+	for line := range strings.Lines(text) {
+		var e workflow.Entry
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		if e.Run != run {
+			run, parts = e.Run, nil
+		}
+		if e.Phase != "" && e.Duration >= 0.1 {
+			parts = append(parts, fmt.Sprintf("%s %.1f", e.Phase, e.Duration))
+		}
+	}
+	t.Logf("node %d, seconds: %s", node, strings.Join(parts, ", "))
+}
