@@ -78,10 +78,7 @@ func (f *fleetTest) sign() {
 			if !is || s.Type != corev1.SecretTypeBootstrapToken {
 				continue
 			}
-			id := strings.TrimPrefix(s.Name, "bootstrap-token-")
-			info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}}
-			patch := []byte(fmt.Sprintf(`{"data":{"jws-kubeconfig-%s":"signed"}}`, id))
-			if err := f.Client.Patch(ctx, info, client.RawPatch(types.MergePatchType, patch)); err != nil && ctx.Err() == nil {
+			if err := f.signed(ctx, strings.TrimPrefix(s.Name, "bootstrap-token-")); err != nil && ctx.Err() == nil {
 				f.Error(err)
 			}
 		}
@@ -91,6 +88,13 @@ func (f *fleetTest) sign() {
 		w.Stop()
 		over.Wait()
 	})
+}
+
+// signed signs cluster-info with the token that has an ID.
+func (f *fleetTest) signed(ctx context.Context, id string) error {
+	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}}
+	patch := fmt.Sprintf(`{"data":{"jws-kubeconfig-%s":"signed"}}`, id)
+	return f.Client.Patch(ctx, info, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
 func (f *fleetTest) write(name, text string) {
@@ -268,6 +272,9 @@ func TestFleetOfThree(t *testing.T) {
 	f := newFleetTest(t)
 	f.operate()
 	ctx := t.Context()
+	if err := f.signed(ctx, "abcdef"); err != nil { // the token that the first node prints
+		t.Fatal(err)
+	}
 	o := f.optionsOf([]string{"fleet-cp", "fleet-b", "fleet-c"}, []string{"fleet-d"})
 	res, err := fleets.Apply(ctx, o)
 	f.want(res, "cp changed, b changed, c changed, d changed")
