@@ -17,8 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
@@ -31,8 +33,19 @@ type Release struct {
 	Good    bool `json:"good"`
 }
 
+// Views is a client that has ready-made what other clients put together from objects which its user may not read: that of the REST API.
+type Views interface {
+	Releases(ctx context.Context, cloud client.ObjectKey) ([]Release, error)
+	Backups(ctx context.Context, cloud client.ObjectKey) (backup.History, error)
+	OperationLog(ctx context.Context, operation client.ObjectKey) (string, error)
+	AddMachines(ctx context.Context, all []Machine, report func(name, action string)) error
+}
+
 // History lists the releases of a cloud, the latest first.
 func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Release, error) {
+	if v, ok := c.(Views); ok {
+		return v.Releases(ctx, key)
+	}
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return nil, err
@@ -54,6 +67,14 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 		out = append(out, Release{Summary: s, InForce: s.Revision == status.Release.Revision, Good: s.Revision == status.Release.Good})
 	}
 	return out, nil
+}
+
+// Backups are the last attempts to back a cloud up, the latest first.
+func Backups(ctx context.Context, c client.Client, key client.ObjectKey) (backup.History, error) {
+	if v, ok := c.(Views); ok {
+		return v.Backups(ctx, key)
+	}
+	return archive.History(ctx, c, key.Namespace)
 }
 
 // Released are the objects of all releases that are kept of all clouds: a rollback brings them back.

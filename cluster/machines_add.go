@@ -27,6 +27,9 @@ import (
 // AddMachines creates machines that are not there. If the API server refuses one, or two have one address, none is created. A machine that is there and
 // differs is an error. report gets the name of each and what became of it.
 func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
+	if v, ok := c.(Views); ok {
+		return v.AddMachines(ctx, all, report)
+	}
 	there, err := machinesBeside(ctx, c, all)
 	if err != nil {
 		return err

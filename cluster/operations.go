@@ -67,6 +67,9 @@ func undefined(err error) error {
 
 // LogOf returns the log of an operation, one event in JSON a line.
 func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
+	if v, ok := c.(Views); ok {
+		return v.OperationLog(ctx, client.ObjectKeyFromObject(o))
+	}
 	cm := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: operation.LogName(o.Name)}, cm)
 	if client.IgnoreNotFound(err) != nil {

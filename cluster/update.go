@@ -116,8 +116,10 @@ func (u Update) operator(ctx context.Context, c client.WithWatch) ([]string, err
 	}
 	d := &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}
-	if err := c.Get(ctx, key, d); err != nil {
+	if err := c.Get(ctx, key, d); apierrors.IsNotFound(err) {
 		return nil, finding.Errorf("OCA-7008", "Cannot update the operator", "install it: ocadm operator install", "reading Deployment %s: %w", key, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("reading Deployment %s: %w", key, err)
 	}
 	if len(d.Spec.Template.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("updating the operator: Deployment %s has no container", key)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,9 +104,13 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
 	defer cancel()
 	d := &appsv1.Deployment{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); err != nil {
+	err = c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d)
+	if apierrors.IsNotFound(err) {
 		f.Cause = "the operator is not installed: " + err.Error()
 		f.Remedy = "install it: ocadm operator install"
+		return f
+	}
+	if err != nil { // who may not look at the operator learns what the cloud says
 		return f
 	}
 	if ok, why := kube.Ready(d, nil); !ok {

@@ -48,6 +48,7 @@ const settingsHelp = "Flags that are also settings of init, such as --kubeconfig
 // cloudFlags are the flags of all commands that work on a cloud.
 type cloudFlags struct {
 	kubeconfig, name, namespace string
+	api                         apiFlags
 	output                      *ui.Choice
 	wait                        bool
 	timeout                     time.Duration
@@ -64,6 +65,7 @@ const (
 func (f *cloudFlags) add(a *app, c *cobra.Command, settings map[string]string, formats ...string) {
 	fs := c.Flags()
 	addKubeconfig(fs, &f.kubeconfig)
+	f.api.add(fs)
 	fs.StringVar(&f.name, "name", cluster.DefaultName, "name of the cloud")
 	fs.StringVarP(&f.namespace, "namespace", "n", cluster.DefaultNamespace, "namespace of the cloud")
 	if len(formats) > 0 {
@@ -94,15 +96,36 @@ func (f *cloudFlags) withCloud(c *cobra.Command, do func(context.Context, client
 	if f.wait {
 		timeout = f.timeout
 	}
-	return withKube(c.Context(), f.kubeconfig, timeout, do)
+	return f.within(c.Context(), timeout, do)
+}
+
+// within is withCloud with a time of its own.
+func (f *cloudFlags) within(ctx context.Context, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
+	return with(ctx, f.open, timeout, do)
+}
+
+// open opens the client that the flags and the environment name: of the REST API, or of a kubeconfig.
+func (f *cloudFlags) open() (client.WithWatch, error) {
+	over, err := f.overAPI()
+	if err != nil {
+		return nil, err
+	}
+	if over {
+		return f.api.open(os.Getenv)
+	}
+	return kube.Open(f.kubeconfig, os.Getenv)
 }
 
 func withKube(ctx context.Context, kubeconfig string, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
+	return with(ctx, func() (client.WithWatch, error) { return kube.Open(kubeconfig, os.Getenv) }, timeout, do)
+}
+
+func with(ctx context.Context, open func() (client.WithWatch, error), timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
 	if timeout <= 0 {
 		return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage,
 			Cause: fmt.Sprintf("--timeout %s is not positive", timeout), Remedy: "for example --timeout 30m"}
 	}
-	k, err := kube.Open(kubeconfig, os.Getenv)
+	k, err := open()
 	if err != nil {
 		return err
 	}

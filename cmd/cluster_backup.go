@@ -15,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
 // newClusterBackup groups the commands on backups of the cloud.
@@ -59,7 +58,7 @@ func newBackupCreate(a *app) *cobra.Command {
 			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
+			return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
 				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Place: to}
 				var err error
 				if b.Recipients, b.Identity, err = k.recipients(ctx, k8s, f.key()); err != nil {
@@ -111,8 +110,8 @@ func newBackupList(a *app) *cobra.Command {
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if in == "" {
-				return withKube(c.Context(), f.kubeconfig, requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
-					history, err := archive.History(ctx, k8s, f.namespace)
+				return f.within(c.Context(), requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
+					history, err := cluster.Backups(ctx, k8s, f.key())
 					if err != nil {
 						return err
 					}
@@ -223,7 +222,7 @@ func newBackupVerify(a *app) *cobra.Command {
 			}
 			if restore {
 				key := f.key()
-				return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error { return verify(ctx, k8s, &key) })
+				return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error { return verify(ctx, k8s, &key) })
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), f.timeout)
 			defer cancel()

@@ -54,7 +54,7 @@ func newBackupRestore(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
+			return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
 				store, name, err := s.file(ctx, args[0])
 				if err != nil {
 					return err

@@ -54,7 +54,7 @@ func (a *app) onDatabase(f *cloudFlags, do func(context.Context, client.WithWatc
 		if c.Flags().Lookup("timeout") != nil {
 			timeout = f.timeout
 		}
-		return withKube(c.Context(), f.kubeconfig, timeout, func(ctx context.Context, k client.WithWatch) error {
+		return f.within(c.Context(), timeout, func(ctx context.Context, k client.WithWatch) error {
 			s, err := do(ctx, k, c)
 			if err != nil {
 				return err

@@ -43,7 +43,7 @@ func newClusterStatus(a *app) *cobra.Command {
 				if !f.wait && !c.Flags().Changed("timeout") {
 					timeout = unbounded
 				}
-				return withKube(c.Context(), f.kubeconfig, timeout, func(ctx context.Context, k client.WithWatch) error {
+				return f.within(c.Context(), timeout, func(ctx context.Context, k client.WithWatch) error {
 					return a.watchCloud(ctx, k, &f)
 				})
 			}

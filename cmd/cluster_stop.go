@@ -87,7 +87,7 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+			return f.within(c.Context(), f.timeout, func(ctx context.Context, k client.WithWatch) error {
 				by, end := a.recorded()
 				done, err := cluster.MoveDatabase{Key: f.key(), To: server, Confirm: a.confirm(c, yes, "Nothing was changed"), Recorded: by}.Apply(ctx, k)
 				end()

@@ -157,7 +157,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 				u.Operation = &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionUpdate, Requester: requester(),
 					OnFailure: v1alpha1.OnFailure(onFailure), Update: &v1alpha1.UpdateParameters{AllowDowngrade: downgrade, NoBackup: noBackup}}}
 			}
-			return withKube(c.Context(), f.kubeconfig, f.timeout, func(ctx context.Context, k client.WithWatch) error {
+			return f.within(c.Context(), f.timeout, func(ctx context.Context, k client.WithWatch) error {
 				return a.updateCloud(ctx, k, &f, u)
 			})
 		},

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -34,7 +33,7 @@ func newUI(a *app) *cobra.Command {
 			if err := loopback(address); err != nil {
 				return err
 			}
-			file, err := kube.Kubeconfig(f.kubeconfig, os.Getenv)
+			file, err := f.file("serves the page with the rights of a kubeconfig, and the REST API serves that page itself")
 			if err != nil {
 				return err
 			}

@@ -145,7 +145,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	if os.Geteuid() == 0 {
 		o.Machines, o.Disks = thisMachine(ctx)
 	}
-	file, err := kube.Kubeconfig(f.kubeconfig, os.Getenv)
+	file, err := f.file("reads all that is in the cluster, and logs")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,7 +161,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for logs: %w", err)
 	}
-	if o.Log, err = logReader(f.kubeconfig); err != nil {
+	if o.Log, err = logReader(file); err != nil {
 		return nil, nil, err
 	}
 	o.Stats = func(ctx context.Context, node string) ([]byte, error) {

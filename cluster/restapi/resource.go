@@ -4,6 +4,7 @@ package restapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,6 +38,16 @@ var kinds = []kind{
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind), fixed: true},
 	{path: "machines", one: "machine", what: "Its fields are those of OnecloudMachine (docs/reference/onecloudmachine.md).",
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.MachineKind)},
+}
+
+// PathOf is the path of the resources of a kind, "" if the interface has none.
+func PathOf(kind string) string {
+	for _, k := range kinds {
+		if k.gvk.Kind == kind {
+			return k.path
+		}
+	}
+	return ""
 }
 
 // Resource is an object of Kubernetes. Secrets in it are hidden.
@@ -91,6 +103,9 @@ func (s *server) resource(api huma.API, k kind) {
 		replace.Description = k.what + " If-Match is required. A hidden secret that is sent back stays as it is."
 		huma.Register(api, replace, k.replace)
 	}
+	patch := describe("patch-"+k.one, http.MethodPatch, item, tag, "Change fields of one "+k.one)
+	patch.Description = "A merge patch (RFC 7396) of spec, labels and annotations: null removes a field. With If-Match it holds only for that version."
+	huma.Register(api, patch, k.patch)
 	remove := describe("delete-"+k.one, http.MethodDelete, item, tag, "Delete one "+k.one)
 	remove.DefaultStatus, remove.Description = http.StatusAccepted, "The answer says that it was asked for: the operator has work to do before the resource is gone."
 	huma.Register(api, remove, k.remove)
@@ -101,13 +116,23 @@ type listInput struct {
 	Limit    int64  `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"most items of the answer"`
 	Continue string `query:"continue" maxLength:"4096" doc:"continue of the answer before"`
 	Selector string `query:"selector" maxLength:"1024" doc:"labels, as in kubectl -l"`
+	Name     string `query:"name" maxLength:"253" doc:"only the one with this name"`
 }
 
 type listOutput struct {
 	Body struct {
 		Items    []Resource `json:"items"`
 		Continue string     `json:"continue,omitempty" doc:"for the next page; absent on the last one"`
+		Version  string     `json:"version,omitempty" doc:"when the list was as it is, for since of events"`
 	}
+}
+
+// named selects one resource by its name, "" all.
+func named(name string) client.ListOption {
+	if name == "" {
+		return client.MatchingFields{}
+	}
+	return client.MatchingFields{metav1.ObjectNameField: name}
 }
 
 func (k kind) list(ctx context.Context, in *listInput) (*listOutput, error) {
@@ -117,12 +142,13 @@ func (k kind) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	}
 	var all unstructured.UnstructuredList
 	all.SetGroupVersionKind(k.gvk)
-	err = of(ctx).List(ctx, &all, client.InNamespace(in.Namespace), client.Limit(in.Limit), client.Continue(in.Continue), client.MatchingLabelsSelector{Selector: selector})
+	err = of(ctx).List(ctx, &all, client.InNamespace(in.Namespace), client.Limit(in.Limit), client.Continue(in.Continue), client.MatchingLabelsSelector{Selector: selector},
+		named(in.Name))
 	if err != nil {
 		return nil, failed(err)
 	}
 	out := &listOutput{}
-	out.Body.Items, out.Body.Continue = []Resource{}, all.GetContinue()
+	out.Body.Items, out.Body.Continue, out.Body.Version = []Resource{}, all.GetContinue(), all.GetResourceVersion()
 	for i := range all.Items {
 		out.Body.Items = append(out.Body.Items, shown(&all.Items[i]))
 	}
@@ -253,6 +279,42 @@ func (k kind) replace(ctx context.Context, in *struct {
 		return nil, stale(err)
 	}
 	return answer(http.StatusOK, live), nil
+}
+
+// patch changes what the sender names, and leaves the rest to those who write it at the same time.
+func (k kind) patch(ctx context.Context, in *struct {
+	Named
+	Match
+	Body Resource `contentType:"application/merge-patch+json"`
+}) (*object, error) {
+	if in.Body.hides() {
+		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: leave out what is to stay")
+	}
+	metadata := map[string]any{}
+	for _, field := range []string{"labels", "annotations"} {
+		if v, there := in.Body.Metadata[field]; there {
+			metadata[field] = v
+		}
+	}
+	if v := in.version(); v != "" {
+		metadata["resourceVersion"] = v
+	}
+	change := map[string]any{"metadata": metadata}
+	if in.Body.Spec != nil {
+		change["spec"] = in.Body.Spec
+	}
+	text, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(k.gvk)
+	u.SetNamespace(in.Namespace)
+	u.SetName(in.Name)
+	if err := of(ctx).Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(kube.FieldManager)); err != nil {
+		return nil, stale(err)
+	}
+	return answer(http.StatusOK, u), nil
 }
 
 func (k kind) remove(ctx context.Context, in *struct {

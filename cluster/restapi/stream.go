@@ -81,7 +81,8 @@ func (s *server) streams(api huma.API) {
 	events := describe("stream-events", http.MethodGet, "/namespaces/{namespace}/events", "events", "Follow clouds, operations and machines")
 	events.Description = "First one message for each that is there, then one for each change. Without watch rights on all three, name those that you may watch."
 	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
-	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at its end a message \"end\" with the phase of the operation."
+	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at its end a message \"end\" with the phase of the operation. " +
+		"With follow=false it ends at once."
 	message := api.OpenAPI().Components.Schemas
 	for d, schema := range map[*huma.Operation]*huma.Schema{&events: message.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
 		content := map[string]*huma.MediaType{"text/event-stream": {Schema: schema}}
@@ -95,7 +96,12 @@ func (s *server) streams(api huma.API) {
 func follow(ctx context.Context, in *struct {
 	Place
 	Kinds []string `query:"kinds" enum:"clouds,operations,machines" doc:"all when absent"`
+	Name  string   `query:"name" maxLength:"253" doc:"only those with this name"`
+	Since string   `query:"since" maxLength:"64" doc:"version of a list of the one kind: only what has changed since"`
 }) (*huma.StreamResponse, error) {
+	if in.Since != "" && len(in.Kinds) != 1 {
+		return nil, problem(http.StatusUnprocessableEntity, "since goes with one kind: each has versions of its own")
+	}
 	out := make(chan Change)
 	watching, stop := context.WithCancel(ctx)
 	for _, k := range kinds {
@@ -104,7 +110,8 @@ func follow(ctx context.Context, in *struct {
 		}
 		var list unstructured.UnstructuredList
 		list.SetGroupVersionKind(k.gvk)
-		w, err := of(ctx).Watch(watching, &list, client.InNamespace(in.Namespace))
+		w, err := of(ctx).Watch(watching, &list, client.InNamespace(in.Namespace), named(in.Name),
+			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: in.Since}})
 		if err != nil {
 			stop()
 			return nil, failed(err)
@@ -160,7 +167,10 @@ func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path
 }
 
 // followLog streams the log of an operation. It reads the operation before it answers.
-func followLog(ctx context.Context, in *Named) (*huma.StreamResponse, error) {
+func followLog(ctx context.Context, in *struct {
+	Named
+	Follow bool `query:"follow" default:"true" doc:"false ends with what there is"`
+}) (*huma.StreamResponse, error) {
 	if _, err := cluster.OperationOf(ctx, of(ctx), in.key()); err != nil {
 		return nil, failed(err)
 	}
@@ -182,7 +192,7 @@ func followLog(ctx context.Context, in *Named) (*huma.StreamResponse, error) {
 			if err != nil {
 				return err
 			}
-			if o.Status.Phase.Final() {
+			if o.Status.Phase.Final() || !in.Follow {
 				text, err := cluster.LogOf(s, of(ctx), o)
 				if err != nil {
 					return err

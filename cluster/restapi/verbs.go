@@ -222,8 +222,8 @@ func (s *server) machines(api huma.API) {
 	})
 }
 
-// added is what became of a machine of a batch.
-type added struct {
+// Added is what became of a machine of a batch.
+type Added struct {
 	Name   string `json:"name"`
 	Action string `json:"action" enum:"created,unchanged"`
 }
@@ -236,7 +236,7 @@ type batch struct {
 }
 
 // addAll creates machines, all or none.
-func addAll(ctx context.Context, in *batch) (*list[added], error) {
+func addAll(ctx context.Context, in *batch) (*list[Added], error) {
 	machines := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == "machines" })]
 	var text []byte
 	for _, item := range in.Body.Items {
@@ -254,7 +254,7 @@ func addAll(ctx context.Context, in *batch) (*list[added], error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	var items []added
-	err = cluster.AddMachines(ctx, of(ctx), all, func(name, action string) { items = append(items, added{name, action}) })
+	var items []Added
+	err = cluster.AddMachines(ctx, of(ctx), all, func(name, action string) { items = append(items, Added{name, action}) })
 	return listOf(items), failed(err)
 }

@@ -78,6 +78,16 @@ func (f *apiTest) versions() {
 		f.Errorf("%v %s", changed.header, changed.text)
 	}
 	f.ask("writer", "PUT", "machines/one", machineBody("one"), 412, "OCA-7617", "If-Match", etag)
+	patched := f.ask("writer", "PATCH", "machines/one", `{"metadata":{"labels":{"rack":null,"row":"7"}}}`, 200, "", "If-Match", changed.header.Get("Etag"))
+	if !strings.Contains(patched.text, `"row":"7"`) || strings.Contains(patched.text, "r1") {
+		f.Errorf("%s", patched.text)
+	}
+	f.ask("writer", "PATCH", "machines/one", `{"metadata":{"labels":{"row":"8"}}}`, 412, "OCA-7617", "If-Match", etag)
+	f.ask("writer", "PATCH", "machines/one", `{"spec":{"cloud":"***"}}`, 422, "OCA-7621")
+	f.ask("writer", "PATCH", "machines/one", `{"spec":{"cloud":7}}`, 422, "OCA-7621")
+	f.ask("writer", "PATCH", "machines/none", `{}`, 404, "OCA-7620")
+	f.ask("reader", "PATCH", "machines/one", `{}`, 403, "OCA-7616")
+	changed = patched
 	f.ask("writer", "DELETE", "machines/one", "", 412, "OCA-7617", "If-Match", etag)
 	f.ask("writer", "DELETE", "machines/one", "", 202, "", "If-Match", changed.header.Get("Etag"))
 	f.ask("writer", "DELETE", "machines/one", "", 404, "OCA-7620")
@@ -105,6 +115,10 @@ func (f *apiTest) pages() {
 	if pages != 3 || !slices.Equal(got, want) {
 		f.Errorf("%d pages with %v", pages, got)
 	}
+	if r := f.ask("reader", "GET", "machines?name=p3", "", 200, ""); len(r.Items) != 1 || r.Items[0].Metadata.Name != "p3" || r.Version == "" {
+		f.Errorf("%s", r.text)
+	}
+	f.ask("reader", "GET", "events?since=7", "", 422, "OCA-7621")
 	f.ask("reader", "GET", "machines?limit=0", "", 422, "OCA-7621")
 	f.ask("reader", "GET", "machines?limits=2", "", 422, "OCA-7621")
 	f.ask("reader", "GET", "machines?selector=%3D%3D", "", 422, "OCA-7621")
@@ -183,6 +197,22 @@ func (f *apiTest) verbs() {
 	f.ask("reader", "GET", "clouds/"+cloud+"/releases", "", 200, "")
 }
 
+// next is the next change of a stream, which must hold all texts.
+func (f *apiTest) next(s *bufio.Scanner, texts ...string) {
+	f.Helper()
+	for s.Scan() {
+		if data, ok := strings.CutPrefix(s.Text(), "data: "); ok {
+			for _, text := range texts {
+				if !strings.Contains(data, text) {
+					f.Errorf("%s has no %s", data, text)
+				}
+			}
+			return
+		}
+	}
+	f.Fatalf("the stream ended: %v", s.Err())
+}
+
 func (f *apiTest) follows() {
 	f.Helper()
 	events := bufio.NewScanner(f.open("reader", "GET", "events?kinds=machines", nil).Body)
@@ -192,9 +222,18 @@ func (f *apiTest) follows() {
 	f.message(events, "change", `"MODIFIED"`, `"p2"`)
 	f.ask("writer", "DELETE", "machines/p2", "", 202, "")
 	f.message(events, "change", `"DELETED"`, `"p2"`)
+	since := f.ask("reader", "GET", "machines", "", 200, "").Version
+	f.ask("writer", "POST", "machines/p3/retry", "", 200, "")
+	f.ask("writer", "POST", "machines/p4/retry", "", 200, "")
+	some := bufio.NewScanner(f.open("reader", "GET", "events?kinds=machines&name=p4&since="+since, nil).Body)
+	some.Buffer(nil, 1<<20)
+	f.next(some, `"MODIFIED"`, `"p4"`)
 	o := f.operation("logged", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	log := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operation.LogName("logged")}, Data: map[string]string{operation.LogKey: "{\"n\":1}\n"}}
 	f.Create(log)
+	now := bufio.NewScanner(f.open("reader", "GET", "operations/logged/log?follow=false", nil).Body)
+	f.message(now, "line", `{"n":1}`)
+	f.message(now, "end")
 	lines := bufio.NewScanner(f.open("reader", "GET", "operations/logged/log", nil).Body)
 	f.message(lines, "line", `{"n":1}`)
 	log.Data[operation.LogKey] += "{\"n\":2}\n"
@@ -223,7 +262,7 @@ func (f *apiTest) bad() {
 	if r := f.ask("writer", "POST", "machines", `{"metadata":{"name":"x"},"spec":{"cloud":"default"}}`, 422, "OCA-7621"); !strings.Contains(r.Detail, "spec.infrastructure") {
 		f.Errorf("%s", r.text)
 	}
-	f.ask("writer", "PATCH", "machines/p1", "{}", 404, "OCA-7620")
+	f.ask("writer", "PUT", "machines", "{}", 404, "OCA-7620")
 	// Headers that do not end, and a stream that is not read, are cut off meanwhile.
 	headers := f.dial()
 	fmt.Fprintf(headers, "GET /api/v1/namespaces/%s/machines HTTP/1.1\r\nHost: x\r\n", namespace)

@@ -40,14 +40,17 @@ import (
 // apiTest is a test with the REST API and senders of different rights.
 type apiTest struct {
 	*cloudTest
+	test    *testing.T
 	address string
-	client  *http.Client
-	tokens  map[string]string
+	// authority is the file with the certificate of the server.
+	authority string
+	client    *http.Client
+	tokens    map[string]string
 }
 
 func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 	t.Helper()
-	f := &apiTest{cloudTest: newCloudTest(t, env.Options{}), tokens: map[string]string{"": ""}}
+	f := &apiTest{test: t, cloudTest: newCloudTest(t, env.Options{}), tokens: map[string]string{"": ""}}
 	f.sender("stranger")
 	f.sender("reader", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
@@ -60,6 +63,7 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 	o := restapi.Options{Config: f.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Address: f.address}
 	var ca *x509.CertPool
 	o.Certificate, o.Key, ca = certificateFiles(t)
+	f.authority = o.Certificate
 	if change != nil {
 		change(&o)
 	}
@@ -145,11 +149,11 @@ type reply struct {
 	header http.Header
 	text   string
 	// Of problems, lists and resources.
-	Code, Detail, Continue string
-	Changed                bool
-	Metadata               struct{ Name, UID, ResourceVersion string }
-	Spec                   map[string]any
-	Items                  []struct{ Metadata struct{ Name string } }
+	Code, Detail, Continue, Version string
+	Changed                         bool
+	Metadata                        struct{ Name, UID, ResourceVersion string }
+	Spec                            map[string]any
+	Items                           []struct{ Metadata struct{ Name string } }
 }
 
 func (f *apiTest) open(as, method, path string, body io.Reader, headers ...string) *http.Response {

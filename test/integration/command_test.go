@@ -13,9 +13,14 @@ import (
 
 // ocadm runs a command against the API server of a test and returns what it prints.
 func ocadm(e *env.Env, args ...string) (string, error) {
+	return run(e, append(args, "--kubeconfig", e.Cluster.Kubeconfig)...)
+}
+
+// run runs a command and returns what it prints.
+func run(e *env.Env, args ...string) (string, error) {
 	var out, story bytes.Buffer
 	c := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &story})
-	c.SetArgs(append(args, "--kubeconfig", e.Cluster.Kubeconfig))
+	c.SetArgs(args)
 	err := c.ExecuteContext(e.Context())
 	if err != nil {
 		e.Logf("ocadm %s: %s", strings.Join(args, " "), story.String())

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiclient is a client of the REST API for commands that are written for one of Kubernetes. It serves clouds, operations and machines, and what
+// the API has ready-made of them; everything else it refuses with a finding that says so. docs/decisions/0067 has the reasons.
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"yunion.io/x/ocadm/cluster/restapi"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// Options of a client.
+type Options struct {
+	// URL of the API: https://HOST[:PORT]. Without TLS it must be a loopback address.
+	URL string
+	// Token of Kubernetes. It is sent with each request and is in no error.
+	Token string
+	// CA are certificates in PEM by which the server is verified, empty for those of the system.
+	CA []byte
+	// Fingerprint is the SHA-256 of the certificate that the server must show, in place of a CA.
+	Fingerprint string
+	// Patience is how long the server may take to begin an answer, and a stream to send a sign of life. 0 means the usual.
+	Patience time.Duration
+}
+
+// usualPatience is three times what a stream keeps silent for.
+const usualPatience = 45 * time.Second
+
+// Client is a client of the REST API.
+type Client struct {
+	refusals
+	base     *url.URL
+	token    string
+	http     *http.Client
+	scheme   *runtime.Scheme
+	patience time.Duration
+}
+
+var _ client.WithWatch = (*Client)(nil)
+
+// New makes a client. It asks the server nothing yet.
+func New(o Options) (*Client, error) {
+	base, err := address(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	if o.Token = strings.TrimSpace(o.Token); o.Token == "" || strings.ContainsAny(o.Token, " \r\n\t") {
+		return nil, unusable("the token is missing, or is more than one word", "give --api-token-file FILE, or OCADM_API_TOKEN; for example kubectl -n onecloud create token NAME >FILE")
+	}
+	scheme, err := kube.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{base: base, token: o.Token, scheme: scheme, patience: o.Patience}
+	if c.patience == 0 {
+		c.patience = usualPatience
+	}
+	c.http, err = transport(o, c.patience)
+	return c, err
+}
+
+// Close closes the connections to the server.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Scheme knows the kinds.
+func (c *Client) Scheme() *runtime.Scheme { return c.scheme }
+
+// RESTMapper knows nothing: paths come from package restapi.
+func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
+
+// GroupVersionKindFor is the kind of an object.
+func (c *Client) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
+	return apiutil.GVKForObject(o, c.scheme)
+}
+
+// IsObjectNamespaced is true: the API serves nothing else.
+func (c *Client) IsObjectNamespaced(runtime.Object) (bool, error) { return true, nil }
+
+// path of the resources of a kind, in a namespace.
+func (c *Client) path(o runtime.Object, namespace string) (string, error) {
+	gvk, err := apiutil.GVKForObject(o, c.scheme)
+	if err != nil {
+		return "", fmt.Errorf("finding the kind of %T: %w", o, err)
+	}
+	kind := strings.TrimSuffix(gvk.Kind, "List")
+	path := restapi.PathOf(kind)
+	switch {
+	case path == "":
+		return "", refused("the command needs " + kind + " objects")
+	case namespace == "":
+		return "", refused("the command needs the " + path + " of all namespaces")
+	}
+	return "namespaces/" + url.PathEscape(namespace) + "/" + path, nil
+}
+
+// request is one of the API.
+type request struct {
+	method, path string
+	query        url.Values
+	body         any
+	// content is the type of the body, "" for JSON.
+	content string
+	// version is for If-Match, "" for none.
+	version string
+}
+
+// open sends a request, and returns the answer if it is none of an error. It comes again when the server asks it to.
+func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, fmt.Errorf("writing a request: %w", err)
+		}
+	}
+	to := c.base.JoinPath("api", "v1", r.path)
+	to.RawQuery = r.query.Encode()
+	for {
+		q, err := http.NewRequestWithContext(ctx, r.method, to.String(), bytes.NewReader(body))
+		if err != nil {
+			return nil, fmt.Errorf("writing a request: %w", err)
+		}
+		q.Header.Set("Authorization", "Bearer "+c.token)
+		if body != nil {
+			q.Header.Set("Content-Type", "application/json")
+		}
+		if r.content != "" {
+			q.Header.Set("Content-Type", r.content)
+		}
+		if r.version != "" {
+			q.Header.Set("If-Match", strconv.Quote(r.version))
+		}
+		answer, err := c.http.Do(q)
+		if err != nil {
+			return nil, unreachable(c.base, err)
+		}
+		if answer.StatusCode < http.StatusBadRequest {
+			return answer, nil
+		}
+		wait, again := later(answer)
+		err = read(c.base, answer)
+		if !again {
+			return nil, err
+		}
+		if pause(ctx, wait) != nil {
+			return nil, err
+		}
+	}
+}
+
+// later is how long the server asks to wait with a request that it has not looked at.
+func later(answer *http.Response) (time.Duration, bool) {
+	if answer.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+	return time.Duration(max(seconds, 1)) * time.Second, err == nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// maxAnswer is more than any answer has: a page of 500 resources of Kubernetes' largest size is not served.
+const maxAnswer = 256 << 20
+
+// ask sends a request and reads its answer into out, if that is not nil.
+func (c *Client) ask(ctx context.Context, r request, out any) error {
+	answer, err := c.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return unreachable(c.base, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return noAPI(c.base, fmt.Sprintf("%s %s is no JSON: %v", r.method, r.path, err))
+	}
+	return nil
+}
