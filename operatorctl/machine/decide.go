@@ -223,11 +223,14 @@ func (d *decision) remove(f facts) {
 		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
 		return
 	}
-	if s.HostKey == "" && !joined(f.node, f.machine) { // there was no login yet
+	begun := last(f, v1alpha1.ActionRemoveMachine)
+	removing := begun != nil && !begun.Status.Phase.Final() // the reset of a control-plane node deletes its Node, and goes on
+	untouched := s.HostKey == "" && (s.NodeRef == nil || f.machine.CallsIn())
+	if untouched && !removing && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}
-	if o := last(f, v1alpha1.ActionRemoveMachine); o != nil && o.Status.Phase == v1alpha1.OperationSucceeded {
+	if begun != nil && begun.Status.Phase == v1alpha1.OperationSucceeded {
 		s.Phase, s.Message, d.release = v1alpha1.MachineDeleted, "", true
 		return
 	}

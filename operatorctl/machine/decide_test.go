@@ -63,6 +63,9 @@ func deleted(f *facts) { f.machine.DeletionTimestamp = new(metav1.NewTime(now)) 
 
 func held(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} }
 
+// handedOver is a machine that ocadm fleet joined: the operator has never logged in to it.
+func handedOver(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }
+
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
 
 func node(uid string, is corev1.ConditionStatus) func(*facts) {
@@ -109,6 +112,9 @@ func TestDecide(t *testing.T) {
 		"removed with its cloud":      {facts: ready(deleted, reached, func(f *facts) { f.cloud = nil }), phase: "Deleting", release: true},
 		"removed, node by itself":     {facts: ready(deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"the only control plane":      {facts: ready(deleted, node("m", "True"), func(f *facts) { f.only = true }), phase: "Deleting", reason: "OCA-4141", again: lastRetry},
+		"handed over, its node goes":  {facts: ready(deleted, handedOver, tried(remove, "Running", "", "", 1, 0)), phase: "Deleting"},
+		"handed over, its node went":  {facts: ready(deleted, handedOver), phase: "Deleting", create: "remove-w-1"},
+		"handed over, reset":          {facts: ready(deleted, handedOver, tried(remove, "Succeeded", "", "", 1, 0)), phase: "Deleted", release: true},
 		"removal done":                {facts: ready(deleted, reached, tried(remove, "Succeeded", "", "", 1, 0)), phase: "Deleted", release: true},
 		"removal of one that is gone": {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7601", 2, 0)), phase: "Deleting", again: time.Minute},
 		"removal needs a person":      {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, "OCA-7603", 1, time.Hour)), phase: "Deleting", reason: "OCA-7603"},

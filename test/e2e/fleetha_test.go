@@ -109,8 +109,8 @@ func (f *fleetTest) removed(t *testing.T, name string, node int, args ...string)
 			t.Errorf("%s is still there: %+v", machine, got)
 		}
 	}
-	if len(got.Problems) > 0 {
-		t.Errorf("%v", got.Problems)
+	if out, err := f.Kubectl(t.Context(), "-n", "onecloud", "get", "ocm", machine, "--ignore-not-found", "-o", "name"); err != nil || out != "" {
+		t.Errorf("machine %s: %q, %v", machine, out, err)
 	}
 }
 
