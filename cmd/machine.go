@@ -90,7 +90,8 @@ func addressOf(m *cluster.Machine) string {
 func newMachineGet(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
-		Use: "get NAME", Short: "Show a machine and its conditions", Long: "Shows the phase of a machine, its conditions, its host key, and the last operation on it.",
+		Use: "get NAME", Short: "Show a machine and its conditions",
+		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with what that found, and what to do next.",
 		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -99,7 +100,11 @@ func newMachineGet(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return ui.Print(a.Out, f.output.String(), m, func(w io.Writer) error { return printMachine(w, m) })
+				last, err := cluster.LastOperation(ctx, k, m)
+				if err != nil {
+					return err
+				}
+				return ui.Print(a.Out, f.output.String(), m, func(w io.Writer) error { return printMachine(w, m, last) })
 			})
 		},
 	}
@@ -107,12 +112,19 @@ func newMachineGet(a *app) *cobra.Command {
 	return c
 }
 
-func printMachine(w io.Writer, m *cluster.Machine) error {
+func printMachine(w io.Writer, m *cluster.Machine, last *cluster.Operation) error {
 	s := m.Status
-	for _, line := range [][2]string{
+	lines := [][2]string{
 		{"Machine", m.Name}, {"Cloud", m.Spec.Cloud}, {"Address", addressOf(m)}, {"Phase", cmp.Or(string(s.Phase), "unknown")},
 		{"Message", s.Message}, {"Failure", s.FailureMessage}, {"Host key", s.HostKey}, {"Operation", s.Operation},
-	} {
+	}
+	if last != nil {
+		lines[len(lines)-1][1] = strings.TrimSuffix(fmt.Sprintf("%s %s: %s", last.Name, cmp.Or(string(last.Status.Phase), "new"), last.Status.Message), ": ")
+		for _, one := range last.Status.Findings {
+			lines = append(lines, [2]string{"Found", fmt.Sprintf("%s %s: %s; %s", one.Code, one.What, one.Cause, one.Remedy)})
+		}
+	}
+	for _, line := range append(lines, [2]string{"Next", cluster.Next(m, last)}) {
 		if line[1] != "" {
 			if _, err := fmt.Fprintf(w, "%-10s %s\n", line[0], line[1]); err != nil {
 				return err

@@ -117,6 +117,14 @@ func (f *apiTest) readsOverAPI() {
 			}
 		}
 	}
+	w2 := &v1alpha1.OnecloudMachine{}
+	f.Get(w2, "w2")
+	if err := f.Client.Status().Patch(f.Context(), w2, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","operation":"checked"}}`))); err != nil {
+		f.Fatal(err)
+	}
+	if out := f.same("machine", "get", "w2"); !strings.Contains(out, "checked Failed: no room") || !strings.Contains(out, "OCA-7057 x: y; z") || !strings.Contains(out, "ocadm machine retry w2") {
+		f.Errorf("%s", out)
+	}
 	if out := f.same("operation", "logs", "checked"); !strings.Contains(out, "no room") {
 		f.Errorf("%s", out)
 	}
