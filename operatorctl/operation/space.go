@@ -68,19 +68,20 @@ func databases(f facts) finding.List {
 }
 
 // space judges whether the copies fit.
-func space(f facts) finding.List {
-	if f.server == nil || f.server.err != nil || f.update != nil && f.update.NoBackup {
+func space(f facts) (out finding.List) {
+	if f.server == nil || f.update != nil && f.update.NoBackup {
 		return nil
 	}
 	room, need := f.server.room, f.server.room.Takes(f.server.need())
 	switch {
+	case f.server.err != nil: // a finding of its own
 	case room.Unknown != "":
-		return finding.List{finding.Warn("OCA-7074", "The free space of the database server is not known", room.Unknown,
-			fmt.Sprintf("make sure that %s are free in %s on the database server; ocadm explain OCA-7074", mebibytes(need), room.Directory))}
+		out = append(out, finding.Warn("OCA-7074", "The free space of the database server is not known", room.Unknown,
+			fmt.Sprintf("make sure that %s are free in %s on the database server; ocadm explain OCA-7074", mebibytes(need), room.Directory)))
 	case room.Lacks(f.server.need()):
-		return finding.List{finding.New("OCA-7073", "The database server has no room for copies of the databases",
+		out = append(out, finding.New("OCA-7073", "The database server has no room for copies of the databases",
 			fmt.Sprintf("%s are free in %s, and up to %s are needed", mebibytes(room.Free), room.Directory, mebibytes(need)),
-			"make room there, or give the server a larger volume; then try again")}
+			"make room there, or give the server a larger volume; then try again"))
 	}
-	return nil
+	return out
 }
