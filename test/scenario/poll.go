@@ -44,7 +44,7 @@ func (p Polled) String() string {
 const (
 	pollInterval = 50 * time.Millisecond
 	// pollTimeout is generous: an answer that is late because the machine is busy is no failure, and how long it took is printed.
-	pollTimeout = 30 * time.Second
+	pollTimeout = 60 * time.Second
 	// pollsAtOnce bounds the requests without an answer: a machine that is busy must not be buried.
 	pollsAtOnce  = 40
 	failuresKept = 100

@@ -103,6 +103,9 @@ func (t Token) Regions() []string {
 	return regions
 }
 
+// patience is how long another service may take to answer: long, because the machine may be busy.
+const patience = 30 * time.Second
+
 // New makes a session that has not logged in yet.
 func New(c Credentials) *Client {
 	if c.Transport == nil {
@@ -112,7 +115,7 @@ func New(c Credentials) *Client {
 			MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
 		}
 	}
-	return &Client{credentials: c, http: &http.Client{Transport: c.Transport, Timeout: 10 * time.Second}}
+	return &Client{credentials: c, http: &http.Client{Transport: c.Transport, Timeout: patience}}
 }
 
 // Login gets a token. The refusal of keystone comes back as *rest.Error.

@@ -32,6 +32,10 @@ func (l Listener) String() string {
 	return scheme + "://:" + strconv.Itoa(l.Port)
 }
 
+// patience is how long a client may take for its handshake and the head of its request. A machine that is busy takes long, and a connection that is closed then
+// looks like a service that is gone.
+const patience = 60 * time.Second
+
 // Serve listens until ctx ends, then stops at once: the services do not drain either. listening is called when every port is open.
 func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 	failures := make(chan error, len(listeners))
@@ -41,7 +45,7 @@ func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 			return fmt.Errorf("listening: %w", err)
 		}
 		// A server changes its configuration, so that two listeners cannot share one.
-		server := &http.Server{Handler: l.Handler, TLSConfig: l.TLS.Clone(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.Default()}
+		server := &http.Server{Handler: l.Handler, TLSConfig: l.TLS.Clone(), ReadHeaderTimeout: patience, ErrorLog: log.Default()}
 		defer server.Close()
 		go func() {
 			if l.TLS != nil {
