@@ -121,6 +121,17 @@ func (s *suite) arrives(t *testing.T, node int, what string, is func(*v1alpha1.O
 	return m
 }
 
+// run waits until machines run, with one watch: a question each second would cost as much as a part of what is measured.
+func (s *suite) run(t *testing.T, nodes ...int) error {
+	t.Helper()
+	argv := []string{"-n", "onecloud", "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=" + (2 * arrival).String()}
+	for _, n := range nodes {
+		argv = append(argv, "onecloudmachine/"+s.Lab.Node(n).Name)
+	}
+	_, err := s.Kubectl(t.Context(), argv...)
+	return err
+}
+
 // left waits for the end of the script, which comes after the Node is Ready, and lists what it leaves.
 const left = "while ls -d /root/.ocadm/run.* >/dev/null 2>&1; do sleep 0.2; done; find /root/.ocadm -type f"
 
@@ -137,12 +148,12 @@ func (s *suite) oneMachine(t *testing.T) {
 		if _, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "resume", "node2"); err != nil {
 			return err
 		}
-		s.arrives(t, 2, "runs", running)
-		return nil
+		return s.run(t, 2)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.arrives(t, 2, "runs", running)
 	// The Node is Ready before the script on the machine has ended, which then takes away what it needed.
 	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "onecloudoperations", "--all", "--for=condition=Complete", "--timeout=180s"); err != nil {
 		t.Fatal(err)
@@ -175,13 +186,13 @@ func (s *suite) manyMachines(t *testing.T) {
 		if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "add", "-f", s.file(t, 3, 4, 5, 6, 7)); err != nil {
 			return err
 		}
-		for _, n := range []int{3, 4, 5} {
-			s.arrives(t, n, "runs", running)
-		}
-		return nil
+		return s.run(t, 3, 4, 5)
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, n := range []int{3, 4, 5} {
+		s.arrives(t, n, "runs", running)
 	}
 	m := s.arrives(t, 6, "cannot be reached", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "OCA-7601") })
 	if m.Status.Phase != v1alpha1.MachinePending {
@@ -296,7 +307,7 @@ func (s *suite) callsIn(t *testing.T) {
 	if err := node.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.Start(ctx); err != nil {
+	if err := node.PowerOn(ctx); err != nil { // its boot is over when it has joined: cloud-init runs until then
 		t.Fatal(err)
 	}
 	explain := func() {

@@ -171,13 +171,24 @@ func (n *Node) Kill(ctx context.Context) error {
 	return n.lab.runQuiet(ctx, "delete", "--force", n.lab.container(n.index))
 }
 
-// Start boots a machine that was killed, with the disk it had.
-func (n *Node) Start(ctx context.Context) error {
+// PowerOn starts a machine that was killed, with the disk it had. It does not wait for its boot.
+func (n *Node) PowerOn(ctx context.Context) error {
 	if n.lab.running(n.index) {
 		return nil
 	}
 	if err := n.lab.start(ctx, n.index); err != nil {
 		return fmt.Errorf("starting %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// Start boots a machine that was killed, with the disk it had.
+func (n *Node) Start(ctx context.Context) error {
+	if n.lab.running(n.index) {
+		return nil
+	}
+	if err := n.PowerOn(ctx); err != nil {
+		return err
 	}
 	return n.waitBooted(ctx)
 }
