@@ -3,8 +3,10 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,17 +58,39 @@ func TestUpdateInWaves(t *testing.T) {
 	if got := []string{version("keystone"), version("region"), version("glance")}; !slices.Equal(got, []string{"v4.0.5", "v4.0.5", "v4.0.5"}) {
 		t.Errorf("after the update: %q", got)
 	}
-	e.operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{
-		Revision: first.Revision, KeepDatabases: true}}) // a service that is played makes its tables when it is first asked
-	o = e.untilOperation("back", ended)
-	if o.Status.Phase != v1alpha1.OperationSucceeded {
-		t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
-	}
+	// A service that is played makes its tables when it is first asked.
+	e.followed(v1alpha1.ActionRollback, "cluster", "rollback", "--to", strconv.Itoa(first.Revision), "--keep-databases")
 	e.UntilReady()
 	cr := e.Cloud()
 	if got := []string{version("keystone"), version("region"), version("glance"), cr.Spec.Version, cr.Status.Version, cr.Status.Release.Version}; slices.ContainsFunc(got,
 		func(v string) bool { return v != first.Version }) {
 		t.Errorf("after the rollback: %q, want %s", got, first.Version)
+	}
+}
+
+// followed runs a command that follows an operation with -o jsonl: each line is the operation as it is then, with the waves, and the last one as it ended.
+func (e *cloudTest) followed(action string, args ...string) {
+	e.Helper()
+	out, err := ocadm(e.Env, append(args, "--wait", "-o", "jsonl")...)
+	if err != nil {
+		e.Fatal(err)
+	}
+	var phases []v1alpha1.OperationPhase
+	waves := map[string]bool{}
+	for line := range strings.Lines(out) {
+		var o v1alpha1.OnecloudOperation
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Spec.Action != action {
+			e.Fatalf("%v: %q", err, line)
+		}
+		phases = append(phases, o.Status.Phase)
+		for _, s := range o.Status.Steps {
+			if s.State == v1alpha1.StepRunning {
+				waves[s.Name] = true
+			}
+		}
+	}
+	if n := len(phases); n < 5 || phases[n-1] != v1alpha1.OperationSucceeded || !slices.Contains(phases, v1alpha1.OperationRunning) || !waves["wave-identity"] {
+		e.Errorf("%d lines, phases %q, steps that were seen to run %v", n, phases, waves)
 	}
 }
 
