@@ -50,6 +50,8 @@ type Cluster struct {
 	ProxyMode                 string        `json:"proxyMode"`                 // --proxy-mode auto|nftables|iptables
 	Token                     string        `json:"token"`                     // --token
 	TokenTTL                  time.Duration `json:"tokenTTL"`                  // --token-ttl
+	// CertificateValidity is the lifetime of the certificates of Kubernetes; 0 is kubeadm's, a year. --certificate-validity-period
+	CertificateValidity time.Duration `json:"certificateValidityPeriod"`
 	// ImageRepository, when set, is where every image comes from: Kubernetes, addons, operator, services. --image-repository
 	ImageRepository string `json:"imageRepository"`
 	// Kubeconfig is for commands that work on a cluster that exists. --kubeconfig

@@ -186,6 +186,8 @@ func clusterSettings() []Setting {
 		{Key: "cluster.proxyMode", Flag: "proxy-mode", For: ForInit, Choices: []string{ProxyAuto, ProxyNFTables, ProxyIPTables}, Advanced: true,
 			Usage: "mode of kube-proxy; auto selects nftables on kernel 5.13 or later"},
 		{Key: "cluster.tokenTTL", Flag: "token-ttl", For: ForInit, Advanced: true, Usage: "lifetime of the join token that init creates"},
+		{Key: "cluster.certificateValidityPeriod", Flag: "certificate-validity-period", For: ForInit, Advanced: true,
+			Usage: "lifetime of the certificates of Kubernetes, at least 15m; authorities last ten years"},
 		{Key: "cluster.token", Flag: "token", For: ForInit, Secret: true, Advanced: true, Usage: "join token (default: a random one)"},
 		{Key: "cluster.kubeconfig", Flag: "kubeconfig", For: ForReset | ForInstall | ForCloud | ForOperator, Advanced: true,
 			Usage: "kubeconfig file of an administrator (default: $KUBECONFIG, /etc/kubernetes/admin.conf, ~/.kube/config)"},

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,6 +21,9 @@ import (
 
 // KeepImages lets reset leave the images of containers, for the next init.
 const KeepImages = "images"
+
+// shortestValidity of certificates. The API server reads those that it shows to kubelets every five minutes, and they are renewed after two thirds of their time.
+const shortestValidity = 15 * time.Minute
 
 // FieldError is a setting that cannot be what it is.
 type FieldError struct {
@@ -176,6 +180,9 @@ func (v *validation) cluster() {
 	}
 	if c.TokenTTL < 0 {
 		v.add("cluster.tokenTTL", "it is negative")
+	}
+	if c.CertificateValidity != 0 && c.CertificateValidity < shortestValidity {
+		v.add("cluster.certificateValidityPeriod", fmt.Sprintf("it is shorter than %s", shortestValidity))
 	}
 	v.token("cluster.token", c.Token)
 	for gate := range strings.SplitSeq(c.FeatureGates, ",") {

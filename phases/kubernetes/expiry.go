@@ -54,8 +54,9 @@ const (
 )
 
 const (
-	kubeletServing = kubeletDir + "/pki/kubelet.crt"
-	depotServing   = pkiDir + "/ocadm-depot/serving.pem"
+	kubeletServing    = kubeletDir + "/pki/kubelet.crt"
+	kubeletServingKey = kubeletDir + "/pki/kubelet.key"
+	depotServing      = pkiDir + "/ocadm-depot/serving.pem"
 )
 
 // readers are the static pods that read a certificate at their start.

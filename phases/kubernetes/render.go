@@ -88,10 +88,23 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 	if err != nil {
 		return kubeadmv1beta4.ClusterConfiguration{}, err
 	}
+	controllers := component(
+		"kube-api-qps", clientQPS,
+		"kube-api-burst", clientBurst,
+		"leader-elect-retry-period", leaderRetry,
+		"node-monitor-period", nodeMonitorPeriod,
+		"node-monitor-grace-period", nodeMonitorGrace,
+	)
+	var validity *metav1.Duration
+	if d := c.Cluster.CertificateValidity; d > 0 {
+		validity = &metav1.Duration{Duration: d}
+		controllers.ExtraArgs = append(controllers.ExtraArgs, arguments("cluster-signing-duration", d.String())...) // those of the kubelets
+	}
 	maskSize := "node-cidr-mask-size"
 	if strings.Contains(c.Cluster.PodNetworkCIDR, ",") {
 		maskSize = "node-cidr-mask-size-ipv4"
 	}
+	controllers.ExtraArgs = append(controllers.ExtraArgs, arguments(maskSize, strconv.Itoa(nodeMaskSize(c)))...)
 	return kubeadmv1beta4.ClusterConfiguration{
 		TypeMeta:             metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "ClusterConfiguration"},
 		KubernetesVersion:    c.Cluster.KubernetesVersion,
@@ -112,15 +125,9 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 				"default-unreachable-toleration-seconds", podFailoverSeconds,
 			),
 		},
-		ControllerManager: component(
-			"kube-api-qps", clientQPS,
-			"kube-api-burst", clientBurst,
-			"leader-elect-retry-period", leaderRetry,
-			"node-monitor-period", nodeMonitorPeriod,
-			"node-monitor-grace-period", nodeMonitorGrace,
-			maskSize, strconv.Itoa(nodeMaskSize(c)),
-		),
-		Scheduler: component("kube-api-qps", clientQPS, "kube-api-burst", clientBurst, "leader-elect-retry-period", leaderRetry),
+		ControllerManager:         controllers,
+		CertificateValidityPeriod: validity,
+		Scheduler:                 component("kube-api-qps", clientQPS, "kube-api-burst", clientBurst, "leader-elect-retry-period", leaderRetry),
 	}, nil
 }
 

@@ -5,11 +5,15 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +25,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -33,6 +38,8 @@ type Renewal struct {
 	Within time.Duration
 	All    bool
 	Since  time.Time
+	// Unattended is the renewal by the operator: what is due by its lifetime, whatever Within is. What cannot be renewed is left for its report.
+	Unattended bool
 	// Alone is set where no other control-plane node is known. Without it, etcd may need a second one to be renewed before it answers.
 	Alone bool
 	// expired reports whether certificates had expired when the command began.
@@ -61,25 +68,37 @@ func PlanRenewal(h *host.Host, now time.Time, within time.Duration, all bool) (*
 	if raw, err := h.Files.ReadFile(renewRecord); err == nil && all && json.Unmarshal(raw, &rec) == nil && now.Sub(rec.Since) < 24*time.Hour {
 		n.Since = rec.Since
 	}
-	list, err := Certificates(h, now, within)
+	return n, n.refuse(now)
+}
+
+// PlanUnattended is the renewal by the operator. With since, it renews everything that is older.
+func PlanUnattended(h *host.Host, now, since time.Time) (*Renewal, error) {
+	n := &Renewal{Host: h, Unattended: true, All: !since.IsZero(), Since: since, Alone: true}
+	return n, n.refuse(now)
+}
+
+// refuse is why nothing can be renewed.
+func (n *Renewal) refuse(now time.Time) error {
+	h := n.Host
+	list, err := Certificates(h, now, n.Within)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(list) == 0 || !h.Files.Exists(pkiDir+"/ca.crt") {
-		return nil, NoCertificates()
+		return NoCertificates()
 	}
-	n.expired = slices.ContainsFunc(list, func(c Certificate) bool { return c.State == CertificateExpired })
+	n.expired = slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane && c.State == CertificateExpired })
 	for _, c := range list {
 		if c.Kind == kindAuthority && c.State == CertificateExpired {
-			return nil, finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
+			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
 				"back up the cloud's databases, make the cluster anew, and restore: docs/backup.md")
 		}
-		if c.External && n.due(c, now) {
-			return nil, finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",
+		if c.External && !n.Unattended && n.due(c, now) {
+			return finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",
 				"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place").With(c.File)
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // NoCertificates is the finding of a machine that is no control-plane node.
@@ -92,7 +111,12 @@ func (n *Renewal) due(c Certificate, now time.Time) bool {
 	if c.Kind == kindAuthority || c.Kind == kindDepot { // the depot renews its own
 		return false
 	}
-	return c.NotAfter.Sub(now) < n.Within || n.All && c.notBefore.Before(n.Since.Add(-backdate))
+	older := n.All && c.notBefore.Before(n.Since.Add(-backdate))
+	if n.Unattended {
+		// A kubelet renews its client certificate itself, and would have to be restarted for another one.
+		return !c.External && c.File != kubeletClientPEM && (older || !now.Before(certreport.RenewAt(c.notBefore, c.NotAfter)))
+	}
+	return older || c.NotAfter.Sub(now) < n.Within
 }
 
 func (n *Renewal) dueOf(kinds ...string) ([]Certificate, error) {
@@ -120,7 +144,7 @@ func RenewSteps() []RenewStep {
 				}
 				return os.WriteFile(n.Host.Files.Path(renewRecord), raw, 0o600)
 			}, Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil }, Skip: func(n *Renewal) string {
-				if !n.All {
+				if !n.All || n.Unattended {
 					return "no --all"
 				}
 				return ""
@@ -133,9 +157,15 @@ func RenewSteps() []RenewStep {
 			func(_ context.Context, n *Renewal) ([]string, error) { return n.lines(kindKubelet) }),
 	}
 	for _, pod := range StaticPods() {
-		steps = append(steps, restartStep(pod))
+		steps = append(steps, takeStep(pod))
 	}
 	return append(steps, RenewStep{Name: "finish", Short: "Note that the renewal is over", Timeout: time.Minute,
+		Skip: func(n *Renewal) string {
+			if n.Unattended {
+				return "nothing was noted"
+			}
+			return ""
+		},
 		Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil },
 		Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
 			if err := os.Remove(n.Host.Files.Path(renewRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,8 +193,8 @@ func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error
 	return nil
 }
 
-// renewKubelet signs a client certificate for the kubelet, which renews it by itself as long as it is valid, and removes a serving certificate, which it
-// makes anew. Without a valid client certificate the kubelet does not start, and neither does any static pod.
+// renewKubelet signs a client certificate for the kubelet, which renews it by itself as long as it is valid, and a serving certificate. Without a valid client
+// certificate the kubelet does not start, and neither does any static pod. It reads a new serving certificate while it runs.
 func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	list, err := n.dueOf(kindKubelet)
 	if err != nil {
@@ -172,18 +202,57 @@ func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	}
 	h := n.Host
 	for _, c := range list {
+		sign := signKubeletClient
 		if c.File == kubeletServing {
-			for _, f := range []string{kubeletServing, kubeletDir + "/pki/kubelet.key"} {
-				if err := os.Remove(h.Files.Path(f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return fmt.Errorf("removing the serving certificate of the kubelet: %w", err)
-				}
-			}
-		} else if err := signKubeletClient(h, time.Now()); err != nil {
+			sign = signKubeletServing
+		}
+		if err := sign(h, time.Now()); err != nil {
 			return err
 		}
 		r.Changed("renewed %s", c.File)
 	}
+	if n.Unattended {
+		return nil
+	}
 	return h.Start(ctx, r, "kubelet", true)
+}
+
+// signKubeletServing makes a certificate that signs itself, as the kubelet does, with the names of the present one.
+func signKubeletServing(h *host.Host, now time.Time) error {
+	old, err := readCertificate(h, kubeletServing)
+	if err != nil {
+		return fmt.Errorf("reading the serving certificate of the kubelet: %w", err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key for the kubelet: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+	}
+	like := &x509.Certificate{SerialNumber: serial, Subject: old.Subject, DNSNames: old.DNSNames, IPAddresses: old.IPAddresses,
+		NotBefore: now.Add(-constants.CertificateBackdate), NotAfter: now.Add(validity(h)), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, like, like, private.Public(), private)
+	if err != nil {
+		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("making a certificate for the kubelet: %w", err)
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		return fmt.Errorf("encoding the key of the kubelet: %w", err)
+	}
+	if err := os.WriteFile(h.Files.Path(kubeletServingKey), encoded, 0o600); err != nil {
+		return fmt.Errorf("writing the key of the kubelet: %w", err)
+	}
+	if err := os.WriteFile(h.Files.Path(kubeletServing), pkiutil.EncodeCertPEM(cert), 0o644); err != nil { //nolint:gosec // as the kubelet writes it
+		return fmt.Errorf("writing the serving certificate of the kubelet: %w", err)
+	}
+	return nil
 }
 
 // signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.
@@ -199,7 +268,7 @@ func signKubeletClient(h *host.Host, now time.Time) error {
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{
 		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
 			Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
-		NotAfter: now.Add(constants.CertificateValidityPeriod),
+		NotAfter: now.Add(validity(h)),
 	})
 	if err != nil {
 		return fmt.Errorf("signing a certificate for the kubelet: %w", err)
@@ -236,49 +305,4 @@ func kubeletReads(h *host.Host) error {
 	}
 	return finding.New("OCA-4405", "The kubeconfig of the kubelet holds a certificate of its own", KubeletKubeconfig+" does not name "+kubeletClientPEM,
 		"ocadm kubeadm init phase kubelet-finalize experimental-cert-rotation, then run the same command again")
-}
-
-// restartStep restarts a static pod that runs with a certificate older than the one on the disk.
-func restartStep(pod string) RenewStep {
-	return RenewStep{
-		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is well", Timeout: startPatience + time.Minute,
-		Check: func(ctx context.Context, n *Renewal) (bool, error) {
-			newest, err := n.newestOf(pod)
-			if err != nil {
-				return false, err
-			}
-			running, err := staticContainers(ctx, n.Host, []string{pod})
-			c := running[pod]
-			return c != nil && time.Unix(0, c.GetCreatedAt()).After(newest), err
-		},
-		Plan: func(context.Context, *Renewal) ([]string, error) { return []string{"restart " + pod}, nil },
-		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
-			if n.Alone || !n.expired {
-				return RestartStaticPod(ctx, n.Host, r, pod)
-			}
-			limited, cancel := context.WithTimeout(ctx, othersPatience)
-			defer cancel()
-			err := RestartStaticPod(limited, n.Host, r, pod)
-			if err != nil && ctx.Err() == nil {
-				r.Info("%s does not answer yet; etcd may wait for the other control-plane nodes: run ocadm certs renew there", pod)
-				return nil
-			}
-			return err
-		},
-	}
-}
-
-// newestOf is when the newest certificate that a static pod reads was written.
-func (n *Renewal) newestOf(pod string) (newest time.Time, err error) {
-	list, err := Certificates(n.Host, time.Now(), n.Within)
-	for _, c := range list {
-		if c.pod != pod {
-			continue
-		}
-		st, serr := n.Host.Files.Stat(c.File)
-		if serr == nil && st.ModTime().After(newest) {
-			newest = st.ModTime()
-		}
-	}
-	return newest, err
 }

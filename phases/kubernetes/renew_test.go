@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"path/filepath"
@@ -179,5 +180,92 @@ func TestRenewRefuses(t *testing.T) {
 	}
 	if _, err := PlanRenewal(h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
 		t.Errorf("an authority elsewhere: %v", err)
+	}
+}
+
+// The operator renews by lifetime, leaves the client certificate of the kubelet to it, and reports what it cannot renew.
+func TestUnattended(t *testing.T) {
+	h := controlPlaneEnding(t, 10*day)
+	n, err := PlanUnattended(h, time.Now(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := n.lines(kindControlPlane, kindKubeconfig, kindKubelet)
+	if err != nil || len(lines) != 2 {
+		t.Errorf("%v, %v", lines, err)
+	}
+	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err = PlanUnattended(h, time.Now(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err = n.lines(kindControlPlane); err != nil || len(lines) != 1 || !strings.Contains(lines[0], "apiserver.crt") {
+		t.Errorf("without the key of an authority: %v, %v", lines, err)
+	}
+	r, err := ReportCertificates(h, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if due, unable := r.Due(time.Now()), r.Unable(time.Now()); len(due) != 1 || due[0].Name != "apiserver" || len(unable) != 1 || unable[0].Name != "front-proxy-client" {
+		t.Errorf("due %v, unable %v", due, unable)
+	}
+}
+
+// A serving certificate that signs itself is made anew with its names.
+func TestKubeletServing(t *testing.T) {
+	h := controlPlaneEnding(t, 90*day)
+	old, key, err := certutil.GenerateSelfSignedCertKey("node1", nil, []string{"node1.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, kubeletServing, string(old))
+	write(t, h, kubeletServingKey, string(key))
+	before, err := readCertificate(h, kubeletServing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := signKubeletServing(h, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := readCertificate(h, kubeletServing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Equal(before) || !slices.Equal(after.DNSNames, before.DNSNames) || after.CheckSignature(after.SignatureAlgorithm, after.RawTBSCertificate, after.Signature) != nil {
+		t.Errorf("%v became %v", before.DNSNames, after.DNSNames)
+	}
+	if _, err := tls.LoadX509KeyPair(h.Files.Path(kubeletServing), h.Files.Path(kubeletServingKey)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a server shows is compared with the file, although the server wants a certificate that is not shown to it.
+func TestServesWith(t *testing.T) {
+	h := controlPlaneEnding(t, 90*day)
+	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*tls.Conn).Handshake() //nolint:errcheck,forcetypeassert // the client ends it
+			_ = c.Close()
+		}
+	}()
+	if why := servesWith(t.Context(), h, l.Addr().String(), pkiDir+"/apiserver.crt"); why != "" {
+		t.Error(why)
+	}
+	if why := servesWith(t.Context(), h, l.Addr().String(), pkiDir+"/front-proxy-client.crt"); !strings.Contains(why, "it still shows") {
+		t.Errorf("another certificate: %q", why)
 	}
 }

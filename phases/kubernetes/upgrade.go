@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,7 +57,28 @@ func AsTheCluster(ctx context.Context, h *host.Host, c client.Client, version st
 	to := &h.Config.Cluster
 	to.KubernetesVersion, to.KubernetesImageRepository, to.ControlPlaneEndpoint = version, k.ImageRepository, k.ControlPlaneEndpoint
 	to.PodNetworkCIDR, to.ServiceCIDR, to.ServiceDNSDomain = k.Networking.PodSubnet, k.Networking.ServiceSubnet, k.Networking.DNSDomain
+	if d := k.CertificateValidityPeriod; d != nil {
+		to.CertificateValidity = d.Duration
+	}
 	return nil
+}
+
+// UseValidity sets the lifetime of new certificates in the configuration of a host that has no settings of init: that of the cluster, if it answers.
+func UseValidity(ctx context.Context, h *host.Host) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	c, err := h.Kube(ctx)
+	if err != nil {
+		return
+	}
+	if k, err := liveClusterConfiguration(ctx, c); err == nil && k.CertificateValidityPeriod != nil {
+		h.Config.Cluster.CertificateValidity = k.CertificateValidityPeriod.Duration
+	}
+}
+
+// validity is how long a new certificate lasts.
+func validity(h *host.Host) time.Duration {
+	return cmp.Or(h.Config.Cluster.CertificateValidity, constants.CertificateValidityPeriod)
 }
 
 // OwnEndpoint is the address and the port of the API server of this control-plane node, as its manifest has them; ok is false where there is none.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"time"
+
+	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// late is the part of the lifetime that is left of a certificate which its owner should have renewed by then. A kubelet does it with 10 to 30 % left.
+	late = 12
+	// authorityAhead is how long before its end an authority is worth a rotation.
+	authorityAhead = 365 * 24 * time.Hour
+)
+
+// ReportCertificates is what the operator wants to know of the certificates of this control-plane node.
+func ReportCertificates(h *host.Host, now time.Time) (certreport.Report, error) {
+	out := certreport.Report{Time: now.UTC().Truncate(time.Second)}
+	list, err := Certificates(h, now, 0)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range list {
+		out.Certificates = append(out.Certificates, reported(c))
+	}
+	return out, nil
+}
+
+// reported says when a certificate is renewed, and why not. It is pure.
+func reported(c Certificate) certreport.Certificate {
+	out := certreport.Certificate{Name: c.Name, Ends: c.NotAfter, RenewAt: certreport.RenewAt(c.notBefore, c.NotAfter).UTC()}
+	lifetime := c.NotAfter.Sub(c.notBefore)
+	switch {
+	case c.Kind == kindAuthority:
+		out.RenewAt, out.Unable = c.NotAfter.Add(-min(authorityAhead, lifetime/late)), "it is an authority: ocadm certs rotate-ca"
+	case c.External:
+		out.Unable = "the key of its authority is not on the node"
+	case c.File == kubeletClientPEM:
+		out.RenewAt, out.Unable = c.NotAfter.Add(-lifetime/late), "its kubelet has not renewed it"
+	case c.Kind == kindDepot:
+		out.RenewAt, out.Unable = c.NotAfter.Add(-lifetime/late), "the depot has not renewed it"
+	}
+	return out
+}
