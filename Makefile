@@ -99,6 +99,10 @@ killsweep: ## Kill init, join, reset and etcd restore before, within and after e
 move: ## Give a worker and the only control-plane node on lab machines another address, killed at every step, and back (some minutes)
 	OCADM_TEST_MOVE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestMove$$' ./test/e2e/
 
+.PHONY: certificates
+certificates: ## Let the operator renew certificates that last 15 minutes, for DURATION, on CONTROL_PLANES lab machines, while clients ask
+	OCADM_TEST_CERTIFICATES=$(CONTROL_PLANES) OCADM_TEST_DURATION=$(or $(DURATION),20m) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 24h -run 'TestCertificates$$' ./test/e2e/
+
 .PHONY: powercuts
 powercuts: ## Kill all lab machines of a cloud at once, ten times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/

@@ -3,13 +3,17 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -82,21 +86,29 @@ type certsRenewed struct {
 
 func newCertsRenew(a *app) *cobra.Command {
 	var f stepFlags
+	var cloud cloudFlags
 	var days int
-	var all bool
+	var all, everywhere bool
 	c := &cobra.Command{
 		Use: "renew", Short: "Renew the certificates of this machine",
-		Long: "Renews the certificates and kubeconfigs of this control-plane node that end within --days, and those of its kubelet, for another year. Then\n" +
-			"restarts etcd, the API server, the controller manager and the scheduler, those that read a new one, each when the one before it is well.\n" +
-			"It needs no API server, and works when everything has expired: run it on each control-plane node, one after the other.\n\n" +
+		Long: "Renews the certificates and kubeconfigs of this control-plane node that end within --days, and those of its kubelet, for another year. etcd\n" +
+			"and the API server read theirs while they run; the controller manager and the scheduler are restarted, each when the one before it is\n" +
+			"well. It needs no API server, and works when everything has expired: then it restarts all four. Run it on each control-plane node, one\n" +
+			"after the other.\n\n" +
+			"In a cloud, the operator does this by itself in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n\n" +
 			"Authorities are not renewed. If it is cut off, run it again: it continues.",
-		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes",
-		Args:    arguments(cobra.NoArgs),
+		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes\n\n" +
+			"  # everything on all control-plane nodes, by the operator\n  ocadm certs renew --all-nodes",
+		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if everywhere {
+				return a.renewAllNodes(c, f, &cloud)
+			}
 			h, err := controlPlaneHost(c.Context(), f.dryRun)
 			if err != nil {
 				return err
 			}
+			kubernetes.UseValidity(c.Context(), h)
 			n, err := kubernetes.PlanRenewal(h, time.Now(), time.Duration(days)*24*time.Hour, all)
 			if err != nil {
 				return err
@@ -117,7 +129,34 @@ func newCertsRenew(a *app) *cobra.Command {
 	f.add(c)
 	addDays(c, &days, "renew what ends within so many days")
 	c.Flags().BoolVar(&all, "all", false, "renew everything")
+	c.Flags().BoolVar(&everywhere, "all-nodes", false, "let the operator renew everything on all control-plane nodes, one after the other")
+	cloud.add(a, c, nil)
+	cloud.addWait(c.Flags(), true, "with --all-nodes: wait until it is done")
 	return c
+}
+
+// renewAllNodes asks the operator for a renewal of everything on all control-plane nodes.
+func (a *app) renewAllNodes(c *cobra.Command, f stepFlags, cloud *cloudFlags) error {
+	for _, name := range []string{"days", "all", "dry-run"} {
+		if c.Flags().Changed(name) {
+			return misused("--"+name+" and --all-nodes do not go together", "leave out --"+name)
+		}
+	}
+	if err := a.confirm(c, f.yes, "Nothing was renewed")("This renews the certificates of all control-plane nodes and restarts their controller managers and schedulers"); err != nil {
+		return err
+	}
+	cloud.output = ui.NewFormat("table", "json", "yaml", "jsonl")
+	if format := f.output.String(); format != "text" {
+		if err := cloud.output.Set(format); err != nil {
+			return err
+		}
+	}
+	return cloud.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+		return a.operate(ctx, k, cloud, &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{
+			Cloud: cloud.name, Action: v1alpha1.ActionRenewCertificates, Requester: requester(),
+			RenewCertificates: &v1alpha1.RenewCertificatesParameters{All: true},
+		}})
+	})
 }
 
 func (a *app) printRenewed(f stepFlags, out certsRenewed, res workflow.Result) error {

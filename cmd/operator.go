@@ -20,7 +20,7 @@ func newOperatorCommand(a *app) *cobra.Command {
 		RunE:    groupRunE,
 	}
 	c.AddCommand(newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a),
-		newOperatorWatch(a), newOperatorWork(a), newOperatorShareAuthorities(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
+		newOperatorWatch(a), newOperatorWork(a), newOperatorShareAuthorities(a), newOperatorCertificates(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
 		newOperatorPoliciesCommand(), newOperatorCRDCommand(), newOperatorOpenAPI(a))
 	return c
 }

@@ -28,7 +28,7 @@ var translated = []string{
 	"docs/page.md",
 	"docs/fleet.md", "docs/machines.md",
 	"docs/move.md",
-	"docs/configure.md",
+	"docs/certificates.md", "docs/configure.md",
 	"docs/day2.md",
 	"docs/kubernetes-upgrade.md",
 	"docs/depot.md",

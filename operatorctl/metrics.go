@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
@@ -26,18 +27,22 @@ type instruments struct {
 	list func(*v1alpha1.OnecloudClusterList) error
 	// operations reads all operations from the cache.
 	operations func(*v1alpha1.OnecloudOperationList) error
+	// certificates reads from the cache what is known of those of the control-plane nodes, for the clouds of a namespace.
+	certificates func(namespace string) map[string]certreport.Report
 
 	state, condition, phase, pods, open *prometheus.Desc
 	operation                           *prometheus.Desc
 	renewal, expiry, audit              *prometheus.Desc
-	proven                              *prometheus.Desc
+	proven, nodeExpiry                  *prometheus.Desc
 	writes, effects                     *prometheus.CounterVec
 
 	mu   sync.Mutex
 	last map[types.NamespacedName]reconcile.Summary
 }
 
-func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations func(*v1alpha1.OnecloudOperationList) error) *instruments {
+func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations func(*v1alpha1.OnecloudOperationList) error,
+	certificates func(namespace string) map[string]certreport.Report,
+) *instruments {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"namespace", "cluster"}, labels...), nil)
 	}
@@ -45,7 +50,7 @@ func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations f
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &instruments{
-		list: list, operations: operations,
+		list: list, operations: operations, certificates: certificates,
 		operation: gauge("ocadm_operation_phase", "1 for the phase an operation is in.", "operation", "action", "phase"),
 		state:     gauge("ocadm_component_state", "1 for the state a component of a cloud is in.", "component", "state"),
 		pods:      gauge("ocadm_component_pods", "Pods of a component: how many are wanted, how many are ready.", "component", "which"),
@@ -55,10 +60,12 @@ func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations f
 		open:      gauge("ocadm_effects_open", "Effects outside Kubernetes that are not done, by state.", "state"),
 		renewal:   gauge("ocadm_certificate_renewal_timestamp_seconds", "When the next certificate of a cloud is renewed."),
 		expiry:    gauge("ocadm_certificate_expiry_timestamp_seconds", "When the certificate of a cloud's services, or its CA, ends.", "certificate"),
-		audit:     gauge("ocadm_audit_due_timestamp_seconds", "When what lies outside Kubernetes is verified next."),
-		writes:    counter("ocadm_object_writes_total", "Objects created, configured or pruned by the operator.", "kind", "action"),
-		effects:   counter("ocadm_effects_total", "Effects outside Kubernetes that were tried, by target and result.", "target", "result"),
-		last:      map[types.NamespacedName]reconcile.Summary{},
+		nodeExpiry: gauge("ocadm_node_certificate_expiry_timestamp_seconds", "When a certificate of a control-plane node ends, where the operator looks after them.",
+			"node", "certificate"),
+		audit:   gauge("ocadm_audit_due_timestamp_seconds", "When what lies outside Kubernetes is verified next."),
+		writes:  counter("ocadm_object_writes_total", "Objects created, configured or pruned by the operator.", "kind", "action"),
+		effects: counter("ocadm_effects_total", "Effects outside Kubernetes that were tried, by target and result.", "target", "result"),
+		last:    map[types.NamespacedName]reconcile.Summary{},
 	}
 }
 
@@ -76,7 +83,7 @@ func (i *instruments) register() error {
 
 // Describe lists the metrics.
 func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven} {
+	for _, d := range []*prometheus.Desc{i.state, i.pods, i.condition, i.phase, i.operation, i.open, i.renewal, i.expiry, i.audit, i.proven, i.nodeExpiry} {
 		ch <- d
 	}
 	i.writes.Describe(ch)
@@ -104,6 +111,16 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	defer i.mu.Unlock()
 	for n := range all.Items {
 		i.collect(&all.Items[n], ch)
+		i.collectNodes(&all.Items[n], ch)
+	}
+}
+
+// collectNodes measures the certificates of control-plane nodes that the operator looks after for a cloud.
+func (i *instruments) collectNodes(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus.Metric) {
+	for node, r := range i.certificates(cr.Namespace) {
+		for _, c := range r.Certificates {
+			ch <- prometheus.MustNewConstMetric(i.nodeExpiry, prometheus.GaugeValue, float64(c.Ends.Unix()), cr.Namespace, cr.Name, node, c.Name)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
@@ -35,7 +36,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[3]
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	newInstruments(nil, nil).Describe(descs)
+	newInstruments(nil, nil, nil).Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := descName.FindStringSubmatch(d.String())
@@ -67,7 +68,7 @@ func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(cr).Build()
 	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) },
-		func(all *v1alpha1.OnecloudOperationList) error { return c.List(t.Context(), all) })
+		func(all *v1alpha1.OnecloudOperationList) error { return c.List(t.Context(), all) }, func(string) map[string]certreport.Report { return nil })
 	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},
 		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}}

@@ -27,11 +27,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/operatorctl/nodecerts"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -57,7 +59,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 				return nil
 			}
 			return cached(all)
-		})
+		}, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, AtOnce: o.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
@@ -135,7 +137,6 @@ func rolloutChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) || (old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
 }
 
-// operations wires the controller of operations into the manager.
 // jobImage is the image of Jobs, "" where there can be none.
 func jobImage(o Options) string {
 	if o.WithoutJobs {
@@ -144,12 +145,16 @@ func jobImage(o Options) string {
 	return o.Image
 }
 
+// operations wires the controller of operations into the manager.
 func operations(mgr ctrl.Manager, o Options) error {
 	components := o.Components
 	if components == nil {
 		components = catalog.All()
 	}
-	actions := operation.Actions(components)
+	actions := append(operation.Actions(components), nodecerts.Action(jobImage(o)))
+	if err := nodeCertificates(mgr, o); err != nil {
+		return err
+	}
 	if !o.WithoutMachines {
 		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log}
 		actions = append(actions, machinectl.Actions(m)...)

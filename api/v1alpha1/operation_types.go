@@ -80,6 +80,8 @@ const (
 	ActionBackup       = "Backup"
 	ActionRestore      = "Restore"
 	ActionMoveDatabase = "MoveDatabase"
+	// That of the control-plane nodes.
+	ActionRenewCertificates = "RenewCertificates"
 	// Those of one machine.
 	ActionPrecheckMachine = "PrecheckMachine"
 	ActionJoinMachine     = "JoinMachine"
@@ -150,6 +152,12 @@ type MoveDatabaseParameters struct {
 	To string `json:"to"`
 }
 
+// RenewCertificatesParameters are what a renewal of the certificates of the control-plane nodes renews.
+type RenewCertificatesParameters struct {
+	// Renew also what is valid for long.
+	All bool `json:"all,omitempty"`
+}
+
 // MachineParameters are what an operation on a machine works on.
 type MachineParameters struct {
 	// Name of the OnecloudMachine.
@@ -169,6 +177,7 @@ type MachineParameters struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || self.action == 'Backup'",message="backup belongs to action Backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="has(self.restore) == (self.action == 'Restore')",message="action Restore has restore, and no other has",fieldPath=".restore"
 // +kubebuilder:validation:XValidation:rule="has(self.moveDatabase) == (self.action == 'MoveDatabase')",message="action MoveDatabase has moveDatabase, and no other has",fieldPath=".moveDatabase"
+// +kubebuilder:validation:XValidation:rule="!has(self.renewCertificates) || self.action == 'RenewCertificates'",message="renewCertificates belongs to action RenewCertificates",fieldPath=".renewCertificates"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an operation cannot change: cancel the operation and create another one"
 type OnecloudOperationSpec struct {
 	// Name of the cloud, in the namespace of the operation.
@@ -178,7 +187,7 @@ type OnecloudOperationSpec struct {
 	Cloud string `json:"cloud"`
 	// What to do.
 	// +required
-	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;Backup;Restore;MoveDatabase;PrecheckMachine;JoinMachine;RemoveMachine
+	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;Backup;Restore;MoveDatabase;RenewCertificates;PrecheckMachine;JoinMachine;RemoveMachine
 	Action string `json:"action"`
 	// Time after which it counts as failed, for example 2h; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
@@ -205,6 +214,9 @@ type OnecloudOperationSpec struct {
 	// Parameters of action MoveDatabase.
 	// +nullable
 	MoveDatabase *MoveDatabaseParameters `json:"moveDatabase,omitempty"`
+	// Parameters of action RenewCertificates. Without them it renews what is to be renewed by now.
+	// +nullable
+	RenewCertificates *RenewCertificatesParameters `json:"renewCertificates,omitempty"`
 	// Machine of the actions PrecheckMachine, JoinMachine and RemoveMachine.
 	// +nullable
 	Machine *MachineParameters `json:"machine,omitempty"`

@@ -40,6 +40,9 @@ const (
 	ConditionBackupProven = "BackupProven"
 	// ConditionDatabaseRedundant reports whether the embedded database survives the loss of a node. A cloud with a server of its own does not have it.
 	ConditionDatabaseRedundant = "DatabaseRedundant"
+	// ConditionNodeCertificates reports whether the certificates of the control-plane nodes are valid and renewed in time. It is absent where the operator
+	// does not look after them.
+	ConditionNodeCertificates = "NodeCertificates"
 )
 
 // State is a component in one word.

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/agentlog"
 )
@@ -79,6 +82,19 @@ func operatorCauses() []Cause {
 				return f.cloudCertificates(func(left time.Duration) bool {
 					return left > 0 && left < certificateWarning && f.Cloud.Status.Certificates.Supplied
 				})
+			}},
+		{ID: "node-certificates", Code: "OCA-4406", Layer: Operator, Warning: true, Title: "Certificates of control-plane nodes are not renewed",
+			Why:  "condition NodeCertificates of the cloud says which certificates, and why",
+			Next: "ocadm operation list -n ${namespace}; on the control-plane nodes: ocadm certs check, then ocadm certs renew",
+			When: func(f *facts) []Hit {
+				if f.Cloud == nil {
+					return nil
+				}
+				is := meta.FindStatusCondition(f.Cloud.Status.Conditions, v1alpha1.ConditionNodeCertificates)
+				if is == nil || is.Status != metav1.ConditionFalse {
+					return nil
+				}
+				return []Hit{{On: cloud, Evidence: []string{is.Reason + ": " + is.Message}}}
 			}},
 		{ID: "cloud-ca", Code: "OCA-7536", Layer: Operator, Title: "The CA of the cloud cannot be read", Why: "the Secret ${cloud}-certs was edited",
 			Next: "restore Secret ${cloud}-certs, or delete it to get a new CA", Says: regexp.MustCompile(`reading the CA in Secret`), In: Message},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -303,6 +304,10 @@ func provocations() []provocation {
 		{"cloud-certificates", func(s *Snapshot) { s.Cloud.Status.Certificates.NotAfter = metav1.NewTime(s.Time.Add(-day)) }},
 		{"cloud-certificates-expiring", func(s *Snapshot) {
 			s.Cloud.Status.Certificates = v1alpha1.CertificatesStatus{NotAfter: metav1.NewTime(s.Time.Add(5 * day)), Supplied: true}
+		}},
+		{"node-certificates", func(s *Snapshot) {
+			meta.SetStatusCondition(&s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionNodeCertificates, Status: metav1.ConditionFalse,
+				Reason: "NotRenewable", Message: "apiserver of node node1 ends 2027-01-02T03:04:05Z, and the key of its authority is not on the node"})
 		}},
 		{"cloud-ca", func(s *Snapshot) { s.degraded("Blocked", "reading the CA in Secret default-certs: no PEM") }},
 		{"invalid-spec", func(s *Snapshot) { s.degraded("InvalidSpec", "spec.mysql.host is empty") }},

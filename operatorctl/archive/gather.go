@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -72,7 +73,8 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	}
 	for i := range configMaps {
 		cm := configMaps[i].DeepCopy()
-		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || cm.Name == backup.HistoryName {
+		made := cm.Name == backup.HistoryName || cm.Name == certreport.ConfigMap // of this cluster, not of the cloud
+		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || made {
 			continue
 		}
 		u, err := bare(cm, "ConfigMap")

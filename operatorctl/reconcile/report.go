@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/admission"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -74,6 +75,7 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, backups(s, &out)...)
 	events = append(events, redundancy(s, &out)...)
+	events = append(events, nodeCertificates(s, &out)...)
 	events = append(events, ignored(s, d, &out)...)
 	events = append(events, updateAvailable(s, d, &out)...)
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
@@ -128,11 +130,27 @@ func turned(about subject, was, is *metav1.Condition) []pendingEvent {
 	return []pendingEvent{normal(about, is.Reason, "%s", is.Message)}
 }
 
-// The subjects of events about conditions BackupProven and DatabaseRedundant.
+// The subjects of events about conditions BackupProven, DatabaseRedundant and NodeCertificates.
 const (
-	aboutBackups  subject = "Backup"
-	aboutDatabase subject = "Database"
+	aboutBackups          subject = "Backup"
+	aboutDatabase         subject = "Database"
+	aboutNodeCertificates subject = "NodeCertificates"
 )
+
+// nodeCertificates reports whether the certificates of the control-plane nodes are renewed in time, and once as an event when that or its reason changes.
+func nodeCertificates(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
+	var reports map[string]certreport.Report
+	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
+		reports = certreport.All(cm.Data)
+	}
+	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionNodeCertificates)
+	out.Conditions = status.NodeCertificates(out.Conditions, reports, s.Cloud.Generation, s.Now)
+	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionNodeCertificates)
+	if is == nil || was == nil && is.Status == metav1.ConditionTrue {
+		return nil
+	}
+	return turned(aboutNodeCertificates, was, is)
+}
 
 // updateAvailable reports which components another build of the operator would change, and which release is in force.
 func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
@@ -78,24 +80,38 @@ func inOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	return objs
 }
 
-// Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does.
-func Install() host.Phase { return install(nil) }
+// Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does. In a cluster of ours, the operator looks after the
+// certificates of the control-plane nodes.
+func Install() host.Phase { return install(nil, nodeCertificates) }
 
 // InstallOnCluster is Install for a cluster that others built. It marks the namespaces that it creates, for Remove.
 func InstallOnCluster() host.Phase { return install(markNamespaces) }
 
-func install(before func(context.Context, *host.Host, client.WithWatch, bool) (kube.ChangeSet, error)) host.Phase {
-	m := host.Manifests{Before: before, Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) ([]*unstructured.Unstructured, error) {
+func install(before func(context.Context, *host.Host, client.WithWatch, bool) (kube.ChangeSet, error), more ...func(namespace string) *unstructured.Unstructured) host.Phase {
+	m := host.Manifests{Before: before, Objects: func(ctx context.Context, h *host.Host, c client.WithWatch) (objs []*unstructured.Unstructured, err error) {
 		if c == nil {
-			return Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+			objs, err = Objects(h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+		} else {
+			objs, err = ObjectsFor(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
 		}
-		return ObjectsFor(ctx, c, h.Config.OperatorImage(), h.Config.Cloud.Namespace)
+		for _, one := range more {
+			objs = append(objs, one(h.Config.Cloud.Namespace))
+		}
+		return objs, err
 	}}
 	return m.Phase(host.Phase{
 		Name: "operator", Short: "Install the operator",
 		Long: "Applies the definition of OnecloudCluster, the operator's rights, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
 			"by default this ocadm's own). The phase operator-ready waits for it.",
 	})
+}
+
+// nodeCertificates is the ConfigMap in which the operator keeps what it knows of the certificates of control-plane nodes. Without it, it leaves them alone.
+func nodeCertificates(namespace string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"namespace": namespace, "name": certreport.ConfigMap, "labels": map[string]any{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}},
+	}}
 }
 
 // Ready waits until the operator of the wanted version runs.

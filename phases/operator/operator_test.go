@@ -100,7 +100,7 @@ func TestObjects(t *testing.T) {
 			}
 		}
 	}
-	for k, want := range map[string]int{"CustomResourceDefinition": 3, "Namespace": 1, "ServiceAccount": 9, "Deployment": 1, "PriorityClass": 1} {
+	for k, want := range map[string]int{"CustomResourceDefinition": 3, "Namespace": 1, "ServiceAccount": 10, "Deployment": 1, "PriorityClass": 1} {
 		if kinds[k] != want {
 			t.Errorf("%d objects of kind %s, want %d", kinds[k], k, want)
 		}

@@ -5,8 +5,10 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +24,10 @@ type Poll struct {
 	Body string
 	// Kept uses one connection for all requests, otherwise each has its own.
 	Kept bool
+	// Every is the time between two requests; 0 is pollInterval.
+	Every time.Duration
+	// Pool has the authorities of the server; nil is that of the cloud.
+	Pool *x509.CertPool
 }
 
 // Polled is what became of the requests of a Poll.
@@ -61,6 +67,7 @@ func (j *Journey) Poll(ctx context.Context, polls []Poll, do func() error) ([]Po
 	out := make([]Polled, len(polls))
 	began := time.Now()
 	for i, p := range polls {
+		pool := cmp.Or(p.Pool, pool)
 		transport := &http.Transport{DisableKeepAlives: !p.Kept, MaxIdleConnsPerHost: 1,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 		running.Go(func() {
@@ -80,7 +87,7 @@ func poll(ctx context.Context, via *http.Client, p Poll, began time.Time) Polled
 	var since time.Time // of the first failure after a success
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, pollsAtOnce)
-	tick := time.NewTicker(pollInterval)
+	tick := time.NewTicker(cmp.Or(p.Every, pollInterval))
 	defer tick.Stop()
 	for {
 		select {

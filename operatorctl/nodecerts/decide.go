@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodecerts renews the certificates of the control-plane nodes. A Job on each node looks when they end; an operation lets a Job renew them on one
+// node after the other, in time or when a user asks. docs/decisions/0071.
+package nodecerts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+const (
+	// lookEvery is how old a report may be: a user may renew certificates, too, or put others in their place.
+	lookEvery = 12 * time.Hour
+	// pauseMost is the longest time after which a failed renewal is tried again.
+	pauseMost = time.Hour
+	// patienceParts is how often it is tried again before a certificate ends.
+	patienceParts = 6
+)
+
+// seen is what a decision is made from.
+type seen struct {
+	now   time.Time
+	cloud *v1alpha1.OnecloudCluster
+	// nodes are the control-plane nodes, ready those that are Ready.
+	nodes, ready []string
+	reports      map[string]certreport.Report
+	// looks are the Jobs that look, by node.
+	looks      map[string]*batchv1.Job
+	operations []*v1alpha1.OnecloudOperation
+}
+
+// decision is what is to be done now, and when to decide again.
+type decision struct {
+	// look are nodes that get a Job, read those whose Job has ended, forget those that are gone.
+	look, read, forget []string
+	renew              *v1alpha1.OnecloudOperation
+	next               time.Duration
+}
+
+// decide is pure.
+func decide(s seen) decision {
+	var d decision
+	soonest := func(at time.Time) {
+		if left := max(at.Sub(s.now), time.Second); d.next == 0 || left < d.next {
+			d.next = left
+		}
+	}
+	for _, node := range s.nodes {
+		r, known := s.reports[node]
+		switch look := s.looks[node]; {
+		case look != nil:
+			if complete, failed := operation.Ended(look); complete || failed != "" && r.Problem != failed {
+				d.read = append(d.read, node)
+			}
+		case !slices.Contains(s.ready, node): // its kubelet brings the next pass
+		case !known || r.Problem != "" || s.now.Sub(r.Time) >= lookEvery:
+			d.look = append(d.look, node)
+		default:
+			soonest(r.Time.Add(lookEvery))
+		}
+	}
+	for node := range s.reports {
+		if !slices.Contains(s.nodes, node) {
+			d.forget = append(d.forget, node)
+		}
+	}
+	slices.Sort(d.forget)
+	var at time.Time
+	if d.renew, at = renewal(s); !at.IsZero() {
+		soonest(at)
+	}
+	return d
+}
+
+// renewal is the operation that renews what is to be renewed by now, nil if there is nothing, or when the next one may be made.
+func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
+	var due []certreport.Certificate
+	var next time.Time
+	for _, node := range s.ready {
+		r := s.reports[node]
+		due = append(due, r.Due(s.now)...)
+		if at := r.RenewAt(); !at.IsZero() && at.After(s.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if len(due) == 0 {
+		return nil, next
+	}
+	first := slices.MinFunc(due, func(a, b certreport.Certificate) int {
+		return cmp.Or(a.RenewAt.Compare(b.RenewAt), cmp.Compare(a.Name, b.Name))
+	})
+	pause := min(pauseMost, first.Ends.Sub(first.RenewAt)/patienceParts)
+	tried := 0
+	for _, o := range s.operations {
+		switch {
+		case o.Spec.Action != v1alpha1.ActionRenewCertificates:
+		case !o.Status.Phase.Final():
+			return nil, time.Time{}
+		case s.now.Before(o.Status.End.Add(pause)):
+			return nil, o.Status.End.Add(pause)
+		case o.CreationTimestamp.After(first.RenewAt):
+			tried++
+		}
+	}
+	// The same name again and again from the same state: a cache that is behind makes no second one.
+	name := fmt.Sprintf("%s-renewcertificates-%d-%d", s.cloud.Name, first.RenewAt.Unix(), tried)
+	return &v1alpha1.OnecloudOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.cloud.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: s.cloud.Name}},
+		Spec:       v1alpha1.OnecloudOperationSpec{Cloud: s.cloud.Name, Action: v1alpha1.ActionRenewCertificates, Requester: "the end of " + first.Name},
+	}, time.Time{}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecerts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+const (
+	// Account of the pods. It has no right, and they get no token of it.
+	Account = "onecloud-node-certificates"
+	// LabelCloud of a Job holds the cloud that looks after the certificates, AnnotationNode the node.
+	LabelCloud     = "onecloud.yunion.io/certificates-of"
+	AnnotationNode = "onecloud.yunion.io/node"
+
+	lookTimeout, renewTimeout = 5 * time.Minute, 15 * time.Minute
+	// keepLook is how long a Job that has ended is kept: one that failed is made again then. keepRenewal is longer than an operation.
+	keepLook, keepRenewal = 10 * time.Minute, 4 * time.Hour
+	tries                 = 3
+	reportFile            = "/dev/termination-log"
+
+	kubernetesDir = "/etc/kubernetes"
+	kubeletDir    = "/var/lib/kubelet/pki"
+	runtimeSocket = "/run/containerd/containerd.sock"
+	lockFile      = "/run/ocadm.lock"
+)
+
+// digest names a node within the length of a name.
+func digest(node string) string {
+	sum := sha256.Sum256([]byte(node))
+	return hex.EncodeToString(sum[:4])
+}
+
+// lookJob reads the certificates of a node. It is pure.
+func lookJob(cloud *v1alpha1.OnecloudCluster, node, image string) *batchv1.Job {
+	pod := podOn(cloud, node, image, []string{"--report=" + reportFile})
+	mount(&pod, kubeletDir, corev1.HostPathDirectory, true)
+	j := job(cloud.Name+"-certificates-"+digest(node), cloud, node, pod, lookTimeout, keepLook)
+	j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cloud, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))}
+	j.Labels[LabelCloud] = cloud.Name
+	return j
+}
+
+// renewJob renews the certificates of a node. Of the operation it takes the name, the time at which the API server made it, and whether all are to be
+// renewed; nothing in it is a word of the user. It is pure.
+func renewJob(cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation, node, image string) *batchv1.Job {
+	args := []string{"--report=" + reportFile, "--renew"}
+	if p := o.Spec.RenewCertificates; p != nil && p.All {
+		args = append(args, "--since="+o.CreationTimestamp.UTC().Format(time.RFC3339))
+	}
+	pod := podOn(cloud, node, image, args)
+	for i := range pod.Containers[0].VolumeMounts {
+		if m := &pod.Containers[0].VolumeMounts[i]; m.MountPath == kubernetesDir {
+			m.ReadOnly = false
+		}
+	}
+	mount(&pod, kubeletDir, corev1.HostPathDirectory, false)
+	mount(&pod, runtimeSocket, corev1.HostPathSocket, false)
+	mount(&pod, lockFile, corev1.HostPathFileOrCreate, false)
+	j := job(o.Name+"-"+digest(node), cloud, node, pod, renewTimeout, keepRenewal)
+	j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}
+	return j
+}
+
+func job(name string, cloud *v1alpha1.OnecloudCluster, node string, pod corev1.PodSpec, timeout, keep time.Duration) *batchv1.Job {
+	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: name, Annotations: map[string]string{AnnotationNode: node},
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(tries - 1)), ActiveDeadlineSeconds: new(int64(timeout.Seconds())), TTLSecondsAfterFinished: new(int32(keep.Seconds())),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+}
+
+// podOn is a pod on one control-plane node. It runs as root, whose files these are, without any capability and without a token: with the files of the node, it has
+// the rights of an administrator anyway.
+func podOn(cloud *v1alpha1.OnecloudCluster, node, image string, args []string) corev1.PodSpec {
+	how := operation.Job{Account: Account, ControlPlane: true}
+	pod := how.Pod(cloud, image, append([]string{"operator", "node-certificates"}, args...))
+	pod.AutomountServiceAccountToken = new(false)
+	pod.Containers[0].SecurityContext.ReadOnlyRootFilesystem = new(true)
+	pod.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}}
+	return pod
+}
+
+func mount(pod *corev1.PodSpec, path string, kind corev1.HostPathType, readOnly bool) {
+	name := "host-" + digest(path)
+	pod.Volumes = append(slices.Clone(pod.Volumes), corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind},
+	}})
+	main := &pod.Containers[0]
+	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecerts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// Action renews the certificates of the control-plane nodes. The operator runs its steps; only the Jobs see a certificate. image is that of the Jobs, "" if there
+// can be none.
+func Action(image string) operation.Action {
+	return operation.Action{
+		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour,
+		Steps: []operation.Step{
+			{Name: "plan", Short: "See which certificates are to be renewed", ReadOnly: true, Timeout: 2 * time.Minute,
+				Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+					return plan(ctx, r, report, image)
+				}},
+			{Name: "renew", Short: "Renew them on one node after the other", Timeout: 100 * time.Minute,
+				Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+					return renew(ctx, r, report, image)
+				}},
+		},
+	}
+}
+
+// turn is a node with what is to be renewed on it.
+type turn struct {
+	node  string
+	names string
+}
+
+// turns are the nodes with something to renew, and those that are to be renewed and are not Ready.
+func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, err error) {
+	cm := &corev1.ConfigMap{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: certreport.ConfigMap}, cm)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, finding.New("OCA-4407", "The operator does not look after the certificates of this cluster",
+			fmt.Sprintf("there is no ConfigMap %s/%s, which ocadm makes in clusters that it has built", r.Operation.Namespace, certreport.ConfigMap),
+			"on each control-plane node: ocadm certs renew; in a cluster that ocadm has built: ocadm init phase operator, and ask again")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading what is known of certificates: %w", err)
+	}
+	reports := certreport.All(cm.Data)
+	nodes, ready, err := controlPlane(ctx, r.Client)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := r.Operation.Spec.RenewCertificates != nil && r.Operation.Spec.RenewCertificates.All
+	for _, node := range nodes {
+		names := certreport.Names(reports[node].Due(time.Now()))
+		if all {
+			names = "all that are older than " + r.Operation.CreationTimestamp.UTC().Format(time.RFC3339)
+		}
+		switch {
+		case names == "":
+		case !slices.Contains(ready, node):
+			away = append(away, node)
+		default:
+			due = append(due, turn{node, names})
+		}
+	}
+	return due, away, nil
+}
+
+func plan(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
+	if image == "" {
+		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it may not create Jobs, or does not run in a pod",
+			"let it run in the cluster with its rights: ocadm operator install; or on each control-plane node: ocadm certs renew")
+	}
+	due, away, err := turns(ctx, r)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, t := range due {
+		lines = append(lines, "node "+t.node+": "+t.names)
+	}
+	for _, node := range away {
+		lines = append(lines, "node "+node+" is not Ready, and is left out")
+	}
+	if len(lines) == 0 {
+		report.Info("nothing is to be renewed yet")
+	}
+	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = lines })
+}
+
+// renew lets one Job after the other renew. A node whose Job has succeeded is passed over by an operator that was started meanwhile.
+func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return err
+	}
+	due, away, err := turns(ctx, r)
+	if err != nil {
+		return err
+	}
+	for i, t := range due {
+		report.Progress(int64(i), int64(len(due)), "nodes")
+		found, err := renewOn(ctx, r, report, renewJob(cloud, r.Operation, t.node, image), t.node)
+		if err != nil {
+			return err
+		}
+		if err := store(ctx, r.Client, cloud, t.node, &found); err != nil {
+			return err
+		}
+		report.Changed("node %s: renewed %s; the next one is renewed %s", t.node, t.names, found.RenewAt().Format(time.RFC3339))
+	}
+	if len(away) > 0 {
+		return finding.New("OCA-4408", "Control-plane nodes are not Ready, and their certificates were not renewed", strings.Join(away, ", "),
+			"start the nodes, and the operator tries again by itself; one whose certificates have ended: ocadm certs renew on it")
+	}
+	return nil
+}
+
+// renewOn runs the Job of a node to its end.
+func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j *batchv1.Job, node string) (certreport.Report, error) {
+	if err := r.Pods.Create(ctx, j.DeepCopy(), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return certreport.Report{}, fmt.Errorf("creating Job %s: %w", j.Name, err)
+	}
+	failed := ""
+	err := kube.WaitFor(ctx, r.Pods, j.DeepCopy(), func(o client.Object) (bool, string) {
+		now, there := kube.As[batchv1.Job](o)
+		if !there {
+			failed = "it was deleted"
+			return true, ""
+		}
+		complete, why := operation.Ended(now)
+		failed = why
+		return complete || failed != "", "Job " + j.Name
+	}, func(why string) { report.Waiting("node "+node, why) })
+	if err != nil {
+		return certreport.Report{}, err
+	}
+	if failed != "" {
+		text, _ := said(ctx, r.Pods, j)
+		f := finding.New("OCA-4406", "The certificates of node "+node+" were not renewed", failed,
+			"on "+node+": ocadm certs renew, and see what it says; the operator tries again by itself")
+		if text != "" {
+			f = f.With(strings.Split(text, "\n")...)
+		}
+		return certreport.Report{}, f
+	}
+	return reportOf(ctx, r.Pods, j)
+}
