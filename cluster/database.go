@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
@@ -60,6 +62,27 @@ func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCl
 	owner := backup.Cloud{Namespace: cr.Namespace, Name: cr.Name, ID: id}
 	a, err := archive.Connect(ctx, c, cr.Namespace, server, owner, dial(c, cr.Namespace))
 	return a, databaseFinding(err)
+}
+
+const reachInterval = 500 * time.Millisecond
+
+// reach opens a server that may be out of reach for a while. What the server itself answers is final.
+func reach(ctx context.Context, patience time.Duration, waiting func(what, why string), open func() (*mysql.Admin, error)) (a *mysql.Admin, err error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	const what = "the database server"
+	report := func(why string) {
+		if waiting != nil {
+			waiting(what, why)
+		}
+	}
+	_ = wait.Until(limited, what, reachInterval, func(context.Context) (bool, string, error) { // its error says less than the server's
+		if a, err = open(); mysql.ClassOf(err) == mysql.Unreachable {
+			return false, err.Error(), nil
+		}
+		return true, "", nil
+	}, report)
+	return a, err
 }
 
 // tryDatabases does on a database server what the operator does for the services of a cloud, and removes it again.

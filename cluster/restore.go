@@ -41,6 +41,9 @@ type Restore struct {
 	Before func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error)
 	// Confirm is asked before the first change.
 	Confirm func(question string) error
+	// Patience is how long the database server of a new cloud may be out of reach, and Waiting gets the reason meanwhile. Without them it is tried once.
+	Patience time.Duration
+	Waiting  func(what, why string)
 	// Watch sees how far the reading of the file is.
 	Watch backup.Watcher
 	Recorded
@@ -195,7 +198,9 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	defer x.close()
 	var err error
 	owner := backup.Cloud{ID: id, Namespace: key.Namespace, Name: key.Name}
-	if x.admin, err = archive.Connect(ctx, c, key.Namespace, server, owner, dial(c, key.Namespace)); err != nil {
+	if x.admin, err = reach(ctx, r.Patience, r.Waiting, func() (*mysql.Admin, error) {
+		return archive.Connect(ctx, c, key.Namespace, server, owner, dial(c, key.Namespace))
+	}); err != nil {
 		return databaseFinding(err)
 	}
 	if err := r.overwrites(ctx, x.admin, contents, server.Host); err != nil {

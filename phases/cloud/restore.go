@@ -85,6 +85,10 @@ func savedCloud(contents backup.Contents) (*v1alpha1.OnecloudCluster, error) {
 // restoreTimeout bounds the restore of all databases.
 const restoreTimeout = 4 * time.Hour
 
+// serverPatience is how long the database server may be out of reach. The embedded one has only just become ready, and a node that is busy learns the
+// address of its Service later.
+const serverPatience = 2 * time.Minute
+
 // Restore restores the databases of the backup that --restore-from names, and creates its cloud. One that is there was made by an earlier run: it is
 // left as it is.
 func Restore() host.Phase {
@@ -126,6 +130,7 @@ func runRestore(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	}
 	from := *h.Restore
 	from.Show = cluster.ShowOn(r)
+	from.Patience, from.Waiting = serverPatience, r.Waiting
 	done, err := from.Apply(ctx, c)
 	if err != nil {
 		return err
