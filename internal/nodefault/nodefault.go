@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodefault breaks something on the control-plane node where it runs, for a while. The fault is a transient unit of the node's systemd, which takes it
+// back when the time is over, also if this process and the container runtime are gone. Nothing on the disk changes, so that a restart of the machine cures it, too.
+package nodefault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/internal/exec"
+)
+
+// Kind is what a fault breaks.
+type Kind string
+
+// The kinds.
+const (
+	// KillKeepalived ends keepalived as a crash does. The kubelet starts it again.
+	KillKeepalived Kind = "kill-keepalived"
+	// PauseAPIServer and PauseEtcd stop a process without ending it: its clients get no answer and no error.
+	PauseAPIServer Kind = "pause-api-server"
+	PauseEtcd      Kind = "pause-etcd"
+	// CutNode lets nothing leave the machine: for the others it is lost.
+	CutNode Kind = "cut-node"
+)
+
+// Kinds are all.
+func Kinds() []Kind { return []Kind{KillKeepalived, PauseAPIServer, PauseEtcd, CutNode} }
+
+const (
+	// Unit is the transient unit. Its name is fixed, so that a node has one fault at a time.
+	Unit = "ocadm-ha-test.service"
+	// Host is the root of the machine for a container that sees its processes.
+	Host = "/proc/1/root"
+	// grace is how much longer than the fault the unit may live.
+	grace = 10 * time.Second
+	// stopTimeout bounds the end of a fault.
+	stopTimeout = 20 * time.Second
+
+	arpIgnore = "/proc/sys/net/ipv4/conf/all/arp_ignore"
+	// silent is the value with which the kernel answers no question for its addresses. Source: Documentation/networking/ip-sysctl.rst.
+	silent = "8"
+)
+
+// scripts are what the shell runs to break something, and to take that back. Taking back may be repeated.
+type scripts struct{ fault, restore string }
+
+// Fault is one on this machine.
+type Fault struct {
+	Kind Kind
+	For  time.Duration
+	// Root is that of the machine; in it, proc has its processes.
+	Root string
+	Exec exec.Runner
+}
+
+// Enter makes the root of the machine that of this process.
+func Enter() error {
+	if err := syscall.Chroot(Host); err != nil {
+		return fmt.Errorf("entering the root of the machine: %w", err)
+	}
+	return os.Chdir("/")
+}
+
+// Run makes the fault, and takes it back when its time is over or ctx ends.
+func (f Fault) Run(ctx context.Context) error {
+	s, err := f.scripts()
+	if err != nil {
+		return err
+	}
+	if err := f.stop(ctx); err != nil {
+		return err
+	}
+	if _, err := f.Exec.Run(ctx, exec.Command{Path: "systemd-run", Args: arguments(s, f.For)}); err != nil {
+		return fmt.Errorf("beginning the fault: %w", errors.Join(err, f.stop(ctx)))
+	}
+	over := time.NewTimer(f.For)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-ctx.Done():
+	}
+	return f.stop(ctx)
+}
+
+// stop takes a fault back, also that of a command that was killed.
+func (f Fault) stop(ctx context.Context) error {
+	const notLoaded = 5 // of systemctl(1): there is no such unit
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	res, err := f.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", Unit}})
+	if err != nil && res.ExitCode != notLoaded {
+		return fmt.Errorf("ending the fault: %w", err)
+	}
+	return nil
+}
+
+// arguments are those of systemd-run. The restoring script runs however the unit ends: systemd.service(5), ExecStopPost.
+func arguments(s scripts, length time.Duration) []string {
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
+	return []string{
+		"--unit=" + Unit, "--collect", "--description=A fault of ocadm ha test, which ends by itself",
+		"--property=RuntimeMaxSec=" + seconds(length+grace), "--property=ExecStopPost=/bin/sh -c '" + s.restore + "'",
+		"/bin/sh", "-c", s.fault + "; exec sleep " + seconds(length),
+	}
+}
+
+// scripts decides by what is there now. They hold no quotes, percent or dollar signs, which systemd would read.
+func (f Fault) scripts() (scripts, error) {
+	switch f.Kind {
+	case CutNode:
+		raw, err := os.ReadFile(filepath.Join(f.Root, arpIgnore))
+		if err != nil {
+			return scripts{}, fmt.Errorf("reading what the machine answers: %w", err)
+		}
+		return cut(strings.TrimSpace(string(raw))), nil
+	case KillKeepalived:
+		return f.signal("ocadm-vip", "keepalived", "KILL", "")
+	case PauseAPIServer:
+		return f.signal("kube-apiserver", "kube-apiserver", "STOP", "CONT")
+	case PauseEtcd:
+		return f.signal("etcd", "etcd", "STOP", "CONT")
+	}
+	return scripts{}, fmt.Errorf("there is no fault %q", f.Kind)
+}
+
+// cut silences the machine. A rule of routing behind that for the machine's own addresses drops what it sends, its answers included; connections within the machine
+// and bridged virtual machines are not touched. The kernel answers ARP without routing, so that has a setting of its own: otherwise the machine would still
+// claim the virtual address.
+func cut(arpBefore string) scripts {
+	const rule = "from all blackhole pref 1"
+	return scripts{
+		fault:   "sysctl -qw net.ipv4.conf.all.arp_ignore=" + silent + "; ip rule add " + rule + "; ip -6 rule add " + rule + " || true",
+		restore: "ip rule del " + rule + "; ip -6 rule del " + rule + "; sysctl -qw net.ipv4.conf.all.arp_ignore=" + arpBefore,
+	}
+}
+
+// signal sends signals to the processes of a container of a static pod.
+func (f Fault) signal(pod, container, fault, restore string) (scripts, error) {
+	argv, err := commandOf(filepath.Join(f.Root, "/etc/kubernetes/manifests", pod+".yaml"), container)
+	if err != nil {
+		return scripts{}, err
+	}
+	list, err := processes(filepath.Join(f.Root, "/proc"), argv)
+	if err != nil {
+		return scripts{}, err
+	}
+	if len(list) == 0 {
+		return scripts{}, fmt.Errorf("finding the processes of %s: none runs with the command of its manifest", container)
+	}
+	pids := strings.Join(list, " ")
+	s := scripts{fault: "kill -" + fault + " " + pids, restore: "true"}
+	if restore != "" {
+		s.restore = "kill -" + restore + " " + pids
+	}
+	return s, nil
+}
+
+// commandOf is the command of a container of a static pod.
+func commandOf(manifest, container string) ([]string, error) {
+	raw, err := os.ReadFile(manifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("finding %s: this node has no %s", container, manifest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifest of %s: %w", container, err)
+	}
+	var p corev1.Pod
+	if err := yaml.Unmarshal(raw, &p); err != nil {
+		return nil, fmt.Errorf("reading the manifest of %s: %w", container, err)
+	}
+	for _, c := range p.Spec.Containers {
+		if c.Name == container && len(c.Command) > 0 {
+			return slices.Concat(c.Command, c.Args), nil
+		}
+	}
+	return nil, fmt.Errorf("reading the manifest of %s: it has no such container with a command", container)
+}
+
+// processes are those that run a command, by number. A name would not do: a cloud has an etcd, too.
+func processes(proc string, argv []string) ([]string, error) {
+	files, err := filepath.Glob(proc + "/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	want := strings.Join(argv, "\x00") + "\x00"
+	var out []string
+	for _, name := range files {
+		if raw, err := os.ReadFile(name); err == nil && string(raw) == want { // a process that has just ended has none
+			out = append(out, filepath.Base(filepath.Dir(name)))
+		}
+	}
+	return out, nil
+}
