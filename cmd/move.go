@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -43,19 +44,21 @@ func newMove(a *app) *cobra.Command {
 			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			to, err := netip.ParseAddr(args[0])
-			if err != nil {
-				return misused(fmt.Sprintf("%q is not an IP address", args[0]), c.UseLine())
+			to := args[0]
+			if ip, err := netip.ParseAddr(to); err == nil {
+				to = ip.Unmap().String()
+			} else if !follow || len(validation.IsDNS1123Subdomain(to)) > 0 {
+				return misused(fmt.Sprintf("%q is not an IP address", to), c.UseLine())
 			}
-			return a.move(c, to.Unmap(), follow, f)
+			return a.move(c, to, follow, f)
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS is that of the control plane, which has moved; this worker keeps its own")
+	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS, an IP address or a name, is that of the control plane, which has moved; this worker keeps its own")
 	return c
 }
 
-func (a *app) move(c *cobra.Command, to netip.Addr, follow bool, f stepFlags) error {
+func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
@@ -65,7 +68,7 @@ func (a *app) move(c *cobra.Command, to netip.Addr, follow bool, f stepFlags) er
 	if err != nil {
 		return err
 	}
-	out := nodeMoved{Node: h.Config.Node.Name, From: m.From.String(), To: m.To.String(), Follow: follow, DryRun: f.dryRun, Steps: []stepDone{}}
+	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Follow: follow, DryRun: f.dryRun, Steps: []stepDone{}}
 	if m.Moved() {
 		return a.printMoved(f, out, workflow.Result{})
 	}

@@ -202,5 +202,5 @@ func (c *Bootstrap) needEndpoint(ctx context.Context) error {
 		return nil
 	}
 	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node", cause,
-		"back up the cloud, and make it again with ocadm init --high-availability-vip ADDRESS or --control-plane-endpoint HOST:PORT; docs/high-availability.md")
+		"give it one, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS; docs/high-availability.md")
 }

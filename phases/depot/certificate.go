@@ -4,11 +4,15 @@ package depot
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/pki"
@@ -45,6 +49,55 @@ func certificatePhase() host.Phase {
 		}
 		return todo, err
 	})
+}
+
+// Rename gives the depot the names that the API server has in its certificate now: its own certificate, and those that its pod renews.
+func Rename(h *host.Host, r workflow.Reporter) error {
+	if !Has(h) {
+		return nil
+	}
+	if why, err := issuer(h).Renew(time.Now()); err != nil || why != "" {
+		if err != nil {
+			return err
+		}
+		r.Changed("issued %s: %s", CertificateFile, why)
+	}
+	files, err := renamed(h)
+	if err == nil {
+		_, err = files.Write(h, r)
+	}
+	return err
+}
+
+// Named reports whether that is done.
+func Named(h *host.Host) (bool, error) {
+	if !Has(h) {
+		return true, nil
+	}
+	good, err := issuer(h).Good(time.Now())
+	if err != nil || !good {
+		return false, err
+	}
+	files, err := renamed(h)
+	return len(files.Todo(h)) == 0, err
+}
+
+// renamed is the static pod with the present names.
+func renamed(h *host.Host) (host.FileSet, error) {
+	var p corev1.Pod
+	if err := yaml.Unmarshal([]byte(h.Files.Text(manifestFile)), &p); err != nil {
+		return nil, fmt.Errorf("reading the depot's pod: %w", err)
+	}
+	for i, c := range p.Spec.Containers {
+		if c.Name == renewerName {
+			p.Spec.Containers[i].Args = append([]string{"depot", "renew"}, certificateNames(h)...)
+		}
+	}
+	raw, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("writing the depot's pod: %w", err)
+	}
+	return host.FileSet{{Name: manifestFile, Data: raw, Mode: 0o600}}, nil
 }
 
 func issuer(h *host.Host) depot.Issuer {

@@ -24,6 +24,8 @@ import (
 
 const (
 	podName = "ocadm-depot"
+	// renewerName is the container that renews the certificate.
+	renewerName = "certificate"
 	// manifestFile is removed by package owned.
 	manifestFile = "/etc/kubernetes/manifests/" + podName + ".yaml"
 	pkiDir       = "/etc/kubernetes/pki"
@@ -109,7 +111,7 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 		mount{"kubeconfig", kubernetes.KubeletKubeconfig, corev1.HostPathFile, false},
 		mount{"node-certificates", nodeCertificates, corev1.HostPathDirectory, false})
 	if renews {
-		add(p, container("certificate", image, "32Mi", "128Mi", append([]string{"renew"}, names...)...),
+		add(p, container(renewerName, image, "32Mi", "128Mi", append([]string{"renew"}, names...)...),
 			mount{"certificate", path.Dir(CertificateFile), corev1.HostPathDirectory, true},
 			mount{"authority", authority, corev1.HostPathFile, false},
 			mount{"authority-key", authorityKey, corev1.HostPathFile, false})

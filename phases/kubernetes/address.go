@@ -3,8 +3,11 @@
 package kubernetes
 
 import (
+	"context"
 	"crypto"
+	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -13,14 +16,19 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -34,41 +42,65 @@ func addressed() map[string]string {
 	}
 }
 
-// CertificatesWithout are the certificates of this control-plane node that do not hold an address and should, sorted.
-func CertificatesWithout(h *host.Host, address netip.Addr) ([]string, error) {
+// NodeCertificates are the certificates of a control-plane node that hold its address. The endpoint of the cluster is in that of the API server alone.
+func NodeCertificates() []string { return slices.Sorted(maps.Keys(addressed())) }
+
+// APIServerCertificate is what clients of the API server see.
+const APIServerCertificate = "apiserver"
+
+// CertificatesWithout are those of the certificates of this control-plane node that lack one of the names or addresses.
+func CertificatesWithout(h *host.Host, certificates []string, names ...string) ([]string, error) {
 	var out []string
-	for name := range addressed() {
+	for _, name := range certificates {
 		file := pkiDir + "/" + name + ".crt"
 		cert, err := readCertificate(h, file)
 		if err != nil {
 			return nil, fmt.Errorf("reading a certificate: %w", err)
 		}
-		if !slices.ContainsFunc(cert.IPAddresses, net.IP(address.AsSlice()).Equal) {
+		if lacks(cert, names) {
 			out = append(out, file)
 		}
 	}
-	slices.Sort(out)
 	return out, nil
 }
 
-// AddAddress signs the certificates of this control-plane node that lack an address anew, with the same keys and names and that address, too.
-func AddAddress(h *host.Host, r workflow.Reporter, address netip.Addr) error {
-	files, err := CertificatesWithout(h, address)
+func lacks(cert *x509.Certificate, names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return cert.VerifyHostname(n) != nil })
+}
+
+// AddNames signs those of the certificates anew that lack one of the names or addresses, with the same keys and what they have, and these, too.
+func AddNames(h *host.Host, r workflow.Reporter, certificates []string, names ...string) error {
+	files, err := CertificatesWithout(h, certificates, names...)
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, pkiDir+"/"), ".crt")
-		if err := signWith(h, file, addressed()[name], address); err != nil {
+		if err := signWith(h, file, addressed()[name], names); err != nil {
 			return err
 		}
-		r.Changed("added %s to %s", address, file)
+		r.Changed("added %s to %s", strings.Join(names, ", "), file)
 	}
 	return nil
 }
 
-// signWith writes a certificate with one address more. Its key stays, so that no moment is without a pair that fits.
-func signWith(h *host.Host, file, authority string, address netip.Addr) error {
+// withNames are the names and addresses of a certificate, and others.
+func withNames(cert *x509.Certificate, names []string) certutil.AltNames {
+	out := certutil.AltNames{DNSNames: slices.Clone(cert.DNSNames), IPs: slices.Clone(cert.IPAddresses)}
+	for _, n := range names {
+		switch ip := net.ParseIP(n); {
+		case cert.VerifyHostname(n) == nil:
+		case ip != nil:
+			out.IPs = append(out.IPs, ip)
+		default:
+			out.DNSNames = append(out.DNSNames, n)
+		}
+	}
+	return out
+}
+
+// signWith writes a certificate with more names. Its key stays, so that no moment is without a pair that fits.
+func signWith(h *host.Host, file, authority string, names []string) error {
 	old, err := readCertificate(h, file)
 	if err != nil {
 		return fmt.Errorf("reading a certificate: %w", err)
@@ -93,7 +125,7 @@ func signWith(h *host.Host, file, authority string, address netip.Addr) error {
 	now := time.Now()
 	cert, err := pkiutil.NewSignedCert(&pkiutil.CertConfig{
 		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
-			AltNames: certutil.AltNames{DNSNames: old.DNSNames, IPs: append(slices.Clone(old.IPAddresses), address.AsSlice())}, Usages: slices.Clone(old.ExtKeyUsage)},
+			AltNames: withNames(old, names), Usages: slices.Clone(old.ExtKeyUsage)},
 		NotAfter: now.Add(constants.CertificateValidityPeriod),
 	}, key, ca, caKey, false)
 	if err != nil {
@@ -145,4 +177,39 @@ func NodeAddress(h *host.Host) netip.Addr {
 		return netip.Addr{}
 	}
 	return address
+}
+
+// AddClusterName adds a name or address to those that kubeadm puts into the certificate of every API server. It reports whether it was lacking; a dry run
+// changes nothing.
+func AddClusterName(ctx context.Context, h *host.Host, name string, dryRun bool) (bool, error) {
+	c, err := AdminClient(h)
+	if err != nil {
+		return false, err
+	}
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm); err != nil {
+		return false, fmt.Errorf("reading the settings of kubeadm: %w", err)
+	}
+	const key = "ClusterConfiguration"
+	var all map[string]any // what this program does not know stays
+	if err := yaml.Unmarshal([]byte(cm.Data[key]), &all); err != nil {
+		return false, fmt.Errorf("reading the settings of kubeadm: %w", err)
+	}
+	list, _, err := unstructured.NestedStringSlice(all, "apiServer", "certSANs")
+	if err != nil || slices.Contains(list, name) || dryRun {
+		return err == nil && !slices.Contains(list, name), err
+	}
+	if err := unstructured.SetNestedStringSlice(all, append(list, name), "apiServer", "certSANs"); err != nil {
+		return false, err
+	}
+	raw, err := yaml.Marshal(all)
+	if err != nil {
+		return false, fmt.Errorf("writing the settings of kubeadm: %w", err)
+	}
+	before := cm.DeepCopy()
+	cm.Data[key] = string(raw)
+	if err := c.Patch(ctx, &cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(kube.FieldManager)); err != nil {
+		return false, fmt.Errorf("writing the settings of kubeadm: %w", err)
+	}
+	return true, nil
 }

@@ -99,8 +99,8 @@ func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (boo
 	return false, nil
 }
 
-// superAdminKubeconfig bypasses authorization; kubeadm keeps it for repairs.
-const superAdminKubeconfig = kubernetesDir + "/super-admin.conf"
+// SuperAdminKubeconfig bypasses authorization; kubeadm keeps it for repairs.
+const SuperAdminKubeconfig = kubernetesDir + "/super-admin.conf"
 
 // administratorPhase gives the group in admin.conf its rights. kubeadm does that inside whichever phase asks the API server first; as
 // a step of its own, everything else may start as soon as it is done.
@@ -118,7 +118,7 @@ func administratorPhase() host.Phase {
 }
 
 func bindAdministrators(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	c, err := clientOf(h, superAdminKubeconfig)
+	c, err := clientOf(h, SuperAdminKubeconfig)
 	if err != nil {
 		return err
 	}

@@ -180,7 +180,7 @@ func memberVotes(ctx context.Context, h *host.Host) (bool, error) {
 }
 
 // NeedEndpoint is a finding when the address by which nodes reach the control plane is that of one of its nodes: others would not help when that
-// one is lost, and kubeadm cannot change the endpoint of a cluster.
+// one is lost.
 func NeedEndpoint(ctx context.Context, k client.Client) error {
 	conf, err := liveClusterConfiguration(ctx, k)
 	if err != nil {
@@ -207,8 +207,7 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 	}
 	return finding.New("OCA-4130", "The cluster has no endpoint of its own, so it cannot take a second control-plane node",
 		fmt.Sprintf("nodes reach it at %s, which is node %s: without that node, nothing would answer", conf.ControlPlaneEndpoint, of),
-		"back up the cloud (ocadm cluster backup), take the cluster down (ocadm reset), and make it again with "+
-			"ocadm init --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
+		"give it one, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
 }
 
 // leaveEtcd removes this machine's member, be it a learner whose join did not end. The machine leaves also when that is not possible.

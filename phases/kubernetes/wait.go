@@ -136,6 +136,14 @@ func probeEndpoint(ctx context.Context, h *host.Host) string {
 	return probeAt(ctx, h, controlPlaneEndpoint(h.Config))
 }
 
+// AwaitEndpoint waits until the API server answers where kubeconfigs ask.
+func AwaitEndpoint(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	return await(ctx, h, r, "endpoint", probeEndpoint, hopelessKubelet, diagnoseEndpoint)
+}
+
+// EndpointAnswers reports whether it does.
+func EndpointAnswers(ctx context.Context, h *host.Host) bool { return probeEndpoint(ctx, h) == "" }
+
 func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Finding {
 	remedy := "see that the load balancer forwards to " + localEndpoint(h.Config) + ", then run the same command again"
 	if h.Config.Cluster.VirtualAddress != "" {

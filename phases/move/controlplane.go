@@ -70,7 +70,7 @@ func etcdStep() Step {
 		Name: "etcd", Short: "Write the new address into the member list of etcd", Timeout: startTimeout, Skip: ownControlPlane,
 		Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved(), nil },
 		Plan: func(_ context.Context, m *Move) ([]string, error) {
-			return []string{"change the peer address of the member of etcd to " + m.To.String()}, nil
+			return []string{"change the peer address of the member of etcd to " + m.To}, nil
 		},
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return m.until(ctx, r, "etcd", func(ctx context.Context) (bool, string, error) {
@@ -135,7 +135,7 @@ func (m *Move) settings(ctx context.Context) (client.Client, []corev1.ConfigMap,
 		}
 		for _, o := range list.Items {
 			for _, text := range o.Data {
-				if holds(text, m.From) {
+				if from, _ := m.named(); holds(text, from) {
 					out = append(out, o)
 					break
 				}
@@ -150,7 +150,8 @@ const proxyAnnotation = "ocadm.yunion.io/api-server"
 
 var proxy = client.ObjectKey{Namespace: "kube-system", Name: "kube-proxy"}
 
-func settingsStep() Step {
+// SettingsStep writes it into the settings of Kubernetes.
+func SettingsStep() Step {
 	return Step{
 		Name: "settings", Short: "Write the new address into the settings of Kubernetes", Timeout: 2 * time.Minute, Skip: ownControlPlane,
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
@@ -158,10 +159,11 @@ func settingsStep() Step {
 			if err != nil {
 				return err
 			}
+			from, to := m.named()
 			for _, o := range list {
 				before := o.DeepCopy()
 				for key, text := range o.Data {
-					o.Data[key] = replaced(text, m.From.String(), m.To.String())
+					o.Data[key] = replaced(text, from, to)
 				}
 				patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 				if err := c.Patch(ctx, &o, patch, client.FieldOwner(kube.FieldManager)); err != nil {
@@ -184,7 +186,7 @@ func settingsStep() Step {
 			out = append(out, "change ConfigMap "+o.Namespace+"/"+o.Name)
 		}
 		d, there, err := proxyOf(ctx, c)
-		if there && d.Spec.Template.Annotations[proxyAnnotation] != m.To.String() {
+		if there && d.Spec.Template.Annotations[proxyAnnotation] != m.To {
 			out = append(out, "restart kube-proxy on every node")
 		}
 		return out, err
@@ -200,14 +202,14 @@ func proxyOf(ctx context.Context, c client.Client) (*appsv1.DaemonSet, bool, err
 
 func (m *Move) restartProxy(ctx context.Context, c client.Client, r workflow.Reporter) error {
 	d, there, err := proxyOf(ctx, c)
-	if err != nil || !there || d.Spec.Template.Annotations[proxyAnnotation] == m.To.String() {
+	if err != nil || !there || d.Spec.Template.Annotations[proxyAnnotation] == m.To {
 		return err
 	}
 	before := d.DeepCopy()
 	if d.Spec.Template.Annotations == nil {
 		d.Spec.Template.Annotations = map[string]string{}
 	}
-	d.Spec.Template.Annotations[proxyAnnotation] = m.To.String()
+	d.Spec.Template.Annotations[proxyAnnotation] = m.To
 	if err := c.Patch(ctx, d, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("restarting kube-proxy: %w", err)
 	}
@@ -231,15 +233,15 @@ func (m *Move) clouds(ctx context.Context) (client.Client, []v1alpha1.OnecloudCl
 	}
 	var out []v1alpha1.OnecloudCluster
 	for _, o := range list.Items {
-		if o.Spec.LoadBalancerEndpoint == m.From.String() {
+		if o.Spec.LoadBalancerEndpoint == m.From {
 			out = append(out, o)
 		}
 	}
 	return c, out, nil
 }
 
-// cloudStep changes where clouds are reached. Their operators change endpoints and certificates.
-func cloudStep() Step {
+// CloudStep changes where clouds are reached. Their operators change endpoints and certificates.
+func CloudStep() Step {
 	return Step{
 		Name: "cloud", Short: "Write the new address into the clouds that are reached there", Timeout: 2 * time.Minute, Skip: ownControlPlane,
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,12 +36,42 @@ type Move struct {
 	// ControlPlane is set on a control-plane node; Follow moves the control plane's address in what a worker has, not the worker's own.
 	ControlPlane, Follow bool
 
+	// port, if not 0, limits the settings of Kubernetes to those that hold the address with it: the endpoint.
+	port int
+
 	record
+}
+
+// Endpoint moves the endpoint of the cluster from the address of its only control-plane node to another address or a name. The node keeps its own.
+func Endpoint(h *host.Host, from, to string, port int) *Move {
+	return &Move{Host: h, ControlPlane: true, port: port, record: record{From: from, To: to}}
+}
+
+// named is what the settings of Kubernetes hold, and shall hold.
+func (m *Move) named() (from, to string) {
+	if m.port == 0 {
+		return m.From, m.To
+	}
+	port := strconv.Itoa(m.port)
+	return net.JoinHostPort(m.From, port), net.JoinHostPort(m.To, port)
+}
+
+// Kubeconfigs are those of administrators on this control-plane node, and kubeadm's configuration, that hold the former endpoint, as they should be.
+func (m *Move) Kubeconfigs() host.FileSet {
+	from, to := m.named()
+	var out host.FileSet
+	for _, name := range []string{kubernetes.AdminKubeconfig, kubernetes.SuperAdminKubeconfig, kubernetes.ConfigFile} {
+		if text := m.Host.Files.Text(name); holds(text, from) {
+			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from, to)), Mode: 0o600})
+		}
+	}
+	return out
 }
 
 // record is what survives a command that is cut off.
 type record struct {
-	From, To netip.Addr
+	// From and To are addresses; To may be the name of the control plane that a worker follows.
+	From, To string
 	Follow   bool      `json:"follow,omitempty"`
 	Since    time.Time `json:"since"`
 	// Restarted is when the kubelet began to run with the new files.
@@ -53,7 +84,7 @@ type record struct {
 const askTimeout = 15 * time.Second
 
 // Begin finds out what a move is about, and refuses one that cannot work. It changes nothing.
-func Begin(ctx context.Context, h *host.Host, to netip.Addr, follow bool, now time.Time) (*Move, error) {
+func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.Time) (*Move, error) {
 	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
 		return nil, finding.New("OCA-4160", "This machine is not a node of a cluster", "there is no "+kubernetes.KubeletKubeconfig,
 			"give the machine its address, then: ocadm init or ocadm join")
@@ -62,7 +93,7 @@ func Begin(ctx context.Context, h *host.Host, to netip.Addr, follow bool, now ti
 	if err := m.resume(to, now); err != nil {
 		return nil, err
 	}
-	if m.From.Is4() != m.To.Is4() {
+	if otherFamily(m.From, m.To) {
 		return nil, finding.New("OCA-4162", "The node cannot move to an address of the other family", fmt.Sprintf("it has %s, and is to get %s", m.From, m.To),
 			"choose an address of the same family; another family needs another cluster")
 	}
@@ -72,8 +103,15 @@ func Begin(ctx context.Context, h *host.Host, to netip.Addr, follow bool, now ti
 	return m, m.canMove()
 }
 
+// otherFamily reports whether one address is of IPv4 and the other of IPv6. A name is of both.
+func otherFamily(from, to string) bool {
+	a, aerr := netip.ParseAddr(from)
+	b, berr := netip.ParseAddr(to)
+	return aerr == nil && berr == nil && a.Is4() != b.Is4()
+}
+
 // resume continues an unfinished move, turns it round, or begins one.
-func (m *Move) resume(to netip.Addr, now time.Time) error {
+func (m *Move) resume(to string, now time.Time) error {
 	raw, err := m.Host.Files.ReadFile(recordFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -104,28 +142,27 @@ func (m *Move) resume(to netip.Addr, now time.Time) error {
 }
 
 // present is the address that this machine has, or that its control plane has.
-func (m *Move) present() (netip.Addr, error) {
+func (m *Move) present() (string, error) {
 	if !m.Follow {
 		if a := kubernetes.NodeAddress(m.Host); a.IsValid() {
-			return a, nil
+			return a.String(), nil
 		}
-		return netip.Addr{}, finding.New("OCA-4160", "The address of this node is not known", "its kubelet has no --node-ip, so it chooses an address when it starts",
+		return "", finding.New("OCA-4160", "The address of this node is not known", "its kubelet has no --node-ip, so it chooses an address when it starts",
 			"on a worker, restart the kubelet: systemctl restart kubelet")
 	}
 	server, err := kubernetes.Server(m.Host)
 	if err != nil {
-		return netip.Addr{}, err
+		return "", err
 	}
 	name, _, err := net.SplitHostPort(server)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("reading the address of the control plane: %w", err)
+		return "", fmt.Errorf("reading the address of the control plane: %w", err)
 	}
-	a, err := netip.ParseAddr(name)
-	if err != nil {
-		return a, finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet asks "+server,
+	if _, err := netip.ParseAddr(name); err != nil {
+		return "", finding.New("OCA-4163", "The control plane is reached by a name", "the kubelet asks "+server,
 			"change where the name "+name+" leads; nothing on this node has an address")
 	}
-	return a, nil
+	return name, nil
 }
 
 // canMove refuses an address that the machine does not have, and a control plane of several nodes.
@@ -136,9 +173,9 @@ func (m *Move) canMove() error {
 			has = append(has, p.Addr().String())
 		}
 	}
-	if !slices.Contains(has, m.To.String()) {
-		return finding.New("OCA-4164", "This machine does not have the address "+m.To.String(), "its addresses are "+strings.Join(has, ", "),
-			"give it the address, for example beside the present one: ip address add "+m.To.String()+"/24 dev eth0; then run the same command again").With(has...)
+	if !slices.Contains(has, m.To) {
+		return finding.New("OCA-4164", "This machine does not have the address "+m.To, "its addresses are "+strings.Join(has, ", "),
+			"give it the address, for example beside the present one: ip address add "+m.To+"/24 dev eth0; then run the same command again").With(has...)
 	}
 	if !m.ControlPlane {
 		return nil
@@ -169,7 +206,7 @@ func (m *Move) canFollow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the address of the control plane: %w", err)
 	}
-	at := net.JoinHostPort(m.To.String(), port)
+	at := net.JoinHostPort(m.To, port)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	c, err := kubernetes.NodeClientAt(m.Host, at)
@@ -177,7 +214,7 @@ func (m *Move) canFollow(ctx context.Context) error {
 		err = c.Get(ctx, client.ObjectKey{Name: m.Host.Config.Node.Name}, &corev1.Node{})
 	}
 	if err != nil {
-		return finding.Errorf("OCA-4166", "The control plane of this cluster does not answer at "+at, "move the control-plane node first: there, ocadm move "+m.To.String()+
+		return finding.Errorf("OCA-4166", "The control plane of this cluster does not answer at "+at, "move the control-plane node first: there, ocadm move "+m.To+
 			"; then run the same command again", "%w", err)
 	}
 	return nil

@@ -46,7 +46,7 @@ func worker(t *testing.T) *host.Host {
 
 func begun(t *testing.T, h *host.Host, to string, follow bool) *Move {
 	t.Helper()
-	m, err := Begin(t.Context(), h, netip.MustParseAddr(to), follow, since)
+	m, err := Begin(t.Context(), h, to, follow, since)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestRefusals(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Begin(t.Context(), h, netip.MustParseAddr(c.to), c.follow, since)
+			_, err := Begin(t.Context(), h, c.to, c.follow, since)
 			if l := finding.Of(err); len(l) != 1 || l[0].Code != c.code {
 				t.Errorf("%v, want %s", err, c.code)
 			}

@@ -3,7 +3,6 @@
 package move
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -60,12 +59,12 @@ func continues(rest, address string) bool {
 }
 
 // holds reports whether a text holds an address.
-func holds(text string, address netip.Addr) bool {
-	return replaced(text, address.String(), "") != text
+func holds(text string, address string) bool {
+	return replaced(text, address, "") != text
 }
 
 // changes are the files of this machine that hold the former address, as they should be: those of kubeadm and those that ocadm wrote.
-func changes(h *host.Host, from, to netip.Addr) (host.FileSet, error) {
+func changes(h *host.Host, from, to string) (host.FileSet, error) {
 	names, err := kubernetes.AddressedFiles(h)
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func changes(h *host.Host, from, to netip.Addr) (host.FileSet, error) {
 			continue // it is not there any more, or no text
 		}
 		if text := h.Files.Text(name); holds(text, from) {
-			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from.String(), to.String())), Mode: st.Mode().Perm()})
+			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from, to)), Mode: st.Mode().Perm()})
 		}
 	}
 	return out, nil

@@ -37,12 +37,12 @@ func Steps() []Step {
 		Step{
 			Name: "certificates", Short: "Add the new address to the certificates of the control plane", Skip: ownControlPlane,
 			Run: func(_ context.Context, m *Move, r workflow.Reporter) error {
-				return kubernetes.AddAddress(m.Host, r, m.To)
+				return kubernetes.AddNames(m.Host, r, kubernetes.NodeCertificates(), m.To)
 			},
 		}.Todo(func(_ context.Context, m *Move) ([]string, error) {
-			files, err := kubernetes.CertificatesWithout(m.Host, m.To)
+			files, err := kubernetes.CertificatesWithout(m.Host, kubernetes.NodeCertificates(), m.To)
 			for i, f := range files {
-				files[i] = "add " + m.To.String() + " to " + f
+				files[i] = "add " + m.To + " to " + f
 			}
 			return files, err
 		}),
@@ -69,7 +69,7 @@ func Steps() []Step {
 				return m.save()
 			},
 		},
-		startStep(), etcdStep(), apiServerStep(), settingsStep(), cloudStep(), nodeStep(), podsStep(), networkStep(),
+		startStep(), etcdStep(), apiServerStep(), SettingsStep(), CloudStep(), nodeStep(), podsStep(), networkStep(),
 		{
 			Name: "finish", Short: "Note that the move is over", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
@@ -169,8 +169,8 @@ func nodeStep() Step {
 					return false, "its kubelet has not reported", nil
 				case !ready(n):
 					return false, "it is not Ready", nil
-				case !m.Follow && !hasAddress(n, m.To.String()):
-					return false, "it does not have the address " + m.To.String(), nil
+				case !m.Follow && !hasAddress(n, m.To):
+					return false, "it does not have the address " + m.To, nil
 				}
 				return true, "", nil
 			})
@@ -261,7 +261,7 @@ func networkStep() Step {
 		Plan: func(context.Context, *Move) ([]string, error) { return nil, nil },
 		Check: func(ctx context.Context, m *Move) (bool, error) {
 			n, _, err := m.node(ctx)
-			return err == nil && (n.Annotations[flannelAddress] == "" || n.Annotations[flannelAddress] == m.To.String()), err
+			return err == nil && (n.Annotations[flannelAddress] == "" || n.Annotations[flannelAddress] == m.To), err
 		},
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return m.until(ctx, r, "the pod network", func(ctx context.Context) (bool, string, error) {
@@ -270,7 +270,7 @@ func networkStep() Step {
 					return false, "", err
 				}
 				at := n.Annotations[flannelAddress]
-				return at == "" || at == m.To.String(), "flannel has the address " + at, nil
+				return at == "" || at == m.To, "flannel has the address " + at, nil
 			})
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func virtualAddressChecks() []Check {
@@ -39,6 +40,11 @@ func checkVirtualAddress(ctx context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+mac+" answers",
 		"give an address that no machine has: --high-availability-vip ADDRESS")}
+}
+
+// VirtualAddress are the findings about the virtual address of a control plane that exists.
+func VirtualAddress(ctx context.Context, h *host.Host) []finding.Finding {
+	return checkVirtualAddress(ctx, &machine{h: h})
 }
 
 // inNodeNetwork reports whether an address is in a network of the interface with the node's address. Where the kernel does not say, it is.

@@ -21,8 +21,8 @@ import (
 
 const (
 	podName = "ocadm-vip"
-	// manifestFile is removed by package owned.
-	manifestFile = "/etc/kubernetes/manifests/" + podName + ".yaml"
+	// ManifestFile is keepalived's static pod. Package owned removes it.
+	ManifestFile = "/etc/kubernetes/manifests/" + podName + ".yaml"
 	// addressFlag is the flag of the agent with the address of the node.
 	addressFlag = "--address"
 )
@@ -45,7 +45,7 @@ func manifest(h *host.Host) (host.FileSet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing keepalived's pod: %w", err)
 	}
-	return host.FileSet{{Name: manifestFile, Data: raw, Mode: 0o600}}, nil
+	return host.FileSet{{Name: ManifestFile, Data: raw, Mode: 0o600}}, nil
 }
 
 // selfIn is the address of the node in a manifest.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
@@ -58,7 +60,7 @@ func Phase(after ...string) host.Phase {
 			return len(pod.Todo(h)) == 0 && h.Files.Exists(vip.ConfigFile), err
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"choose a router ID and a password for VRRP", "write " + settingsFile, "write " + vip.ConfigFile, "write " + manifestFile}, nil
+			return []string{"choose a router ID and a password for VRRP", "write " + settingsFile, "write " + vip.ConfigFile, "write " + ManifestFile}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := kept(h)
@@ -248,7 +250,7 @@ func JoinPhase(after ...string) host.Phase {
 			return len(pod.Todo(h)) == 0 && slices.Contains(s.Peers, h.Config.Node.AdvertiseAddress), err
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"if the cluster has a virtual address: write " + manifestFile + " and what keepalived needs"}, nil
+			return []string{"if the cluster has a virtual address: write " + ManifestFile + " and what keepalived needs"}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
@@ -267,22 +269,37 @@ func JoinPhase(after ...string) host.Phase {
 	}
 }
 
+// Dissolve takes back what Phase and StorePhase did.
+func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
+	for _, name := range []string{ManifestFile, vip.ConfigFile, settingsFile} {
+		if err := h.Files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("taking the virtual address back: %w", err)
+		}
+	}
+	r.Changed("removed %s", ManifestFile)
+	secret := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: vip.SecretNamespace, Name: vip.SecretName}}
+	if err := client.IgnoreNotFound(k.Delete(ctx, &secret)); err != nil {
+		return fmt.Errorf("deleting Secret %s: %w", vip.SecretName, err)
+	}
+	return nil
+}
+
 // LeavePhase takes this machine out of the group, before its node leaves the cluster.
 func LeavePhase() host.Phase {
 	return host.Phase{
 		Name: "leave-virtual-address", Short: "Take this machine out of the group of the virtual address", Timeout: 30 * time.Second,
 		Skip: func(h *host.Host) string {
-			if !h.Files.Exists(manifestFile) || !h.Ledger.Has(host.KindFile, manifestFile) {
+			if !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile) {
 				return "no keepalived of ocadm runs here"
 			}
 			return ""
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"take this machine out of Secret " + vip.SecretName, "remove " + manifestFile}, nil
+			return []string{"take this machine out of Secret " + vip.SecretName, "remove " + ManifestFile}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine is sure to know its own address as others do.
-			self := strings.TrimSpace(selfIn(h.Files.Text(manifestFile)))
+			self := strings.TrimSpace(selfIn(h.Files.Text(ManifestFile)))
 			ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 			defer cancel()
 			if k, err := h.Kube(ctx); err != nil {
@@ -290,10 +307,10 @@ func LeavePhase() host.Phase {
 			} else if err := RemovePeer(ctx, k, self); err != nil {
 				r.Info("this machine stays a peer of the other control-plane nodes: %v", err)
 			}
-			if err := h.Files.Remove(manifestFile); err != nil {
+			if err := h.Files.Remove(ManifestFile); err != nil {
 				return fmt.Errorf("removing the static pod of keepalived: %w", err)
 			}
-			r.Changed("removed %s", manifestFile)
+			r.Changed("removed %s", ManifestFile)
 			return nil
 		},
 	}

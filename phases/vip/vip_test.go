@@ -62,12 +62,12 @@ func TestJoinAndLeave(t *testing.T) {
 	if err != nil || !found || !slices.Equal(s.Peers, []string{"10.0.0.9", "127.0.0.1"}) || s.Password != "canary88" {
 		t.Fatalf("%+v, %v, %v", s, found, err)
 	}
-	for _, f := range []string{settingsFile, vip.ConfigFile, manifestFile} {
+	for _, f := range []string{settingsFile, vip.ConfigFile, ManifestFile} {
 		if st, err := h.Files.Stat(f); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v", f, err)
 		}
 	}
-	if text := h.Files.Text(manifestFile); strings.Contains(text, "canary88") || selfIn(text) != "127.0.0.1" {
+	if text := h.Files.Text(ManifestFile); strings.Contains(text, "canary88") || selfIn(text) != "127.0.0.1" {
 		t.Errorf("the manifest has the password, or not the address:\n%s", text)
 	}
 	if text := h.Files.Text(vip.ConfigFile); !strings.Contains(text, "auth_pass canary88") || !strings.Contains(text, "10.0.0.9") {
@@ -79,7 +79,7 @@ func TestJoinAndLeave(t *testing.T) {
 	if err := LeavePhase().Run(t.Context(), h, &reporter{}); err != nil {
 		t.Fatal(err)
 	}
-	if s, _, err := Load(t.Context(), k); err != nil || slices.Contains(s.Peers, "127.0.0.1") || h.Files.Exists(manifestFile) {
+	if s, _, err := Load(t.Context(), k); err != nil || slices.Contains(s.Peers, "127.0.0.1") || h.Files.Exists(ManifestFile) {
 		t.Errorf("after leaving: %v, %v", s.Peers, err)
 	}
 }
@@ -87,7 +87,7 @@ func TestJoinAndLeave(t *testing.T) {
 func TestClusterWithoutAVirtualAddress(t *testing.T) {
 	h, k := machine(t)
 	h.Config.Join.ControlPlane = true
-	if err := JoinPhase().Run(t.Context(), h, &reporter{}); err != nil || h.Files.Exists(manifestFile) {
+	if err := JoinPhase().Run(t.Context(), h, &reporter{}); err != nil || h.Files.Exists(ManifestFile) {
 		t.Errorf("a node of a cluster without one: %v", err)
 	}
 	if err := RemovePeer(t.Context(), k, "10.0.0.1"); err != nil {
