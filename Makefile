@@ -129,7 +129,7 @@ online: ## An install without a bundle and with a user's defaults, from a mirror
 	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/
 
 .PHONY: ha
-ha: ## Three control-plane nodes on lab machines; the one with the virtual address is lost, and the outage measured (some minutes)
+ha: ## A cluster gets a virtual address and three control-plane nodes on lab machines; each part is taken down, a machine lost, and outages measured (ten minutes)
 	OCADM_TEST_HA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
 
 .PHONY: days

@@ -19,12 +19,12 @@ import (
 // newHA groups the commands about the availability of the control plane.
 func newHA(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "ha", Short: "Show how available the control plane is",
+		Use: "ha", Short: "Show, test and enable a control plane of several nodes",
 		Long:    "Commands about a control plane of several nodes. docs/high-availability.md describes how to make one.",
-		Example: "  ocadm ha status\n  ocadm ha status -o json",
+		Example: "  ocadm ha status\n  ocadm ha test --dry-run\n  ocadm ha test",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newHAStatus(a), newHAAgent(a))
+	c.AddCommand(newHAStatus(a), newHAEnable(a), newHATest(a), newHAAgent(a), newHAFault(a))
 	return c
 }
 

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -51,8 +54,8 @@ func certificatePhase() host.Phase {
 	})
 }
 
-// Rename gives the depot the names that the API server has in its certificate now: its own certificate, and those that its pod renews.
-func Rename(h *host.Host, r workflow.Reporter) error {
+// Rename gives the depot the names that the API server has in its certificate now: its own certificate, and those that its pod renews. The pod starts anew.
+func Rename(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !Has(h) {
 		return nil
 	}
@@ -63,14 +66,52 @@ func Rename(h *host.Host, r workflow.Reporter) error {
 		r.Changed("issued %s: %s", CertificateFile, why)
 	}
 	files, err := renamed(h)
-	if err == nil {
-		_, err = files.Write(h, r)
+	if err != nil {
+		return err
 	}
-	return err
+	if _, err := files.Write(h, r); err != nil {
+		return err
+	}
+	err = wait.Until(ctx, "the depot", askInterval, func(ctx context.Context) (bool, string, error) {
+		why, err := runsRenamed(ctx, h)
+		return why == "", why, err
+	}, func(why string) { r.Waiting("the depot", why) })
+	if err != nil {
+		return err
+	}
+	return awaitDepot(ctx, h, r)
+}
+
+// runsRenamed says why the pod of the depot does not run with the present names, "" if it does.
+func runsRenamed(ctx context.Context, h *host.Host) (string, error) {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return "", err
+	}
+	var p corev1.Pod
+	if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: podName + "-" + h.Config.Node.Name}, &p); err != nil {
+		return "", fmt.Errorf("reading the depot's pod: %w", err)
+	}
+	for _, c := range p.Spec.Containers {
+		if c.Name == renewerName && !slices.Equal(c.Args, renewal(h)) {
+			return "the kubelet has not replaced its pod yet", nil
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return "", nil
+		}
+	}
+	return "its pod is not ready", nil
+}
+
+// renewal are the arguments of the container that renews the certificate.
+func renewal(h *host.Host) []string {
+	return append([]string{"depot", "renew"}, certificateNames(h)...)
 }
 
 // Named reports whether that is done.
-func Named(h *host.Host) (bool, error) {
+func Named(ctx context.Context, h *host.Host) (bool, error) {
 	if !Has(h) {
 		return true, nil
 	}
@@ -79,7 +120,11 @@ func Named(h *host.Host) (bool, error) {
 		return false, err
 	}
 	files, err := renamed(h)
-	return len(files.Todo(h)) == 0, err
+	if err != nil || len(files.Todo(h)) > 0 {
+		return false, err
+	}
+	why, err := runsRenamed(ctx, h)
+	return err == nil && why == "", nil //nolint:nilerr // the pod is being replaced: Rename waits for it
 }
 
 // renamed is the static pod with the present names.
@@ -90,7 +135,7 @@ func renamed(h *host.Host) (host.FileSet, error) {
 	}
 	for i, c := range p.Spec.Containers {
 		if c.Name == renewerName {
-			p.Spec.Containers[i].Args = append([]string{"depot", "renew"}, certificateNames(h)...)
+			p.Spec.Containers[i].Args = renewal(h)
 		}
 	}
 	raw, err := yaml.Marshal(p)

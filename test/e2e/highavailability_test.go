@@ -6,35 +6,46 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/phases/ha"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestHighAvailability makes a cluster of three control-plane nodes, ends the machine that holds the virtual address as a power failure does, and
-// sees the address answer again. The machine comes back, and another is taken out and joined again.
+// TestHighAvailability makes a cluster of one control-plane node and a worker, gives it a virtual address and two more control-plane nodes, and takes each part
+// down. Then it ends the machine that holds the virtual address as a power failure does, and sees the address answer again. The machine comes back, and
+// another is taken out and joined again.
 func TestHighAvailability(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_HA") == "" {
 		t.Skip("make ha runs it: it takes minutes")
 	}
-	l := machines(t, 3)
+	l := machines(t, 4)
 	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}}
 	ctx := t.Context()
-	if err := s.Init(ctx, "--high-availability-vip", s.VirtualAddress(), "--ingress", "none",
-		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud"); err != nil {
+	if err := s.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud"); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Join(ctx, 4); err != nil {
+		t.Fatal(err)
+	}
+	s.enabled(t, 4)
+	s.refused(t, 1, "OCA-4170", "ha", "test", "--yes")
 	for _, node := range []int{2, 3} {
 		if err := s.JoinControlPlane(ctx, 1, node); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := s.whole(t, 1)
+	s.haTested(t)
+	before = s.whole(t, 1)
 	s.nodePort(t)
 	holder, err := strconv.Atoi(strings.TrimPrefix(before.Holder, "node"))
 	if err != nil {
@@ -58,6 +69,76 @@ func TestHighAvailability(t *testing.T) {
 	}
 	s.whole(t, other)
 	s.replace(t, other, holder)
+}
+
+// enabled gives the cluster a virtual address, killed at some moments, and lets a worker follow. A second time nothing is left to do.
+func (s *suite) enabled(t *testing.T, worker int) {
+	t.Helper()
+	ctx := t.Context()
+	s.refused(t, 1, "OCA-4130", "token", "create", "--print-join-command", "--control-plane")
+	s.refused(t, 1, "OCA-2011", "ha", "enable", "--high-availability-vip", s.Lab.Node(worker).Address.String(), "--yes")
+	enable := []string{"ha", "enable", "--high-availability-vip", s.VirtualAddress(), "--yes"}
+	for _, moment := range []string{"0.5", "1", "2", "4", "5"} {
+		if _, err := s.quietly(t, 1, append([]string{"timeout", "-s", "KILL", moment, scenario.Ocadm}, enable...)...); err == nil {
+			t.Logf("ha enable ended within %s s", moment)
+			break
+		}
+	}
+	if _, err := s.On(ctx, 1, append([]string{scenario.Ocadm}, enable...)...); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.On(ctx, 1, append([]string{scenario.Ocadm}, enable...)...); err != nil || !strings.Contains(out, "Nothing to do: the endpoint is "+s.VirtualAddress()) {
+		t.Errorf("again: %s, %v", out, err)
+	}
+	s.moved(t, worker, "move", "--follow", s.VirtualAddress(), "--yes")
+	s.nothingAt(t, worker, s.Lab.Node(1).Address.String())
+	for _, check := range [][]string{{"-n", "kube-system", "get", "cm", "kubeadm-config", "kube-proxy", "-o", "yaml"}, {"-n", "kube-public", "get", "cm", "cluster-info", "-o", "yaml"},
+		{"config", "view"}} {
+		out, err := s.Kubectl(ctx, check...)
+		if err != nil || !strings.Contains(out, s.VirtualAddress()+":6443") || strings.Contains(out, s.Lab.Node(1).Address.String()+":6443") {
+			t.Errorf("%q: %s, %v", check, out, err)
+		}
+	}
+}
+
+// haTested lets ocadm take parts of the control plane down. The first time it is killed while a fault lasts; the second takes that back first.
+func (s *suite) haTested(t *testing.T) {
+	t.Helper()
+	test := []string{scenario.Ocadm, "ha", "test", "--yes", "-o", "json"}
+	if out, err := s.On(t.Context(), 1, append([]string{"timeout", "-s", "KILL", "20"}, test...)...); err == nil {
+		t.Errorf("the test ended before it was killed: %s", out)
+	}
+	var got struct {
+		APIGoal     float64 `json:"apiGoalSeconds"`
+		ConsoleGoal float64 `json:"consoleGoalSeconds"`
+		Faults      []ha.Outcome
+	}
+	out, err := s.On(t.Context(), 1, test...)
+	if jerr := json.Unmarshal([]byte(out), &got); jerr != nil || len(got.Faults) != 4 {
+		t.Fatalf("ha test: %s, %v", out, errors.Join(err, jerr))
+	}
+	for _, f := range got.Faults {
+		console := "not asked"
+		if f.Console != nil {
+			console = fmt.Sprintf("%.1f s", *f.Console)
+		}
+		t.Logf("%s on %s: API outage %.1f s (goal %.0f), console %s (goal %.0f), %d of %d writes lost, whole after %.1f s",
+			f.Fault, f.Node, f.API, got.APIGoal, console, got.ConsoleGoal, f.Lost, f.Written, f.Whole)
+		if f.Lost > 0 || f.Written == 0 {
+			t.Errorf("%s: %d of %d acknowledged writes are gone", f.Fault, f.Lost, f.Written)
+		}
+	}
+	for node := 1; node <= 3; node++ {
+		left, err := s.On(t.Context(), node, "sh", "-c", "ip rule show pref 1; cat /proc/sys/net/ipv4/conf/all/arp_ignore; systemctl is-active ocadm-ha-test; grep -l 'State:.*stopped' /proc/[0-9]*/status; true")
+		if err != nil || strings.TrimSpace(left) != "0\ninactive" {
+			t.Errorf("left on node %d: %q, %v", node, left, err)
+		}
+	}
+	for _, object := range []string{"pod", "configmap"} {
+		if left, err := s.Kubectl(t.Context(), "-n", "kube-system", "get", object, "ocadm-ha-test", "--ignore-not-found", "-o", "name"); err != nil || left != "" {
+			t.Errorf("left: %s, %v", left, err)
+		}
+	}
 }
 
 // replace takes a control-plane node out and joins its machine again.

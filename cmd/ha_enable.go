@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/ha"
+)
+
+// haEnabled is what "ha enable -o json" prints.
+type haEnabled struct {
+	From     string     `json:"from"`
+	Endpoint string     `json:"endpoint"`
+	Address  string     `json:"virtualAddress,omitempty"`
+	DryRun   bool       `json:"dryRun,omitempty"`
+	Steps    []stepDone `json:"steps"`
+	// Next are the commands that are left to a person.
+	Next []string `json:"next,omitempty"`
+}
+
+func newHAEnable(a *app) *cobra.Command {
+	f := stepFlags{onFailure: workflow.Rollback}
+	var address, endpoint string
+	c := &cobra.Command{
+		Use: "enable", Short: "Give a cluster with one control-plane node an endpoint, so that it can have more",
+		Long: "A cluster that was made with neither --high-availability-vip nor --control-plane-endpoint is reached at the address of its control-plane\n" +
+			"node. This command gives it a virtual address, which ocadm moves between control-plane nodes, or the endpoint of a load balancer that\n" +
+			"forwards to this node, or both. It changes the certificates of the API server and of the depot, the settings of Kubernetes and\n" +
+			"the kubeconfigs of this node, and the address of clouds that are reached here. Nothing stops: the former address answers as before.\n\n" +
+			"Then run ocadm move --follow ADDRESS on every worker, and ocadm join --control-plane on two more machines.\n\n" +
+			"If the endpoint does not answer, nothing but a name in the certificate is left of it. If the command is cut off, run it again: it continues.",
+		Example: "  ocadm ha enable --high-availability-vip 192.0.2.100 --dry-run\n  ocadm ha enable --high-availability-vip 192.0.2.100\n\n" +
+			"  # a load balancer\n  ocadm ha enable --control-plane-endpoint kubernetes.example.org:6443",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			ip, err := netip.ParseAddr(address)
+			switch {
+			case address == "" && endpoint == "":
+				return misused("neither --high-availability-vip nor --control-plane-endpoint is given", "ocadm ha enable --high-availability-vip ADDRESS")
+			case address != "" && (err != nil || !ip.Is4()):
+				return misused(fmt.Sprintf("--high-availability-vip %s is no IPv4 address", address), "ocadm ha enable --high-availability-vip ADDRESS")
+			}
+			if _, _, err := config.SplitEndpoint(endpoint, config.DefaultPort); err != nil {
+				return misused(err.Error(), "ocadm ha enable --control-plane-endpoint HOST:PORT")
+			}
+			return a.enableHA(c, address, endpoint, f)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&address, "high-availability-vip", "", "free IPv4 address in the network of the nodes, which one of the control-plane nodes holds")
+	c.Flags().StringVar(&endpoint, "control-plane-endpoint", "", "HOST[:PORT] of a load balancer, or a name of the virtual address")
+	return c
+}
+
+func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun)
+	if err != nil {
+		return err
+	}
+	m, err := ha.BeginEnable(ctx, h, address, endpoint)
+	if err != nil {
+		return err
+	}
+	out := haEnabled{From: m.From, Endpoint: h.Config.Cluster.ControlPlaneEndpoint, Address: address, DryRun: f.dryRun}
+	if !f.dryRun {
+		question := fmt.Sprintf("This lets the cluster be reached at %s in place of %s, also its clouds", m.To, m.From)
+		if err := a.confirm(c, f.yes, "Nothing was changed")(question); err != nil {
+			return err
+		}
+	}
+	inputs := map[string]string{"--high-availability-vip": address, "--control-plane-endpoint": endpoint}
+	res, err := runSteps(ctx, a, h, "ha enable", inputs, ha.EnableSteps(), m, f)
+	if err != nil {
+		return err
+	}
+	out.Steps = stepsDone(res)
+	others, err := m.Others(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range others {
+		out.Next = append(out.Next, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
+	}
+	out.Next = append(out.Next, "here, for the command that makes another control-plane node: ocadm token create --print-join-command --control-plane")
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if err := stepsText(w, res, "Nothing to do: the endpoint is "+out.Endpoint); err != nil {
+			return err
+		}
+		for _, line := range out.Next {
+			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/ha"
+)
+
+// haTested is what "ha test -o json" prints.
+type haTested struct {
+	APIGoal     float64 `json:"apiGoalSeconds"`
+	ConsoleGoal float64 `json:"consoleGoalSeconds"`
+	// Console is the address at which a console was asked for; "" without one that answered.
+	Console string       `json:"console,omitempty"`
+	DryRun  bool         `json:"dryRun,omitempty"`
+	Faults  []ha.Outcome `json:"faults"`
+	Met     bool         `json:"met"`
+	Steps   []stepDone   `json:"steps"`
+}
+
+func newHATest(a *app) *cobra.Command {
+	var f stepFlags
+	c := &cobra.Command{
+		Use: "test", Short: "Take down parts of the control plane, measure each outage, and restore them",
+		Long: "Takes down in turn keepalived on the node with the virtual address, the API server there, the leader of etcd, and a whole node, which is cut\n" +
+			"off for 45 seconds. Meanwhile it writes to the API and asks for the console as new clients do, four times a second. Then it waits until\n" +
+			"all is whole again, and compares with the goals: no answer from the API for at most 10 seconds, from the console for at most 30, and no\n" +
+			"acknowledged write lost. Run it on a control-plane node, at a quiet hour: pods of the node that is cut off move to others.\n\n" +
+			"It refuses a control plane that is not whole. Each fault ends by itself after its time, also if this command or the machine with it dies,\n" +
+			"and changes no file: a restart of the node cures it, too. The first Ctrl-C ends the test after the present fault, the second ends that at\n" +
+			"once. If the command was killed, the next run first takes back what it left. Exit status 41 and OCA-4171 if a goal was missed.",
+		Example: "  # show which nodes would be taken down\n  ocadm ha test --dry-run\n\n  ocadm ha test\n\n" +
+			"  ocadm ha test --yes -o json | jq .met",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.testHA(c, f) },
+	}
+	f.add(c)
+	return c
+}
+
+func (a *app) testHA(c *cobra.Command, f stepFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun)
+	if err != nil {
+		return err
+	}
+	t, err := ha.Begin(ctx, h)
+	if err != nil && len(finding.Of(err)) == 0 {
+		err = noCluster(err)
+	}
+	if err != nil {
+		return err
+	}
+	if !f.dryRun {
+		question := "This takes down parts of the control plane, and one node for 45 seconds, from which pods move to others. Clients are cut off for some seconds each time"
+		if err := a.confirm(c, f.yes, "Nothing was tested")(question); err != nil {
+			return err
+		}
+	}
+	res, err := runSteps(ctx, a, h, "ha test", map[string]string{}, ha.Steps(), t, f)
+	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, DryRun: f.dryRun, Faults: t.Outcomes,
+		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), Steps: stepsDone(res)}
+	if err != nil && len(out.Faults) == 0 {
+		return err
+	}
+	if perr := a.printHATested(f, out, res); err != nil || perr != nil {
+		return errors.Join(err, perr)
+	}
+	if !out.Met {
+		return finding.New("OCA-4171", "A part of the control plane was missed for longer than the goal", "the goals are 10 seconds for the API, 30 for the console, and no lost write",
+			"see the table; ocadm explain OCA-4171")
+	}
+	return nil
+}
+
+func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) error {
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if out.DryRun {
+			return stepsText(w, res, "Nothing to do")
+		}
+		rows := [][]string{{"(goals)", "", seconds(out.APIGoal), seconds(out.ConsoleGoal), "0", ""}}
+		for _, o := range out.Faults {
+			console := "-"
+			if o.Console != nil {
+				console = seconds(*o.Console)
+			}
+			rows = append(rows, []string{o.Fault, o.Node, seconds(o.API), console, fmt.Sprintf("%d of %d", o.Lost, o.Written), seconds(o.Whole)})
+		}
+		return ui.Table(w, []string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows)
+	})
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+
+// newHAFault is what runs on the node that a test takes down.
+func newHAFault(a *app) *cobra.Command {
+	var length time.Duration
+	c := &cobra.Command{
+		Use: "fault KIND", Short: "Break a part of this node for a while", Hidden: true,
+		Long: "Breaks a part of the control-plane node for a while, as a transient unit of its systemd. The pod ocadm-ha-test runs it; it needs the\n" +
+			"processes of the machine and all rights.",
+		Example: "  ocadm ha fault pause-etcd --for 15s\n  ocadm ha fault cut-node --for 45s",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			kind := nodefault.Kind(args[0])
+			if !slices.Contains(nodefault.Kinds(), kind) || length <= 0 {
+				return misused(fmt.Sprintf("%s for %s is no fault", args[0], length), fmt.Sprintf("one of %v, with --for", nodefault.Kinds()))
+			}
+			if err := nodefault.Enter(); err != nil {
+				return err
+			}
+			return nodefault.Fault{Kind: kind, For: length, Root: "/", Exec: exec.Machine{}}.Run(c.Context())
+		},
+	}
+	c.Flags().DurationVar(&length, "for", 0, "how long")
+	return c
+}

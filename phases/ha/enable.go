@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/move"
+	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// BeginEnable finds out what gives the cluster of this machine an endpoint of its own: a virtual address, or the endpoint of a load balancer, or both.
+// It changes nothing.
+func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*move.Move, error) {
+	if _, err := kubernetes.OwnEtcd(h); err != nil {
+		return nil, err
+	}
+	from, port := h.Config.Node.AdvertiseAddress, h.Config.Node.BindPort
+	to, toPort, err := config.SplitEndpoint(cmp.Or(endpoint, address), port)
+	if err != nil {
+		return nil, err
+	}
+	if toPort != port {
+		return nil, finding.New("OCA-4174", "The endpoint has another port than the API server", fmt.Sprintf("it is %d, and that of the API server is %d", toPort, port),
+			"let the load balancer forward port "+strconv.Itoa(port))
+	}
+	if to == from || address == from {
+		return nil, finding.New("OCA-4174", "The endpoint is the address of this node", "without this node, nothing would answer there",
+			"give a free address with --high-availability-vip, or that of a load balancer with --control-plane-endpoint")
+	}
+	now, err := kubernetes.Endpoint(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	wanted := net.JoinHostPort(to, strconv.Itoa(port))
+	if has, _, err := config.SplitEndpoint(now, port); err != nil || now != wanted && has != from {
+		return nil, finding.New("OCA-4174", "The cluster has an endpoint of its own already", "it is "+now,
+			"add control-plane nodes: ocadm token create --print-join-command --control-plane")
+	}
+	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = address, wanted
+	if address != "" {
+		if list := preflight.VirtualAddress(ctx, h); len(list) > 0 && !h.Files.Exists(vip.ManifestFile) {
+			return nil, finding.List(list)
+		}
+	}
+	return move.Endpoint(h, from, to, port), nil
+}
+
+// names are those that the certificate of the API server gets.
+func names(h *host.Host) []string {
+	endpoint, _, _ := config.SplitEndpoint(h.Config.Cluster.ControlPlaneEndpoint, config.DefaultPort) // BeginEnable has read it
+	out := slices.DeleteFunc([]string{endpoint, h.Config.Cluster.VirtualAddress}, func(n string) bool { return n == "" })
+	return slices.Compact(out)
+}
+
+// EnableSteps give a cluster with one control-plane node an endpoint that is not the address of that node. What exists goes on at the former address.
+func EnableSteps() []move.Step {
+	certificates := []string{kubernetes.APIServerCertificate}
+	return []move.Step{
+		move.Step{
+			Name: "certificate", Short: "Add the endpoint to the certificate of the API server", Timeout: time.Minute,
+			Run: func(_ context.Context, m *move.Move, r workflow.Reporter) error {
+				return kubernetes.AddNames(m.Host, r, certificates, names(m.Host)...) // the API server notices by itself
+			},
+		}.Todo(func(_ context.Context, m *move.Move) ([]string, error) {
+			files, err := kubernetes.CertificatesWithout(m.Host, certificates, names(m.Host)...)
+			for i, f := range files {
+				files[i] = fmt.Sprintf("add %v to %s", names(m.Host), f)
+			}
+			return files, err
+		}),
+		ofHost(node.Firewall(true)), virtualAddress(), ofHost(vip.StorePhase()),
+		{
+			Name: "endpoint", Short: "Wait for the API server at the endpoint", Timeout: 3 * time.Minute,
+			Check: func(ctx context.Context, m *move.Move) (bool, error) {
+				return kubernetes.EndpointAnswers(ctx, m.Host), nil
+			},
+			Plan: func(context.Context, *move.Move) ([]string, error) { return nil, nil },
+			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
+				return kubernetes.AwaitEndpoint(ctx, m.Host, r)
+			},
+		},
+		{
+			Name: "depot", Short: "Let the depot serve at the endpoint", Timeout: 3 * time.Minute,
+			Check: func(ctx context.Context, m *move.Move) (bool, error) { return depot.Named(ctx, m.Host) },
+			Plan: func(context.Context, *move.Move) ([]string, error) {
+				return []string{"add the endpoint to the certificate of the depot"}, nil
+			},
+			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
+				return depot.Rename(ctx, m.Host, r)
+			},
+		},
+		namesStep(),
+		move.SettingsStep(),
+		move.Step{
+			Name: "kubeconfigs", Short: "Write the endpoint into the kubeconfigs of administrators", Timeout: time.Minute,
+			Run: func(_ context.Context, m *move.Move, r workflow.Reporter) error {
+				_, err := m.Kubeconfigs().Write(m.Host, r)
+				return err
+			},
+		}.Todo(func(_ context.Context, m *move.Move) ([]string, error) { return m.Kubeconfigs().Todo(m.Host), nil }),
+		move.CloudStep(),
+	}
+}
+
+// ofHost makes a phase of the installer a step.
+func ofHost(p host.Phase) move.Step {
+	return move.Step{
+		Name: p.Name, Short: p.Short, Timeout: p.Timeout,
+		Skip:  func(m *move.Move) string { return p.Skip(m.Host) },
+		Check: func(ctx context.Context, m *move.Move) (bool, error) { return p.Check(ctx, m.Host) },
+		Plan:  func(ctx context.Context, m *move.Move) ([]string, error) { return p.Plan(ctx, m.Host) },
+		Run:   func(ctx context.Context, m *move.Move, r workflow.Reporter) error { return p.Run(ctx, m.Host, r) },
+	}
+}
+
+// virtualAddress can be taken back, as long as nobody uses the address.
+func virtualAddress() move.Step {
+	s := ofHost(vip.Phase())
+	s.Undo = func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
+		k, err := kubernetes.AdminClient(m.Host)
+		if err != nil {
+			return err
+		}
+		return vip.Dissolve(ctx, m.Host, k, r)
+	}
+	return s
+}
+
+// namesStep lets kubeadm put the virtual address into the certificates of further nodes, where a name is the endpoint.
+func namesStep() move.Step {
+	return move.Step{
+		Name: "names", Short: "Let the certificates of further nodes have the virtual address", Timeout: time.Minute,
+		Skip: func(m *move.Move) string {
+			if len(names(m.Host)) < 2 {
+				return "the endpoint is the only name"
+			}
+			return ""
+		},
+		Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
+			changed, err := kubernetes.AddClusterName(ctx, m.Host, m.Host.Config.Cluster.VirtualAddress, false)
+			if changed {
+				r.Changed("added %s to ConfigMap kube-system/kubeadm-config", m.Host.Config.Cluster.VirtualAddress)
+			}
+			return err
+		},
+	}.Todo(func(ctx context.Context, m *move.Move) ([]string, error) {
+		lacking, err := kubernetes.AddClusterName(ctx, m.Host, m.Host.Config.Cluster.VirtualAddress, true)
+		if !lacking {
+			return nil, err
+		}
+		return []string{"add " + m.Host.Config.Cluster.VirtualAddress + " to ConfigMap kube-system/kubeadm-config"}, err
+	})
+}

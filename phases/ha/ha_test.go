@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+func at(begun, ended int, ok bool) ask {
+	zero := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return ask{zero.Add(time.Duration(begun) * time.Second), zero.Add(time.Duration(ended) * time.Second), ok}
+}
+
+func TestOutage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		asks []ask
+		want time.Duration
+	}{
+		"none":                   {[]ask{at(0, 1, true), at(1, 5, true)}, 0},
+		"one request":            {[]ask{at(0, 1, true), at(1, 3, false), at(2, 4, true)}, 3 * time.Second},
+		"the longest counts":     {[]ask{at(0, 1, false), at(1, 2, true), at(3, 4, false), at(4, 5, false), at(5, 9, true)}, 6 * time.Second},
+		"it has not ended":       {[]ask{at(0, 1, true), at(1, 2, false), at(3, 8, false)}, 7 * time.Second},
+		"answers out of order":   {[]ask{at(4, 5, true), at(0, 9, false), at(1, 2, true)}, 2 * time.Second},
+		"nothing was asked ever": {nil, 0},
+	} {
+		if got := outage(tt.asks); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// A write that was acknowledged and is gone is found; one without an answer is not expected.
+func TestLostWrites(t *testing.T) {
+	refuse := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refuse {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/kube-system/configmaps/ocadm-ha-test") {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+	}))
+	defer server.Close()
+	w, err := newWriter(&rest.Config{}, "unused")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.url = server.URL + "/api/v1/namespaces/kube-system/configmaps/ocadm-ha-test"
+	for n := range 3 {
+		refuse = n == 1
+		if ok := w.write(t.Context(), n); ok == refuse {
+			t.Errorf("write %d: %v", n, ok)
+		}
+	}
+	if got := w.lost(map[string]string{"k0": ""}); len(w.keys) != 2 || got != 1 {
+		t.Errorf("%q, %d lost", w.keys, got)
+	}
+}
+
+func TestGoals(t *testing.T) {
+	slow := 31.0
+	for want, list := range map[bool][]Outcome{
+		true:  {{API: 10}, {API: 3, Console: new(30.0)}},
+		false: {{API: 10.1}, {Console: &slow}, {Lost: 1}},
+	} {
+		for _, o := range list {
+			if o.judge(); o.Met != want {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+}
+
+// Only a control plane that may lose a node now is tested.
+func TestSurvives(t *testing.T) {
+	if err := survives(vip.Status{Tolerates: 1}); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []vip.Status{{}, {Tolerates: 1, Problems: []string{"node b is not Ready"}}} {
+		if l := finding.Of(survives(s)); len(l) != 1 || l[0].Code != "OCA-4170" {
+			t.Errorf("%+v: %v", s, l)
+		}
+	}
+}
+
+// The pod of a fault stays where it is, ends by itself, and has no account.
+func TestPod(t *testing.T) {
+	p := pod("example.org/ocadm:v1", "node2", nodefault.CutNode, cutFor)
+	c := p.Spec.Containers[0]
+	if p.Spec.NodeName != "node2" || *p.Spec.ActiveDeadlineSeconds != 165 || *p.Spec.AutomountServiceAccountToken || strings.Join(c.Args, " ") != "ha fault cut-node --for 45s" {
+		t.Errorf("%+v", p.Spec)
+	}
+	if why := stuck(p); why != "" {
+		t.Error(why)
+	}
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "no systemd"}}}}}
+	if why := stuck(p); why != "no systemd" {
+		t.Error(why)
+	}
+	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
+	if why := stuck(p); !strings.Contains(why, "ErrImagePull") {
+		t.Error(why)
+	}
+}
+
+type quiet struct{ workflow.Reporter }
+
+func (quiet) Waiting(string, string) {}
+
+// What a killed test left is deleted.
+func TestClean(t *testing.T) {
+	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	k := fake.NewClientBuilder().WithObjects(&corev1.Pod{ObjectMeta: object}, &corev1.ConfigMap{ObjectMeta: object}).Build()
+	x := &Test{K: k}
+	if left, err := x.left(t.Context()); !left || err != nil {
+		t.Fatal(left, err)
+	}
+	if err := x.clean(t.Context(), quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := x.left(t.Context()); left || err != nil {
+		t.Error(left, err)
+	}
+	if err := k.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ConfigMap{}); err == nil {
+		t.Error("the ConfigMap is there")
+	}
+}
+
+// controlPlane is a machine with a member of etcd, whose cluster is reached at the endpoint.
+func controlPlane(t *testing.T, endpoint string) *host.Host {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Node.Name, cfg.Node.AdvertiseAddress, cfg.Node.IP = "node1", "10.0.0.1", "10.0.0.1"
+	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const etcd = "spec:\n  containers:\n  - name: etcd\n    command: [etcd, --name=node1, --data-dir=/var/lib/etcd, --advertise-client-urls=https://10.0.0.1:2379," +
+		" --initial-advertise-peer-urls=https://10.0.0.1:2380]\n"
+	if err := h.Files.WriteFile("/etc/kubernetes/manifests/etcd.yaml", []byte(etcd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := fake.NewClientBuilder().WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubeadm-config"},
+		Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: " + endpoint + "\n"}}).Build()
+	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
+	return h
+}
+
+func TestEnableRefusals(t *testing.T) {
+	for name, tt := range map[string]struct{ now, address, endpoint, code string }{
+		"the address of the node":     {"10.0.0.1:6443", "10.0.0.1", "", "OCA-4174"},
+		"another port":                {"10.0.0.1:6443", "", "lb.example.org:8443", "OCA-4174"},
+		"it has an endpoint":          {"lb.example.org:6443", "10.0.0.100", "", "OCA-4174"},
+		"a virtual address":           {"10.0.0.1:6443", "10.0.0.100", "", ""},
+		"a load balancer":             {"10.0.0.1:6443", "", "lb.example.org", ""},
+		"a name of a virtual address": {"10.0.0.1:6443", "10.0.0.100", "api.example.org:6443", ""},
+		"again":                       {"10.0.0.100:6443", "10.0.0.100", "", ""},
+	} {
+		m, err := BeginEnable(t.Context(), controlPlane(t, tt.now), tt.address, tt.endpoint)
+		l := finding.Of(err)
+		if tt.code == "" && (err != nil || m.From != "10.0.0.1") || tt.code != "" && (len(l) != 1 || l[0].Code != tt.code) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An administrator's kubeconfig gets the endpoint; the kubelet keeps asking its own API server.
+func TestEnabledFiles(t *testing.T) {
+	h := controlPlane(t, "10.0.0.1:6443")
+	for _, f := range []string{"admin.conf", "super-admin.conf", "kubelet.conf"} {
+		if err := h.Files.WriteFile("/etc/kubernetes/"+f, []byte("server: https://10.0.0.1:6443\nother: 10.0.0.1:2379 10.0.0.1:64430\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := BeginEnable(t.Context(), h, "10.0.0.100", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := m.Kubeconfigs()
+	if len(files) != 2 || string(files[0].Data) != "server: https://10.0.0.100:6443\nother: 10.0.0.1:2379 10.0.0.1:64430\n" {
+		t.Errorf("%s", files[0].Data)
+	}
+	if err := workflow.Validate(EnableSteps()); err != nil {
+		t.Error(err)
+	}
+	if err := workflow.Validate(Steps()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// askEvery is how often a client asks, and so how exact an outage is measured.
+	askEvery = 250 * time.Millisecond
+	// askTimeout is generous: an answer that is late because the machine is busy is no outage.
+	askTimeout = 5 * time.Second
+	// asksAtOnce bounds the requests without an answer.
+	asksAtOnce = 40
+)
+
+// ask is one request of a client.
+type ask struct {
+	begun, ended time.Time
+	ok           bool
+}
+
+// outage is the longest time from the beginning of a request that failed to the answer of the next one that did not.
+func outage(asks []ask) time.Duration {
+	var longest time.Duration
+	var since time.Time
+	for _, a := range slices.SortedFunc(slices.Values(asks), func(a, b ask) int { return a.begun.Compare(b.begun) }) {
+		switch {
+		case !a.ok && since.IsZero():
+			since = a.begun
+		case !a.ok:
+			longest = max(longest, a.ended.Sub(since))
+		case !since.IsZero():
+			longest = max(longest, a.ended.Sub(since))
+			since = time.Time{}
+		}
+	}
+	return longest
+}
+
+// asking asks until stop is called, which returns what became of the requests. Each request has a connection of its own, as that of a new client.
+func asking(ctx context.Context, request func(ctx context.Context, n int) bool) (stop func() []ask) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var asks []ask
+	slots := make(chan struct{}, asksAtOnce)
+	all.Go(func() {
+		tick := time.NewTicker(askEvery)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case slots <- struct{}{}:
+			}
+			all.Go(func() {
+				defer func() { <-slots }()
+				one, end := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+				defer end()
+				a := ask{begun: time.Now()}
+				a.ok = request(one, n)
+				a.ended = time.Now()
+				mu.Lock()
+				defer mu.Unlock()
+				asks = append(asks, a)
+			})
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() []ask {
+		cancel()
+		all.Wait()
+		return asks
+	}
+}
+
+// writer writes one key after the other into a ConfigMap through the endpoint, and remembers those that were acknowledged.
+type writer struct {
+	via  *http.Client
+	url  string
+	mu   sync.Mutex
+	keys []string
+}
+
+func newWriter(cfg *rest.Config, endpoint string) (*writer, error) {
+	c := rest.CopyConfig(cfg)
+	c.Host = "https://" + endpoint
+	secured, err := rest.TLSConfigFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the API server: %w", err)
+	}
+	return &writer{via: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: secured}},
+		url: c.Host + "/api/v1/namespaces/" + namespace + "/configmaps/" + name}, nil
+}
+
+func (w *writer) write(ctx context.Context, n int) bool {
+	key := fmt.Sprintf("k%d", n)
+	if !answered(ctx, w.via, http.MethodPatch, w.url, fmt.Sprintf(`{"data":{%q:""}}`, key)) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keys = append(w.keys, key)
+	return true
+}
+
+// lost are the acknowledged keys that are not there.
+func (w *writer) lost(data map[string]string) (n int) {
+	for _, k := range w.keys {
+		if _, there := data[k]; !there {
+			n++
+		}
+	}
+	return n
+}
+
+// console asks for the page of a cloud's console, as a browser does.
+type console struct {
+	via *http.Client
+	url string
+}
+
+func newConsole(address string) *console {
+	return &console{url: "https://" + net.JoinHostPort(strings.Trim(address, "[]"), "443") + "/",
+		via: &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // only whether it answers is measured, and nothing is sent
+}
+
+func (c *console) ask(ctx context.Context, _ int) bool {
+	return answered(ctx, c.via, http.MethodGet, c.url, "")
+}
+
+// answered reports whether a request was answered with 200.
+func answered(ctx context.Context, via *http.Client, method, url, body string) bool {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return false
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := via.Do(req)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close() // it has been read
+	return err == nil && resp.StatusCode == http.StatusOK
+}

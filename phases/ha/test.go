@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ha makes a control plane of several nodes of one that was made alone, and tests that it survives the loss of any part.
+package ha
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// The goals for outages.
+const (
+	APIGoal     = 10 * time.Second
+	ConsoleGoal = 30 * time.Second
+)
+
+const (
+	// pauseFor is more than the goal for the API, and less than what takes a node for lost, whose pods would move.
+	pauseFor = 15 * time.Second
+	// cutFor is more than the goal for the console.
+	cutFor = 45 * time.Second
+	// wholeTimeout is how long the control plane may take to be whole again.
+	wholeTimeout = 5 * time.Minute
+	faultTimeout = cutFor + podSpare + wholeTimeout + 2*time.Minute
+	interval     = time.Second
+	leaveTimeout = 30 * time.Second
+)
+
+// Test is what the steps of a test share.
+type Test struct {
+	Host *host.Host
+	K    client.WithWatch
+	// Console is where the console of a cloud is asked for; "" without one that answers.
+	Console string
+
+	Outcomes []Outcome
+}
+
+// Outcome is what a fault did. Times are in seconds.
+type Outcome struct {
+	Fault string `json:"fault"`
+	Node  string `json:"node"`
+	// API and Console are the longest times without an answer; Console is nil if no console was asked.
+	API     float64  `json:"apiOutageSeconds"`
+	Console *float64 `json:"consoleOutageSeconds,omitempty"`
+	// Written counts the writes that were acknowledged, Lost those of them that were gone afterwards.
+	Written int `json:"acknowledgedWrites"`
+	Lost    int `json:"lostWrites"`
+	// Whole is how long it took from the end of the fault until all was well.
+	Whole float64 `json:"wholeAfterSeconds"`
+	Met   bool    `json:"met"`
+}
+
+// judge compares with the goals.
+func (o *Outcome) judge() {
+	o.Met = o.API <= APIGoal.Seconds() && (o.Console == nil || *o.Console <= ConsoleGoal.Seconds()) && o.Lost == 0
+}
+
+// Begin looks at the cluster, and refuses one that could not survive the test. It changes nothing.
+func Begin(ctx context.Context, h *host.Host) (*Test, error) {
+	k, err := impatient(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
+	if err := kubernetes.NeedEndpoint(ctx, k); err != nil {
+		return nil, err
+	}
+	t := &Test{Host: h, K: k}
+	s, err := vip.Look(ctx, h, k)
+	if err != nil {
+		return nil, err
+	}
+	left, err := t.left(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !left { // what an earlier test broke is put right first
+		if err := survives(s); err != nil {
+			return nil, err
+		}
+	}
+	t.Console, err = t.console(ctx)
+	return t, err
+}
+
+// impatient gives a client that goes on when the node behind its connection is lost. HTTP/2 would keep the connection for 45 seconds.
+func impatient(ctx context.Context, h *host.Host) (client.WithWatch, error) {
+	cfg, err := h.REST(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(cfg)
+	c.NextProtos, c.Timeout = []string{"http/1.1"}, askTimeout
+	if h.Files.DryRun {
+		return kube.NewDryRun(c)
+	}
+	return kube.New(c)
+}
+
+// survives refuses a control plane that is not whole.
+func survives(s vip.Status) error {
+	if s.Tolerates > 0 && len(s.Problems) == 0 {
+		return nil
+	}
+	return finding.New("OCA-4170", "The control plane would not survive the test", fmt.Sprintf("%d more of its nodes may be lost; the evidence has its problems", s.Tolerates),
+		"see ocadm ha status; make it three control-plane nodes that work, then run the same command again").With(s.Problems...)
+}
+
+// console is where the console of the first cloud answers now.
+func (t *Test) console(ctx context.Context) (string, error) {
+	var list v1alpha1.OnecloudClusterList
+	if err := t.K.List(ctx, &list); meta.IsNoMatchError(err) {
+		return "", nil // there is no operator
+	} else if err != nil {
+		return "", fmt.Errorf("listing clouds: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, o := range list.Items {
+		if address := o.Spec.LoadBalancerEndpoint; address != "" && newConsole(address).ask(ctx, 0) {
+			return address, nil
+		}
+	}
+	return "", nil
+}
+
+// Step is a step of a test.
+type Step = workflow.Phase[*Test]
+
+// Steps test a control plane.
+func Steps() []Step {
+	steps := []Step{{
+		Name: "begin", Short: "See that the control plane is whole", Timeout: 2*wholeTimeout + podSpare,
+		Plan: func(context.Context, *Test) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, t *Test, r workflow.Reporter) error {
+			if err := t.clean(ctx, r); err != nil {
+				return err
+			}
+			return t.whole(ctx, r)
+		},
+	}}
+	for _, f := range faults() {
+		steps = append(steps, Step{
+			Name: f.name, Short: f.short, Timeout: faultTimeout,
+			Skip: func(t *Test) string {
+				if f.kind == nodefault.KillKeepalived && !t.Host.Files.Exists(vip.ManifestFile) {
+					return "the cluster has no virtual address"
+				}
+				return ""
+			},
+			Plan: func(ctx context.Context, t *Test) ([]string, error) {
+				node, err := f.node(ctx, t)
+				return []string{fmt.Sprintf(f.plan, node)}, err
+			},
+			Run: func(ctx context.Context, t *Test, r workflow.Reporter) error { return t.run(ctx, r, f) },
+		})
+	}
+	return steps
+}
+
+// fault is one of the test.
+type fault struct {
+	name, short, plan string
+	kind              nodefault.Kind
+	length            time.Duration
+	// node chooses the node whose loss is the worst.
+	node func(context.Context, *Test) (string, error)
+}
+
+func faults() []fault {
+	return []fault{
+		{"virtual-address", "End keepalived on the node with the virtual address", "end keepalived on %s, as a crash does", nodefault.KillKeepalived, time.Second, holder},
+		{"api-server", "Pause the API server that is used", "pause the API server of %s for " + pauseFor.String(), nodefault.PauseAPIServer, pauseFor, holder},
+		{"etcd", "Pause the leader of etcd", "pause the member of etcd on %s for " + pauseFor.String(), nodefault.PauseEtcd, pauseFor, leader},
+		{"node", "Cut a node off", "cut %s off for " + cutFor.String(), nodefault.CutNode, cutFor, other},
+	}
+}
+
+// holder is the node with the virtual address, or any.
+func holder(ctx context.Context, t *Test) (string, error) {
+	s, err := vip.Look(ctx, t.Host, t.K)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(s.Holder, s.Nodes[0].Name), nil
+}
+
+// leader is the node with the leader of etcd.
+func leader(ctx context.Context, t *Test) (string, error) {
+	list, err := kubernetes.ObserveOwnEtcd(ctx, t.Host)
+	if err != nil {
+		return "", err
+	}
+	if i := slices.IndexFunc(list, func(o etcd.Observed) bool { return o.Leader }); i >= 0 {
+		return list[i].Name, nil
+	}
+	return "", errors.New("finding the leader of etcd: no member leads")
+}
+
+// other is another node than this one, which measures: that with the virtual address, or with the leader of etcd, or any.
+func other(ctx context.Context, t *Test) (string, error) {
+	own := t.Host.Config.Node.Name
+	for _, choose := range []func(context.Context, *Test) (string, error){holder, leader} {
+		if node, err := choose(ctx, t); err != nil || node != own {
+			return node, err
+		}
+	}
+	s, err := vip.Look(ctx, t.Host, t.K)
+	if err != nil {
+		return "", err
+	}
+	return s.Nodes[slices.IndexFunc(s.Nodes, func(n vip.NodeStatus) bool { return n.Name != own })].Name, nil
+}
+
+// left reports whether a test that was killed left something.
+func (t *Test) left(ctx context.Context) (bool, error) {
+	err := t.K.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Pod{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for an earlier test: %w", err)
+	}
+	return true, nil
+}
+
+// clean takes back what is left of a test: the end of its pod ends the fault.
+func (t *Test) clean(ctx context.Context, r workflow.Reporter) error {
+	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	for _, o := range []client.Object{&corev1.Pod{ObjectMeta: object}, &corev1.ConfigMap{ObjectMeta: object}} {
+		if err := client.IgnoreNotFound(t.K.Delete(ctx, o)); err != nil {
+			return fmt.Errorf("taking back a fault: %w", err)
+		}
+	}
+	return wait.Until(ctx, "the end of an earlier fault", interval, func(ctx context.Context) (bool, string, error) {
+		left, err := t.left(ctx)
+		return !left, "its pod has not ended", err
+	}, func(why string) { r.Waiting("the end of an earlier fault", why) })
+}
