@@ -12,7 +12,7 @@ import (
 const (
 	// late is the part of the lifetime that is left of a certificate which its owner should have renewed by then. A kubelet does it with 10 to 30 % left.
 	late = 12
-	// authorityAhead is how long before its end an authority is worth a rotation.
+	// authorityAhead is how long before its end an authority is worth a warning.
 	authorityAhead = 365 * 24 * time.Hour
 )
 
@@ -35,7 +35,7 @@ func reported(c Certificate) certreport.Certificate {
 	lifetime := c.NotAfter.Sub(c.notBefore)
 	switch {
 	case c.Kind == kindAuthority:
-		out.RenewAt, out.Unable = c.NotAfter.Add(-min(authorityAhead, lifetime/late)), "it is an authority: ocadm certs rotate-ca"
+		out.RenewAt, out.Unable = c.NotAfter.Add(-min(authorityAhead, lifetime/late)), "it is an authority"
 	case c.External:
 		out.Unable = "the key of its authority is not on the node"
 	case c.File == kubeletClientPEM:
