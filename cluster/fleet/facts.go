@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/machine"
 )
 
 // Facts are what a machine says of itself before ocadm is on it.
@@ -85,24 +86,9 @@ func parse(v map[string]string, before, after time.Time) Facts {
 	if f.Architecture == "" {
 		f.Architecture = v["arch"]
 	}
-	if seconds, err := strconv.ParseFloat(v["clock"], 64); err == nil {
-		theirs := time.Unix(0, int64(seconds*float64(time.Second)))
-		// The clock was read somewhere between the two: within that, there is no difference.
-		switch {
-		case theirs.Before(before):
-			f.Offset = theirs.Sub(before)
-		case theirs.After(after):
-			f.Offset = theirs.Sub(after)
-		}
-	}
+	f.Offset = machine.Offset(v["clock"], before, after)
 	return f
 }
-
-// Clocks that differ by more than warnOffset are worth a warning; with more than maxOffset, certificates and tokens of the others are refused.
-const (
-	warnOffset = 30 * time.Second
-	maxOffset  = 5 * time.Minute
-)
 
 // pairs compares machines with each other, by name. first is the node that init makes, known is the digest of the authority of the cluster that the
 // directory of the fleet has, "" if there is none yet. It is pure.
@@ -140,12 +126,8 @@ func pairs(all map[string]Facts, first, known string) map[string]finding.List {
 	middle := median(all)
 	for _, n := range names {
 		f := all[n]
-		if off := (f.Offset - middle).Round(time.Second); off.Abs() > maxOffset {
-			add(n, finding.New("OCA-7644", fmt.Sprintf("The clock of %s differs by %s", n, off), "certificates and tokens of the other machines are not valid then",
-				"timedatectl set-ntp true on it, or install a time service"))
-		} else if off.Abs() > warnOffset {
-			add(n, finding.Warn("OCA-7644", fmt.Sprintf("The clock of %s differs by %s", n, off), "certificates and tokens may be refused",
-				"timedatectl set-ntp true on it, or install a time service"))
+		for _, one := range machine.CheckClock(n, f.Offset-middle) {
+			add(n, one)
 		}
 		if a := all[first]; f.MTU != 0 && a.MTU != 0 && f.MTU != a.MTU {
 			add(n, finding.Warn("OCA-7645", fmt.Sprintf("%s has MTU %d, and %s has %d", n, f.MTU, first, a.MTU), "large packets between their pods may be lost",

@@ -137,10 +137,15 @@ func (o Options) precheck() operation.Step {
 			if err != nil {
 				return err
 			}
-			list, err := Precheck(ctx, m.Name, c, text, "precheck")
+			list, err := clock(ctx, m.Name, c)
 			if err != nil {
 				return err
 			}
+			more, err := Precheck(ctx, m.Name, c, text, "precheck")
+			if err != nil {
+				return err
+			}
+			list = append(list, more...)
 			for _, f := range list.Warnings() {
 				report.Info("%s %s", f.Code, f.Error())
 			}

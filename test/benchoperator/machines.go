@@ -78,6 +78,9 @@ func (b *bench) host(e *env.Env, public ssh.PublicKey, logins *atomic.Int64) *ss
 	s := &sshserver.Server{Keys: []ssh.PublicKey{public}}
 	s.Run = func(c *sshserver.Call) int {
 		text, _ := io.ReadAll(c.Stdin)
+		if strings.Contains(c.Line, "clock") {
+			return 0
+		}
 		logins.Add(1)
 		if strings.Contains(c.Line, "precheck") {
 			fmt.Fprintln(c.Stdout, `{"passed":true,"findings":[]}`)

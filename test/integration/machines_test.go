@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gossh "golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
@@ -230,6 +231,7 @@ func TestBadMachines(t *testing.T) {
 	checks := f.server(func(s *standIn) {
 		s.findings = `{"code":"OCA-1004","severity":"error","what":"The machine is a Kubernetes node that ocadm did not make","cause":"kubelet.conf","remedy":"reset it"}`
 	})
+	late := f.server(func(s *standIn) { s.offset = -time.Hour })
 	changed := f.server()
 	broken := f.server(func(s *standIn) { s.broken = 1 })
 	first := changed.HostKey()
@@ -237,6 +239,7 @@ func TestBadMachines(t *testing.T) {
 	f.machine("wrong-key", wrongKey)
 	f.machine("no-sudo", noSudo, func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.User = "debian" })
 	f.machine("checks", checks)
+	f.machine("late", late)
 	f.machine("changed-key", changed, func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.HostKey = first })
 	f.machine("no-secret", f.server(), func(m *v1alpha1.OnecloudMachine) { m.Spec.Infrastructure.SSH.CredentialsSecretName = "none" })
 	f.machine("no-cloud", f.server(), func(m *v1alpha1.OnecloudMachine) { m.Spec.Cloud = "other" })
@@ -246,7 +249,7 @@ func TestBadMachines(t *testing.T) {
 	f.forget("taken")
 	f.machine("taken", f.server())
 	for name, code := range map[string]string{
-		"wrong-key": "OCA-7603", "no-sudo": "OCA-7604", "checks": "OCA-1004", "changed-key": "OCA-7602", "no-secret": "OCA-7606", "taken": "NodeExists",
+		"wrong-key": "OCA-7603", "no-sudo": "OCA-7604", "checks": "OCA-1004", "late": "OCA-7644", "changed-key": "OCA-7602", "no-secret": "OCA-7606", "taken": "NodeExists",
 	} {
 		m := f.until(name, in(v1alpha1.MachineFailed))
 		if m.Status.FailureReason != code || m.Status.FailureMessage == "" {
@@ -272,12 +275,15 @@ func TestBadMachines(t *testing.T) {
 	checks.mu.Lock()
 	checks.findings = ""
 	checks.mu.Unlock()
-	for _, name := range []string{"wrong-key", "no-sudo", "checks", "broken-off"} {
+	late.mu.Lock()
+	late.offset = 0
+	late.mu.Unlock()
+	for _, name := range []string{"wrong-key", "no-sudo", "checks", "late", "broken-off"} {
 		f.EditObject(&v1alpha1.OnecloudMachine{}, name, `{"metadata":{"annotations":{"onecloud.yunion.io/retry":"1"}}}`)
 	}
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "changed-key", `{"spec":{"infrastructure":{"ssh":{"hostKey":"`+changed.HostKey()+`"}}}}`)
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "unreachable", fmt.Sprintf(`{"spec":{"infrastructure":{"ssh":{"port":%d}}}}`, f.server().Port()))
-	for _, name := range []string{"wrong-key", "no-sudo", "checks", "broken-off", "changed-key", "unreachable"} {
+	for _, name := range []string{"wrong-key", "no-sudo", "checks", "late", "broken-off", "changed-key", "unreachable"} {
 		m := f.until(name, in(v1alpha1.MachineRunning))
 		if m.Status.FailureReason != "" || m.Status.FailureMessage != "" {
 			t.Errorf("%s: %+v", name, m.Status)

@@ -41,6 +41,8 @@ type standIn struct {
 	broken   int
 	hangs    string
 	ran      []string
+	// offset is how far its clock is ahead.
+	offset time.Duration
 }
 
 func (f *machinesTest) server(change ...func(*standIn)) *standIn {
@@ -59,6 +61,11 @@ func (s *standIn) run(c *sshserver.Call) int {
 	text, _ := io.ReadAll(c.Stdin)
 	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
 	s.mu.Lock()
+	if what == "clock" {
+		defer s.mu.Unlock()
+		fmt.Fprintf(c.Stdout, "%d.0\n", time.Now().Add(s.offset).Unix())
+		return 0
+	}
 	s.ran = append(s.ran, what)
 	findings, broken, hangs := s.findings, s.broken, s.hangs != "" && s.hangs == what
 	if what == "join" && broken > 0 {
