@@ -31,7 +31,7 @@ func TestReach(t *testing.T) {
 			tries++
 			return nil, c.answers[tries-1]
 		})
-		if tries != c.tries || !errors.Is(err, c.want) || c.want == nil && err != nil || (c.answers[0] == gone) != (reported == 1) {
+		if tries != c.tries || !errors.Is(err, c.want) || c.want == nil && err != nil || errors.Is(c.answers[0], gone) != (reported == 1) {
 			t.Errorf("%s: %d tries, reported %d times, %v; want %d, %v", name, tries, reported, err, c.tries, c.want)
 		}
 	}
