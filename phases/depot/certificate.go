@@ -123,8 +123,8 @@ func Named(ctx context.Context, h *host.Host) (bool, error) {
 	if err != nil || len(files.Todo(h)) > 0 {
 		return false, err
 	}
-	why, err := runsRenamed(ctx, h)
-	return err == nil && why == "", nil //nolint:nilerr // the pod is being replaced: Rename waits for it
+	why, err := runsRenamed(ctx, h) // an error means that the pod is being replaced: Rename waits for it
+	return err == nil && why == "", nil
 }
 
 // renamed is the static pod with the present names.

@@ -43,9 +43,9 @@ func TestHighAvailability(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := s.whole(t, 1)
+	s.whole(t, 1)
 	s.haTested(t)
-	before = s.whole(t, 1)
+	before := s.whole(t, 1)
 	s.nodePort(t)
 	holder, err := strconv.Atoi(strings.TrimPrefix(before.Holder, "node"))
 	if err != nil {
