@@ -75,6 +75,8 @@ type Entry struct {
 	Mode     fs.FileMode `json:"mode,omitempty"`
 	// Detail is for people: the version of a program that was found.
 	Detail string `json:"detail,omitempty"`
+	// Before is true of a changed file that was found before the machine became a node.
+	Before bool `json:"before,omitempty"`
 	// Digests are those of an installed program's files, "sha256:…" by path. Ledgers of the first release have none.
 	Digests map[string]string `json:"digests,omitempty"`
 }
@@ -117,6 +119,7 @@ func (l *Ledger) apply(e Entry) {
 	case e.Op == forgotten && i >= 0:
 		l.entries = slices.Delete(l.entries, i, i+1)
 	case i >= 0 && replaces(e, l.entries[i]):
+		e.Before = true
 		l.entries[i] = e
 	case e.Op != forgotten && i < 0:
 		l.entries = append(l.entries, e)

@@ -131,10 +131,13 @@ func Forget(h *host.Host) error {
 	return nil
 }
 
-// theirs reports whether a path is not the node's to remove: it was there before, or undoing the ledger restores it.
+// theirs reports whether a path is not the node's to remove: it was there before, or undoing the ledger restores it. A file of Kubernetes that the ledger
+// has as changed, and that was not there before the node, was made by kubeadm, which notes nothing: "ocadm move" and "ocadm ha enable" change such files later.
 func theirs(h *host.Host, name string) bool {
 	for _, k := range []host.Kind{host.KindFile, host.KindDir} {
-		if e, ok := h.Ledger.Get(k, name); ok && (e.Op == host.Found || e.Op == host.Changed) {
+		e, ok := h.Ledger.Get(k, name)
+		ofKubeadm := !e.Before && (strings.HasPrefix(name, kubernetesDir+"/") || strings.HasPrefix(name, kubeletDir+"/"))
+		if ok && (e.Op == host.Found || e.Op == host.Changed && !ofKubeadm) {
 			return true
 		}
 	}

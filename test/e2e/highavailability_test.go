@@ -46,7 +46,7 @@ func TestHighAvailability(t *testing.T) {
 	s.whole(t, 1)
 	s.haTested(t)
 	before := s.whole(t, 1)
-	s.nodePort(t)
+	s.nodePort(t, 1)
 	holder, err := strconv.Atoi(strings.TrimPrefix(before.Holder, "node"))
 	if err != nil {
 		t.Fatalf("%q holds the virtual address", before.Holder)
@@ -63,7 +63,7 @@ func TestHighAvailability(t *testing.T) {
 	if err != nil || after.Holder == "" || after.Holder == before.Holder || after.Tolerates != 0 {
 		t.Errorf("after the loss of %s: %+v, %v", before.Holder, after, err)
 	}
-	s.nodePort(t)
+	s.nodePort(t, other)
 	if err := l.Node(holder).Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +157,12 @@ func (s *suite) replace(t *testing.T, from, node int) {
 	s.whole(t, from)
 }
 
-// nodePort reaches a Service at the virtual address.
-func (s *suite) nodePort(t *testing.T) {
+// nodePort reaches a Service at the virtual address. kubectl runs on the given node.
+func (s *suite) nodePort(t *testing.T, from int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := s.NodePort(ctx); err != nil {
+	if err := s.NodePort(ctx, from); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -38,12 +40,17 @@ func (e *cloudTest) agentsOn(component string) map[string]string {
 // names the lost one, and the agents of that one follow when it is back.
 func TestUpdateWithALostNode(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
-	for _, name := range []string{"node2", "node3"} {
+	e.Install(e.Only("keystone", "region", "glance", "host", "host-deployer"))
+	for _, name := range []string{"node2", "node3"} { // after the services have their places: only agents are lost with node3
 		if err := e.Kubelet.AddNode(t.Context(), harness.Node{Name: name, Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if err := e.Client.Delete(context.WithoutCancel(t.Context()), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	e.Install(e.Only("keystone", "region", "glance", "host", "host-deployer"))
 	agents := []string{"host", "host-deployer"}
 	are := func(want map[string]string) {
 		t.Helper()

@@ -103,15 +103,18 @@ func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() e
 
 // NodePort publishes CoreDNS's metrics at a node port and asks for them at the virtual address, until the context ends. Node ports of that
 // address are how the cloud is reached.
-func (j *Journey) NodePort(ctx context.Context) error {
-	out, err := j.Kubectl(ctx, "-n", "kube-system", "get", "service", "through-vip", "--ignore-not-found", "-o", "name")
+func (j *Journey) NodePort(ctx context.Context, node int) error {
+	kubectl := func(argv ...string) (string, error) {
+		return j.On(ctx, node, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, argv...)...)
+	}
+	out, err := kubectl("-n", "kube-system", "get", "service", "through-vip", "--ignore-not-found", "-o", "name")
 	if err == nil && out == "" {
-		_, err = j.Kubectl(ctx, "-n", "kube-system", "expose", "deployment", "coredns", "--name", "through-vip", "--type", "NodePort", "--port", "9153")
+		_, err = kubectl("-n", "kube-system", "expose", "deployment", "coredns", "--name", "through-vip", "--type", "NodePort", "--port", "9153")
 	}
 	if err != nil {
 		return err
 	}
-	port, err := j.Kubectl(ctx, "-n", "kube-system", "get", "service", "through-vip", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	port, err := kubectl("-n", "kube-system", "get", "service", "through-vip", "-o", "jsonpath={.spec.ports[0].nodePort}")
 	if err != nil {
 		return err
 	}
