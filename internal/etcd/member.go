@@ -64,21 +64,25 @@ func (c *Client) add(ctx context.Context, m Member) error {
 	})
 }
 
-// adding retries while etcd finds itself not well enough: it wants its other members connected for a few seconds.
 func (c *Client) adding(ctx context.Context, name string, add func(context.Context) error) error {
+	if err := whenWell(ctx, add); err != nil {
+		return fmt.Errorf("adding member %s to etcd: %w", name, err)
+	}
+	return nil
+}
+
+// whenWell changes the members, and tries again while etcd finds itself not well enough: it wants its other members connected for a few seconds.
+func whenWell(ctx context.Context, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*askTimeout)
 	defer cancel()
 	for {
-		err := add(ctx)
-		if err == nil {
-			return nil
-		}
+		err := change(ctx)
 		if !errors.Is(err, rpctypes.ErrUnhealthy) {
-			return fmt.Errorf("adding member %s to etcd: %w", name, err)
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("adding member %s to etcd: %w", name, err)
+			return err
 		case <-time.After(time.Second):
 		}
 	}

@@ -45,7 +45,7 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 
 // Remove takes a member out of etcd for good: its data must not come back. It needs a majority.
 func (c *Client) Remove(ctx context.Context, m Listed) error {
-	return c.remove(ctx, member{id: m.ID, name: m.Name})
+	return whenWell(ctx, func(ctx context.Context) error { return c.remove(ctx, member{id: m.ID, name: m.Name}) })
 }
 
 // AddLearner adds a member that does not vote yet, and retries while etcd finds itself not well enough. It needs a majority.
