@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // ComponentRef names one component of a cloud.
@@ -176,7 +177,7 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 		if node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
 			continue
 		}
-		if best == nil || podReady(p) && !podReady(best) {
+		if best == nil || kube.PodReady(p) && !kube.PodReady(best) {
 			best = p
 		}
 	}
@@ -197,12 +198,6 @@ func (r ComponentRef) selector() []client.ListOption {
 	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(labels.Set{
 		v1alpha1.LabelComponent: r.Name, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + r.Cloud.Name,
 	})}}
-}
-
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 func kindOf(o client.Object) string {

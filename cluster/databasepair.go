@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
@@ -108,9 +109,7 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 		return m, fmt.Errorf("reading pod %s: %w", m.Pod, err)
 	}
 	m.Node = pod.Spec.NodeName
-	for _, cond := range pod.Status.Conditions {
-		m.Ready = m.Ready || cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue
-	}
+	m.Ready = kube.PodReady(pod)
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.MemberName(name)}, l); err != nil {
 		if apierrors.IsNotFound(err) {
 			return m, nil

@@ -97,12 +97,7 @@ func (a *app) printRestored(f stepFlags, out etcdRestored, res workflow.Result) 
 		if err := stepsText(w, res, "Nothing to do"); err != nil {
 			return err
 		}
-		for _, line := range out.Next {
-			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nextText(w, out.Next)
 	})
 }
 

@@ -83,23 +83,14 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 		return err
 	}
 	out.Steps = stepsDone(res)
-	others, err := m.Others(ctx)
-	if err != nil {
+	if out.Next, err = followers(ctx, m); err != nil {
 		return err
-	}
-	for _, name := range others {
-		out.Next = append(out.Next, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
 	}
 	out.Next = append(out.Next, "here, for the command that makes another control-plane node: ocadm token create --print-join-command --control-plane")
 	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
 		if err := stepsText(w, res, "Nothing to do: the endpoint is "+out.Endpoint); err != nil {
 			return err
 		}
-		for _, line := range out.Next {
-			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nextText(w, out.Next)
 	})
 }

@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -91,12 +92,8 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	}
 	out.Steps = stepsDone(res)
 	if m.ControlPlane {
-		others, err := m.Others(ctx)
-		if err != nil {
+		if out.Next, err = followers(ctx, m); err != nil {
 			return err
-		}
-		for _, name := range others {
-			out.Next = append(out.Next, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
 		}
 	}
 	if !follow {
@@ -105,16 +102,21 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	return a.printMoved(f, out, res)
 }
 
+// followers are the commands that are left to a person on the other nodes when the control plane has moved.
+func followers(ctx context.Context, m *move.Move) ([]string, error) {
+	others, err := m.Others(ctx)
+	out := make([]string, 0, len(others))
+	for _, name := range others {
+		out = append(out, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
+	}
+	return out, err
+}
+
 func (a *app) printMoved(f stepFlags, out nodeMoved, res workflow.Result) error {
 	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
 		if err := stepsText(w, res, fmt.Sprintf("Nothing to do: the address is %s", out.To)); err != nil {
 			return err
 		}
-		for _, line := range out.Next {
-			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nextText(w, out.Next)
 	})
 }

@@ -117,12 +117,7 @@ func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, res *workflow.Resul
 		if err := stepsText(w, *res, nothing); err != nil {
 			return err
 		}
-		for _, line := range out.Next {
-			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nextText(w, out.Next)
 	})
 }
 

@@ -104,3 +104,13 @@ func stepsText(w io.Writer, res workflow.Result, nothing string) error {
 	}
 	return nil
 }
+
+// nextText are the commands that are left to a person.
+func nextText(w io.Writer, next []string) error {
+	for _, line := range next {
+		if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -117,12 +117,7 @@ func (a *app) printUpgraded(f stepFlags, out upgraded, res workflow.Result, noth
 		if err := stepsText(w, res, nothing); err != nil {
 			return err
 		}
-		for _, line := range out.Next {
-			if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nextText(w, out.Next)
 	})
 }
 

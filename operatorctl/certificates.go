@@ -29,9 +29,7 @@ func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	every := handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log))
 	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudnodecertificates").
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
-		Watches(&corev1.ConfigMap{}, every, builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
-			return object.GetName() == certreport.ConfigMap
-		}))).
+		Watches(&corev1.ConfigMap{}, every, named(certreport.ConfigMap)).
 		Watches(&corev1.Node{}, every, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.NewPredicateFuncs(renewsCertificates))).
 		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(looked), builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {

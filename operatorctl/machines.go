@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	machinectl "yunion.io/x/ocadm/operatorctl/machine"
 )
 
@@ -121,9 +121,7 @@ func readinessChanged(e event.UpdateEvent) bool {
 		return true
 	}
 	ready := func(p *corev1.Pod) bool {
-		return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
+		return p.DeletionTimestamp == nil && kube.PodReady(p)
 	}
 	return ready(old) != ready(now) || old.Spec.NodeName != now.Spec.NodeName
 }

@@ -86,7 +86,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
 	}
 	b = b.Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
-		builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == dbpair.StateName })))
+		named(dbpair.StateName))
 	if !o.WithoutOperations {
 		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.Funcs{UpdateFunc: rolloutChanged}))
 	}
@@ -228,6 +228,11 @@ func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 			add(e.Object, q)
 		},
 	}
+}
+
+// named drops the objects with other names.
+func named(name string) builder.Predicates {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
 }
 
 // everyCloud returns all clouds: any of them may run on a node.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 const (
@@ -44,17 +45,13 @@ func PodUnwell(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && now.Sub(p.DeletionTimestamp.Time) > time.Minute {
 		return true
 	}
-	ready := false
-	for _, c := range p.Status.Conditions {
-		ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}
 	for _, c := range containers(p) {
 		last := c.LastTerminationState.Terminated
 		if last != nil && c.RestartCount >= restartsFrom && now.Sub(last.FinishedAt.Time) < restartAge {
 			return true
 		}
 	}
-	return !ready
+	return !kube.PodReady(p)
 }
 
 func containers(p *corev1.Pod) []corev1.ContainerStatus {

@@ -172,13 +172,20 @@ func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	return ""
 }
 
+// PodReady reports whether a pod is Ready.
+func PodReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // PodTrouble returns what keeps a pod from being ready, in one line; "" if it is ready.
 func PodTrouble(p *corev1.Pod) string {
+	if PodReady(p) {
+		return ""
+	}
 	for _, c := range p.Status.Conditions {
-		switch {
-		case c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue:
-			return ""
-		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return "not scheduled: " + oneLine(c.Message)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // facts are what the controller knows of a machine.
@@ -188,7 +189,7 @@ func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
 			continue
 		}
 		host = host || p.Labels[v1alpha1.LabelComponent] == "host"
-		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+		if !kube.PodReady(p) {
 			return metav1.ConditionFalse, "PodsNotReady", "waits for pod " + p.Name
 		}
 	}

@@ -3,7 +3,6 @@
 package nodecerts
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,9 +154,7 @@ func said(ctx context.Context, c client.Reader, j *batchv1.Job) (string, error) 
 	if err := c.List(ctx, &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
 		return "", fmt.Errorf("listing the pods of Job %s: %w", j.Name, err)
 	}
-	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(pods.Items, operation.ByAge)
 	for i := range slices.Backward(pods.Items) {
 		for _, s := range pods.Items[i].Status.ContainerStatuses {
 			if t := s.State.Terminated; t != nil {

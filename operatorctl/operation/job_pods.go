@@ -48,9 +48,7 @@ func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
 // seen are the lost pods of an operation, those that are known first, and what a pod waits for that cannot begin. It is pure.
 func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, waits string) {
 	lost = slices.Clone(lostOf(&o.Status))
-	pods = slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	pods = slices.SortedFunc(slices.Values(pods), ByAge)
 	for i := range pods {
 		p := &pods[i]
 		how := judgePod(p)
@@ -66,6 +64,11 @@ func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, wait
 		}
 	}
 	return lost, waits
+}
+
+// ByAge compares pods: the oldest comes first.
+func ByAge(a, b corev1.Pod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 func addLost(lost []string, pod, why string) []string {

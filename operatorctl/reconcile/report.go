@@ -101,28 +101,22 @@ func backups(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged is none: the next backup writes it anew
 	}
 	job, _ := s.Live.objects[engine.Key{GVK: batchv1.SchemeGroupVersion.WithKind("CronJob"), Namespace: s.Live.namespace, Name: s.Cloud.Name + "-backup"}].(*batchv1.CronJob)
-	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionBackupProven)
 	out.Backups = status.Backups(history)
 	out.Conditions = status.BackupProven(out.Conditions, history, job, s.Cloud.Generation, s.Now)
-	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionBackupProven)
-	return turned(aboutBackups, was, is)
+	return turned(aboutBackups, v1alpha1.ConditionBackupProven, s, out, func(c *metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 }
 
 // redundancy reports whether the embedded database survives the loss of a node, and once as an event when that or its reason changes.
 func redundancy(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
-	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionDatabaseRedundant)
 	out.Conditions = status.DatabaseRedundant(out.Conditions, s.Cloud.Spec.MySQL.Host, s.Live.redundancy, s.Cloud.Generation, s.Now)
-	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionDatabaseRedundant)
-	if is == nil || was == nil && is.Reason == status.ReasonOneCopy { // it was installed so
-		return nil
-	}
-	return turned(aboutDatabase, was, is)
+	return turned(aboutDatabase, v1alpha1.ConditionDatabaseRedundant, s, out, func(c *metav1.Condition) bool { return c.Reason == status.ReasonOneCopy })
 }
 
-// turned is the event about a condition, if its status or its reason is another one.
-func turned(about subject, was, is *metav1.Condition) []pendingEvent {
+// turned is the event about a condition, if its status or its reason is another one. usual is what a cloud may begin with, without an event.
+func turned(about subject, kind string, s State, out *v1alpha1.OnecloudClusterStatus, usual func(*metav1.Condition) bool) []pendingEvent {
+	was, is := meta.FindStatusCondition(s.Cloud.Status.Conditions, kind), meta.FindStatusCondition(out.Conditions, kind)
 	switch {
-	case was != nil && was.Status == is.Status && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionUnknown:
+	case is == nil, was == nil && usual(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
 		return nil
 	case is.Status == metav1.ConditionFalse:
 		return []pendingEvent{warning(about, is.Reason, "%s", is.Message)}
@@ -143,13 +137,8 @@ func nodeCertificates(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEve
 	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
 		reports = certreport.All(cm.Data)
 	}
-	was := meta.FindStatusCondition(s.Cloud.Status.Conditions, v1alpha1.ConditionNodeCertificates)
 	out.Conditions = status.NodeCertificates(out.Conditions, reports, s.Cloud.Generation, s.Now)
-	is := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionNodeCertificates)
-	if is == nil || was == nil && is.Status == metav1.ConditionTrue {
-		return nil
-	}
-	return turned(aboutNodeCertificates, was, is)
+	return turned(aboutNodeCertificates, v1alpha1.ConditionNodeCertificates, s, out, func(c *metav1.Condition) bool { return c.Status == metav1.ConditionTrue })
 }
 
 // updateAvailable reports which components another build of the operator would change, and which release is in force.

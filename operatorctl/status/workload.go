@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
@@ -110,7 +111,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		loops, due := looping(p, seen.Now)
 		slow, slowDue := starting(p, seen.Now)
 		w.Loops, w.Starting = append(w.Loops, loops...), append(w.Starting, slow...)
-		if len(loops) > 0 && isReady(p) {
+		if len(loops) > 0 && kube.PodReady(&p) {
 			w.Answering = max(0, w.Answering-1)
 		}
 		for _, t := range append(dues, due, slowDue) {
@@ -132,12 +133,6 @@ func leaving(o client.Object, seen Seen) (end time.Time) {
 		}
 	}
 	return end
-}
-
-func isReady(p corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // place notes where it may run.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -97,12 +98,10 @@ func runsRenamed(ctx context.Context, h *host.Host) (string, error) {
 			return "the kubelet has not replaced its pod yet", nil
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return "", nil
-		}
+	if !kube.PodReady(&p) {
+		return "its pod is not ready", nil
 	}
-	return "its pod is not ready", nil
+	return "", nil
 }
 
 // renewal are the arguments of the container that renews the certificate.

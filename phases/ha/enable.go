@@ -128,7 +128,7 @@ func ofHost(p host.Phase) move.Step {
 	}
 }
 
-// virtualAddress can be taken back, as long as nobody uses the address.
+// virtualAddress can be taken back, as long as no client uses the address.
 func virtualAddress() move.Step {
 	s := ofHost(vip.Phase())
 	s.Undo = func(ctx context.Context, m *move.Move, r workflow.Reporter) error {

@@ -61,21 +61,29 @@ func TestPoller(t *testing.T) {
 	s.lives(t, server, "update and rollback with two copies")
 }
 
-// newPolled makes a cloud of the earlier release on two nodes that both take its services.
-func newPolled(t *testing.T) *suite {
+// newUpdatable makes machines with a bundle of the earlier release and of version.
+func newUpdatable(t *testing.T, o machine.Options) *suite {
 	t.Helper()
-	ctx, log := t.Context(), logf(t)
-	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: log})
+	o.Logf = logf(t)
+	var err error
+	o.Ocadm, o.Bundle, err = scenario.BuildFor(t.Context(), repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: o.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
-	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: l.Host().String() + ":0"})
+	return &suite{Journey: &scenario.Journey{Lab: up(t, o), Story: testWriter{t}}}
+}
+
+// newPolled makes a cloud of the earlier release on two nodes that both take its services.
+func newPolled(t *testing.T) *suite {
+	t.Helper()
+	ctx := t.Context()
+	s := newUpdatable(t, machine.Options{Nodes: 2})
+	db, err := mariadb.Start(ctx, t.TempDir(), mariadb.Options{Addr: s.Lab.Host().String() + ":0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, db: db}
+	s.db = db
 	if err := s.Init(ctx, append(s.database(t, 1), "--ingress", "none")...); err != nil {
 		t.Fatal(err)
 	}

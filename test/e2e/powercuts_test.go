@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/wait"
-	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
 )
@@ -68,12 +67,8 @@ func TestPowerCuts(t *testing.T) {
 // newCuttable makes a cloud with its own database.
 func newCuttable(t *testing.T, control int) *suite {
 	t.Helper()
-	ctx, log := t.Context(), logf(t)
-	ocadm, bundle, err := scenario.BuildFor(ctx, repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Name: "-cuts", Nodes: control + 1, Ocadm: ocadm, Bundle: bundle, Logf: log}), Story: testWriter{t}}}
+	ctx := t.Context()
+	s := newUpdatable(t, machine.Options{Name: "-cuts", Nodes: control + 1})
 	args := []string{"--ingress", "none", "--onecloud-version", earlier, "--ignore-preflight-errors", "Disk"}
 	if control > 1 {
 		args = append(args, "--high-availability-vip", s.VirtualAddress())

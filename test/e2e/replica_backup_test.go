@@ -12,21 +12,8 @@ import (
 
 	"filippo.io/age"
 
-	"yunion.io/x/ocadm/test/lab/assemble"
-	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
 )
-
-// newReplicated makes machines with the bundle of two releases.
-func newReplicated(t *testing.T, nodes int) *suite {
-	t.Helper()
-	log := logf(t)
-	ocadm, bundle, err := scenario.BuildFor(t.Context(), repository, assemble.Options{CloudVersion: earlier, More: []string{version}, Logf: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log}), Story: testWriter{t}}}
-}
 
 // redundant waits until condition DatabaseRedundant of the cloud is as given: "True" or "False".
 func (s *suite) redundant(t *testing.T, is string) {

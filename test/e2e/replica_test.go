@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -27,7 +28,7 @@ func TestReplica(t *testing.T) {
 		t.Skip("make replica runs it: it takes minutes")
 	}
 	three := os.Getenv("OCADM_TEST_REPLICA") == "3"
-	s := newReplicated(t, map[bool]int{true: 3, false: 2}[three])
+	s := newUpdatable(t, machine.Options{Nodes: map[bool]int{true: 3, false: 2}[three]})
 	ctx := t.Context()
 	args := []string{"--onecloud-version", earlier}
 	if three {
