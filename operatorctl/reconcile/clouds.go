@@ -35,16 +35,10 @@ type cloud struct {
 	mu          sync.Mutex
 	effects     *effects.Memory
 	connections *effects.Connections
-	desired     memo[string, *Desired]
-	judged      memo[int64, *judgement]
-	// valid is true if nothing was wrong with the spec when it was judged last.
+	memos       memos
+	// valid is true if nothing was wrong with the spec when it was judged last. own is the revision that is just what this build renders.
 	valid bool
-	// index of the release that a Secret holds, by UID and version of the Secret. own is the revision that is just what this build renders.
-	index memo[string, *release.Release]
 	own   int
-	// from are the objects of the release that an operation moves the cloud from.
-	from   memo[string, map[string][]release.Object]
-	issued memo[string, secrets.Certificates]
 	// provided is a Secret of certificates that a user provides.
 	provided *corev1.Secret
 	// written is the answer to the last write of the cloud, until the cache has caught up.
@@ -52,6 +46,17 @@ type cloud struct {
 	// access is a hash of how databases and services are reached.
 	access string
 	last   last
+}
+
+// memos are what need not be worked out again for the same cloud.
+type memos struct {
+	desired memo[string, *Desired]
+	judged  memo[int64, *judgement]
+	// index is that of the release that a Secret holds, by UID and version of the Secret.
+	index memo[string, *release.Release]
+	// from are the objects of the release that an operation moves the cloud from.
+	from   memo[string, map[string][]release.Object]
+	issued memo[string, secrets.Certificates]
 }
 
 // last is what the last reconcile of a cloud saw and left undone.
@@ -131,8 +136,8 @@ func (r *Reconciler) Rest(ctx context.Context) {
 	r.reads.clouds.mu.Unlock()
 	for key, m := range all {
 		m.mu.Lock()
-		m.desired.drop()
-		m.issued.drop()
+		m.memos.desired.drop()
+		m.memos.issued.drop()
 		if m.written != nil {
 			cached := &v1alpha1.OnecloudCluster{}
 			if err := r.acts.client.Get(ctx, key, cached, client.UnsafeDisableDeepCopy); err == nil && !engine.Older(cached.ResourceVersion, m.written.ResourceVersion) {

@@ -41,16 +41,21 @@ type Desired struct {
 	Effects    []effects.Effect
 
 	catalog catalogue
-	// held keeps the cloud at its release, nil if it may be what this build renders. Pending are the components that an update changes.
-	held    *holding
-	Pending []string
-	// calm are the hashes of the effects while nothing is amiss; recorded is the revision of the release that all this is.
-	calm     map[string]string
-	recorded int
+	release toRelease
 	// passwordTaken is true if the identity service had the administrator's password when this was resolved.
 	passwordTaken bool
 	// options are what users put into the ConfigMaps; nil until something is rendered.
 	options *userOptions
+}
+
+// toRelease is how what is desired relates to the kept releases.
+type toRelease struct {
+	// held keeps the cloud at its release, nil if it may be what this build renders. pending are the components that an update changes.
+	held    *holding
+	pending []string
+	// calm are the hashes of the effects while nothing is amiss; recorded is the revision of the release that all this is.
+	calm     map[string]string
+	recorded int
 }
 
 // resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
@@ -60,9 +65,9 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
 		passwords[component.ClickHouseAdminPassword] = pw
 	}
-	d, err := m.desired.get(desiredFrom(s, passwords, names), func() (*Desired, error) {
+	d, err := m.memos.desired.get(desiredFrom(s, passwords, names), func() (*Desired, error) {
 		d, err := r.draft(ctx, m, s, passwords, names)
-		if err == nil && s.Release != nil && !s.free {
+		if err == nil && s.Releases.current != nil && !s.Releases.free {
 			err = r.hold(ctx, m, s, d)
 		}
 		if err != nil {
@@ -76,8 +81,8 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 		return nil, err
 	}
 	d.Certificates = s.Secrets.current // when they are renewed and what is reported of them may change though they do not
-	if s.Refused {
-		m.desired.drop() // something could not be read
+	if s.Done.Refused {
+		m.memos.desired.drop() // something could not be read
 	}
 	return d, nil
 }
@@ -93,25 +98,25 @@ func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords com
 		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
 	}
 	renderAll(s, d)
-	if s.past == nil {
-		s.past = &release.From{}
+	if s.Releases.past == nil {
+		s.Releases.past = &release.From{}
 	}
-	d.calm = map[string]string{}
+	d.release.calm = map[string]string{}
 	for _, e := range planEffects(s, d) {
-		d.calm[e.Key] = e.Hash
+		d.release.calm[e.Key] = e.Hash
 	}
 	return d, nil
 }
 
-// release drops the rendered objects: they would double the memory. They are rendered again when one has to be written or compared.
-func (d *Desired) release() {
+// dropObjects drops the rendered objects: they would double the memory. They are rendered again when one has to be written or compared.
+func (d *Desired) dropObjects() {
 	d.options = nil
 	for _, c := range d.Components {
 		c.objects = nil
 	}
-	if d.held != nil {
-		d.held.released = nil
-		d.held.base.release()
+	if d.release.held != nil {
+		d.release.held.released = nil
+		d.release.held.base.dropObjects()
 	}
 }
 
@@ -119,8 +124,8 @@ func (d *Desired) release() {
 // secrets, certificates, what users put into the ConfigMaps, what the pods have.
 func desiredFrom(s State, passwords component.Credentials, names map[string]string) string {
 	h := sha256.New()
-	if s.Release != nil && !s.free {
-		fmt.Fprintln(h, "held", s.Release.Revision)
+	if s.Releases.current != nil && !s.Releases.free {
+		fmt.Fprintln(h, "held", s.Releases.current.Revision)
 	}
 	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.Cloud.Spec.Version, s.address(), resolve.LastImages(&s.Cloud.Status), names, s.Live.instance,
 		s.Secrets.current.CertHash, s.Secrets.current.EtcdHash, s.passwordTaken())
@@ -163,8 +168,8 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 		Names: names, Instance: s.Live.instance, Address: s.address(),
 	}
 	judged := &judgement{}
-	if s.past == nil {
-		judged, err = m.judged.get(s.Cloud.Generation, func() (*judgement, error) {
+	if s.Releases.past == nil {
+		judged, err = m.memos.judged.get(s.Cloud.Generation, func() (*judgement, error) {
 			checked := r.options.SpecsChecked && (m.valid || s.Cloud.CreationTimestamp.After(r.started))
 			return judge(ctx, s.Cloud, facts, checked)
 		})

@@ -212,7 +212,7 @@ func TestDiffIsExact(t *testing.T) {
 			t.Fatalf("%d: %s %d: a build alone wrote:\n%s", i, m.name, n, strings.Join(follows, "\n"))
 		}
 		text := fmt.Sprint(predicted)
-		for key, password := range b.r.reads.clouds.of[cloudKey].desired.value.Credentials {
+		for key, password := range b.r.reads.clouds.of[cloudKey].memos.desired.value.Credentials {
 			if len(password) > 8 && strings.Contains(text, password) {
 				t.Fatalf("%d: %s: it shows %s", i, m.name, key)
 			}

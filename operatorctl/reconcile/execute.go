@@ -167,7 +167,7 @@ func (s *State) note(c *target, change engine.Change) {
 		}
 	}
 	if change.Action != engine.Unchanged && change.Action != "" {
-		s.Changes = append(s.Changes, change)
+		s.Done.Changes = append(s.Done.Changes, change)
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *State) notApplied(c *target, err error) error {
 	}
 	if refusal == nil || refusal.Reason == engine.ReasonRefused {
 		p.err = err
-		s.Refused = s.Refused || refusal == nil
+		s.Done.Refused = s.Done.Refused || refusal == nil
 	}
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
@@ -207,7 +207,7 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 		Wake:      waker(a.woken, client.ObjectKeyFromObject(s.Cloud)),
 	}
 	for _, o := range runner.Run(ctx, p.Effects) {
-		s.Effects[o.Effect.Key] = o
+		s.Done.Effects[o.Effect.Key] = o
 		if o.State == effects.Done && !o.Effect.Note && recorded[o.Effect.Key] != o.Effect.Hash {
 			progress = true
 		}
@@ -268,7 +268,7 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) State {
 		kind := o.GetObjectKind().GroupVersionKind().Kind
 		if err := a.applier.Delete(ctx, o); err != nil {
 			a.log(s).Warn("pruning", "error", err)
-			s.Refused = true
+			s.Done.Refused = true
 			continue
 		}
 		a.note(&s, nil, engine.Change{Action: engine.Pruned, Kind: kind, Name: o.GetName()})
@@ -276,7 +276,7 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) State {
 	for _, p := range c.patches {
 		if err := a.client.Patch(ctx, p.Object, p.Patch, client.FieldOwner(engine.FieldManager)); err != nil && !apierrors.IsConflict(err) {
 			a.log(s).Warn("removing what the earlier operator left", "error", err)
-			s.Refused = true
+			s.Done.Refused = true
 		}
 	}
 	return s

@@ -58,7 +58,7 @@ func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) 
 
 // gatherOf is gather of a cloud that was read.
 func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudCluster) (State, error) {
-	s := State{Cloud: cr, Now: r.now(), Last: m.last, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	s := State{Cloud: cr, Now: r.now(), Last: m.last, Done: nothingDone()}
 	var err error
 	s.Audit = r.audits && !s.Now.Before(m.last.nextAudit)
 	s.Catalog = r.catalog
@@ -76,7 +76,7 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 	if err != nil {
 		return s, err
 	}
-	s.failed, s.cannotMove = failed, !r.operations
+	s.Releases.failed, s.Releases.cannotMove = failed, !r.operations
 	if err := gatherRelease(m, &s, running, r.atOnce); err != nil {
 		return s, err
 	}
@@ -316,7 +316,7 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 		}
 	}
 	key := certificatesKey(*s)
-	if c := m.issued; key != "" && c.valid && c.key == key && s.Now.Before(c.value.RenewAt) {
+	if c := m.memos.issued; key != "" && c.valid && c.key == key && s.Now.Before(c.value.RenewAt) {
 		s.Secrets.current, s.Secrets.issued = c.value, true
 	}
 	return nil

@@ -38,16 +38,16 @@ func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) er
 	from, passwords, names := s.then(d.Credentials)
 	base, err := r.draft(ctx, m, from, passwords, names)
 	if err != nil {
-		return fmt.Errorf("rendering release %d: %w", s.Release.Revision, err)
+		return fmt.Errorf("rendering release %d: %w", s.Releases.current.Revision, err)
 	}
-	h := &holding{base: base, from: from, secret: s.Releases[s.Release.Revision], scheme: r.reads.scheme}
-	d.held = h
+	h := &holding{base: base, from: from, secret: s.Releases.kept[s.Releases.current.Revision], scheme: r.reads.scheme}
+	d.release.held = h
 	if err := h.adoptUnknown(d); err != nil {
 		return err
 	}
 	pending := map[string]bool{}
 	for _, name := range r.acts.catalog.names {
-		pending[name] = !slices.Contains(s.Release.Catalog, name)
+		pending[name] = !slices.Contains(s.Releases.current.Catalog, name)
 	}
 	for _, c := range d.Components {
 		different, err := h.holdComponent(s, d, c)
@@ -62,21 +62,20 @@ func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) er
 	}
 	for _, name := range slices.Sorted(maps.Keys(pending)) {
 		if pending[name] {
-			d.Pending = append(d.Pending, name)
+			d.release.pending = append(d.release.pending, name)
 		}
 	}
-	if len(d.Pending) == 0 {
-		d.held, m.own = nil, s.Release.Revision
+	if len(d.release.pending) == 0 {
+		d.release.held, m.own = nil, s.Releases.current.Revision
 	}
 	return nil
 }
 
 // then is the State that the release was rendered from, with the passwords of that time: a password that was changed since is another one.
 func (s State) then(now component.Credentials) (past State, passwords component.Credentials, names map[string]string) {
-	from := s.Release.From
+	from := s.Releases.current.From
 	past = State{
-		Cloud: from.Cloud.DeepCopy(), Now: s.Now, Catalog: s.Catalog, Secrets: s.Secrets, past: &from,
-		Parts: map[string]*part{}, Effects: map[string]effects.Outcome{},
+		Cloud: from.Cloud.DeepCopy(), Now: s.Now, Catalog: s.Catalog, Secrets: s.Secrets, Releases: releases{past: &from}, Done: nothingDone(),
 		Live: Live{namespace: s.Live.namespace, instance: from.Instance, address: from.Address, objects: map[engine.Key]client.Object{}},
 	}
 	past.Cloud.Status.Effects = s.Cloud.Status.Effects
@@ -103,10 +102,10 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 
 // comesWithUpdate is true if only this build needs a password.
 func (s State) comesWithUpdate(credential string) bool {
-	if s.Release == nil || s.free {
+	if s.Releases.current == nil || s.Releases.free {
 		return false
 	}
-	_, had := s.Release.From.Credentials[credential]
+	_, had := s.Releases.current.From.Credentials[credential]
 	return !had
 }
 
@@ -304,13 +303,13 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 	for _, e := range h.base.Effects {
 		base[e.Key] = e.Hash
 	}
-	had := func(key string) string { return cmp.Or(s.Release.Effects[key], s.Cloud.Status.Effects[key]) }
-	for key, hash := range d.calm {
-		if before, there := h.base.calm[key]; there && before == hash {
-			d.calm[key] = had(key)
+	had := func(key string) string { return cmp.Or(s.Releases.current.Effects[key], s.Cloud.Status.Effects[key]) }
+	for key, hash := range d.release.calm {
+		if before, there := h.base.release.calm[key]; there && before == hash {
+			d.release.calm[key] = had(key)
 		}
 	}
-	maps.DeleteFunc(d.calm, func(_, hash string) bool { return hash == "" })
+	maps.DeleteFunc(d.release.calm, func(_, hash string) bool { return hash == "" })
 	var out []effects.Effect
 	dropped := map[string]bool{}
 	for _, e := range d.Effects {

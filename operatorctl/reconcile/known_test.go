@@ -136,23 +136,23 @@ func TestUnchangedCloudIsRecalled(t *testing.T) {
 		b.reconcile()
 	}
 	m := b.r.reads.clouds.of[cloudKey]
-	if !m.desired.valid || !m.issued.valid {
-		t.Fatalf("not remembered: desired %t, certificates %t", m.desired.valid, m.issued.valid)
+	if !m.memos.desired.valid || !m.memos.issued.valid {
+		t.Fatalf("not remembered: desired %t, certificates %t", m.memos.desired.valid, m.memos.issued.valid)
 	}
-	before := m.desired.value
+	before := m.memos.desired.value
 	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"metadata":{"annotations":{"somebody/note":"seen"}}}`)(b.api); err != nil {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if m.desired.value != before {
+	if m.memos.desired.value != before {
 		t.Error("planned anew")
 	}
 	b.r.Rest(t.Context())
-	if m.desired.valid || m.issued.valid || m.written != nil {
+	if m.memos.desired.valid || m.memos.issued.valid || m.written != nil {
 		t.Error("kept while at rest")
 	}
 	b.reconcile()
-	if m.desired.value == before {
+	if m.memos.desired.value == before {
 		t.Error("not planned anew after a rest")
 	}
 }

@@ -102,7 +102,7 @@ func workloadReady(s State, d *Desired, c *target, o observation) bool {
 // triedFirst is true if the effects of a component that are to be tried before its workload is changed were tried.
 func triedFirst(s State, d *Desired, c *target) bool {
 	return !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool {
-		_, tried := s.Effects[e.Key]
+		_, tried := s.Done.Effects[e.Key]
 		return e.Component == c.Name && e.TryFirst && !tried && s.Cloud.Status.Effects[e.Key] != e.Hash
 	})
 }
@@ -125,7 +125,7 @@ func done(s State, d *Desired, c *target, stage effects.Stage, all bool) bool {
 		if e.Component != c.Name || e.Stage != stage || e.Aside && !all || s.Cloud.Status.Effects[e.Key] == e.Hash {
 			continue
 		}
-		if o := s.Effects[e.Key]; o.State != effects.Done || o.Effect.Hash != e.Hash {
+		if o := s.Done.Effects[e.Key]; o.State != effects.Done || o.Effect.Hash != e.Hash {
 			return false
 		}
 	}
@@ -202,7 +202,7 @@ func canProgress(s State, d *Desired) bool {
 			return true
 		}
 		for _, e := range d.Effects {
-			o, looked := s.Effects[e.Key]
+			o, looked := s.Done.Effects[e.Key]
 			if e.Component == c.Name && looked && o.State == effects.Pending && o.Retry.IsZero() && canAsk(seen, e.Needs, c.Name) {
 				return true
 			}
@@ -224,7 +224,7 @@ func dueTime(s State, d *Desired) (next time.Time) {
 			next = earliest(next, n.Joins)
 		}
 	}
-	for _, o := range s.Effects {
+	for _, o := range s.Done.Effects {
 		next = earliest(next, o.Retry)
 	}
 	for _, o := range observe(s, d) {
@@ -242,7 +242,7 @@ func dueTime(s State, d *Desired) (next time.Time) {
 
 // replicaDown is true if a component is to have read-only replicas and none of them answers, so that no client is to be sent there.
 func replicaDown(s State, d *Desired, c *target) bool {
-	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.past != nil {
+	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.Releases.past != nil {
 		return false
 	}
 	return !replicasAnswer(s, d, c.Name)
@@ -255,7 +255,7 @@ func replicasAnswer(s State, d *Desired, name string) bool {
 
 // absent counts the pods of a component that keep its rollout from going on, although they are no part of it.
 func absent(s State, d *Desired, c *target) int32 {
-	if c.Workload.Kind != component.DaemonSet || s.past != nil {
+	if c.Workload.Kind != component.DaemonSet || s.Releases.past != nil {
 		return 0
 	}
 	o := s.Live.objects[d.key("DaemonSet", c.Name, "")]
@@ -325,10 +325,10 @@ func planCleanup(s State, d *Desired) cleanup {
 		}
 	}
 	planLeftovers(s, d, seen, &out)
-	revisions := slices.Sorted(maps.Keys(s.Releases))
+	revisions := slices.Sorted(maps.Keys(s.Releases.kept))
 	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
-		if revision != s.Cloud.Status.Release.Good && (s.Rollout == nil || revision != s.Rollout.From && revision != s.Rollout.Of) {
-			secret := s.Releases[revision].DeepCopy()
+		if revision != s.Cloud.Status.Release.Good && (s.Releases.rollout == nil || revision != s.Releases.rollout.From && revision != s.Releases.rollout.Of) {
+			secret := s.Releases.kept[revision].DeepCopy()
 			render.Kind(secret)
 			out.deletes = append(out.deletes, secret)
 		}

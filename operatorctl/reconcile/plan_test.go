@@ -31,7 +31,7 @@ func twoComponents() (State, *Desired) {
 		})
 	}
 	d.Effects = []effects.Effect{{Key: "database/first", Component: "first", Stage: effects.Before, Hash: "1"}}
-	s := State{Cloud: newCloud(), Now: b0, Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	s := State{Cloud: newCloud(), Now: b0, Done: nothingDone()}
 	s.Live = Live{namespace: "onecloud", objects: map[engine.Key]client.Object{}}
 	return s, d
 }
@@ -68,7 +68,7 @@ func TestPlanOfEachRound(t *testing.T) {
 		}
 	}
 	check("nothing is done", 0, []string{"first", "second"}, nil)
-	s.Effects["database/first"] = effects.Outcome{Effect: d.Effects[0], State: effects.Done}
+	s.Done.Effects["database/first"] = effects.Outcome{Effect: d.Effects[0], State: effects.Done}
 	if !canProgress(s, d) {
 		t.Error("a workload whose database was made does not count as progress")
 	}
@@ -89,11 +89,11 @@ func TestEffectThatIsTriedBeforeTheWorkload(t *testing.T) {
 	if got := names(planRound(s, d, 0).Workloads); len(got) > 0 {
 		t.Errorf("before it was tried: workloads of %q", got)
 	}
-	s.Effects[e.Key] = effects.Outcome{Effect: e, State: effects.Failed}
+	s.Done.Effects[e.Key] = effects.Outcome{Effect: e, State: effects.Failed}
 	if got := names(planRound(s, d, 1).Workloads); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("after it has failed: workloads of %q", got)
 	}
-	delete(s.Effects, e.Key)
+	delete(s.Done.Effects, e.Key)
 	s.Cloud.Status.Effects = map[string]string{e.Key: e.Hash}
 	if got := names(planRound(s, d, 0).Workloads); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("once it is on record: workloads of %q", got)

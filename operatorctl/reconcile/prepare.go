@@ -89,13 +89,13 @@ func certificateNames(s State) []string {
 		return secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, s.Catalog.components, append([]string{address}, spec.CertSANs...)...)
 	}
 	now := names(s.address(), s.Cloud.Spec)
-	if s.Release == nil || s.free {
+	if s.Releases.current == nil || s.Releases.free {
 		return now
 	}
 	// A name that only another build asks for comes with the update: every pod mounts the certificate.
-	base := names(s.Release.From.Address, s.Release.From.Cloud.Spec)
-	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Release.Names, n) })
-	for _, n := range s.Release.Names {
+	base := names(s.Releases.current.From.Address, s.Releases.current.From.Cloud.Spec)
+	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Releases.current.Names, n) })
+	for _, n := range s.Releases.current.Names {
 		if !slices.Contains(now, n) && !slices.Contains(base, n) {
 			now = append(now, n)
 		}
@@ -138,9 +138,9 @@ func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (S
 		return s, err
 	}
 	s.Secrets.issued = true
-	m.issued.drop()
+	m.memos.issued.drop()
 	if key != "" && !p.certificates.Due() && s.Secrets.current.Status.Message == "" { // a rotation depends on the pods
-		m.issued.keep(key, s.Secrets.current)
+		m.memos.issued.keep(key, s.Secrets.current)
 	}
 	return s, nil
 }

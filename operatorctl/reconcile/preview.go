@@ -48,8 +48,8 @@ func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.Oneclou
 		out.Next = out.Now
 		return out, nil
 	}
-	if s.Release != nil {
-		if out.Now, err = release.Decode(s.Releases[s.Release.Revision]); err != nil {
+	if s.Releases.current != nil {
+		if out.Now, err = release.Decode(s.Releases.kept[s.Releases.current.Revision]); err != nil {
 			return Preview{}, err
 		}
 	}

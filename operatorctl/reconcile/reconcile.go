@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return r.stop(ctx, m, state, err)
 	}
-	defer desired.release()
+	defer desired.dropObjects()
 	if state, err = r.acts.record(ctx, m, state, desired); err != nil {
 		return r.stop(ctx, m, state, err)
 	}
@@ -212,8 +212,8 @@ func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress boo
 	if r.options.Audit < 0 {
 		next = s.Now.Add(24 * time.Hour)
 	}
-	next = earliest(next, d.Certificates.RenewAt, s.Retry, dueTime(s, d))
-	if s.Refused {
+	next = earliest(next, d.Certificates.RenewAt, s.Done.Retry, dueTime(s, d))
+	if s.Done.Refused {
 		next = earliest(next, r.reads.now().Add(retryDelay(last.refusals-1)))
 	}
 	return ctrl.Result{RequeueAfter: max(next.Sub(r.reads.now()), soon)}

@@ -26,23 +26,23 @@ import (
 
 // gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
 func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOnce bool) error {
-	s.Releases = map[int]*corev1.Secret{}
+	s.Releases.kept = map[int]*corev1.Secret{}
 	if running == nil {
-		m.from.drop()
+		m.memos.from.drop()
 	}
 	current := 0
 	for _, o := range s.Live.objects {
 		secret, ok := o.(*corev1.Secret)
 		if n := release.Revision(o); ok && n > 0 && metav1.IsControlledBy(o, s.Cloud) {
-			s.Releases[n], current = secret, max(current, n)
+			s.Releases.kept[n], current = secret, max(current, n)
 		}
 	}
-	if s.free = current == 0; s.free {
+	if s.Releases.free = current == 0; s.Releases.free {
 		return nil
 	}
-	secret := s.Releases[current]
+	secret := s.Releases.kept[current]
 	var err error
-	s.Release, err = m.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
+	s.Releases.current, err = m.memos.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
 		full, err := release.Decode(secret)
 		if err != nil {
 			return nil, err
@@ -52,18 +52,18 @@ func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOn
 	if err != nil {
 		return fmt.Errorf("%w; to go on without it: kubectl -n %s delete secret %s", err, s.Cloud.Namespace, secret.Name)
 	}
-	s.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
-	moved := cmp.Or(s.Cloud.Spec.Version, s.Release.Version) != s.Release.Version
+	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
+	moved := cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) != s.Releases.current.Version
 	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
 	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)
 	if running != nil || !atOnce {
-		if moved, err = s.heed(m, running, moved || s.asked); err != nil {
+		if moved, err = s.heed(m, running, moved || s.Releases.asked); err != nil {
 			return err
 		}
 	}
-	s.free = m.own == current || s.asked || moved
-	if !s.free {
-		s.Catalog = s.Catalog.only(s.Release.Catalog)
+	s.Releases.free = m.own == current || s.Releases.asked || moved
+	if !s.Releases.free {
+		s.Catalog = s.Catalog.only(s.Releases.current.Catalog)
 	}
 	return nil
 }
@@ -90,10 +90,10 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	next, err := repeated(s)
 	again := next != nil
 	switch {
-	case err != nil || s.Rollout != nil && s.Rollout.Hold:
+	case err != nil || s.Releases.rollout != nil && s.Releases.rollout.Hold:
 		return s, err
 	case again:
-	case s.Release != nil && d.recorded == s.Release.Revision && !s.asked:
+	case s.Releases.current != nil && d.release.recorded == s.Releases.current.Revision && !s.Releases.asked:
 		return s, nil
 	default:
 		next, err = nextRelease(s, d)
@@ -102,7 +102,7 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 		return s, err
 	}
 	if next == nil {
-		d.recorded = s.Release.Revision
+		d.release.recorded = s.Releases.current.Revision
 		return s, nil
 	}
 	secret, err := next.Secret(metav1.ObjectMeta{Name: s.Cloud.Name, Namespace: s.Cloud.Namespace, Labels: labels(s)})
@@ -118,18 +118,18 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 		return s, fmt.Errorf("keeping release %d: Secret %q exists", next.Revision, secret.Name)
 	}
 	s.Live.objects[engine.KeyOf(secret)] = kept
-	s.Releases[next.Revision], s.Release, s.asked = kept, next.Index(), false
-	m.index.keep(string(kept.UID)+"/"+kept.ResourceVersion, s.Release)
+	s.Releases.kept[next.Revision], s.Releases.current, s.Releases.asked = kept, next.Index(), false
+	m.memos.index.keep(string(kept.UID)+"/"+kept.ResourceVersion, s.Releases.current)
 	if again { // what it renders is worked out anew
-		s.Rollout.repeated = true
-		m.desired.drop()
+		s.Releases.rollout.repeated = true
+		m.memos.desired.drop()
 		return s, nil
 	}
-	if d.recorded = next.Revision; d.held == nil {
-		m.own, s.free = next.Revision, true
+	if d.release.recorded = next.Revision; d.release.held == nil {
+		m.own, s.Releases.free = next.Revision, true
 	} else {
-		d.held.secret = kept
-		m.desired.drop()
+		d.release.held.secret = kept
+		m.memos.desired.drop()
 	}
 	a.log(s).Info("release", "revision", next.Revision, "why", strings.Join(next.Why, "; "))
 	return s, nil
@@ -139,23 +139,23 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 func nextRelease(s State, d *Desired) (*release.Release, error) {
 	n := &release.Release{
 		Summary:  release.Summary{Revision: 1, Time: metav1.NewTime(s.Now), Version: d.Cluster.Version, Operator: version.Version},
-		Contents: release.Contents{Catalog: s.Catalog.names, Names: certificateNames(s), From: rendered(s, d), Effects: d.calm},
+		Contents: release.Contents{Catalog: s.Catalog.names, Names: certificateNames(s), From: rendered(s, d), Effects: d.release.calm},
 	}
-	if s.Release != nil && !s.free {
-		n.Catalog, n.Operator = s.Release.Catalog, s.Release.Operator
+	if s.Releases.current != nil && !s.Releases.free {
+		n.Catalog, n.Operator = s.Releases.current.Catalog, s.Releases.current.Operator
 	}
 	if err := keepObjects(s, d, n); err != nil {
 		return nil, err
 	}
 	// An update always makes a release: the next build must be asked for anew.
-	if s.Release != nil && !s.asked && !changed(s.Release, n) {
+	if s.Releases.current != nil && !s.Releases.asked && !changed(s.Releases.current, n) {
 		return nil, nil //nolint:nilnil // documented
 	}
 	for _, o := range s.Live.objects { // also those of a cloud of this name that was deleted
 		n.Revision = max(n.Revision, release.Revision(o)+1)
 	}
-	if n.By, n.Why = reasons(s, d, n); s.Rollout != nil {
-		n.By, n.Why = s.Rollout.operation, append(n.Why, "operation "+s.Rollout.operation)
+	if n.By, n.Why = reasons(s, d, n); s.Releases.rollout != nil {
+		n.By, n.Why = s.Releases.rollout.operation, append(n.Why, "operation "+s.Releases.rollout.operation)
 	}
 	return n, nil
 }
@@ -191,9 +191,9 @@ func keepObjects(s State, d *Desired, n *release.Release) error {
 	var full *release.Release
 	for _, c := range d.Components {
 		switch {
-		case c.err != nil && s.Release != nil:
+		case c.err != nil && s.Releases.current != nil:
 			if full == nil {
-				if full, err = release.Decode(s.Releases[s.Release.Revision]); err != nil {
+				if full, err = release.Decode(s.Releases.kept[s.Releases.current.Revision]); err != nil {
 					return err
 				}
 			}
@@ -248,10 +248,10 @@ var unrelated = []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnc
 
 // reasons are who changed the spec and what changed since the last release.
 func reasons(s State, d *Desired, n *release.Release) (by string, why []string) {
-	if s.Release == nil {
+	if s.Releases.current == nil {
 		return "", []string{"first release"}
 	}
-	then := s.Release.From
+	then := s.Releases.current.From
 	for _, f := range release.Fields(Chosen(then.Cloud), Chosen(s.Cloud)) {
 		why = append(why, "spec."+f.String())
 	}
@@ -295,7 +295,7 @@ func reasons(s State, d *Desired, n *release.Release) (by string, why []string) 
 	}{
 		{then.CertHash != n.From.CertHash || then.EtcdHash != n.From.EtcdHash, "certificates"},
 		{then.PasswordTaken != n.From.PasswordTaken, "the administrator's password is set"},
-		{s.Release.Operator != n.Operator, fmt.Sprintf("operator %s → %s", s.Release.Operator, n.Operator)},
+		{s.Releases.current.Operator != n.Operator, fmt.Sprintf("operator %s → %s", s.Releases.current.Operator, n.Operator)},
 	} {
 		if one.is {
 			why = append(why, one.text)

@@ -46,7 +46,7 @@ func (b *bench) settleAll() bool {
 		b.reconcile()
 		cr := b.cloud()
 		m := b.r.reads.clouds.of[cloudKey]
-		d := m.desired.value
+		d := m.memos.desired.value
 		if d == nil { // a release was made: it is worked out anew
 			continue
 		}

@@ -32,7 +32,7 @@ func TestEndpointOfReplicasThatAreDown(t *testing.T) {
 		}
 		b := newBench(t, interceptor.Funcs{}, objs...)
 		b.reconcile()
-		plan := b.r.reads.clouds.of[cloudKey].desired.value.Effects
+		plan := b.r.reads.clouds.of[cloudKey].memos.desired.value.Effects
 		i := slices.IndexFunc(plan, func(e effects.Effect) bool { return e.Key == "endpoints/region" })
 		return plan[i].Hash
 	}

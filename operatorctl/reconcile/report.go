@@ -67,10 +67,10 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	}
 	out.ObservedGeneration = s.Cloud.Generation
 	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
-	if s.waiting != "" {
-		out.Conditions = status.VersionWaits(out.Conditions, s.waiting, s.Release.Version, s.cannotMove, s.Cloud.Generation, s.Now)
+	if s.Releases.waiting != "" {
+		out.Conditions = status.VersionWaits(out.Conditions, s.Releases.waiting, s.Releases.current.Version, s.Releases.cannotMove, s.Cloud.Generation, s.Now)
 	}
-	out.Conditions = status.UpdateFailed(out.Conditions, s.failed, s.Cloud.Generation, s.Now)
+	out.Conditions = status.UpdateFailed(out.Conditions, s.Releases.failed, s.Cloud.Generation, s.Now)
 	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
 	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
 	events = append(events, backups(s, &out)...)
@@ -81,13 +81,13 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 	out.Fixed = admission.Fixed(&s.Cloud.Spec)
 	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
 	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
-	if out.Rollout = nil; s.Rollout != nil {
-		out.Phase, out.Rollout = s.Rollout.phase(), s.Rollout.seen()
+	if out.Rollout = nil; s.Releases.rollout != nil {
+		out.Phase, out.Rollout = s.Releases.rollout.phase(), s.Releases.rollout.seen()
 	}
 	next := s.Last
 	var nodes []pendingEvent
 	nodes, next.lost = nodeEvents(s)
-	if next.refusals++; !s.Refused {
+	if next.refusals++; !s.Done.Refused {
 		next.refusals = 0
 	}
 	next.served = servedBy(s, d, seen)
@@ -144,11 +144,11 @@ func nodeCertificates(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEve
 // updateAvailable reports which components another build of the operator would change, and which release is in force.
 func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 	before := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable)
-	out.Conditions = status.UpdateAvailable(out.Conditions, d.Pending, version.Version, s.Cloud.Generation, s.Now)
-	if s.Release != nil {
-		out.Release.Version = s.Release.Version
-		if out.Release.Revision = s.Release.Revision; meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
-			out.Release.Good = s.Release.Revision
+	out.Conditions = status.UpdateAvailable(out.Conditions, d.release.pending, version.Version, s.Cloud.Generation, s.Now)
+	if s.Releases.current != nil {
+		out.Release.Version = s.Releases.current.Version
+		if out.Release.Revision = s.Releases.current.Revision; meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
+			out.Release.Good = s.Releases.current.Revision
 		}
 	}
 	if now := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable); now != "" && now != before {
@@ -180,12 +180,12 @@ func (l last) goesOn(s State, d *Desired) bool {
 
 // summary is what the metrics show of a reconcile.
 func summary(s State, d *Desired, next last, audits bool) Summary {
-	out := Summary{Changes: s.Changes, RenewAt: d.Certificates.RenewAt, Open: map[effects.State]int{}}
+	out := Summary{Changes: s.Done.Changes, RenewAt: d.Certificates.RenewAt, Open: map[effects.State]int{}}
 	if audits {
 		out.AuditAt = next.nextAudit
 	}
 	for _, e := range d.Effects {
-		if o, looked := s.Effects[e.Key]; looked && o.State != effects.Done {
+		if o, looked := s.Done.Effects[e.Key]; looked && o.State != effects.Done {
 			out.Open[o.State]++
 		}
 	}
@@ -208,7 +208,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 		}
 	}
 	for _, e := range d.Effects {
-		out, looked := s.Effects[e.Key]
+		out, looked := s.Done.Effects[e.Key]
 		if e.Component != c.Name || !looked || out.State == effects.Done {
 			continue
 		}

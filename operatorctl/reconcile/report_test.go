@@ -21,7 +21,7 @@ func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	for _, c := range table.components {
 		d.Components = append(d.Components, &target{Resolved: component.Resolved{Component: c, DisabledReason: "disabled in spec"}})
 	}
-	s, _, _ := report(State{Cloud: cr, Parts: map[string]*part{}}, d)
+	s, _, _ := report(State{Cloud: cr, Done: nothingDone()}, d)
 	if s.Version != "v4.0.4" || s.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("version %s, phase %s", s.Version, s.Phase)
 	}

@@ -83,20 +83,20 @@ func later(a, b *v1alpha1.OnecloudOperation) bool {
 // heed makes the State follow the operation that runs, and returns whether this build may render another release now. changed is true if a user
 // has asked for another version, or for what this build renders: only an operation brings that.
 func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool) (moved bool, err error) {
-	s.asked = false
-	if wants := s.Cloud.Spec.Version; changed && wants != s.Release.Version {
-		s.waiting, s.Cloud.Spec.Version = wants, s.Release.Version
+	s.Releases.asked = false
+	if wants := s.Cloud.Spec.Version; changed && wants != s.Releases.current.Version {
+		s.Releases.waiting, s.Cloud.Spec.Version = wants, s.Releases.current.Version
 	}
 	if running == nil {
 		return false, nil
 	}
 	r := &rollout{Rollout: *running.Status.Rollout, operation: running.Name, reverting: running.Status.Phase == v1alpha1.OperationReverting ||
 		slices.ContainsFunc(running.Status.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })}
-	secret := s.Releases[r.From]
+	secret := s.Releases.kept[r.From]
 	if secret == nil {
 		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
 	}
-	r.released, err = m.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) {
+	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) {
 		full, err := release.Decode(secret)
 		if err != nil {
 			return nil, err
@@ -106,7 +106,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	if err != nil {
 		return false, err
 	}
-	for revision, kept := range s.Releases {
+	for revision, kept := range s.Releases.kept {
 		if revision <= r.From || r.Of == 0 {
 			continue
 		}
@@ -116,7 +116,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 		}
 		r.repeated = r.repeated || summary.Of == r.Of
 	}
-	if r.forgotten, err = r.forget(s.Releases, s.Release); err != nil {
+	if r.forgotten, err = r.forget(s.Releases.kept, s.Releases.current); err != nil {
 		return false, err
 	}
 	if d := running.Status.Databases; d != nil {
@@ -127,12 +127,12 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 			r.forgotten[effects.DatabaseKey(name)] = ""
 		}
 	}
-	s.Rollout = r
-	if r.Hold || r.Of != 0 || s.Release.Revision != r.From {
+	s.Releases.rollout = r
+	if r.Hold || r.Of != 0 || s.Releases.current.Revision != r.From {
 		return false, nil
 	}
-	s.asked = true // the next release, once
-	s.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Release.Version)
+	s.Releases.asked = true // the next release, once
+	s.Releases.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Releases.current.Version)
 	return true, nil
 }
 
@@ -180,20 +180,20 @@ func byComponent(objects []release.Object) map[string][]release.Object {
 
 // repeated is the next release if it is to repeat an earlier one, nil if it does already.
 func repeated(s State) (*release.Release, error) {
-	if s.Rollout == nil || s.Rollout.Hold || s.Rollout.Of == 0 || s.Rollout.repeated {
+	if s.Releases.rollout == nil || s.Releases.rollout.Hold || s.Releases.rollout.Of == 0 || s.Releases.rollout.repeated {
 		return nil, nil //nolint:nilnil // documented
 	}
-	secret := s.Releases[s.Rollout.Of]
+	secret := s.Releases.kept[s.Releases.rollout.Of]
 	if secret == nil {
-		return nil, fmt.Errorf("operation %s: release %d is gone", s.Rollout.operation, s.Rollout.Of)
+		return nil, fmt.Errorf("operation %s: release %d is gone", s.Releases.rollout.operation, s.Releases.rollout.Of)
 	}
 	next, err := release.Decode(secret)
 	if err != nil {
 		return nil, err
 	}
 	next.Summary = release.Summary{
-		Revision: 1, Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Rollout.operation, Of: s.Rollout.Of,
-		Why: []string{"back to release " + strconv.Itoa(s.Rollout.Of) + ", operation " + s.Rollout.operation},
+		Revision: 1, Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Releases.rollout.operation, Of: s.Releases.rollout.Of,
+		Why: []string{"back to release " + strconv.Itoa(s.Releases.rollout.Of) + ", operation " + s.Releases.rollout.operation},
 	}
 	for _, o := range s.Live.objects {
 		next.Revision = max(next.Revision, release.Revision(o)+1)
@@ -236,30 +236,30 @@ func (r *rollout) seen() *v1alpha1.RolloutStatus {
 // during is what the cloud is to be while an operation moves it: each component whose wave is not reached is as it was in the release From. It is
 // pure.
 func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
-	if s.Rollout == nil {
+	if s.Releases.rollout == nil {
 		return d, nil
 	}
 	out := *d
-	if s.Rollout.Hold {
+	if s.Releases.rollout.Hold {
 		out.defaultsDue = false
 	}
 	out.Components = nil
 	held := map[string]bool{}
 	h := holding{scheme: scheme}
 	for _, c := range d.Components {
-		now, err := s.Rollout.hold(s, d, c, h)
+		now, err := s.Releases.rollout.hold(s, d, c, h)
 		if err != nil {
 			return nil, err
 		}
 		held[c.Name] = now != c
-		out.Components = append(out.Components, s.Rollout.stop(now))
+		out.Components = append(out.Components, s.Releases.rollout.stop(now))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Rollout.released)) {
+	for _, name := range slices.Sorted(maps.Keys(s.Releases.rollout.released)) {
 		if name == "" || d.component(name) != nil {
 			continue
 		}
 		gone := &target{Resolved: component.Resolved{Component: component.Component{Name: name}}, foreign: true} // this release has it no longer
-		now, err := s.Rollout.hold(s, d, gone, h)
+		now, err := s.Releases.rollout.hold(s, d, gone, h)
 		if err != nil {
 			return nil, err
 		}

@@ -160,7 +160,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v %v, want %v", name, got, err, c.want)
 		}
 	}
-	s := State{Cloud: newCloud(), Rollout: &rollout{forgotten: map[string]string{"endpoints/region": "b", "account/aiproxy": ""}}}
+	s := State{Cloud: newCloud(), Releases: releases{rollout: &rollout{forgotten: map[string]string{"endpoints/region": "b", "account/aiproxy": ""}}}}
 	s.Cloud.Status.Effects = map[string]string{"account/region": "a", "endpoints/region": "B", "account/aiproxy": "d", "database/aiproxy": "e"}
 	if got, want := s.recorded(), map[string]string{"account/region": "a", "endpoints/region": "b", "database/aiproxy": "e"}; !maps.Equal(got, want) {
 		t.Errorf("recorded: %v, want %v", got, want)
@@ -203,12 +203,12 @@ func TestMovesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		secret.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
-		s := State{Cloud: cr, cannotMove: c.noneIs, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
+		s := State{Cloud: cr, Releases: releases{cannotMove: c.noneIs}, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
 		if err := gatherRelease(&cloud{}, &s, nil, c.atOnce); err != nil {
 			t.Fatal(err)
 		}
-		if (s.waiting == "v4.0.5") != c.waiting || (s.Cloud.Spec.Version == "v4.0.4") != c.waiting || s.free == c.waiting {
-			t.Errorf("%s: waiting %q, version %s, free %t", c.name, s.waiting, s.Cloud.Spec.Version, s.free)
+		if (s.Releases.waiting == "v4.0.5") != c.waiting || (s.Cloud.Spec.Version == "v4.0.4") != c.waiting || s.Releases.free == c.waiting {
+			t.Errorf("%s: waiting %q, version %s, free %t", c.name, s.Releases.waiting, s.Cloud.Spec.Version, s.Releases.free)
 		}
 	}
 }

@@ -28,14 +28,22 @@ type State struct {
 	Paused  pause
 	Secrets stored
 	Last    last
-	// Release is the index of the one in force, nil if there is none yet; Releases are all that are kept, by revision.
-	Release  *release.Release
-	Releases map[int]*corev1.Secret
 	// Catalog are the components that the cloud may have: those of its release, unless it is to be brought to this build.
-	Catalog catalogue
+	Catalog  catalogue
+	Releases releases
+	// Audit is true if everything outside Kubernetes is to be verified again.
+	Audit bool
+	Done  outcome
+}
+
+// releases are what a cloud runs, and what it is to run next.
+type releases struct {
+	// current is the index of the release in force, nil if there is none yet; kept are all that are kept, by revision.
+	current *release.Release
+	kept    map[int]*corev1.Secret
 	// free is true if what this build renders is to be applied, whatever the release has; asked, if an update of that release was asked for.
 	free, asked bool
-	// past is set if this is what the release was rendered from: nothing is amiss there.
+	// past is set if the State is what the release was rendered from: nothing is amiss there.
 	past *release.From
 	// waiting is the version of the spec to which no operation has moved the cloud yet, "" if there is none. cannotMove is true if none can: the
 	// operator may not run operations.
@@ -43,19 +51,26 @@ type State struct {
 	cannotMove bool
 	// failed is the last operation that was to move the cloud to another release, if it did not; else nil.
 	failed *v1alpha1.OnecloudOperation
-	// Rollout is the operation that moves the cloud to another release, nil if none does.
-	Rollout *rollout
-	// Audit is true if everything outside Kubernetes is to be verified again.
-	Audit bool
-	// Parts say how far this reconcile is with each component, by name.
+	// rollout is the operation that moves the cloud to another release, nil if none does.
+	rollout *rollout
+}
+
+// outcome is what a reconcile has done so far.
+type outcome struct {
+	// Parts say how far it is with each component, by name.
 	Parts map[string]*part
-	// Effects are the outcomes of those that were looked at in this reconcile, by key.
+	// Effects are the outcomes of those that it looked at, by key.
 	Effects map[string]effects.Outcome
-	// Changes are all that this reconcile did to objects.
+	// Changes are all that it did to objects.
 	Changes []engine.Change
 	// Refused is true if something could not be read or pruned. Retry is when what the API server did not take is due again.
 	Refused bool
 	Retry   time.Time
+}
+
+// nothingDone is where a reconcile begins.
+func nothingDone() outcome {
+	return outcome{Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
 }
 
 // part is how far a reconcile is with one component.
@@ -108,10 +123,10 @@ func (l Live) configMap(name string) *corev1.ConfigMap {
 
 // part returns how far the reconcile is with a component.
 func (s State) part(name string) *part {
-	p := s.Parts[name]
+	p := s.Done.Parts[name]
 	if p == nil {
 		p = &part{}
-		s.Parts[name] = p
+		s.Done.Parts[name] = p
 	}
 	return p
 }
@@ -136,11 +151,11 @@ func (s State) recorded() map[string]string {
 	for key, hash := range s.Cloud.Status.Effects {
 		out[key] = hash
 	}
-	if s.Rollout != nil {
-		maps.Copy(out, s.Rollout.forgotten)
+	if s.Releases.rollout != nil {
+		maps.Copy(out, s.Releases.rollout.forgotten)
 		maps.DeleteFunc(out, func(_, hash string) bool { return hash == "" })
 	}
-	for key, o := range s.Effects {
+	for key, o := range s.Done.Effects {
 		if o.State == effects.Done {
 			out[key] = o.Effect.Hash
 		}
@@ -150,15 +165,15 @@ func (s State) recorded() map[string]string {
 
 // passwordTaken is true if the identity service has had the administrator's password.
 func (s State) passwordTaken() bool {
-	if s.past != nil {
-		return s.past.PasswordTaken
+	if s.Releases.past != nil {
+		return s.Releases.past.PasswordTaken
 	}
 	passwords, _ := secrets.Split(s.Secrets.credentials)
 	return effects.AdminPasswordTaken(string(s.Cloud.UID), passwords, s.recorded())
 }
 
 // retryAt makes the next reconcile come at t at the latest; the zero time changes nothing.
-func (s *State) retryAt(t time.Time) { s.Retry = earliest(s.Retry, t) }
+func (s *State) retryAt(t time.Time) { s.Done.Retry = earliest(s.Done.Retry, t) }
 
 // own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete the finalizer
 // removes them.

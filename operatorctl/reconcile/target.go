@@ -88,13 +88,13 @@ func (d *Desired) render(s State, c *target) ([]piece, error) {
 		return c.objects, nil
 	}
 	var err error
-	if !c.foreign && (c.Enabled || d.held == nil) {
+	if !c.foreign && (c.Enabled || d.release.held == nil) {
 		if c.objects, err = d.draw(s, c); err != nil {
 			return nil, err
 		}
 	}
-	if d.held != nil {
-		c.objects, err = d.held.merge(s, c, c.objects)
+	if d.release.held != nil {
+		c.objects, err = d.release.held.merge(s, c, c.objects)
 	}
 	return c.objects, err
 }

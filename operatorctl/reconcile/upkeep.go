@@ -17,7 +17,7 @@ import (
 
 // lastWords are the last messages of the pods of a StatefulSet that keep ending, by name.
 func lastWords(s State, c *target) map[string]string {
-	if c.Workload.Kind != component.StatefulSet || s.past != nil {
+	if c.Workload.Kind != component.StatefulSet || s.Releases.past != nil {
 		return nil
 	}
 	words := map[string]string{}
