@@ -94,11 +94,6 @@ func operatedMachine(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.MachineName()}}}
 }
 
-// beganToGo drops what of a cloud does not concern its machines.
-func beganToGo(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
-}
-
 // settingsChanged drops what of a cloud does not concern the bootstrap data of its machines.
 func settingsChanged(e event.UpdateEvent) bool {
 	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudCluster)

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// concurrent clouds; each reconcile is itself parallel inside.
+const concurrent = 4
+
+// A pass that ended with an error is made again after firstRetry, then after twice as long each time, at most lastRetry: what concerns a
+// whole cloud, such as a database that a deletion waits for, is over a moment after its cause is.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+func retries() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry)
+}
+
+// toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
+func toCloud(r *reconcile.Reconciler) handler.EventHandler {
+	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+		if name := r.CloudOf(o); name != "" {
+			q.Add(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+		}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			add(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
+				add(e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.Deleted(e.Object)
+			add(e.Object, q)
+		},
+	}
+}
+
+// everyCloud returns all clouds: any of them may run on a node.
+func everyCloud(c client.Reader, log *slog.Logger) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []ctrl.Request {
+		var all v1alpha1.OnecloudClusterList
+		if err := c.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+			log.Warn("listing the clouds", "error", err)
+			return nil
+		}
+		out := make([]ctrl.Request, 0, len(all.Items))
+		for i := range all.Items {
+			out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+		return out
+	}
+}
+
+// operated is the cloud of an operation, or the cloud itself.
+func operated(_ context.Context, object client.Object) []ctrl.Request {
+	key := client.ObjectKeyFromObject(object)
+	if one, ok := object.(*v1alpha1.OnecloudOperation); ok {
+		key.Name = one.Spec.Cloud
+	}
+	return []ctrl.Request{{NamespacedName: key}}
+}
+
+// named drops the objects with other names.
+func named(name string) builder.Predicates {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
+}
+
+// beganToGo drops what of a cloud does not concern its machines.
+func beganToGo(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}
+
+// rolloutChanged drops what of an operation does not concern its cloud.
+func rolloutChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudOperation)
+	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudOperation)
+	if ok1 && ok2 && now.MachineName() != "" {
+		return false
+	}
+	removed := func(o *v1alpha1.OnecloudOperation) int {
+		if o.Status.Databases == nil {
+			return 0
+		}
+		return len(o.Status.Databases.Removed)
+	}
+	return !ok1 || !ok2 || removed(old) != removed(now) || old.Status.Phase.Active() != now.Status.Phase.Active() ||
+		!equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) || (old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
+}
+
+// nodeChanged drops the heartbeats of nodes.
+func nodeChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Node)
+	now, ok2 := e.ObjectNew.(*corev1.Node)
+	if !ok1 || !ok2 {
+		return true
+	}
+	was, is := status.NodeOf(old), status.NodeOf(now)
+	return was.Ready != is.Ready || was.Address != is.Address || !maps.Equal(was.Labels, is.Labels)
+}
+
+// podChanged drops the many pod updates that change nothing we report.
+func podChanged(e event.UpdateEvent) bool {
+	old, ok1 := e.ObjectOld.(*corev1.Pod)
+	now, ok2 := e.ObjectNew.(*corev1.Pod)
+	if !ok1 || !ok2 {
+		return true
+	}
+	return old.Status.Phase != now.Status.Phase || !maps.Equal(podReasons(old), podReasons(now))
+}
+
+func podReasons(p *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if c.RestartCount > 0 {
+			out[c.Name+"#"] = strconv.Itoa(int(c.RestartCount))
+		}
+		switch {
+		case c.State.Waiting != nil:
+			out[c.Name] = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			out[c.Name] = c.State.Terminated.Reason
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			out["-"] = c.Reason + c.Message
+		}
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
+)
+
+// Leader election: a leader that was killed is replaced within 15 s (lease), one that stops in order at once.
+const (
+	leaseName     = "ocadm-operator"
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = time.Second
+	// gracePeriod bounds an orderly stop if nothing else was asked for.
+	gracePeriod = 2 * time.Second
+)
+
+// Scheme knows every type the operator reads or writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// managed selects what the operator made; only that is cached.
+var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
+
+func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
+	cfg = rest.CopyConfig(cfg)
+	// The API server's own fairness limits us; a limit here would only slow a first install.
+	cfg.QPS, cfg.Burst = -1, 0
+	if o.UserAgent != "" {
+		cfg.UserAgent = o.UserAgent
+	}
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
+	byObject := map[client.Object]cache.ByObject{
+		&v1alpha1.OnecloudCluster{}: {},
+		&corev1.Pod{}:               {Label: managed, Transform: stripPod},
+	}
+	for _, k := range render.Kinds() { // pods are only watched: they say why a workload is not ready
+		b := cache.ByObject{Label: managed}
+		if _, isConfig := k.(*corev1.ConfigMap); !isConfig {
+			b.Transform = stripManagedFields
+		}
+		byObject[k] = b
+	}
+	if !o.WithoutOperations {
+		byObject[&v1alpha1.OnecloudOperation{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
+	if !o.WithoutMachines {
+		byObject[&v1alpha1.OnecloudMachine{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
+	if !o.WithoutJobs {
+		byObject[&batchv1.Job{}] = cache.ByObject{Label: managed, Transform: stripJob}
+	}
+	if !o.WithoutNodes {
+		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
+	}
+	grace, release := cmp.Or(o.Grace, gracePeriod), true
+	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        Scheme(),
+		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
+		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
+		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},
+		HealthProbeBindAddress:        orOff(o.HealthAddress),
+		PprofBindAddress:              orOff(o.ProfileAddress),
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: release,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+		GracefulShutdownTimeout:       &grace,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the operator: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("setting up /healthz: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("setting up /readyz: %w", err)
+	}
+	return mgr, nil
+}
+
+func orOff(address string) string {
+	if address == "" {
+		return "0"
+	}
+	return address
+}
+
+func cacheNamespaces(names []string) map[string]cache.Config {
+	if len(names) == 0 {
+		return nil
+	}
+	out := map[string]cache.Config{}
+	for _, n := range names {
+		out[n] = cache.Config{}
+	}
+	return out
+}
+
+// stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them. Of the others
+// it is enough to know whether an autoscaler sets the number of pods.
+func stripManagedFields(in any) (any, error) {
+	if o, ok := in.(client.Object); ok {
+		o.SetManagedFields(engine.ScaleEntries(o.GetManagedFields()))
+	}
+	return in, nil
+}
+
+// stripPod keeps of a pod what explains why it is not ready.
+func stripPod(in any) (any, error) {
+	p, ok := in.(*corev1.Pod)
+	if !ok {
+		return in, nil
+	}
+	p.ManagedFields = nil
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers),
+		Containers: stripContainers(p.Spec.Containers)}
+	return p, nil
+}
+
+// stripJob keeps of a Job how far it is.
+func stripJob(in any) (any, error) {
+	if j, ok := in.(*batchv1.Job); ok {
+		j.ManagedFields, j.Spec = nil, batchv1.JobSpec{}
+	}
+	return in, nil
+}
+
+// stripContainers keeps how long containers may take to start, and which of the first ones run on.
+func stripContainers(all []corev1.Container) []corev1.Container {
+	var kept []corev1.Container
+	for _, c := range all {
+		k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+		if p := c.StartupProbe; p != nil {
+			k.StartupProbe = &corev1.Probe{PeriodSeconds: p.PeriodSeconds, FailureThreshold: p.FailureThreshold}
+		}
+		kept = append(kept, k)
+	}
+	return kept
+}
+
+// stripNode keeps of a node its labels, its addresses, its age and whether it is Ready, and why.
+func stripNode(in any) (any, error) {
+	n, ok := in.(*corev1.Node)
+	if !ok {
+		return in, nil
+	}
+	var ready []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	return &corev1.Node{
+		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready, Addresses: n.Status.Addresses},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels,
+			CreationTimestamp: n.CreationTimestamp},
+	}, nil
+}

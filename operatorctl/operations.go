@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/engine"
+	machinectl "yunion.io/x/ocadm/operatorctl/machine"
+	"yunion.io/x/ocadm/operatorctl/nodecerts"
+	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/operatorctl/reconcile"
+)
+
+// operations wires the controller of operations into the manager.
+func operations(mgr ctrl.Manager, o Options) error {
+	components := o.Components
+	if components == nil {
+		components = catalog.All()
+	}
+	actions := append(operation.Actions(components), nodecerts.Action(jobImage(o)))
+	if err := nodeCertificates(mgr, o); err != nil {
+		return err
+	}
+	if !o.WithoutMachines {
+		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log}
+		actions = append(actions, machinectl.Actions(m)...)
+		if err := machines(mgr, m); err != nil {
+			return err
+		}
+	}
+	pods, err := client.NewWithWatch(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of operations: %w", err)
+	}
+	c := operation.New(operation.Options{
+		JobImage: jobImage(o), WithoutJobs: o.WithoutJobs,
+		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
+		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
+				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
+					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,
+				}, cr)
+			},
+		},
+	})
+	cloudOf := handler.EnqueueRequestsFromMapFunc(operated)
+	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
+		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
+		Watches(&v1alpha1.OnecloudCluster{}, cloudOf)
+	if !o.WithoutJobs {
+		ofWork := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelOperation] != "" }))
+		b = b.Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork).Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork)
+	}
+	err = b.WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
+		Complete(c)
+	if err := errors.Join(err, mgr.Add(c)); err != nil {
+		return fmt.Errorf("setting up the controller of operations: %w", err)
+	}
+	return nil
+}
+
+// worked is the cloud of the operation that a Job or a pod works on.
+func worked(_ context.Context, object client.Object) []ctrl.Request {
+	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.LabelOperationCloud]}}}
+}

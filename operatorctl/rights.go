@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorctl
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// watched are the namespaces to watch, and those that were asked for and where there are no rights now.
+func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Logger) (watch, refused []string, err error) {
+	if len(asked) < 2 { // there are no others that it could stop
+		return asked, nil, nil
+	}
+	if watch, err = allowed(ctx, cfg, asked); err != nil {
+		return nil, nil, err
+	}
+	refused = slices.DeleteFunc(slices.Clone(asked), func(ns string) bool { return slices.Contains(watch, ns) })
+	for _, ns := range refused {
+		log.Warn("no rights in a namespace: its clouds are not looked at", "namespace", ns)
+	}
+	if len(watch) == 0 {
+		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): give it rights with ocadm init phase operator", asked)
+	}
+	return watch, refused, nil
+}
+
+// right is one that the operator can do without: the manifests of an earlier release do not give it, or do not define the resource.
+type right struct {
+	// missing is the option that records that it lacks the right.
+	missing func(*Options) *bool
+	may     func(context.Context, *rest.Config, Options) (bool, error)
+	// moot reports whether it makes no difference; nil for never.
+	moot func(Options) bool
+	// without is what it cannot do then, gained what it starts again for once it has the right.
+	without, gained string
+}
+
+// optional are those rights. A later one may depend on an earlier one.
+func optional() []right {
+	return []right{
+		{func(o *Options) *bool { return &o.WithoutNodes },
+			mayWatchNodes, nil, "no right to watch nodes: lost ones cannot be reported", "watch nodes"},
+		{func(o *Options) *bool { return &o.WithoutOperations }, mayOperate, nil,
+			"operations are not defined, or there is no right to run them: clouds stay at their versions", "run operations"},
+		{func(o *Options) *bool { return &o.WithoutMachines }, mayJoin, nil,
+			"machines are not defined, or there is no right to join them: nodes are joined by hand", "join machines"},
+		{func(o *Options) *bool { return &o.WithoutJobs }, mayCreateJobs, func(o Options) bool { return o.WithoutMachines || o.Image == "" },
+			"no right to create Jobs: the operator itself works on machines", "create Jobs"},
+	}
+}
+
+// lookUp records in the options which of the rights the operator lacks, and logs what it cannot do. lacking is true if another try may find more.
+func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, err error) {
+	for _, r := range optional() {
+		yes, err := r.may(ctx, cfg, *o)
+		if err != nil {
+			return false, err
+		}
+		if *r.missing(o) = !yes; !yes && (r.moot == nil || !r.moot(*o)) {
+			lacking = true
+			o.Log.Warn(r.without + "; give it with ocadm init phase operator")
+		}
+	}
+	return lacking, nil
+}
+
+// rightsInterval is how often namespaces without rights are asked about again.
+const rightsInterval = time.Minute
+
+// granted ends the operator once it has rights in a namespace where it had none, or those that it lacks by its options: only a new one can
+// watch that, too.
+func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(rightsInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			// An API server that does not answer now is asked again.
+			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
+				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
+			}
+			for _, r := range optional() {
+				if !*r.missing(&o) {
+					continue
+				}
+				if yes, err := r.may(ctx, cfg, o); err == nil && yes {
+					return fmt.Errorf("starting again to %s, which it may do now", r.gained)
+				}
+			}
+		}
+	}
+}
+
+// allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no rights never
+// begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
+func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []string, err error) {
+	for _, ns := range namespaces {
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"})
+		if err != nil {
+			return nil, err
+		}
+		if yes {
+			out = append(out, ns)
+		}
+	}
+	return out, nil
+}
+
+// mayWatchNodes reports whether the operator may read nodes.
+func mayWatchNodes(ctx context.Context, cfg *rest.Config, _ Options) (bool, error) {
+	return may(ctx, cfg, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
+}
+
+// mayOperate reports whether the cluster knows operations and the operator may run them in all its namespaces.
+func mayOperate(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
+	return mayWatch(ctx, cfg, o.Namespaces, v1alpha1.OperationResource)
+}
+
+// mayJoin reports whether the operator may bring machines into the cluster.
+func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
+	if o.WithoutNodes || o.WithoutOperations {
+		return false, nil
+	}
+	yes, err := mayWatch(ctx, cfg, o.Namespaces, v1alpha1.MachineResource)
+	if err != nil || !yes {
+		return false, err
+	}
+	return may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "create", Resource: "secrets"})
+}
+
+// mayCreateJobs reports whether the operator may let Jobs do the work on machines.
+func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
+	if o.WithoutMachines || o.Image == "" {
+		return false, nil
+	}
+	namespaces := o.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, ns := range namespaces {
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})
+		if err != nil || !yes {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// mayWatch reports whether the cluster knows a resource of ours and the operator may watch it in its namespaces.
+func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resource string) (bool, error) {
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return false, fmt.Errorf("asking for %s: %w", resource, err)
+	}
+	known, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("asking for %s: %w", resource, err)
+	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }):
+		return false, nil
+	}
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, ns := range namespaces {
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "watch", Group: v1alpha1.Group, Resource: resource})
+		if err != nil || !yes {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// may reports whether the operator has a right.
+func may(ctx context.Context, cfg *rest.Config, right authorizationv1.ResourceAttributes) (bool, error) {
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return false, fmt.Errorf("asking for rights: %w", err)
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
+	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("asking for the right to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
+	}
+	return answer.Status.Allowed, nil
+}
