@@ -205,8 +205,11 @@ func Recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]a
 // defaultKeep is how many backups stay where the spec does not say.
 const defaultKeep = 7
 
-// ScheduledBackup makes the backup that the spec of a cloud describes; dir is where the volume for backups is mounted.
-func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectKey, dir string, by Recorded) (info backup.Info, warning error, err error) {
+// Mounted is where a pod that makes backups has its volume, and what people call that place: the path in the pod means nothing to them.
+type Mounted struct{ Dir, Place string }
+
+// ScheduledBackup makes the backup that the spec of a cloud describes, in a pod.
+func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectKey, at Mounted, by Recorded) (info backup.Info, warning error, err error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return backup.Info{}, nil, err
@@ -215,7 +218,7 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 	if err != nil {
 		return backup.Info{}, nil, err
 	}
-	b := Backup{Key: key, Recorded: by, Place: dir, Keep: defaultKeep}
+	b := Backup{Key: key, Recorded: by, Place: cmp.Or(at.Place, at.Dir), Keep: defaultKeep}
 	if k := cr.Spec.Backup.Keep; k != nil {
 		b.Keep = int(*k)
 	}
@@ -228,7 +231,7 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 	}
 	b.Open = func(ctx context.Context) (backup.Store, error) {
 		if s := cr.Spec.Backup.S3; s == nil || invalid != nil {
-			return backup.Dir(dir), invalid
+			return backup.Dir(at.Dir), invalid
 		}
 		return openS3(ctx, c, cr)
 	}

@@ -39,10 +39,21 @@ const bucketScheme = "s3://"
 func (s *storeFlags) later(place string) (name string, open func(context.Context) (backup.Store, error), err error) {
 	open = func(ctx context.Context) (backup.Store, error) { return s.open(ctx, place) }
 	if !strings.HasPrefix(place, bucketScheme) {
-		return place, open, isDirectory(place)
+		return here(place), open, isDirectory(place)
 	}
 	cfg, err := s.s3(place)
 	return cfg.String(), open, err
+}
+
+// here names a directory of this machine for the record in the cluster, which is read elsewhere.
+func here(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if host, err := os.Hostname(); err == nil {
+		return host + ":" + dir
+	}
+	return dir
 }
 
 // open returns the store in a place.

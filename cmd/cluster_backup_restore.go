@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -69,10 +70,8 @@ func newBackupRestore(a *app) *cobra.Command {
 				}
 				if !noBackup {
 					r.Before = func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error) {
-						b := cluster.Backup{Key: key, SkipProof: true, Place: store.String(), Open: func(context.Context) (backup.Store, error) { return store, nil }}
-						if before != "" {
-							b.Place, b.Open, err = s.later(before)
-						}
+						b := cluster.Backup{Key: key, SkipProof: true}
+						b.Place, b.Open, err = s.later(cmp.Or(before, strings.TrimSuffix(args[0], name), "."))
 						if err != nil {
 							return backup.Info{}, err
 						}
@@ -129,7 +128,8 @@ func newBackupRestore(a *app) *cobra.Command {
 // newBackupRun is what the pods of component backup run.
 func newBackupRun(a *app) *cobra.Command {
 	var f cloudFlags
-	var dir, taken string
+	var at cluster.Mounted
+	var taken string
 	c := &cobra.Command{
 		Use:     "run",
 		Short:   "Make the backup that spec.backup describes",
@@ -150,7 +150,7 @@ func newBackupRun(a *app) *cobra.Command {
 			defer cancel()
 			by, end := a.recorded()
 			by.Wait, by.Operation = waitForOthers, taken
-			info, warning, err := cluster.ScheduledBackup(ctx, k, f.key(), dir, by)
+			info, warning, err := cluster.ScheduledBackup(ctx, k, f.key(), at, by)
 			end()
 			a.warnOf(warning)
 			if err != nil {
@@ -160,7 +160,8 @@ func newBackupRun(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil, "json", "table", "yaml")
-	c.Flags().StringVar(&dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
+	c.Flags().StringVar(&at.Dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
+	c.Flags().StringVar(&at.Place, "place", "", "what the directory is called outside the pod")
 	c.Flags().StringVar(&taken, "operation", "", "operation that asked for this backup; without it, one is created")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
 	return c

@@ -34,6 +34,11 @@ func backupEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace}}
 }
 
+// placed tells the program what people call the place of its volume.
+func placed(c *corev1.Container, place string) {
+	c.Env = append(c.Env, corev1.EnvVar{Name: "OCADM_PLACE", Value: place})
+}
+
 // backupRights: directories of nodes and of most provisioners are root's. It needs no right beyond writing there.
 func backupRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
@@ -46,22 +51,33 @@ func backupRights() *corev1.SecurityContext {
 func adaptBackup(o *component.Objects, in component.Inputs) error {
 	s := in.Cluster.Spec.Backup
 	job, is := o.Workload.(*batchv1.CronJob)
-	if !is || s.S3 == nil && s.HostPath == "" {
+	if !is {
+		return nil
+	}
+	pod := &job.Spec.JobTemplate.Spec.Template.Spec
+	c := &pod.Containers[0]
+	if s.S3 == nil && s.HostPath == "" {
+		for _, v := range pod.Volumes {
+			if v.Name == backupVolume && v.PersistentVolumeClaim != nil {
+				placed(c, "claim "+v.PersistentVolumeClaim.ClaimName)
+			}
+		}
 		return nil
 	}
 	o.PVCs = nil
-	pod := &job.Spec.JobTemplate.Spec.Template.Spec
 	for i := range pod.Volumes {
 		if pod.Volumes[i].Name != backupVolume {
 			continue
 		}
 		if s.S3 == nil {
 			pod.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.HostPath, Type: new(corev1.HostPathDirectoryOrCreate)}}
+			c.Env = append(c.Env, corev1.EnvVar{Name: "NODE",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}})
+			placed(c, "$(NODE):"+s.HostPath)
 			return nil
 		}
 	}
 	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == backupVolume })
-	c := &pod.Containers[0]
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == backupVolume })
 	return nil
 }

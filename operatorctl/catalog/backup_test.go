@@ -18,12 +18,12 @@ func TestPlacesOfBackups(t *testing.T) {
 	for _, c := range []struct {
 		name, spec     string
 		claims, mounts int
-		dir            string
+		dir, place     string
 	}{
-		{"a claim", "{disable: false}", 1, 1, ""},
-		{"a directory", "{disable: false, hostPath: /srv/backups}", 0, 1, "/srv/backups"},
-		{"a bucket", "{disable: false, " + s3 + "}", 0, 0, ""},
-		{"both", "{disable: false, hostPath: /srv/backups, " + s3 + "}", 0, 0, ""},
+		{"a claim", "{disable: false}", 1, 1, "", "claim default-backup"},
+		{"a directory", "{disable: false, hostPath: /srv/backups}", 0, 1, "/srv/backups", "$(NODE):/srv/backups"},
+		{"a bucket", "{disable: false, " + s3 + "}", 0, 0, "", ""},
+		{"both", "{disable: false, hostPath: /srv/backups, " + s3 + "}", 0, 0, "", ""},
 	} {
 		cluster := cloud(t, "{mysql: {host: 10.0.0.5}, version: v4.0.4, backup: "+c.spec+"}", "ce", "FullStack")
 		o, err := render.Component(cluster.Components["backup"], component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)})
@@ -37,8 +37,14 @@ func TestPlacesOfBackups(t *testing.T) {
 			}
 		}
 		mounts := slices.DeleteFunc(slices.Clone(pod.Containers[0].VolumeMounts), func(m corev1.VolumeMount) bool { return m.MountPath != "/backup" })
-		if len(o.PVCs) != c.claims || len(mounts) != c.mounts || dir != c.dir {
-			t.Errorf("%s: %d claims, %d mounts, directory %q; want %d, %d, %q", c.name, len(o.PVCs), len(mounts), dir, c.claims, c.mounts, c.dir)
+		place := ""
+		for _, e := range pod.Containers[0].Env {
+			if e.Name == "OCADM_PLACE" {
+				place = e.Value
+			}
+		}
+		if len(o.PVCs) != c.claims || len(mounts) != c.mounts || dir != c.dir || place != c.place {
+			t.Errorf("%s: %d claims, %d mounts, directory %q, place %q; want %+v", c.name, len(o.PVCs), len(mounts), dir, place, c)
 		}
 	}
 }

@@ -110,12 +110,12 @@ func (b *backups) pod() {
 	var shown []string
 	by := cluster.Recorded{By: "pod", Show: func(o *cluster.Operation) { shown = append(shown, string(o.Status.Phase)+" "+o.Status.Message) }}
 	for range 2 { // the first record is created, the second changes it
-		info, warning, err := cluster.ScheduledBackup(b.Context(), c, b.key, b.dir, by)
+		info, warning, err := cluster.ScheduledBackup(b.Context(), c, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, by)
 		if err != nil || warning != nil || info.Proven == nil {
 			b.Fatalf("%+v, %v, %v", info, warning, err)
 		}
 		o := b.untilOperation(b.last().Name, func(o *v1alpha1.OnecloudOperation) bool { return ended(o) && len(o.Finalizers) == 0 })
-		if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Name != info.Name || s.Backup.Proven.IsZero() || s.Start.IsZero() || s.Steps[1].Total == 0 ||
+		if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Name != info.Name || s.Backup.Place != "node7:/srv/backups" || s.Backup.Proven.IsZero() || s.Start.IsZero() || s.Steps[1].Total == 0 ||
 			s.Steps[1].Done != s.Steps[1].Total || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionSucceeded) {
 			b.Errorf("%+v", o.Status)
 		}
@@ -134,7 +134,7 @@ func (b *backups) pod() {
 	})
 	b.Edit(`{"spec":{"backup":{"s3":{"endpoint":"127.0.0.1:1","bucket":"none","secret":"keys"}}}}`)
 	b.Create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keys"}, Data: map[string][]byte{v1alpha1.BackupSecretKey: []byte("Not-To-Be-Seen")}})
-	_, _, err = cluster.ScheduledBackup(b.Context(), c, b.key, b.dir, by)
+	_, _, err = cluster.ScheduledBackup(b.Context(), c, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, by)
 	b.code(err, "OCA-7413")
 	o := b.untilOperation(b.last().Name, ended)
 	if s := o.Status; s.Phase != v1alpha1.OperationFailed || len(s.Findings) != 1 || s.Findings[0].Code != "OCA-7413" || o.Spec.Backup.Place != "s3://none at 127.0.0.1:1" {
@@ -177,7 +177,7 @@ func (b *backups) busy() {
 		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
 	})
 	b.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
-	_, _, err := cluster.ScheduledBackup(b.Context(), b.Client, b.key, b.dir, cluster.Recorded{By: "pod", Wait: time.Second})
+	_, _, err := cluster.ScheduledBackup(b.Context(), b.Client, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, cluster.Recorded{By: "pod", Wait: time.Second})
 	if f := b.code(err, "OCA-7421"); !strings.Contains(f.Cause, "waits for operation held") {
 		b.Errorf("%+v", f)
 	}
