@@ -5,6 +5,7 @@ package operation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,12 +18,44 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// check looks whether an update could begin, and changes nothing.
+// check looks whether an update could begin, and changes nothing. What it finds does not keep it from looking for the images, so that one run names
+// all there is to repair. An update itself ends at the first step that fails: it would pull for nothing.
 func check() Action {
-	return Action{
-		Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 10 * time.Minute,
-		Steps: []Step{checks(), pull(pullRendered, remedyUpdate)},
+	looks, pulls := checks(), pull(pullRendered, remedyUpdate)
+	look, find := looks.Run, pulls.Run
+	looks.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		err := look(ctx, r, report)
+		list := finding.Of(err)
+		if len(list) == 0 || r.Operation.Spec.Update == nil || slices.ContainsFunc(list, wrongWay) {
+			return err
+		}
+		for _, f := range list {
+			report.Changed("%s %s", f.Code, f.Error())
+		}
+		return nil
 	}
+	pulls.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		earlier := earlierFindings(r.Status().Findings)
+		err := find(ctx, r, report)
+		if more := finding.Of(err); len(earlier) > 0 && (err == nil || len(more) > 0) {
+			return append(earlier, more...).Err()
+		}
+		return err
+	}
+	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 10 * time.Minute, Steps: []Step{looks, pulls}}
+}
+
+// wrongWay reports whether the version itself is refused: its images are of no use then.
+func wrongWay(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack }
+
+// earlierFindings are the errors that a step before has left in the status.
+func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
+	for _, f := range l {
+		if !f.Warning {
+			out = append(out, finding.New(f.Code, f.What, f.Cause, f.Remedy))
+		}
+	}
+	return out
 }
 
 // checks is the step in which all checks run and report together.

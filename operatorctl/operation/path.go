@@ -16,6 +16,9 @@ var minors = []string{"3.4", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "4.0"}
 
 var numbers = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.([0-9]+)`)
 
+// The findings that refuse a version.
+const codeSkipped, codeBack = "OCA-7060", "OCA-7061"
+
 // path judges the way from one version to another. What is no version of a release, such as the tag of a build of your own, is not judged.
 func path(from, to string, allowDowngrade bool) finding.List {
 	was, is := numbers.FindStringSubmatch(from), numbers.FindStringSubmatch(to)
@@ -27,10 +30,10 @@ func path(from, to string, allowDowngrade bool) finding.List {
 	case a < 0 || b < 0:
 		return nil
 	case b > a+1:
-		return finding.List{finding.New("OCA-7060", "The update skips a release", fmt.Sprintf("from %s to %s", from, to),
+		return finding.List{finding.New(codeSkipped, "The update skips a release", fmt.Sprintf("from %s to %s", from, to),
 			"update to the last release of v"+minors[a+1]+" first")}
 	case b < a && !allowDowngrade:
-		return finding.List{finding.New("OCA-7061", "The update goes back to an earlier minor release",
+		return finding.List{finding.New(codeBack, "The update goes back to an earlier minor release",
 			fmt.Sprintf("from %s to %s: its services change the databases back, and may lose data", from, to),
 			"ocadm cluster update --version "+to+" --allow-downgrade")}
 	case b < a || b == a && patch(is[2]) < patch(was[2]):
