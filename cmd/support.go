@@ -23,8 +23,9 @@ func newSupport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "support", Short: "Collect what is needed to find a cause elsewhere",
 		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of what\n" +
-			"Kubernetes needs, the disks of the nodes, and, as root on a node, the journals of the kubelet and containerd. \"ocadm why --from FILE\"\n" +
-			"finds causes in it on any machine. It takes less than a minute and changes nothing.\n\n" +
+			"Kubernetes needs, and of every node that reports the disks and the journals of the kubelet and containerd. As root on a node, it also reads\n" +
+			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". \"ocadm why --from FILE\" finds causes in it\n" +
+			"on any machine. It takes less than a minute and changes nothing.\n\n" +
 			"The bundle holds no Secret. The values of the Secrets in the namespace of the cloud, and what looks like a password or a token, are\n" +
 			"taken out of logs and objects. It holds names and addresses of your site: look into it before you send it. With --recipient only the\n" +
 			"owner of that age or SSH key can read it.",

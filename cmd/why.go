@@ -133,6 +133,9 @@ func readSupport(file, identity string) (*why.Snapshot, error) {
 	return s, nil
 }
 
+// kubeletTimeout bounds a request to a kubelet.
+const kubeletTimeout = 10 * time.Second
+
 // snapshotTimeout bounds what is read for an answer.
 const snapshotTimeout = 50 * time.Second
 
@@ -164,10 +167,18 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	if o.Log, err = logReader(file); err != nil {
 		return nil, nil, err
 	}
-	o.Stats = func(ctx context.Context, node string) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	kubelet := func(ctx context.Context, node, path string, query ...string) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 		defer cancel()
-		return c.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("stats/summary").DoRaw(ctx)
+		request := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/" + path) // Suffix would take a slash at the end off
+		for i := 0; i+1 < len(query); i += 2 {
+			request = request.Param(query[i], query[i+1])
+		}
+		return request.DoRaw(ctx)
+	}
+	o.Stats = func(ctx context.Context, node string) ([]byte, error) { return kubelet(ctx, node, "stats/summary") }
+	o.Journal = func(ctx context.Context, node, unit string) ([]byte, error) {
+		return kubelet(ctx, node, "logs/", "query", unit, "tailLines", doctor.JournalLines)
 	}
 	return gather.Snapshot(ctx, k, o), k, nil
 }

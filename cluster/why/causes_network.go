@@ -107,7 +107,7 @@ func (f *facts) agentDown(label, value string) []Hit {
 // nodeSilent reports whether the kubelet of a node does not report; what is known of its pods is old then.
 func (f *facts) nodeSilent(name string) bool {
 	n := f.node(name)
-	return n != nil && nodeReady(n).Status == corev1.ConditionUnknown
+	return n != nil && NodeReady(n).Status == corev1.ConditionUnknown
 }
 
 // podLine is what a pod says of itself first.

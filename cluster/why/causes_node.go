@@ -105,7 +105,7 @@ func nodeCauses() []Cause {
 			When: func(f *facts) []Hit {
 				var out []Hit
 				for _, m := range f.Machines {
-					for _, unit := range []string{"containerd", "kubelet"} {
+					for _, unit := range Units {
 						if state := m.Units[unit]; state != "" && state != "active" {
 							out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"unit": unit, "state": state, "node": m.Node},
 								Evidence: slices.DeleteFunc([]string{last(m.Journals[unit])}, func(s string) bool { return s == "" })})
@@ -148,7 +148,7 @@ func (f *facts) podsWhere(is func(*corev1.Pod) string) []Hit {
 func ready(is func(corev1.NodeCondition) bool) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		return f.nodesWhere(func(n *corev1.Node) string {
-			if c := nodeReady(n); is(c) {
+			if c := NodeReady(n); is(c) {
 				return shorten("Ready is " + string(c.Status) + ", " + c.Reason + ": " + c.Message)
 			}
 			return ""

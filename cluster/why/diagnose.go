@@ -183,7 +183,7 @@ func (f *facts) state(s Subject) (string, bool) {
 		}
 		return text, c.Settled()
 	case kind == "node":
-		if c := nodeReady(f.node(name)); c.Status != "True" {
+		if c := NodeReady(f.node(name)); c.Status != "True" {
 			return "node " + name + " is not Ready: " + shorten(c.Message), false
 		}
 		return "node " + name + " is Ready", true

@@ -20,6 +20,8 @@ import (
 const (
 	// eventAge is how old an event may be: what is older has been overcome, or is repeated.
 	eventAge = 15 * time.Minute
+	// endAge is how long ago the end of a container may be: one that keeps ending is started again every few minutes.
+	endAge = time.Hour
 	// restartAge is how long a container that runs again counts as one that keeps ending, after restartsFrom restarts.
 	restartAge   = 5 * time.Minute
 	restartsFrom = 2
@@ -146,7 +148,7 @@ func (f *facts) say() {
 	}
 	for _, m := range f.Machines {
 		for _, unit := range slices.Sorted(maps.Keys(m.Journals)) {
-			if state := m.Units[unit]; state == "active" && !f.nodeUnwell(m.Node) {
+			if state := cmp.Or(m.Units[unit], "active"); state == "active" && !f.nodeUnwell(m.Node) {
 				continue
 			}
 			for _, line := range m.Journals[unit] {
@@ -208,7 +210,7 @@ func (f *facts) podSays(p *corev1.Pod) {
 			f.add(State, podSubject(p), source+", container "+c.Name, w.Reason+": "+w.Message, podValues(p), more...)
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
-			if t != nil && t.ExitCode != 0 {
+			if t != nil && t.ExitCode != 0 && (t.FinishedAt.IsZero() || f.Time.Sub(t.FinishedAt.Time) < endAge) {
 				head := fmt.Sprintf("ended with status %d: %s", t.ExitCode, t.Reason)
 				f.add(State, podSubject(p), source+", container "+c.Name, head, podValues(p), more...)
 				for line := range strings.Lines(t.Message) {
@@ -261,7 +263,9 @@ func (f *facts) about(e *corev1.Event, unwell map[Subject]*corev1.Pod) (Subject,
 	o := e.InvolvedObject
 	switch o.Kind {
 	case "Pod":
-		if p := unwell[Subject("pod/"+o.Namespace+"/"+o.Name)]; p != nil && (o.UID == "" || o.UID == p.UID) {
+		p := unwell[Subject("pod/"+o.Namespace+"/"+o.Name)]
+		overcome := p != nil && e.Reason == "FailedScheduling" && p.Spec.NodeName != ""
+		if p != nil && !overcome && (o.UID == "" || o.UID == p.UID) {
 			return podSubject(p), podValues(p)
 		}
 	case "PersistentVolumeClaim":
@@ -309,7 +313,8 @@ func (f *facts) node(name string) *corev1.Node {
 	return nil
 }
 
-func nodeReady(n *corev1.Node) corev1.NodeCondition {
+// NodeReady is the condition Ready of a node, Unknown where it has none.
+func NodeReady(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c
@@ -321,7 +326,7 @@ func nodeReady(n *corev1.Node) corev1.NodeCondition {
 // nodeUnwell also holds for a machine that the cluster does not know.
 func (f *facts) nodeUnwell(name string) bool {
 	n := f.node(name)
-	return n == nil || nodeReady(n).Status != corev1.ConditionTrue
+	return n == nil || NodeReady(n).Status != corev1.ConditionTrue
 }
 
 // podsLabelled are the pods with a label in a namespace; "" is every namespace.

@@ -53,7 +53,8 @@ type Snapshot struct {
 	Logs []Log `json:"logs,omitempty"`
 	// Disks are what the kubelets report of their file systems.
 	Disks []Disk `json:"disks,omitempty"`
-	// Machines are those that could be looked at from within: the one on which ocadm ran, as root.
+	// Machines are those that could be looked at from within: the one on which ocadm ran, as root, in full; of the others the journals, in a
+	// snapshot for "ocadm why" of those that are not Ready.
 	Machines []Machine `json:"machines,omitempty"`
 	// Missing says what could not be read, and why.
 	Missing []string `json:"missing,omitempty"`
@@ -81,12 +82,15 @@ type Disk struct {
 	InodesFree uint64 `json:"inodesFree,omitempty"`
 }
 
+// Units are those of a node whose journals are read.
+var Units = []string{"containerd", "kubelet"}
+
 // Machine is a node as it looks from within.
 type Machine struct {
 	Node string `json:"node"`
 	// ControlPlane is true if it has the manifest of an API server.
 	ControlPlane bool `json:"controlPlane,omitempty"`
-	// Units are states of systemd, such as "active", by the name of the unit.
+	// Units are states of systemd, such as "active", by the name of the unit; none where only the journals could be read.
 	Units map[string]string `json:"units,omitempty"`
 	// Journals are the last lines of units, by their names.
 	Journals map[string][]string `json:"journals,omitempty"`

@@ -16,9 +16,9 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// journalLines is how much of the end of a unit's journal is kept, staticLines of a log of the control plane.
+// JournalLines is how much of the end of a unit's journal is kept, staticLines of a log of the control plane.
 const (
-	journalLines = "150"
+	JournalLines = "150"
 	staticLines  = 60
 )
 
@@ -29,11 +29,11 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		return m, nil, false
 	}
 	m.Units, m.Journals, m.StaticPods = map[string]string{}, map[string][]string{}, map[string][]string{}
-	for _, unit := range []string{"containerd", "kubelet"} {
+	for _, unit := range why.Units {
 		if state, err := property(ctx, h, unit+".service", "ActiveState"); err == nil {
 			m.Units[unit] = state
 		}
-		res, err := h.Exec.Run(ctx, exec.Command{Path: "journalctl", Args: []string{"-u", unit, "-n", journalLines, "--no-pager", "-o", "cat"}})
+		res, err := h.Exec.Run(ctx, exec.Command{Path: "journalctl", Args: []string{"-u", unit, "-n", JournalLines, "--no-pager", "-o", "cat"}})
 		if err == nil && strings.TrimSpace(res.Stdout) != "" {
 			m.Journals[unit] = strings.Split(strings.TrimSpace(res.Stdout), "\n")
 		}

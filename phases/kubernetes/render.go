@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	proxyv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -52,7 +53,7 @@ func RenderInit(c *config.Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return documents(init, cluster, kubeletConfiguration(), proxyConfiguration(c))
+	return documents(init, cluster, kubeletConfiguration(c), proxyConfiguration(c))
 }
 
 // RenderJoin is kubeadm's configuration of a machine that joins. It holds the bootstrap token, and on a control-plane node the certificate key.
@@ -143,7 +144,7 @@ func nodeMaskSize(c *config.Config) int {
 }
 
 // kubeletConfiguration is the same on every node; what is this node's alone is in KubeletPatch and in its flags.
-func kubeletConfiguration() kubeletv1beta1.KubeletConfiguration {
+func kubeletConfiguration(c *config.Config) kubeletv1beta1.KubeletConfiguration {
 	return kubeletv1beta1.KubeletConfiguration{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
 		CgroupDriver: "systemd",
@@ -169,7 +170,14 @@ func kubeletConfiguration() kubeletv1beta1.KubeletConfiguration {
 		ContainerLogMaxSize:         "100Mi",
 		// A service that waits for its database is tried again within a minute, not within five.
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: maxRestartPeriod}},
+		// The journals of every node can be read through the API server, by those who may reach into its pods, too. docs/decisions/0076.
+		EnableSystemLogQuery: ptr.To(readsJournals(c.Cluster.KubernetesVersion)),
 	}
+}
+
+// readsJournals reports whether the kubelets of a version know NodeLogQuery without a feature gate; earlier ones refuse the setting.
+func readsJournals(kubernetesVersion string) bool {
+	return semver.Compare(semver.MajorMinor(kubernetesVersion), "v1.36") >= 0
 }
 
 func proxyConfiguration(c *config.Config) proxyv1alpha1.KubeProxyConfiguration {

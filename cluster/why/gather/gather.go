@@ -43,6 +43,8 @@ type Options struct {
 	Log cluster.ReadLog
 	// Stats reads the summary of a kubelet's statistics; nil reads none.
 	Stats func(ctx context.Context, node string) ([]byte, error)
+	// Journal reads the end of the journal of a unit of a node through its kubelet; nil reads none.
+	Journal func(ctx context.Context, node, unit string) ([]byte, error)
 	// Now is the time of the snapshot, Program the version of ocadm, Host this machine.
 	Now           time.Time
 	Program, Host string

@@ -113,6 +113,47 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestJournals: a bundle has the journals of every node that reports and was not looked at from within, an answer those of nodes that are not Ready.
+func TestJournals(t *testing.T) {
+	node := func(name string, ready corev1.ConditionStatus) client.Object {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+	}
+	list := append(objects(), node("here", corev1.ConditionTrue), node("old", corev1.ConditionTrue), node("quiet", corev1.ConditionTrue), node("ill", corev1.ConditionFalse))
+	o := options()
+	o.Machines = []why.Machine{{Node: "here", Units: map[string]string{"kubelet": "active"}}}
+	o.Journal = func(_ context.Context, node, unit string) ([]byte, error) {
+		switch node {
+		case "n2":
+			t.Error("a node that does not report is asked")
+		case "old":
+			return []byte("<!doctype html>\n<a href=\"pods/\">pods/</a>"), nil
+		case "quiet":
+			return []byte("-- No entries --\n"), nil
+		}
+		return []byte(unit + " of " + node + " says " + secret + "\nline 2\n"), nil
+	}
+	read := func(everything bool) (out []string, missing []string) {
+		o.Everything = everything
+		s := Snapshot(t.Context(), build(t, list, interceptor.Funcs{}), o)
+		for _, m := range s.Machines {
+			for _, unit := range why.Units {
+				if lines := m.Journals[unit]; len(lines) > 0 {
+					out = append(out, strings.Join(lines, "|"))
+				}
+			}
+		}
+		return out, s.Missing
+	}
+	got, missing := read(true)
+	want := []string{"containerd of ill says ***|line 2", "kubelet of ill says ***|line 2", "containerd of n1 says ***|line 2", "kubelet of n1 says ***|line 2"}
+	if !slices.Equal(got, want) || len(missing) != 1 || !strings.Contains(missing[0], "node old: its kubelet has enableSystemLogQuery off") {
+		t.Errorf("%q, missing %q", got, missing)
+	}
+	if got, missing = read(false); !slices.Equal(got, want[:2]) || len(missing) > 0 {
+		t.Errorf("%q, missing %q", got, missing)
+	}
+}
+
 // TestWhatCannotBeRead: one kind that may not be listed leaves the others, and is named.
 func TestWhatCannotBeRead(t *testing.T) {
 	c := build(t, objects(), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {

@@ -5,6 +5,7 @@ package gather
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,17 +46,54 @@ func (g *gathering) inside(ctx context.Context) {
 			each(func() { disks[i] = g.disks(ctx, n.Name) })
 		}
 	}
+	machines := make([]why.Machine, len(g.s.Nodes))
+	for i, n := range g.s.Nodes {
+		if g.o.Journal != nil && nodeReports(n) && (g.o.Everything || why.NodeReady(&n).Status != corev1.ConditionTrue) && !g.lookedAt(n.Name) {
+			each(func() { machines[i] = g.machine(ctx, n.Name) })
+		}
+	}
 	all.Wait()
+	for _, m := range machines {
+		if len(m.Journals) > 0 {
+			g.s.Machines = append(g.s.Machines, m)
+		}
+	}
 	g.s.Logs = append(g.s.Logs, slices.Concat(logs...)...)
 	g.s.Disks = append(g.s.Disks, slices.Concat(disks...)...)
 	slices.Sort(g.s.Missing)
 }
 
+// lookedAt reports whether a machine was looked at from within, which shows more.
+func (g *gathering) lookedAt(node string) bool {
+	return slices.ContainsFunc(g.o.Machines, func(m why.Machine) bool { return m.Node == node })
+}
+
+// machine is a node as its kubelet shows it: the journals of its units. A kubelet that may not read journals sends a list of files, or refuses.
+func (g *gathering) machine(ctx context.Context, node string) why.Machine {
+	m := why.Machine{Node: node, Journals: map[string][]string{}}
+	for _, unit := range why.Units {
+		raw, err := g.o.Journal(ctx, node, unit)
+		text := strings.TrimSpace(string(raw))
+		if err == nil && strings.HasPrefix(text, "<") {
+			err = errors.New("its kubelet has enableSystemLogQuery off")
+		}
+		if err != nil {
+			g.missing("journal of "+unit+" of node "+node, err)
+			return m // the other one would say the same
+		}
+		if text != "" && text != noEntries {
+			m.Journals[unit] = strings.Split(text, "\n")
+		}
+	}
+	return m
+}
+
+// noEntries is what journalctl prints of a unit that has logged nothing.
+const noEntries = "-- No entries --"
+
 // nodeReports reports whether the kubelet of a node can be asked; one that is lost answers after half a minute at best.
 func nodeReports(n corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionUnknown
-	})
+	return why.NodeReady(&n).Status != corev1.ConditionUnknown
 }
 
 func (g *gathering) logs(ctx context.Context, p *corev1.Pod) []why.Log {
