@@ -352,7 +352,7 @@ func (s *Snapshot) degraded(reason, message string) {
 }
 
 func (s *Snapshot) operation(phase v1alpha1.OperationPhase) {
-	s.Operations = append(s.Operations, v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: "default-update-1"}, Spec: v1alpha1.OnecloudOperationSpec{Cloud: s.Name},
+	s.Operations = append(s.Operations, v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: "default-update-1", CreationTimestamp: metav1.NewTime(s.Time)}, Spec: v1alpha1.OnecloudOperationSpec{Cloud: s.Name},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: phase, Message: "a step failed"}})
 }
 

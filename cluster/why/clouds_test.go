@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// variant is another cloud that is well, made from the healthy snapshot.
+type variant struct {
+	name   string
+	change func(*Snapshot)
+}
+
+// variants differ in shape, and in the traces of a past that is over.
+func variants() []variant {
+	return slices.Concat(shapes(), traces())
+}
+
+func shapes() []variant {
+	return []variant{
+		{"three nodes", func(*Snapshot) {}},
+		{"one node", func(s *Snapshot) {
+			s.Nodes, s.Disks = s.Nodes[:1], s.Disks[:1]
+			s.without(func(p *corev1.Pod) bool { return strings.HasSuffix(p.Name, "-n2") || strings.HasSuffix(p.Name, "-n3") })
+			for i := range s.Pods {
+				s.Pods[i].Spec.NodeName = "n1"
+			}
+		}},
+		{"forty nodes", func(s *Snapshot) {
+			for i := 4; i <= 40; i++ {
+				n := *s.Nodes[2].DeepCopy()
+				n.Name = fmt.Sprintf("n%d", i)
+				n.Labels[corev1.LabelHostname] = n.Name
+				s.Nodes = append(s.Nodes, n)
+				s.lease("kube-node-lease", n.Name, s.Time.Add(-time.Duration(i)*100*time.Millisecond))
+				s.addPod("kube-flannel", "kube-flannel-"+n.Name, n.Name, map[string]string{"app": "flannel"})
+				s.addPod("kube-system", "kube-proxy-"+n.Name, n.Name, map[string]string{"k8s-app": "kube-proxy"})
+			}
+		}},
+		{"a database server of its own", func(s *Snapshot) { s.without(func(p *corev1.Pod) bool { return p.Labels["app"] == "ocadm-mysql" }) }},
+		{"another network plugin", func(s *Snapshot) { s.without(func(p *corev1.Pod) bool { return p.Labels["app"] == "flannel" }) }},
+		{"no kube-proxy", func(s *Snapshot) { s.without(func(p *corev1.Pod) bool { return p.Labels["k8s-app"] == "kube-proxy" }) }},
+		{"a control plane that others run", func(s *Snapshot) {
+			s.without(func(p *corev1.Pod) bool { return p.Labels["tier"] == "control-plane" })
+			s.Machines = nil
+			s.Leases = slices.DeleteFunc(s.Leases, func(l coordinationv1.Lease) bool { return l.Namespace == "kube-system" })
+		}},
+		{"seen from elsewhere", func(s *Snapshot) { s.Machines = nil }},
+		{"journals of every node", func(s *Snapshot) {
+			for _, n := range []string{"n2", "n3"} {
+				s.Machines = append(s.Machines, Machine{Node: n, Journals: map[string][]string{
+					"kubelet":    {`E1122 10:00:00 pod_workers.go:1301] "Error syncing pod, skipping" err="failed to \"StartContainer\" with CrashLoopBackOff"`},
+					"containerd": {`level=error msg="failed to find plugin \"bridge\" in path [/opt/cni/bin]"`},
+				}})
+			}
+		}},
+		{"two copies", func(s *Snapshot) {
+			for _, p := range slices.Clone(s.Pods) {
+				if p.Labels[v1alpha1.LabelComponent] != "" {
+					p.Name, p.Spec.NodeName = p.Name+"-2", "n3"
+					s.Pods = append(s.Pods, p)
+				}
+			}
+		}},
+		{"a foreign taint, labels and conditions", func(s *Snapshot) {
+			n := &s.Nodes[2]
+			n.Spec.Taints, n.Labels["disk"] = []corev1.Taint{{Key: "disk", Value: "slow", Effect: corev1.TaintEffectPreferNoSchedule}}, "slow"
+			for _, c := range []corev1.NodeConditionType{corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Status: corev1.ConditionFalse})
+			}
+		}},
+	}
+}
+
+func traces() []variant {
+	return []variant{
+		{"pods of schedules that are done", func(s *Snapshot) {
+			p := s.addPod(s.Namespace, "default-backup-1-x", "n2", map[string]string{v1alpha1.LabelComponent: "backup"})
+			p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{{Name: "main",
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}}}}
+		}},
+		{"warnings about pods that are ready", func(s *Snapshot) {
+			for _, p := range s.Pods {
+				s.event("Pod", p.Namespace, p.Name, "Unhealthy", "Readiness probe failed: connection refused")
+				s.event("Pod", p.Namespace, p.Name, "FailedScheduling", "0/3 nodes are available: 3 Insufficient cpu.")
+			}
+		}},
+		{"warnings about pods that are gone", func(s *Snapshot) {
+			s.event("Pod", s.Namespace, "default-region-gone", "FailedCreatePodSandBox", "no IP addresses available in range set")
+			s.event("Node", "", "n2", "NodeNotReady", "Node n2 status is now: NodeNotReady")
+		}},
+		{"restarts of last week", func(s *Snapshot) {
+			for i := range s.Pods {
+				for j := range s.Pods[i].Status.ContainerStatuses {
+					c := &s.Pods[i].Status.ContainerStatuses[j]
+					c.RestartCount, c.LastTerminationState.Terminated = 12, &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", Message: "panic: everything",
+						FinishedAt: metav1.NewTime(s.Time.Add(-7 * 24 * time.Hour))}
+				}
+			}
+		}},
+		{"errors in the logs of pods that are ready", func(s *Snapshot) {
+			for _, p := range s.Pods {
+				s.Logs = append(s.Logs, Log{Namespace: p.Namespace, Pod: p.Name, Container: "main", Lines: []string{
+					"dial tcp 10.96.0.7:30500: connect: connection refused", "Error 1045 (28000): Access denied for user 'region'@'10.0.0.1'",
+					"etcdserver: request timed out", "x509: certificate has expired or is not yet valid", "no space left on device"}})
+			}
+		}},
+		{"an update that went back, and one that did not", func(s *Snapshot) {
+			for i, phase := range []v1alpha1.OperationPhase{v1alpha1.OperationFailed, v1alpha1.OperationReverted, v1alpha1.OperationSucceeded} {
+				s.operation(phase)
+				s.Operations[i].CreationTimestamp = metav1.NewTime(s.Time.Add(time.Duration(i-9) * time.Hour))
+			}
+		}},
+		{"pods that drain", func(s *Snapshot) {
+			p := *s.named("default-region").DeepCopy()
+			p.Name, p.DeletionTimestamp = p.Name+"-old", &metav1.Time{Time: s.Time.Add(20 * time.Second)}
+			s.Pods = append(s.Pods, p)
+		}},
+		{"disks and clocks within their limits", func(s *Snapshot) {
+			for i := range s.Disks {
+				s.Disks[i].Free, s.Disks[i].InodesFree = 16, 6
+			}
+			for i := range s.Leases {
+				s.Leases[i].Spec.RenewTime = &metav1.MicroTime{Time: s.Time.Add(time.Duration(i%3-1) * 9 * time.Second)}
+			}
+		}},
+		{"a newer operator, no backup, certificates of its own", func(s *Snapshot) {
+			for kind, is := range map[string]metav1.ConditionStatus{v1alpha1.ConditionUpdateAvailable: metav1.ConditionTrue, v1alpha1.ConditionBackupProven: metav1.ConditionUnknown} {
+				s.Cloud.Status.Conditions = slices.DeleteFunc(s.Cloud.Status.Conditions, func(c metav1.Condition) bool { return c.Type == kind })
+				s.Cloud.Status.Conditions = append(s.Cloud.Status.Conditions, metav1.Condition{Type: kind, Status: is, Reason: "Test", Message: "web would change"})
+			}
+			s.Cloud.Status.Certificates = v1alpha1.CertificatesStatus{NotAfter: metav1.NewTime(s.Time.Add(90 * 24 * time.Hour)), Supplied: true}
+		}},
+		{"claims that are bound, and a volume that nobody claims", func(s *Snapshot) {
+			s.claim("data", corev1.ClaimBound, new("local-path"))
+			s.Volumes = append(s.Volumes, corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-free"}})
+		}},
+	}
+}
+
+func (s *Snapshot) without(is func(*corev1.Pod) bool) {
+	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return is(&p) })
+}
+
+// TestHealthyClouds: of clouds that are well, nothing is reported.
+func TestHealthyClouds(t *testing.T) {
+	const least = 20
+	all := variants()
+	if len(all) < least {
+		t.Fatalf("%d clouds, want %d", len(all), least)
+	}
+	for _, v := range all {
+		s := healthy(t)
+		v.change(s)
+		for _, name := range append(s.Names(), "") {
+			if r, ok := Diagnose(s, name); !ok || !r.Healthy || r.Cause != nil || len(r.Others)+len(r.Consequences) > 0 || r.Err() != nil {
+				raw, _ := json.MarshalIndent(r, "", " ")
+				t.Errorf("%s, asked about %q: %s", v.name, name, raw)
+			}
+		}
+	}
+}
+
+// TestFirstInEveryCloud provokes every cause in every second cloud that has what it needs, and counts how often the injected cause is named first.
+func TestFirstInEveryCloud(t *testing.T) {
+	const goal = 95 // percent
+	asked, first := 0, 0
+	for i, v := range variants() {
+		for j, c := range provocations() {
+			if (i+j)%2 > 0 {
+				continue
+			}
+			s := healthy(t)
+			v.change(s)
+			if !changes(s, c.change) {
+				continue
+			}
+			asked++
+			if r, _ := Diagnose(s, ""); r.Cause != nil && r.Cause.ID == c.id {
+				first++
+			} else {
+				raw, _ := json.Marshal(r.Cause)
+				t.Logf("%s in %q: first is %s", c.id, v.name, raw)
+			}
+		}
+	}
+	t.Logf("%d of %d named first", first, asked)
+	if least := len(provocations()) * 8; asked < least {
+		t.Errorf("%d pairs of cloud and cause, want %d", asked, least)
+	}
+	if first*100 < asked*goal {
+		t.Errorf("%d of %d causes were named first, want %d %%", first, asked, goal)
+	}
+}
+
+// changes reports whether a cloud has what a provocation changes.
+func changes(s *Snapshot, change func(*Snapshot)) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	change(s)
+	return true
+}
