@@ -64,6 +64,8 @@ func (a *app) printChecks(format string) error {
 type checked struct {
 	Passed   bool         `json:"passed"`
 	Findings finding.List `json:"findings"`
+	// Seconds are what each check took. They ran at the same time.
+	Seconds map[string]float64 `json:"seconds"`
 }
 
 func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string) *cobra.Command {
@@ -99,8 +101,8 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 			if err := images(c.Context(), a, h); err != nil {
 				return err
 			}
-			found := preflight.Gather(c.Context(), h, kind, preflight.DefaultLimits()).Ignore(ignore)
-			return a.printChecked(output.String(), found)
+			found, took := preflight.Timed(c.Context(), h, kind, preflight.DefaultLimits())
+			return a.printChecked(output.String(), found.Ignore(ignore), took)
 		},
 	}
 	addSettings(c.Flags(), command)
@@ -112,11 +114,11 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 	return c
 }
 
-func (a *app) printChecked(format string, found finding.List) error {
+func (a *app) printChecked(format string, found finding.List, took map[string]float64) error {
 	if found == nil {
 		found = finding.List{}
 	}
-	err := ui.Print(a.Out, format, checked{Passed: found.Err() == nil, Findings: found}, func(w io.Writer) error {
+	err := ui.Print(a.Out, format, checked{Passed: found.Err() == nil, Findings: found, Seconds: took}, func(w io.Writer) error {
 		ui.Findings(a.redact.Writer(w), program, found)
 		if found.Err() == nil {
 			_, err := fmt.Fprintln(w, "All checks passed.")

@@ -37,7 +37,7 @@ func TestMachinesOfOtherDistributions(t *testing.T) {
 				t.Fatalf("the last file is %s, not findings", last.Name)
 			}
 			var got strings.Builder
-			for _, f := range gather(t.Context(), machineOf(t, archive), checksButJoin()) {
+			for _, f := range gather(t.Context(), machineOf(t, archive), checksButJoin(), map[string]float64{}) {
 				fmt.Fprintf(&got, "%s %s %s: %s\n  because: %s\n", f.Code, f.Check, f.Severity, f.What, f.Cause)
 				for line := range strings.Lines(f.Remedy) {
 					got.WriteString("  next: " + strings.TrimRight(line, "\n") + "\n")

@@ -103,16 +103,24 @@ func report(found finding.List, ignore []string, r workflow.Reporter) error {
 
 // Gather runs the checks that apply, all at the same time, and returns their findings in the order of the checks.
 func Gather(ctx context.Context, h *host.Host, kind Kind, limits Limits) finding.List {
+	found, _ := Timed(ctx, h, kind, limits)
+	return found
+}
+
+// Timed is Gather, and how many seconds each check took, by its name.
+func Timed(ctx context.Context, h *host.Host, kind Kind, limits Limits) (finding.List, map[string]float64) {
 	checks := MachineChecks()
 	if kind == Install {
 		checks = ClusterChecks()
 	}
-	return gather(ctx, newMachine(h, kind, limits), checks)
+	took := map[string]float64{}
+	return gather(ctx, newMachine(h, kind, limits), checks, took), took
 }
 
-func gather(ctx context.Context, m *machine, checks []Check) finding.List {
+func gather(ctx context.Context, m *machine, checks []Check, took map[string]float64) finding.List {
 	found := make([][]finding.Finding, len(checks))
 	var wg sync.WaitGroup
+	var mu sync.Mutex
 	for i, c := range checks {
 		if c.Applies != nil && !c.Applies(m.kind, m.h.Config) {
 			continue
@@ -120,7 +128,11 @@ func gather(ctx context.Context, m *machine, checks []Check) finding.List {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, checkTimeout))
 			defer cancel()
+			began := time.Now()
 			found[i] = c.run(ctx, m)
+			mu.Lock()
+			took[c.Name] = time.Since(began).Seconds()
+			mu.Unlock()
 			for j := range found[i] {
 				found[i][j].Check = c.Name
 			}

@@ -313,7 +313,7 @@ func TestFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := goodMachine(t)
 			tt.change(t, m)
-			found := gather(t.Context(), m, checksButJoin())
+			found := gather(t.Context(), m, checksButJoin(), map[string]float64{})
 			var got []string
 			var said strings.Builder
 			for _, f := range found {
@@ -366,7 +366,7 @@ func TestChecksHaveTheirTime(t *testing.T) {
 func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
 	m := goodMachine(t)
 	m.h.Facts.UID, m.h.Facts.CPUs, m.h.Facts.Swap = 1000, 1, []string{"/swap"}
-	found := gather(t.Context(), m, checksButJoin())
+	found := gather(t.Context(), m, checksButJoin(), map[string]float64{})
 	if len(found.Errors()) != 3 {
 		t.Fatalf("found %v", found)
 	}

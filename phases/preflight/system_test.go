@@ -143,7 +143,7 @@ func TestSystemFindings(t *testing.T) {
 			m := goodMachine(t)
 			c.change(t, m)
 			got, said := "", ""
-			for _, f := range gather(t.Context(), m, slices.Concat(systemChecks(), mountChecks(), linkChecks())) {
+			for _, f := range gather(t.Context(), m, slices.Concat(systemChecks(), mountChecks(), linkChecks()), map[string]float64{}) {
 				if got != "" {
 					got += ", "
 				}

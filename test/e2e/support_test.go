@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// preflight runs the checks of init on a fresh machine, and prints how long they took.
+func (s *suite) preflight(t *testing.T) {
+	argv := slices.Concat([]string{scenario.Ocadm, "preflight", "init", "--bundle", scenario.Bundle, "-o", "json"}, s.JoinFlags(1), s.database(t, 1))
+	began := time.Now()
+	out, err := s.On(t.Context(), 1, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := time.Since(began)
+	var r struct {
+		Passed  bool
+		Seconds map[string]float64
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Passed || len(r.Seconds) == 0 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	slowest := slices.SortedFunc(maps.Keys(r.Seconds), func(a, b string) int {
+		if r.Seconds[a] > r.Seconds[b] {
+			return -1
+		}
+		return 1
+	})
+	for _, name := range slowest[:5] {
+		t.Logf("check %s took %.2f s", name, r.Seconds[name])
+	}
+	t.Logf("%d checks took %.2f s in all", len(r.Seconds), all.Seconds())
+}
+
+// support asks a real cloud that is well what is wrong with it: nothing. A support bundle has the journals of both nodes and no secret, and answers the same.
+func (s *suite) support(t *testing.T) {
+	const file = "/root/support.tar.gz"
+	if err := s.Timed("support bundle", func() error {
+		_, err := s.On(t.Context(), 1, scenario.Ocadm, "support", "--file", file)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"why"}, {"why", "--from", file}} {
+		out, err := s.On(t.Context(), 1, append(append([]string{scenario.Ocadm}, argv...), "-o", "json")...)
+		var r why.Report
+		if jerr := json.Unmarshal([]byte(out), &r); err != nil || jerr != nil || !r.Healthy || r.Cause != nil || len(r.Others) > 0 {
+			t.Errorf("ocadm %s of a cloud that is well: %v %v %s", strings.Join(argv, " "), err, jerr, out)
+		}
+	}
+	out, err := s.On(t.Context(), 1, "tar", "-xzOf", file, "snapshot.json")
+	var snapshot why.Snapshot
+	if jerr := json.Unmarshal([]byte(out), &snapshot); err != nil || jerr != nil {
+		t.Fatal(err, jerr)
+	}
+	if len(snapshot.Missing) > 0 {
+		t.Errorf("not read: %q", snapshot.Missing)
+	}
+	seen := map[string]why.Machine{}
+	for _, m := range snapshot.Machines {
+		seen[m.Node] = m
+	}
+	for _, node := range []string{"node1", "node2"} {
+		if len(seen[node].Journals["kubelet"]) == 0 || len(seen[node].Journals["containerd"]) == 0 {
+			t.Errorf("the bundle has the journals %v of %s", slices.Collect(maps.Keys(seen[node].Journals)), node)
+		}
+	}
+	if out, err = s.On(t.Context(), 1, "tar", "-xzOf", file); err != nil || strings.Contains(out, s.db.RootPassword) {
+		t.Errorf("the bundle has the administrator's password of the database (%v)", err)
+	}
+}
