@@ -4,6 +4,7 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,8 @@ func newBackupSchedule(a *app) *cobra.Command {
 			switch {
 			case strings.HasPrefix(to, "/"):
 				schedule.Dir = to
+			case to != "" && !strings.HasPrefix(to, bucketScheme):
+				return misused(fmt.Sprintf("%q is neither a bucket nor a directory of a node", to), "for example --to s3://backups/cloud, or --to /srv/backups --node node1")
 			case to != "":
 				cfg, err := s.s3(to)
 				if err != nil {
@@ -67,7 +70,7 @@ func newBackupSchedule(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	fs := c.Flags()
 	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
-	fs.Int32Var(&keep, "keep", 7, "how many backups stay")
+	fs.Int32Var(&keep, "keep", 7, "how many backups stay; 0 keeps all")
 	addRecipientFlag(fs, &recipients)
 	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory of a node, in place of a volume")
 	fs.StringVar(&schedule.Node, "node", "", "node on which backups are made; without it a directory is that of whichever node is chosen")

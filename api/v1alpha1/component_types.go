@@ -316,9 +316,9 @@ type APIGatewaySpec struct {
 type BackupSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Number of backups that are kept; 7 by default.
+	// Number of backups that are kept; 7 by default, 0 keeps all.
 	// +nullable
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
 	// Public keys that backups are encrypted for: age1… as age-keygen prints them, or ssh-ed25519 and ssh-rsa keys. Without any, backups are not
