@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,11 +28,9 @@ import (
 )
 
 const (
-	checkEvery  = time.Second
 	followEvery = 2 * time.Second
-	askTimeout  = 2 * time.Second
-	// failures is after how many checks in a row an API server counts as lost. One that was busy for a moment does not move the address.
-	failures = 2
+	// askTimeout is how long a check may wait for its answer.
+	askTimeout = silence * checkEvery
 	// settling is how long a new node stays out of it, so that the others count it in before it could take them for lost.
 	settling = 10 * time.Second
 )
@@ -48,28 +47,44 @@ type Agent struct {
 	Kubeconfig string
 	Log        *slog.Logger
 
-	failed int
-	was    bool   // the last verdict was good
-	kept   string // why the settings could not be taken over
-	known  []byte // keepalived's configuration
+	kept  string // why the settings could not be taken over
+	known []byte // keepalived's configuration
 }
 
 // Run works until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	start := time.Now()
 	a.known, _ = os.ReadFile(ConfigFile) // what is not there is written
-	health, _ := os.ReadFile(HealthFile) // keepalived makes it, with 1, when it comes first
-	joins := string(health) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
-	followed := time.Time{}
+	was, _ := os.ReadFile(HealthFile)    // keepalived makes it, with 1, when it comes first
+	joins := string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { a.follows(ctx) })
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	var last string
-	for {
-		why := a.check(ctx)
-		if why == "" && time.Since(followed) >= followEvery {
-			followed = time.Now()
-			a.follow(ctx)
+	answers := make(chan error)
+	check := func() {
+		all.Go(func() {
+			err := a.ready(ctx)
+			select {
+			case answers <- err:
+			case <-ctx.Done():
+			}
+		})
+	}
+	var h health
+	last := "unknown"
+	for check(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-answers:
+			h.answered(err)
+		case <-tick.C:
+			h.tick()
+			check()
 		}
+		why := h.problem()
 		if why == "" && joins && time.Since(start) < settling {
 			why = "the other nodes count this one in first"
 		}
@@ -80,9 +95,18 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.Log.Info("the API server of this node", "why", why, "well", why == "")
 			last = why
 		}
+	}
+}
+
+// follows takes over the settings in the cluster until ctx ends, apart from the checks: it waits for the API server.
+func (a *Agent) follows(ctx context.Context) {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		a.follow(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 	}
@@ -104,20 +128,7 @@ func (a *Agent) follow(ctx context.Context) {
 	a.kept = why
 }
 
-// check says why the API server of this node cannot serve, "" while it can.
-func (a *Agent) check(ctx context.Context) string {
-	err := a.ready(ctx)
-	if err == nil {
-		a.failed, a.was = 0, true
-		return ""
-	}
-	if a.failed++; a.failed < failures && a.was {
-		return ""
-	}
-	a.was = false
-	return err.Error()
-}
-
+// ready asks the API server of this node whether it can serve.
 func (a *Agent) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -3,6 +3,7 @@
 package vip
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,5 +112,40 @@ func TestReloadWithoutKeepalived(t *testing.T) {
 	}
 	if err := reload(proc); err != nil {
 		t.Error(err)
+	}
+}
+
+// A silent API server is lost after four checks, one that refuses after two. One that is slow, but answers, keeps the address.
+func TestHealth(t *testing.T) {
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		events string // t: a check begins, a: it is answered, r: it is refused
+		well   bool
+	}{
+		"not asked yet":          {"", false},
+		"answers":                {"tatata", true},
+		"refused once":           {"tatr", true},
+		"refused twice":          {"tatrtr", false},
+		"busy for a moment":      {"tatrtatr", true},
+		"silent for three":       {"tatttt", true},
+		"silent for four":        {"tattttt", false},
+		"slow":                   {"tatttatatata", true},
+		"back after silence":     {"tatttttta", true},
+		"refuses from the start": {"tr", false},
+	} {
+		var h health
+		for _, e := range c.events {
+			switch e {
+			case 't':
+				h.tick()
+			case 'a':
+				h.answered(nil)
+			case 'r':
+				h.answered(refused)
+			}
+		}
+		if (h.problem() == "") != c.well {
+			t.Errorf("%s: %+v", name, h)
+		}
 	}
 }

@@ -73,8 +73,8 @@ func EnableSteps() []move.Step {
 	return []move.Step{
 		move.Step{
 			Name: "certificate", Short: "Add the endpoint to the certificate of the API server", Timeout: time.Minute,
-			Run: func(_ context.Context, m *move.Move, r workflow.Reporter) error {
-				return kubernetes.AddNames(m.Host, r, certificates, names(m.Host)...) // the API server notices by itself
+			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
+				return kubernetes.AddNames(ctx, m.Host, r, certificates, names(m.Host)...) // the API server notices by itself
 			},
 		}.Todo(func(_ context.Context, m *move.Move) ([]string, error) {
 			files, err := kubernetes.CertificatesWithout(m.Host, certificates, names(m.Host)...)

@@ -68,12 +68,14 @@ func lacks(cert *x509.Certificate, names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return cert.VerifyHostname(n) != nil })
 }
 
-// AddNames signs those of the certificates anew that lack one of the names or addresses, with the same keys and what they have, and these, too.
-func AddNames(h *host.Host, r workflow.Reporter, certificates []string, names ...string) error {
+// AddNames signs those of the certificates anew that lack one of the names or addresses, with the same keys and what they have, and these, too. They last as long
+// as renewed ones.
+func AddNames(ctx context.Context, h *host.Host, r workflow.Reporter, certificates []string, names ...string) error {
 	files, err := CertificatesWithout(h, certificates, names...)
-	if err != nil {
+	if err != nil || len(files) == 0 {
 		return err
 	}
+	UseValidity(ctx, h)
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, pkiDir+"/"), ".crt")
 		if err := signWith(h, file, addressed()[name], names); err != nil {
@@ -126,7 +128,7 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 	cert, err := pkiutil.NewSignedCert(&pkiutil.CertConfig{
 		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
 			AltNames: withNames(old, names), Usages: slices.Clone(old.ExtKeyUsage)},
-		NotAfter: now.Add(constants.CertificateValidityPeriod),
+		NotAfter: now.Add(validity(h)),
 	}, key, ca, caKey, false)
 	if err != nil {
 		return fmt.Errorf("signing %s: %w", file, err)

@@ -65,7 +65,7 @@ func prepareControlPlanePhases(after string) []host.Phase {
 			joinStep(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane", check: manifestsWhole}, componentManifests()),
 		},
 	}
-	return []host.Phase{prepare, checkEtcdPhase(prepare.Name)}
+	return []host.Phase{prepare, checkEtcdPhase(prepare.Name), formerMemberPhase(checkEtcdName)}
 }
 
 // joinStep is a child of control-plane-prepare. Each follows the one before it.

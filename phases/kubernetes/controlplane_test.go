@@ -185,3 +185,40 @@ func TestUploadAuthorities(t *testing.T) {
 		t.Errorf("kubeadm is given %s", given)
 	}
 }
+
+// A machine without an etcd takes the place of the member that it was, but not of one that runs, and not at the cost of the majority.
+func TestFormerMembers(t *testing.T) {
+	peer := func(n string) string { return "https://10.0.0." + n + ":2380" }
+	up := func(n string) etcd.Observed {
+		return etcd.Observed{ID: n, Name: "node" + n, Peer: peer(n), Version: "3.6.8", Answers: true}
+	}
+	down := func(n string) etcd.Observed { return etcd.Observed{ID: n, Name: "node" + n, Peer: peer(n)} }
+	moved, unstarted, learner := down("3"), etcd.Observed{ID: "3", Peer: peer("3"), Learner: true}, down("3")
+	moved.Peer, learner.Learner = peer("33"), true
+	for name, tt := range map[string]struct {
+		all  []etcd.Observed
+		want string // IDs, or the code of a finding
+	}{
+		"never a member":            {[]etcd.Observed{up("1"), up("2")}, ""},
+		"lost":                      {[]etcd.Observed{up("1"), up("2"), down("3")}, "3"},
+		"lost with another address": {[]etcd.Observed{up("1"), up("2"), moved}, "3"},
+		"two of one machine":        {[]etcd.Observed{up("1"), up("2"), up("4"), moved, {ID: "5", Name: "old", Peer: peer("3")}}, "3 5"},
+		"of a join that was cut":    {[]etcd.Observed{up("1"), up("2"), unstarted}, ""},
+		"a learner that was lost":   {[]etcd.Observed{up("1"), up("2"), learner}, "3"},
+		"runs elsewhere":            {[]etcd.Observed{up("1"), up("2"), up("3")}, "OCA-4144"},
+		"no majority without it":    {[]etcd.Observed{up("1"), down("2"), down("3")}, "OCA-4144"},
+		"the only other":            {[]etcd.Observed{up("1"), down("3")}, "OCA-4144"},
+	} {
+		got, err := formerMembers(tt.all, "node3", peer("3"))
+		var ids []string
+		for _, m := range got {
+			ids = append(ids, m.ID)
+		}
+		for _, f := range finding.Of(err) {
+			ids = append(ids, f.Code)
+		}
+		if all := strings.Join(ids, " "); all != tt.want {
+			t.Errorf("%s: %q, %v", name, all, err)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func JoinPhases(software ...string) []host.Phase {
 	files := []string{kubeletConfigFile, kubeletFlagsFile}
 	join := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"join", "phase", "kubelet-start"},
-		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name, checkEtcdName}, software...),
+		writes: append(slices.Clone(files), pkiDir+"/ca.crt", bootstrapConf), after: append([]string{config.Name, formerMemberName}, software...),
 		check: func(ctx context.Context, h *host.Host) (bool, error) {
 			there, err := filesThere(files...)(ctx, h)
 			return there && (h.Files.Exists(bootstrapConf) || kubeletJoined(h)) && kubeletActive(ctx, h), err

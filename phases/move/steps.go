@@ -36,8 +36,8 @@ func Steps() []Step {
 		},
 		Step{
 			Name: "certificates", Short: "Add the new address to the certificates of the control plane", Skip: ownControlPlane,
-			Run: func(_ context.Context, m *Move, r workflow.Reporter) error {
-				return kubernetes.AddNames(m.Host, r, kubernetes.NodeCertificates(), m.To)
+			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+				return kubernetes.AddNames(ctx, m.Host, r, kubernetes.NodeCertificates(), m.To)
 			},
 		}.Todo(func(_ context.Context, m *Move) ([]string, error) {
 			files, err := kubernetes.CertificatesWithout(m.Host, kubernetes.NodeCertificates(), m.To)

@@ -69,6 +69,7 @@ func TestHighAvailability(t *testing.T) {
 	}
 	s.whole(t, other)
 	s.replace(t, other, holder)
+	s.forgotten(t, other, holder)
 }
 
 // enabled gives the cluster a virtual address, killed at some moments, and lets a worker follow. A second time nothing is left to do.
@@ -152,6 +153,26 @@ func (s *suite) replace(t *testing.T, from, node int) {
 		t.Errorf("after reset: %+v, %v", got, err)
 	}
 	if err := s.JoinControlPlane(t.Context(), from, node); err != nil {
+		t.Fatal(err)
+	}
+	s.whole(t, from)
+}
+
+// forgotten resets a machine while its cluster does not answer, so that its member of etcd stays. The join replaces that.
+func (s *suite) forgotten(t *testing.T, from, node int) {
+	t.Helper()
+	ctx := t.Context()
+	name := fmt.Sprintf("node%d", node)
+	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|' /etc/kubernetes/admin.conf; exec "+scenario.Ocadm+" reset --yes"); err != nil {
+		t.Fatalf("reset: %s, %v", out, err)
+	}
+	if got, err := s.HAStatus(ctx, from); err != nil || !strings.Contains(strings.Join(got.Problems, "\n"), "API server of node "+name+" does not answer") {
+		t.Errorf("after a reset without the cluster: %+v, %v", got, err)
+	}
+	if _, err := s.On(ctx, from, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "delete", "node", name); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.JoinControlPlane(ctx, from, node); err != nil {
 		t.Fatal(err)
 	}
 	s.whole(t, from)
