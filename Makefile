@@ -87,9 +87,10 @@ test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian un
 	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql/... ./internal/identity ./operatorctl/effects ./test/integration
 
 .PHONY: sweep
-sweep: ## Kill the operator at every side effect, and the long faults (half an hour or more)
+sweep: ## Kill the operator at every side effect, the long faults, and 50 rounds of kills and partitions of the virtual address (an hour)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
 	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
+	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m ./test/integration/virtualaddress/
 
 .PHONY: killsweep
 killsweep: ## Kill init, join, reset and etcd restore before, within and after every phase on lab machines, and roll back (an hour)

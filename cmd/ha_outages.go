@@ -24,11 +24,13 @@ type haTested struct {
 	APIGoal     float64 `json:"apiGoalSeconds"`
 	ConsoleGoal float64 `json:"consoleGoalSeconds"`
 	// Console is the address at which a console was asked for; "" without one that answered.
-	Console string       `json:"console,omitempty"`
-	DryRun  bool         `json:"dryRun,omitempty"`
-	Faults  []ha.Outcome `json:"faults"`
-	Met     bool         `json:"met"`
-	Steps   []stepDone   `json:"steps"`
+	Console string `json:"console,omitempty"`
+	// Silent is where a console should have answered before the test, and did not: it was not measured.
+	Silent string       `json:"silentConsole,omitempty"`
+	DryRun bool         `json:"dryRun,omitempty"`
+	Faults []ha.Outcome `json:"faults"`
+	Met    bool         `json:"met"`
+	Steps  []stepDone   `json:"steps"`
 }
 
 func newHATest(a *app) *cobra.Command {
@@ -71,7 +73,7 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 		}
 	}
 	res, err := runSteps(ctx, a, h, "ha test", map[string]string{}, ha.Steps(), t, f)
-	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, DryRun: f.dryRun, Faults: t.Outcomes,
+	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, DryRun: f.dryRun, Faults: t.Outcomes,
 		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), Steps: stepsDone(res)}
 	if err != nil && len(out.Faults) == 0 {
 		return err
@@ -99,8 +101,23 @@ func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) erro
 			}
 			rows = append(rows, []string{o.Fault, o.Node, seconds(o.API), console, fmt.Sprintf("%d of %d", o.Lost, o.Written), seconds(o.Whole)})
 		}
-		return ui.Table(w, []string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows)
+		if err := ui.Table(w, []string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(w, out.measured())
+		return err
 	})
+}
+
+// measured says which console was asked for.
+func (o haTested) measured() string {
+	switch {
+	case o.Console != "":
+		return "\nthe console was asked for at https://" + o.Console + "/"
+	case o.Silent != "":
+		return "\nthe console was not measured: it did not answer at https://" + o.Silent + "/ before the test; ocadm cluster status"
+	}
+	return "\nno cloud, so no console was measured"
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }

@@ -19,30 +19,35 @@ import (
 
 // nodeMoved is what "move -o json" prints.
 type nodeMoved struct {
-	Node   string     `json:"node"`
-	From   string     `json:"from"`
-	To     string     `json:"to"`
-	Follow bool       `json:"follow,omitempty"`
-	DryRun bool       `json:"dryRun,omitempty"`
-	Steps  []stepDone `json:"steps"`
+	Node   string `json:"node"`
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Follow bool   `json:"follow,omitempty"`
+	// Virtual is set when the virtual address of the control plane moves.
+	Virtual bool       `json:"virtualAddress,omitempty"`
+	DryRun  bool       `json:"dryRun,omitempty"`
+	Steps   []stepDone `json:"steps"`
 	// Next are the commands that are left to a person.
 	Next []string `json:"next,omitempty"`
 }
 
 func newMove(a *app) *cobra.Command {
 	var f stepFlags
-	var follow bool
+	var follow, virtual bool
 	c := &cobra.Command{
 		Use: "move ADDRESS", Short: "Give this node another address",
 		Long: "Moves this node to ADDRESS, which the machine must have already, best beside its present address: writes it wherever the present one is,\n" +
 			"restarts what uses it, and waits until the node is Ready. The only control-plane node of a cluster gets it in its certificates, in etcd, in\n" +
 			"the settings of Kubernetes and in the clouds that are reached there, too. Virtual machines and pods of the pod network go on.\n\n" +
 			"When the control plane has moved, run ocadm move --follow ADDRESS on every worker, with the address of the control plane.\n\n" +
+			"With --virtual-address, on any control-plane node, the virtual address of the control plane becomes ADDRESS, which no machine has. Both are\n" +
+			"up until every worker has followed; run the command again then, to give the former one up.\n\n" +
 			"If it is cut off, run it again: it continues. To go back, move to the former address. One of several control-plane nodes, or one with a\n" +
 			"virtual address, is not moved: ocadm reset and ocadm join --control-plane do that. Does not change the network settings of the machine,\n" +
 			"/etc/hosts, and the addresses in networks of the host agent that you edited.",
 		Example: "  # the machine has both addresses\n  ip address add 10.0.1.5/24 dev eth0\n  ocadm move 10.0.1.5 --dry-run\n  ocadm move 10.0.1.5\n\n" +
-			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5",
+			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5\n\n" +
+			"  # another virtual address\n  ocadm move --virtual-address 10.0.1.100",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			to := args[0]
@@ -51,11 +56,19 @@ func newMove(a *app) *cobra.Command {
 			} else if !follow || len(validation.IsDNS1123Subdomain(to)) > 0 {
 				return misused(fmt.Sprintf("%q is not an IP address", to), c.UseLine())
 			}
+			switch {
+			case virtual && follow:
+				return misused("--virtual-address and --follow exclude each other", c.UseLine())
+			case virtual:
+				return a.moveVirtual(c, to, f)
+			}
 			return a.move(c, to, follow, f)
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&follow, "follow", false, "ADDRESS, an IP address or a name, is that of the control plane, which has moved; this worker keeps its own")
+	c.Flags().BoolVar(&virtual, "virtual-address", false, "ADDRESS becomes the virtual address of the control plane; nodes keep their own")
+	c.AddCommand(newMovePart(a))
 	return c
 }
 
@@ -70,7 +83,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 		return err
 	}
 	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Follow: follow, DryRun: f.dryRun, Steps: []stepDone{}}
-	if m.Moved() {
+	if m.Done(ctx) {
 		return a.printMoved(f, out, workflow.Result{})
 	}
 	if !f.dryRun {

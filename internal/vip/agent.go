@@ -194,12 +194,21 @@ func (a *Agent) apply(s Settings) error {
 	if bytes.Equal(want, a.known) {
 		return nil
 	}
-	temp := ConfigFile + ".new"
-	if err := os.WriteFile(temp, want, 0o600); err != nil {
-		return fmt.Errorf("writing keepalived's configuration: %w", err)
+	text, err := s.Text()
+	if err != nil {
+		return err
 	}
-	if err := os.Rename(temp, ConfigFile); err != nil {
-		return fmt.Errorf("writing keepalived's configuration: %w", err)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{SettingsFile, text}, {ConfigFile, want}} {
+		temp := f.name + ".new"
+		if err := os.WriteFile(temp, f.data, 0o600); err != nil {
+			return fmt.Errorf("writing keepalived's configuration: %w", err)
+		}
+		if err := os.Rename(temp, f.name); err != nil {
+			return fmt.Errorf("writing keepalived's configuration: %w", err)
+		}
 	}
 	a.known = want
 	a.Log.Info("keepalived has a new configuration", "peers", strings.Join(s.Peers, ","), "interface", iface)

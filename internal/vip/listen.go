@@ -19,11 +19,15 @@ import (
 // hearing is three times the interval at which most routers advertise themselves.
 const hearing = 3 * time.Second
 
-// FreeRouterID is a random router ID that no other group in the network of the interface advertises. Groups that use unicast are not heard.
-func FreeRouterID(ctx context.Context, iface string) (id int, used []int, err error) {
+// FreeRouterID is a random router ID that no other group in the network of the interface advertises. Groups that use unicast are not heard:
+// those that are known are given.
+func FreeRouterID(ctx context.Context, iface string, known ...int) (id int, used []int, err error) {
 	taken, err := heard(ctx, iface)
 	if err != nil {
 		return 0, nil, err
+	}
+	for _, id := range known {
+		taken[id] = true
 	}
 	var free []int
 	for i := 1; i <= 255; i++ {

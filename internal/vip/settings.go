@@ -5,9 +5,11 @@
 package vip
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // The Secret with the settings, and the directory of a control-plane node that has a copy of them and keepalived's configuration.
@@ -24,6 +27,8 @@ const (
 	Dir             = "/var/lib/ocadm/vip"
 	// ConfigFile is read by keepalived. It holds the password: mode 0600.
 	ConfigFile = Dir + "/keepalived.conf"
+	// SettingsFile is the copy of the settings on the node: mode 0600, too.
+	SettingsFile = Dir + "/settings.yaml"
 )
 
 // Settings are the same on every control-plane node.
@@ -36,6 +41,36 @@ type Settings struct {
 	Password string
 	// Peers are the addresses of all control-plane nodes, sorted.
 	Peers []string
+	// Instance is the name of keepalived's instance, "" for the first one.
+	Instance string
+	// Other is held, too, while the virtual address moves: before everything has moved the new one, afterwards the former one.
+	Other Group
+}
+
+// Group is a virtual address and its group of VRRP.
+type Group struct {
+	Address  string
+	RouterID int
+}
+
+// The names of instances. keepalived knows an instance by its name when it reads its configuration again, so that of an address stays the same.
+const (
+	firstInstance  = "ocadm"
+	secondInstance = "ocadm-2"
+)
+
+// Swap exchanges the address for the other one. keepalived goes on with the same configuration.
+func (s Settings) Swap() Settings {
+	s.Address, s.RouterID, s.Other = s.Other.Address, s.Other.RouterID, Group{s.Address, s.RouterID}
+	s.Instance = s.otherInstance()
+	return s
+}
+
+func (s Settings) otherInstance() string {
+	if s.Instance == secondInstance {
+		return firstInstance
+	}
+	return secondInstance
 }
 
 const passwordLength = 8 // VRRP 2 takes no more: RFC 2338, section 5.3.10
@@ -81,16 +116,41 @@ func (s Settings) Secret() *corev1.Secret {
 
 // Data is the content of the Secret.
 func (s Settings) Data() map[string][]byte {
-	return map[string][]byte{
+	out := map[string][]byte{
 		"address": []byte(s.Address), "routerID": []byte(strconv.Itoa(s.RouterID)), "password": []byte(s.Password),
 		"peers": []byte(strings.Join(s.Peers, ",")),
 	}
+	if s.Instance != "" {
+		out["instance"] = []byte(s.Instance)
+	}
+	if s.Other.Address != "" {
+		out["otherAddress"], out["otherRouterID"] = []byte(s.Other.Address), []byte(strconv.Itoa(s.Other.RouterID))
+	}
+	return out
+}
+
+// Text is the content of the file.
+func (s Settings) Text() ([]byte, error) {
+	data := map[string]string{}
+	for k, v := range s.Data() {
+		data[k] = string(v)
+	}
+	text, err := yaml.Marshal(data)
+	if err != nil {
+		return nil, fmt.Errorf("writing the settings of the virtual address: %w", err)
+	}
+	return text, nil
 }
 
 // Parse reads the content of the Secret.
 func Parse(data map[string][]byte) (Settings, error) {
 	id, err := strconv.Atoi(string(data["routerID"]))
-	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"])}
+	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"]), Instance: string(data["instance"])}
+	if other := string(data["otherAddress"]); other != "" {
+		oid, oerr := strconv.Atoi(string(data["otherRouterID"]))
+		_, aerr := netip.ParseAddr(other)
+		err, s.Other = errors.Join(err, oerr, aerr), Group{other, oid}
+	}
 	if peers := string(data["peers"]); peers != "" {
 		s.Peers = strings.Split(peers, ",")
 	}
@@ -123,12 +183,18 @@ func (s Settings) Config(node, self, iface string) []byte {
 	line("# written by ocadm; the Secret %s/%s has the settings", SecretNamespace, SecretName)
 	line("global_defs {\n  router_id %s\n  vrrp_version 2\n  vrrp_garp_master_delay 1\n  vrrp_garp_master_refresh 10\n}", node)
 	line("vrrp_track_file apiserver {\n  file %q\n  weight 0\n  init_file 1\n}", HealthFile)
-	line("vrrp_instance ocadm {\n  state BACKUP\n  nopreempt\n  interface %s\n  virtual_router_id %d\n  priority %d\n  advert_int 1", iface, s.RouterID, s.priority(self))
-	line("  authentication {\n    auth_type PASS\n    auth_pass %s\n  }", s.Password)
-	if others := s.Without(self).Peers; len(others) > 0 {
-		line("  unicast_src_ip %s\n  unicast_peer {\n    %s\n  }", self, strings.Join(others, "\n    "))
+	groups := map[string]Group{cmp.Or(s.Instance, firstInstance): {s.Address, s.RouterID}}
+	if s.Other.Address != "" {
+		groups[s.otherInstance()] = s.Other
 	}
-	line("  virtual_ipaddress {\n    %s/32 dev %s\n  }\n  track_file {\n    apiserver\n  }\n}", s.Address, iface)
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		line("vrrp_instance %s {\n  state BACKUP\n  nopreempt\n  interface %s\n  virtual_router_id %d\n  priority %d\n  advert_int 1", name, iface, groups[name].RouterID, s.priority(self))
+		line("  authentication {\n    auth_type PASS\n    auth_pass %s\n  }", s.Password)
+		if others := s.Without(self).Peers; len(others) > 0 {
+			line("  unicast_src_ip %s\n  unicast_peer {\n    %s\n  }", self, strings.Join(others, "\n    "))
+		}
+		line("  virtual_ipaddress {\n    %s/32 dev %s\n  }\n  track_file {\n    apiserver\n  }\n}", groups[name].Address, iface)
+	}
 	return []byte(b.String())
 }
 

@@ -62,6 +62,35 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// While the address moves, keepalived has both, each in a group of its own. The exchange changes nothing for it, and what is left at the end goes on.
+func TestConfigOfAMove(t *testing.T) {
+	s := sample()
+	of := func(s Settings) string { return string(s.Config("node1", "10.0.0.1", "eth0")) }
+	s.Other = Group{"10.0.0.200", 78}
+	both := of(s)
+	if strings.Count(both, "vrrp_instance") != 2 || !strings.Contains(both, "10.0.0.100/32") || !strings.Contains(both, "10.0.0.200/32") || !strings.Contains(both, "virtual_router_id 78\n") {
+		t.Errorf("both:\n%s", both)
+	}
+	swapped, err := Parse(s.Swap().Data())
+	if err != nil || swapped.Address != "10.0.0.200" || swapped.Other.Address != "10.0.0.100" || of(swapped) != both {
+		t.Errorf("%+v, %v:\n%s", swapped, err, of(swapped))
+	}
+	swapped.Other = Group{}
+	one := of(swapped)
+	if !strings.Contains(both, one[strings.Index(one, "vrrp_instance"):]) || strings.Contains(one, "10.0.0.100") {
+		t.Errorf("afterwards:\n%s", one)
+	}
+	swapped.Other = Group{"10.0.0.100", 79} // and back, with another router ID
+	if back := of(swapped.Swap()); strings.Count(back, "vrrp_instance ocadm {") != 1 || !strings.HasSuffix(back, one[strings.Index(one, "vrrp_instance"):]) {
+		t.Errorf("back:\n%s", back)
+	}
+	bad := s.Data()
+	bad["otherRouterID"] = []byte("x")
+	if _, err := Parse(bad); err == nil {
+		t.Error("a router ID that is no number is accepted")
+	}
+}
+
 func TestPasswordsDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 50 {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/nodefault"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -98,27 +97,6 @@ func TestSurvives(t *testing.T) {
 		if l := finding.Of(survives(s)); len(l) != 1 || l[0].Code != "OCA-4170" {
 			t.Errorf("%+v: %v", s, l)
 		}
-	}
-}
-
-// The pod of a fault stays where it is, ends by itself, and has no account.
-func TestPod(t *testing.T) {
-	p := pod("example.org/ocadm:v1", "node2", nodefault.CutNode, cutFor)
-	c := p.Spec.Containers[0]
-	if p.Spec.NodeName != "node2" || *p.Spec.ActiveDeadlineSeconds != 165 || *p.Spec.AutomountServiceAccountToken || strings.Join(c.Args, " ") != "ha fault cut-node --for 45s" {
-		t.Errorf("%+v", p.Spec)
-	}
-	if why := stuck(p); why != "" {
-		t.Error(why)
-	}
-	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
-		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "no systemd"}}}}}
-	if why := stuck(p); why != "no systemd" {
-		t.Error(why)
-	}
-	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
-	if why := stuck(p); !strings.Contains(why, "ErrImagePull") {
-		t.Error(why)
 	}
 }
 

@@ -147,6 +147,13 @@ func (c *console) ask(ctx context.Context, _ int) bool {
 	return answered(ctx, c.via, http.MethodGet, c.url, "")
 }
 
+// answers asks once, with patience: a busy machine is slow.
+func (c *console) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	defer cancel()
+	return c.ask(ctx, 0)
+}
+
 // answered reports whether a request was answered with 200.
 func answered(ctx context.Context, via *http.Client, method, url, body string) bool {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))

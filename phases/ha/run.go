@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/nodepod"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -85,21 +86,12 @@ func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node s
 
 // fail makes the fault and waits for its end.
 func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node string) error {
-	if err := t.K.Create(ctx, pod(t.Host.Config.OperatorImage(), node, f.kind, f.length)); err != nil {
+	p := nodepod.New(name, t.Host.Config.OperatorImage(), node, f.length+podSpare, "ha", "fault", string(f.kind), "--for", f.length.String())
+	if err := t.K.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating the pod of a fault: %w", err)
 	}
 	r.Info(f.plan, node)
-	var why string
-	err := wait.Until(ctx, "the end of the fault", interval, func(ctx context.Context) (bool, string, error) {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		var p corev1.Pod
-		if err := t.K.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &p); err != nil {
-			return false, "", err
-		}
-		why = stuck(&p)
-		return why != "" || p.Status.Phase == corev1.PodSucceeded, "its pod on " + node + " is " + string(p.Status.Phase), nil
-	}, func(why string) { r.Waiting("the end of the fault", why) })
+	why, err := nodepod.Await(ctx, t.K, name, func(why string) { r.Waiting("the end of the fault", why) })
 	if err == nil && why != "" {
 		err = finding.New("OCA-4172", "A fault cannot be made on node "+node, why, "correct what the cause names, then run the same command again")
 	}
@@ -119,7 +111,7 @@ func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
 		if survives(s) != nil {
 			return false, fmt.Sprint(s.Problems), nil //nolint:nilerr // it is what is waited for
 		}
-		return t.Console == "" || newConsole(t.Console).ask(ctx, 0), "the console at " + t.Console + " does not answer", nil
+		return t.Console == "" || newConsole(t.Console).answers(ctx), "the console at " + t.Console + " does not answer", nil
 	}, func(why string) { r.Waiting("the control plane", why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err

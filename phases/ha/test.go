@@ -23,10 +23,10 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/nodefault"
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/nodepod"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -45,6 +45,11 @@ const (
 	wholeTimeout = 5 * time.Minute
 	faultTimeout = cutFor + podSpare + wholeTimeout + 2*time.Minute
 	interval     = time.Second
+	namespace    = nodepod.Namespace
+	// name is that of what a test leaves in the cluster while it runs: the pod that makes a fault, and the ConfigMap that is written to meanwhile.
+	name = "ocadm-ha-test"
+	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end later.
+	podSpare     = 2 * time.Minute
 	leaveTimeout = 30 * time.Second
 )
 
@@ -52,8 +57,8 @@ const (
 type Test struct {
 	Host *host.Host
 	K    client.WithWatch
-	// Console is where the console of a cloud is asked for; "" without one that answers.
-	Console string
+	// Console is where the console of a cloud is asked for; "" without one that answers, and Silent is then where one should.
+	Console, Silent string
 
 	Outcomes []Outcome
 }
@@ -102,7 +107,7 @@ func Begin(ctx context.Context, h *host.Host) (*Test, error) {
 			return nil, err
 		}
 	}
-	t.Console, err = t.console(ctx)
+	t.Console, t.Silent, err = t.console(ctx)
 	return t, err
 }
 
@@ -129,22 +134,25 @@ func survives(s vip.Status) error {
 		"see ocadm ha status; make it three control-plane nodes that work, then run the same command again").With(s.Problems...)
 }
 
-// console is where the console of the first cloud answers now.
-func (t *Test) console(ctx context.Context) (string, error) {
+// console is where the console of a cloud answers now, else where one should.
+func (t *Test) console(ctx context.Context) (at, silent string, err error) {
 	var list v1alpha1.OnecloudClusterList
 	if err := t.K.List(ctx, &list); meta.IsNoMatchError(err) {
-		return "", nil // there is no operator
+		return "", "", nil // there is no operator
 	} else if err != nil {
-		return "", fmt.Errorf("listing clouds: %w", err)
+		return "", "", fmt.Errorf("listing clouds: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	for _, o := range list.Items {
-		if address := o.Spec.LoadBalancerEndpoint; address != "" && newConsole(address).ask(ctx, 0) {
-			return address, nil
+		address := o.Spec.LoadBalancerEndpoint
+		if address == "" {
+			continue
 		}
+		if newConsole(address).answers(ctx) {
+			return address, "", nil
+		}
+		silent = address
 	}
-	return "", nil
+	return "", silent, nil
 }
 
 // Step is a step of a test.
@@ -249,14 +257,9 @@ func (t *Test) left(ctx context.Context) (bool, error) {
 
 // clean takes back what is left of a test: the end of its pod ends the fault.
 func (t *Test) clean(ctx context.Context, r workflow.Reporter) error {
-	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	for _, o := range []client.Object{&corev1.Pod{ObjectMeta: object}, &corev1.ConfigMap{ObjectMeta: object}} {
-		if err := client.IgnoreNotFound(t.K.Delete(ctx, o)); err != nil {
-			return fmt.Errorf("taking back a fault: %w", err)
-		}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := client.IgnoreNotFound(t.K.Delete(ctx, cm)); err != nil {
+		return fmt.Errorf("taking back a fault: %w", err)
 	}
-	return wait.Until(ctx, "the end of an earlier fault", interval, func(ctx context.Context) (bool, string, error) {
-		left, err := t.left(ctx)
-		return !left, "its pod has not ended", err
-	}, func(why string) { r.Waiting("the end of an earlier fault", why) })
+	return nodepod.Delete(ctx, t.K, name, func(why string) { r.Waiting("the end of an earlier fault", why) })
 }

@@ -40,7 +40,7 @@ func TestControlPlaneJoinRunsKubeadm(t *testing.T) {
 	var ran []string
 	for _, p := range flat("", plan) {
 		switch p.Name {
-		case "discovery", "kubeadm-config", "check-etcd", "kubelet-wait-bootstrap", "node-registered":
+		case "discovery", "kubeadm-config", "check-etcd", formerMemberName, "kubelet-wait-bootstrap", "node-registered":
 			continue
 		}
 		if p.Run == nil || strings.HasPrefix(p.Name, "wait-control-plane/") {

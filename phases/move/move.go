@@ -38,6 +38,8 @@ type Move struct {
 
 	// port, if not 0, limits the settings of Kubernetes to those that hold the address with it: the endpoint.
 	port int
+	// virtual is set when the virtual address of the control plane moves.
+	virtual *virtual
 
 	record
 }
@@ -187,7 +189,8 @@ func (m *Move) canMove() error {
 	if len(own.Others()) > 0 || m.Host.Files.Exists(vip.ConfigFile) {
 		return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place",
 			"the others know it by its address: in etcd, and in the group of the virtual address",
-			"take it out and join it with its new address, one node after the other: ocadm reset; then ocadm join --control-plane")
+			"take it out and join it with its new address, one node after the other: ocadm reset; then ocadm join --control-plane; for another virtual address: "+
+				"ocadm move --virtual-address ADDRESS")
 	}
 	return nil
 }
@@ -227,6 +230,15 @@ func (m *Move) save() error {
 		return fmt.Errorf("writing the record of a move: %w", err)
 	}
 	return m.Host.Files.WriteFile(recordFile, raw, 0o600)
+}
+
+// Done reports whether there is nothing to do at all.
+func (m *Move) Done(ctx context.Context) bool {
+	if !m.Moved() || !m.Follow {
+		return m.Moved()
+	}
+	n, _, err := m.node(ctx)
+	return err == nil && n.Annotations[ofEndpoint] == m.To
 }
 
 // Moved reports whether there is nothing to move.

@@ -4,16 +4,21 @@ package move
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
+	vipgroup "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 const (
@@ -138,5 +143,83 @@ func TestNothingToMove(t *testing.T) {
 func TestStepsAreAPlan(t *testing.T) {
 	if err := workflow.Validate(Steps()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The settings in the cluster say whether a move of the virtual address begins, goes on, or goes back.
+func TestDirection(t *testing.T) {
+	const a, b, c = "10.0.0.100", "10.0.0.200", "10.0.0.300"
+	only := vipgroup.Settings{Address: a, Peers: []string{"10.0.0.1"}}
+	both := vipgroup.Settings{Address: a, Other: vipgroup.Group{Address: b, RouterID: 7}}
+	for name, tt := range map[string]struct {
+		s              vipgroup.Settings
+		to, from, code string
+	}{
+		"begins":              {only, b, a, ""},
+		"nothing to do":       {only, a, a, ""},
+		"goes on":             {both, b, a, ""},
+		"goes back":           {both, a, b, ""},
+		"to a third":          {both, "10.0.0.50", "", "OCA-4161"},
+		"no address":          {only, c, "", "OCA-4167"},
+		"of a node":           {only, "10.0.0.1", "", "OCA-4167"},
+		"of the other family": {only, "fd00::1", "", "OCA-4167"},
+	} {
+		r, err := direction(tt.s, tt.to)
+		if code := codeOf(err); code != tt.code || err == nil && (r.From != tt.from || r.To != tt.to) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+func codeOf(err error) string {
+	for _, f := range finding.Of(err) {
+		return f.Code
+	}
+	return ""
+}
+
+// Workers that still look at the former address keep it up. Control-plane nodes are none of them.
+func TestLeft(t *testing.T) {
+	node := func(name, at string, labels map[string]string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{ofEndpoint: at}}}
+	}
+	m := &Move{record: record{From: "10.0.0.100", To: "10.0.0.200"}, virtual: &virtual{nodes: []corev1.Node{
+		node("control", "10.0.0.100", map[string]string{labelControlPlane: ""}), node("follows", "10.0.0.200", nil), node("stays", "10.0.0.100", nil), {ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+	}}}
+	if left := m.Left(t.Context()); !slices.Equal(left, []string{"stays", "new"}) {
+		t.Errorf("%q", left)
+	}
+	next := m.Followers(t.Context())
+	if len(next) != 3 || next[0] != "on stays: ocadm move --follow 10.0.0.200" || !strings.Contains(next[2], "ocadm move --virtual-address 10.0.0.200") {
+		t.Errorf("%q", next)
+	}
+	if why := formerStep().Skip(m); !strings.Contains(why, "stays, new") {
+		t.Errorf("%q", why)
+	}
+	m.virtual.nodes = m.virtual.nodes[:2]
+	if why := formerStep().Skip(m); why != "" || len(m.Followers(t.Context())) > 0 {
+		t.Errorf("all have followed: %q", why)
+	}
+	if err := workflow.Validate(VirtualSteps()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node writes the address into its files, but not into static pods, which would restart.
+func TestFilesOfAVirtualAddress(t *testing.T) {
+	h := worker(t)
+	for file, text := range map[string]string{kubernetes.AdminKubeconfig: "server: https://10.0.0.100:6443\n", "/etc/kubernetes/manifests/depot.yaml": "10.0.0.100\n"} {
+		if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := PartSteps(Files, "10.0.0.100", "10.0.0.200")[0].Run(t.Context(), h, quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := h.Files.Text(kubernetes.AdminKubeconfig), h.Files.Text("/etc/kubernetes/manifests/depot.yaml"); a != "server: https://10.0.0.200:6443\n" || b != "10.0.0.100\n" {
+		t.Errorf("%q, %q", a, b)
+	}
+	if err := PartSteps("x", "10.0.0.100", "10.0.0.200")[0].Run(t.Context(), h, quiet{}); err == nil {
+		t.Error("an unknown part is done")
 	}
 }

@@ -69,7 +69,7 @@ func Steps() []Step {
 				return m.save()
 			},
 		},
-		startStep(), etcdStep(), apiServerStep(), SettingsStep(), CloudStep(), nodeStep(), podsStep(), networkStep(),
+		startStep(), etcdStep(), apiServerStep(), SettingsStep(), CloudStep(), nodeStep(), podsStep(), networkStep(), markStep(),
 		{
 			Name: "finish", Short: "Note that the move is over", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
@@ -80,6 +80,31 @@ func Steps() []Step {
 				}
 				return nil
 			},
+		},
+	}
+}
+
+// markStep notes on the Node that it has followed: a move of the virtual address looks there.
+func markStep() Step {
+	return Step{
+		Name: "mark", Short: "Note on the node where it looks for the control plane", Timeout: 2 * time.Minute,
+		Skip: func(m *Move) string {
+			if !m.Follow {
+				return "it looks where it did"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, m *Move) (bool, error) {
+			n, _, err := m.node(ctx)
+			return err == nil && n.Annotations[ofEndpoint] == m.To, err
+		},
+		Plan: func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, m *Move, _ workflow.Reporter) error {
+			c, err := kubernetes.NodeClient(m.Host)
+			if err != nil {
+				return err
+			}
+			return mark(ctx, c, m.Host.Config.Node.Name, m.To)
 		},
 	}
 }

@@ -26,6 +26,15 @@ func checkVirtualAddress(ctx context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.h.Files.Exists(vip.ConfigFile) {
 		return nil // this node may hold it
 	}
+	return m.free(ctx, address, "--high-availability-vip ADDRESS")
+}
+
+// FreeAddress are the findings about an address that is to become the virtual address of a control plane that has another one. again is how it is given.
+func FreeAddress(ctx context.Context, h *host.Host, address, again string) []finding.Finding {
+	return (&machine{h: h}).free(ctx, address, again)
+}
+
+func (m *machine) free(ctx context.Context, address, again string) []finding.Finding {
 	if !m.inNodeNetwork(address) {
 		return []finding.Finding{finding.New("OCA-2012", "The virtual address "+address+" is not in the network of this node",
 			"it must be reached without a router, or it could not move from one node to another; the node has "+m.h.Config.Node.IP,
@@ -39,7 +48,7 @@ func checkVirtualAddress(ctx context.Context, m *machine) []finding.Finding {
 		return nil // nothing was heard
 	}
 	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+mac+" answers",
-		"give an address that no machine has: --high-availability-vip ADDRESS")}
+		"give an address that no machine has: "+again)}
 }
 
 // VirtualAddress are the findings about the virtual address of a control plane that exists.

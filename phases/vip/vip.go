@@ -5,10 +5,12 @@
 package vip
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,9 +33,6 @@ const (
 	PhaseName = "virtual-address"
 	storeName = "virtual-address-settings"
 )
-
-// settingsFile is the copy of the settings on the node. It holds the password: mode 0600.
-const settingsFile = vip.Dir + "/settings.yaml"
 
 func notWanted(h *host.Host) string {
 	if h.Config.Cluster.VirtualAddress == "" {
@@ -60,7 +59,7 @@ func Phase(after ...string) host.Phase {
 			return len(pod.Todo(h)) == 0 && h.Files.Exists(vip.ConfigFile), err
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"choose a router ID and a password for VRRP", "write " + settingsFile, "write " + vip.ConfigFile, "write " + ManifestFile}, nil
+			return []string{"choose a router ID and a password for VRRP", "write " + vip.SettingsFile, "write " + vip.ConfigFile, "write " + ManifestFile}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := kept(h)
@@ -110,13 +109,13 @@ func same(h *host.Host, s vip.Settings) error {
 
 // kept reads the copy of the settings on this node; none has no address.
 func kept(h *host.Host) (vip.Settings, error) {
-	text := h.Files.Text(settingsFile)
+	text := h.Files.Text(vip.SettingsFile)
 	if text == "" {
 		return vip.Settings{}, nil
 	}
 	var data map[string]string
 	if yaml.Unmarshal([]byte(text), &data) != nil {
-		return vip.Settings{}, errors.New("reading " + settingsFile + ": it is not YAML") // the cause would quote it
+		return vip.Settings{}, errors.New("reading " + vip.SettingsFile + ": it is not YAML") // the cause would quote it
 	}
 	raw := map[string][]byte{}
 	for k, v := range data {
@@ -131,16 +130,12 @@ func install(h *host.Host, s vip.Settings, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	data := map[string]string{}
-	for k, v := range s.Data() {
-		data[k] = string(v)
-	}
-	text, err := yaml.Marshal(data)
+	text, err := s.Text()
 	if err != nil {
-		return fmt.Errorf("writing the settings of the virtual address: %w", err)
+		return err
 	}
 	files := host.FileSet{
-		{Name: settingsFile, Data: text, Mode: 0o600},
+		{Name: vip.SettingsFile, Data: text, Mode: 0o600},
 		{Name: vip.ConfigFile, Data: s.Config(h.Config.Node.Name, h.Config.Node.AdvertiseAddress, iface), Mode: 0o600},
 	}
 	pod, err := manifest(h)
@@ -198,8 +193,8 @@ func Load(ctx context.Context, k client.Client) (s vip.Settings, found bool, err
 	return s, err == nil, err
 }
 
-// change changes the peers in the cluster. The agents of all nodes follow.
-func change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Settings) (vip.Settings, error) {
+// Change changes the peers in the cluster. The agents of all nodes follow.
+func Change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Settings) (vip.Settings, error) {
 	for {
 		var secret corev1.Secret
 		if err := k.Get(ctx, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret); err != nil {
@@ -210,10 +205,10 @@ func change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Sett
 			return s, err
 		}
 		s = to(s)
-		if string(s.Data()["peers"]) == string(secret.Data["peers"]) {
+		if maps.EqualFunc(s.Data(), secret.Data, bytes.Equal) {
 			return s, nil
 		}
-		secret.Data["peers"] = s.Data()["peers"]
+		secret.Data = s.Data()
 		err = k.Update(ctx, &secret)
 		if err == nil || !apierrors.IsConflict(err) {
 			return s, err
@@ -223,7 +218,7 @@ func change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Sett
 
 // RemovePeer takes a control-plane node out of the group; a cluster without a virtual address has none.
 func RemovePeer(ctx context.Context, k client.Client, address string) error {
-	_, err := change(ctx, k, func(s vip.Settings) vip.Settings { return s.Without(address) })
+	_, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.Without(address) })
 	return client.IgnoreNotFound(err)
 }
 
@@ -260,7 +255,7 @@ func JoinPhase(after ...string) host.Phase {
 			if _, found, err := Load(ctx, k); err != nil || !found {
 				return err
 			}
-			s, err := change(ctx, k, func(s vip.Settings) vip.Settings { return s.With(h.Config.Node.AdvertiseAddress) })
+			s, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.With(h.Config.Node.AdvertiseAddress) })
 			if err != nil {
 				return err
 			}
@@ -271,7 +266,7 @@ func JoinPhase(after ...string) host.Phase {
 
 // Dissolve takes back what Phase and StorePhase did.
 func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
-	for _, name := range []string{ManifestFile, vip.ConfigFile, settingsFile} {
+	for _, name := range []string{ManifestFile, vip.ConfigFile, vip.SettingsFile} {
 		if err := h.Files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("taking the virtual address back: %w", err)
 		}

@@ -62,7 +62,7 @@ func TestJoinAndLeave(t *testing.T) {
 	if err != nil || !found || !slices.Equal(s.Peers, []string{"10.0.0.9", "127.0.0.1"}) || s.Password != "canary88" {
 		t.Fatalf("%+v, %v, %v", s, found, err)
 	}
-	for _, f := range []string{settingsFile, vip.ConfigFile, ManifestFile} {
+	for _, f := range []string{vip.SettingsFile, vip.ConfigFile, ManifestFile} {
 		if st, err := h.Files.Stat(f); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v", f, err)
 		}

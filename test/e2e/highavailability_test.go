@@ -70,6 +70,47 @@ func TestHighAvailability(t *testing.T) {
 	s.whole(t, other)
 	s.replace(t, other, holder)
 	s.forgotten(t, other, holder)
+	s.virtualAddressMoves(t, other, 4, s.VirtualAddress(), s.beside(53), true)
+	s.virtualAddressMoves(t, other, 4, s.beside(53), s.VirtualAddress(), false)
+}
+
+// virtualAddressMoves gives the control plane another virtual address, with a worker that follows. The command is killed at every step, and turned round once.
+func (s *suite) virtualAddressMoves(t *testing.T, node, worker int, from, to string, killed bool) {
+	t.Helper()
+	ctx := t.Context()
+	move := []string{"move", "--virtual-address", to, "--yes"}
+	if killed {
+		s.refused(t, node, "OCA-4167", "move", "--virtual-address", s.Lab.Node(1).Address.String(), "--yes")
+		s.refused(t, node, "OCA-2011", "move", "--virtual-address", s.Lab.Node(worker).Address.String(), "--yes")
+		s.killedMove(t, node, move...)
+		for _, turn := range []string{from, to} {
+			if _, err := s.On(ctx, node, scenario.Ocadm, "move", "--virtual-address", turn, "--yes"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out, err := s.On(ctx, node, append([]string{scenario.Ocadm}, move...)...)
+	if err != nil || !strings.Contains(out, fmt.Sprintf("on node%d: ocadm move --follow %s", worker, to)) {
+		t.Fatalf("%s, %v", out, err)
+	}
+	if got, err := s.HAStatus(ctx, node); err != nil || len(got.Problems) != 1 || !strings.Contains(got.Problems[0], from) {
+		t.Errorf("while both are up: %+v, %v", got, err)
+	}
+	s.moved(t, worker, "move", "--follow", to, "--yes")
+	s.moved(t, node, move...)
+	s.nothingAt(t, worker, from)
+	for _, n := range []int{1, 2, 3} {
+		script := fmt.Sprintf("grep -rlwF %s /etc/kubernetes/*.conf /etc/ocadm /etc/containerd /var/lib/ocadm/vip; ip -o address show to %s; true", from, from)
+		if left, err := s.quietly(t, n, "sh", "-c", script); err != nil || strings.TrimSpace(left) != "" {
+			t.Errorf("node %d has %s: %s, %v", n, from, left, err)
+		}
+	}
+	if got := s.whole(t, node); got.Address != to {
+		t.Errorf("the virtual address is %s", got.Address)
+	}
+	if out, err := s.On(ctx, node, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "wait", "node", "--all", "--for=condition=Ready", "--timeout=120s"); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
 }
 
 // enabled gives the cluster a virtual address, killed at some moments, and lets a worker follow. A second time nothing is left to do.

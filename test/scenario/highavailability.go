@@ -41,6 +41,7 @@ func (j *Journey) JoinControlPlane(ctx context.Context, from, node int, args ...
 // HAStatus is the output of "ocadm ha status -o json".
 type HAStatus struct {
 	Holder    string   `json:"holder"`
+	Address   string   `json:"virtualAddress"`
 	Tolerates int      `json:"tolerates"`
 	Problems  []string `json:"problems"`
 	Nodes     []struct {

@@ -3,9 +3,11 @@
 package images
 
 import (
+	"context"
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/test/lab/cache"
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
@@ -88,6 +90,11 @@ func keepalivedTree() debian.Tree {
 		Remove: append(slices.DeleteFunc(noPerl(), func(p string) bool { return strings.HasSuffix(p, "/libperl*") }),
 			"usr/lib/*-linux-gnu/gconv", "usr/share/snmp", "etc/keepalived", "usr/bin/rdma", "usr/sbin/arpd"),
 	}
+}
+
+// Keepalived is a directory with the root of the image of keepalived.
+func Keepalived(ctx context.Context, logf cache.Logf) (string, error) {
+	return debian.Build(ctx, keepalivedTree(), logf)
 }
 
 func noPerl() []string {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/move"
+)
+
+func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun)
+	if err != nil {
+		return err
+	}
+	m, err := move.BeginVirtual(ctx, h, to)
+	if err != nil {
+		return err
+	}
+	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Virtual: true, DryRun: f.dryRun, Steps: []stepDone{}}
+	if m.Moved() {
+		return a.printMoved(f, out, workflow.Result{})
+	}
+	if !f.dryRun {
+		question := fmt.Sprintf("This lets the cluster be reached at %s in place of %s, also its clouds", m.To, m.From)
+		if err := a.confirm(c, f.yes, "Nothing was moved")(question); err != nil {
+			return err
+		}
+	}
+	inputs := map[string]string{"from": out.From, "to": out.To, "--virtual-address": "true"}
+	res, err := runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f)
+	if err != nil {
+		return err
+	}
+	out.Steps, out.Next = stepsDone(res), m.Followers(ctx)
+	return a.printMoved(f, out, res)
+}
+
+// newMovePart is what runs on the other control-plane nodes when the virtual address moves.
+func newMovePart(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "part PART FROM TO", Short: "Do the part of this control-plane node when the virtual address moves", Hidden: true,
+		Long: "Adds an address to the certificates of this node, or writes it into its files. The pod ocadm-move runs it; it needs the root of the\n" +
+			"machine.",
+		Example: "  ocadm move part certificates 10.0.0.100 10.0.0.200\n  ocadm move part files 10.0.0.100 10.0.0.200",
+		Args:    arguments(cobra.ExactArgs(3)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := nodefault.Enter(); err != nil {
+				return err
+			}
+			h, err := controlPlaneHost(c.Context(), false)
+			if err != nil {
+				return err
+			}
+			_, err = runSteps(c.Context(), a, h, "move part", map[string]string{}, move.PartSteps(move.Part(args[0]), args[1], args[2]), h, stepFlags{})
+			return err
+		},
+	}
+}

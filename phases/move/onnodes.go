@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/depot"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/nodepod"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// Part is what every control-plane node has to do itself when the virtual address moves.
+type Part string
+
+// The parts.
+const (
+	Certificates Part = "certificates"
+	Files        Part = "files"
+)
+
+const (
+	// partLife bounds the pod that does a part on another node.
+	partLife    = 5 * time.Minute
+	dialTimeout = 2 * time.Second
+	partPod     = "ocadm-move"
+)
+
+// PartSteps do a part on the machine of a control-plane node.
+func PartSteps(p Part, from, to string) []host.Phase {
+	return []host.Phase{{
+		Name: string(p), Short: "Do the part of this node in a move of the virtual address", Timeout: partLife,
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error { return p.do(ctx, h, r, from, to) },
+	}}
+}
+
+// do does it on this machine.
+func (p Part) do(ctx context.Context, h *host.Host, r workflow.Reporter, from, to string) error {
+	switch p {
+	case Certificates:
+		if err := kubernetes.AddNames(ctx, h, r, []string{kubernetes.APIServerCertificate}, to); err != nil { // the API server notices by itself
+			return err
+		}
+		return depot.Rename(ctx, h, r)
+	case Files:
+		files, err := changes(h, from, to)
+		if err != nil {
+			return err
+		}
+		// Static pods have the address among names that stay.
+		files = slices.DeleteFunc(files, func(f host.File) bool { return strings.HasPrefix(f.Name, path.Dir(vip.ManifestFile)+"/") })
+		_, err = files.Write(h, r)
+		return err
+	}
+	return fmt.Errorf("a move has no part %q", p)
+}
+
+// onNodesStep does a part on every control-plane node where it is not done.
+func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.Node) bool) Step {
+	todo := func(ctx context.Context, m *Move) []corev1.Node {
+		var out []corev1.Node
+		for _, n := range m.controlPlanes() {
+			if !m.Moved() && !done(ctx, m, n) {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	return Step{
+		Name: string(p), Short: short, Timeout: 20 * time.Minute,
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			k, err := kubernetes.AdminClient(m.Host)
+			if err != nil {
+				return err
+			}
+			for _, n := range todo(ctx, m) {
+				if err := m.onNode(ctx, r, p, n.Name); err != nil {
+					return err
+				}
+				if p == Files {
+					if err := mark(ctx, k, n.Name, m.To); err != nil {
+						return err
+					}
+				}
+				r.Changed("changed the %s of node %s", p, n.Name)
+			}
+			return m.until(ctx, r, "the "+string(p), func(ctx context.Context) (bool, string, error) {
+				err := m.look(ctx, k)
+				return err == nil && len(todo(ctx, m)) == 0, "they are not in use yet", err
+			})
+		},
+	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
+		var out []string
+		for _, n := range todo(ctx, m) {
+			out = append(out, fmt.Sprintf("change the %s of node %s", p, n.Name))
+		}
+		return out, nil
+	})
+}
+
+// onNode does a part here, or by a pod that enters the root of another control-plane node. What an earlier one left is done again.
+func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node string) error {
+	if node == m.Host.Config.Node.Name {
+		return p.do(ctx, m.Host, r, m.From, m.To)
+	}
+	k, err := kubernetes.AdminClient(m.Host)
+	if err != nil {
+		return err
+	}
+	waiting := func(why string) { r.Waiting("node "+node, why) }
+	if err := nodepod.Delete(ctx, k, partPod, waiting); err != nil {
+		return err
+	}
+	pod := nodepod.New(partPod, m.Host.Config.OperatorImage(), node, partLife, "move", "part", string(p), m.From, m.To)
+	if err := k.Create(ctx, pod); err != nil {
+		return fmt.Errorf("creating pod %s: %w", partPod, err)
+	}
+	why, err := nodepod.Await(ctx, k, partPod, waiting)
+	if err == nil && why != "" {
+		err = finding.New("OCA-4168", "Node "+node+" does not take part in the move of the virtual address", why, "correct what the cause names, then run the same command again")
+	}
+	return errors.Join(err, nodepod.Delete(context.WithoutCancel(ctx), k, partPod, waiting))
+}
+
+// named reports whether what listens on a port of a node has a certificate with the name. Where nothing listens, no certificate lacks it.
+func named(ctx context.Context, n corev1.Node, port int, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	at := ""
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP && at == "" {
+			at = net.JoinHostPort(a.Address, strconv.Itoa(port))
+		}
+	}
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only the names are wanted; the step that waits for the endpoint verifies it
+	conn, err := d.DialContext(ctx, "tcp", at)
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	defer func() { _ = conn.Close() }() // nothing was sent
+	certs := conn.(*tls.Conn).ConnectionState().PeerCertificates
+	return len(certs) > 0 && certs[0].VerifyHostname(name) == nil
+}

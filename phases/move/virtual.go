@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	vipgroup "yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// ofEndpoint is the annotation of a Node with the address at which its files look for the control plane. A move of the virtual address writes the former one
+// first, so that it sees who has followed, in both directions.
+const ofEndpoint = "ocadm.yunion.io/control-plane-address"
+
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
+// virtual is what a move of the virtual address knows more than other moves.
+type virtual struct {
+	settings vipgroup.Settings
+	// byName is the name at which nodes reach the control plane, "" if that is the virtual address.
+	byName string
+	nodes  []corev1.Node
+}
+
+// BeginVirtual finds out what a move of the virtual address is about, and refuses one that cannot work. It changes nothing. The settings in the cluster are its
+// record, so that any control-plane node can end what another one began.
+func BeginVirtual(ctx context.Context, h *host.Host, to string) (*Move, error) {
+	if !h.Files.Exists(kubernetes.AdminKubeconfig) {
+		return nil, refusedVirtual("this machine is no control-plane node", "run the command on one of the control-plane nodes")
+	}
+	k, err := kubernetes.AdminClient(h)
+	if err != nil {
+		return nil, err
+	}
+	s, found, err := vip.Load(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, refusedVirtual("the cluster has none", "ocadm ha enable --high-availability-vip "+to)
+	}
+	m := &Move{Host: h, ControlPlane: true, virtual: &virtual{settings: s}}
+	if m.record, err = direction(s, to); err != nil {
+		return nil, err
+	}
+	endpoint, err := kubernetes.Endpoint(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	name, port, err := config.SplitEndpoint(endpoint, config.DefaultPort)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(name); err != nil {
+		m.virtual.byName = name
+	}
+	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = to, net.JoinHostPort(to, strconv.Itoa(port))
+	if err := m.look(ctx, k); err != nil {
+		return nil, err
+	}
+	if !m.Moved() {
+		err = m.ready()
+	}
+	if err == nil && !m.Moved() && s.Other.Address == "" {
+		if list := preflight.FreeAddress(ctx, h, to, "ocadm move --virtual-address ADDRESS"); len(list) > 0 {
+			return nil, finding.List(list)
+		}
+	}
+	return m, err
+}
+
+func refusedVirtual(why, remedy string) error {
+	return finding.New("OCA-4167", "The virtual address cannot be moved", why, remedy)
+}
+
+// direction decides whether a move begins, goes on, or goes back.
+func direction(s vipgroup.Settings, to string) (record, error) {
+	a, err := netip.ParseAddr(to)
+	switch {
+	case err != nil || !a.Is4():
+		return record{}, refusedVirtual(to+" is no IPv4 address", "give a free IPv4 address of the network of the nodes")
+	case slices.Contains(s.Peers, to):
+		return record{}, refusedVirtual(to+" is the address of a control-plane node", "give a free IPv4 address of the network of the nodes")
+	case s.Address == to && s.Other.Address == "":
+		return record{From: to, To: to}, nil
+	case s.Address == to:
+		return record{From: s.Other.Address, To: to}, nil
+	case s.Other.Address == "" || s.Other.Address == to:
+		return record{From: s.Address, To: to}, nil
+	}
+	return record{}, finding.New("OCA-4161", "Another move has not ended", fmt.Sprintf("it is of the virtual address, between %s and %s", s.Address, s.Other.Address),
+		fmt.Sprintf("end it: ocadm move --virtual-address %s; or the other way: ocadm move --virtual-address %s", s.Other.Address, s.Address))
+}
+
+func (m *Move) look(ctx context.Context, k client.Client) error {
+	var list corev1.NodeList
+	if err := k.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	m.virtual.nodes = list.Items
+	return nil
+}
+
+// ready refuses a move while a control-plane node cannot take part: it would come back with the former address.
+func (m *Move) ready() error {
+	for _, n := range m.controlPlanes() {
+		if !ready(&n) {
+			return refusedVirtual("node "+n.Name+" is not Ready, and every control-plane node has to take part",
+				"repair it, or take it out: ocadm node remove "+n.Name+"; then run the same command again")
+		}
+	}
+	return nil
+}
+
+func (m *Move) controlPlanes() []corev1.Node {
+	return slices.DeleteFunc(slices.Clone(m.virtual.nodes), func(n corev1.Node) bool { _, is := n.Labels[labelControlPlane]; return !is })
+}
+
+// Left are the workers that look for the control plane at the former virtual address. Where that has a name, it is for the name to lead elsewhere.
+func (m *Move) Left(ctx context.Context) []string {
+	if m.virtual.byName != "" {
+		if list, err := net.DefaultResolver.LookupHost(ctx, m.virtual.byName); err == nil && slices.Contains(list, m.To) && !slices.Contains(list, m.From) {
+			return nil
+		}
+		return []string{m.virtual.byName}
+	}
+	var out []string
+	for _, n := range m.virtual.nodes {
+		if _, controls := n.Labels[labelControlPlane]; !controls && n.Annotations[ofEndpoint] != m.To {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
+// Followers are the commands that are left to a person before the former virtual address can go.
+func (m *Move) Followers(ctx context.Context) []string {
+	left := m.Left(ctx)
+	if m.Moved() || len(left) == 0 {
+		return nil
+	}
+	out := make([]string, 0, len(left)+1)
+	for _, name := range left {
+		if name == m.virtual.byName {
+			out = append(out, fmt.Sprintf("let the name %s lead to %s in place of %s, for all nodes", name, m.To, m.From))
+		} else {
+			out = append(out, fmt.Sprintf("on %s: ocadm move --follow %s", name, m.To))
+		}
+	}
+	return append(out, "then, to give "+m.From+" up: ocadm move --virtual-address "+m.To)
+}
+
+// VirtualSteps move the virtual address. Both addresses are up from the second step to the last, so that nobody is cut off.
+func VirtualSteps() []Step {
+	settings, cloud := SettingsStep(), CloudStep()
+	return []Step{
+		onNodesStep(Certificates, "Add the new address to the certificates of every control-plane node", func(ctx context.Context, m *Move, n corev1.Node) bool {
+			return named(ctx, n, m.Host.Config.Node.BindPort, m.To) && named(ctx, n, config.DepotPort, m.To)
+		}),
+		announceStep(),
+		{
+			Name: "endpoint", Short: "Wait for the API server at the new address", Timeout: 3 * time.Minute,
+			Check: func(ctx context.Context, m *Move) (bool, error) { return kubernetes.EndpointAnswers(ctx, m.Host), nil },
+			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+				return kubernetes.AwaitEndpoint(ctx, m.Host, r)
+			},
+		},
+		settings,
+		onNodesStep(Files, "Write the new address into the files of every control-plane node", func(_ context.Context, m *Move, n corev1.Node) bool {
+			return n.Annotations[ofEndpoint] == m.To
+		}),
+		cloud,
+		{
+			Name: "exchange", Short: "Make the new address the one of the cluster", Timeout: time.Minute,
+			Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Address == m.To, nil },
+			Plan:  m1("make %s the virtual address of the cluster, and keep %s for now", func(m *Move) []any { return []any{m.To, m.From} }),
+			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+				return m.change(ctx, r, "made "+m.To+" the virtual address of the cluster", func(s vipgroup.Settings) vipgroup.Settings {
+					if s.Address == m.To {
+						return s
+					}
+					return s.Swap()
+				})
+			},
+		},
+		formerStep(),
+	}
+}
+
+// m1 is a plan of one line.
+func m1(format string, args func(*Move) []any) func(context.Context, *Move) ([]string, error) {
+	return func(_ context.Context, m *Move) ([]string, error) {
+		return []string{fmt.Sprintf(format, args(m)...)}, nil
+	}
+}
+
+// change changes the settings in the cluster.
+func (m *Move) change(ctx context.Context, r workflow.Reporter, did string, to func(vipgroup.Settings) vipgroup.Settings) error {
+	k, err := kubernetes.AdminClient(m.Host)
+	if err != nil {
+		return err
+	}
+	if m.virtual.settings, err = vip.Change(ctx, k, to); err != nil {
+		return err
+	}
+	r.Changed("%s", did)
+	return nil
+}
+
+// announceStep lets keepalived hold the new address, too. Nodes without a mark are those that look at the former one.
+func announceStep() Step {
+	return Step{
+		Name: "announce", Short: "Let the control-plane nodes hold the new address, too", Timeout: 2 * time.Minute,
+		Check: func(_ context.Context, m *Move) (bool, error) {
+			return m.virtual.settings.Address == m.To || m.virtual.settings.Other.Address == m.To, nil
+		},
+		Plan: m1("let keepalived hold %s beside %s", func(m *Move) []any { return []any{m.To, m.From} }),
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			iface, err := vipgroup.InterfaceOf(m.Host.Config.Node.AdvertiseAddress)
+			if err != nil {
+				return err
+			}
+			r.Waiting("router IDs of VRRP", "listening on "+iface)
+			id, _, err := vipgroup.FreeRouterID(ctx, iface, m.virtual.settings.RouterID)
+			r.Waiting("router IDs of VRRP", "")
+			if err != nil {
+				return err
+			}
+			k, err := kubernetes.AdminClient(m.Host)
+			if err != nil {
+				return err
+			}
+			for _, n := range m.virtual.nodes {
+				if n.Annotations[ofEndpoint] == "" {
+					if err := mark(ctx, k, n.Name, m.From); err != nil {
+						return err
+					}
+				}
+			}
+			return m.change(ctx, r, "let keepalived hold "+m.To+", too", func(s vipgroup.Settings) vipgroup.Settings {
+				s.Other = vipgroup.Group{Address: m.To, RouterID: id}
+				return s
+			})
+		},
+	}
+}
+
+// formerStep gives the former address up when no node looks there any more.
+func formerStep() Step {
+	return Step{
+		Name: "former", Short: "Give the former address up", Timeout: 2 * time.Minute,
+		Skip: func(m *Move) string {
+			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+			defer cancel()
+			if left := m.Left(ctx); !m.Moved() && len(left) > 0 {
+				return strings.Join(left, ", ") + " still lead there"
+			}
+			return ""
+		},
+		Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Other.Address == "", nil },
+		Plan:  m1("give %s up", func(m *Move) []any { return []any{m.From} }),
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			err := m.change(ctx, r, "gave "+m.From+" up", func(s vipgroup.Settings) vipgroup.Settings {
+				s.Other = vipgroup.Group{}
+				return s
+			})
+			if err != nil {
+				return err
+			}
+			at := net.JoinHostPort(m.From, strconv.Itoa(m.Host.Config.Node.BindPort))
+			return m.until(ctx, r, "the end of "+m.From, func(ctx context.Context) (bool, string, error) {
+				ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+				defer cancel()
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+				if err != nil {
+					return true, "", nil //nolint:nilerr // nobody answers: that is what is waited for
+				}
+				return false, "it is up", c.Close()
+			})
+		},
+	}
+}
+
+// mark notes at which address a node looks for the control plane.
+func mark(ctx context.Context, k client.Client, node, address string) error {
+	n := &corev1.Node{}
+	n.Name = node
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, ofEndpoint, address)
+	if err := k.Patch(ctx, n, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("noting the control plane's address on node %s: %w", node, err)
+	}
+	return nil
+}

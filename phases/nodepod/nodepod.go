@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodepod makes pods that run this program on the machine of one control-plane node, for what only that machine can do.
+package nodepod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/wait"
+)
+
+// Namespace has the pods.
+const Namespace = metav1.NamespaceSystem
+
+const (
+	interval = time.Second
+	// askTimeout bounds a question to an API server that may not be there.
+	askTimeout = 5 * time.Second
+)
+
+// New is a pod on a node that lives for a time at most. It sees the processes of the machine and is privileged, so that it can enter the root of the machine,
+// and it stays when the node is taken for lost.
+func New(name, image, node string, life time.Duration, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name,
+			Labels: map[string]string{"app": name, "app.kubernetes.io/managed-by": "ocadm"}},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostPID: true, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "system-node-critical",
+			Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			ActiveDeadlineSeconds:        new(int64(life.Seconds())),
+			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			Containers: []corev1.Container{{
+				Name: "main", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: args,
+				Env:                      []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}}, // of the machine
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+				SecurityContext:          &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsGroup: new(int64(0))},
+			}},
+		},
+	}
+}
+
+// Await waits until a pod has ended, and returns why it cannot do its work, "" if it did. waiting is called with what it waits for.
+func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (string, error) {
+	var why string
+	err := wait.Until(ctx, "pod "+name, interval, func(ctx context.Context) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var p corev1.Pod
+		if err := k.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &p); err != nil {
+			return false, "", err
+		}
+		why = stuck(&p)
+		return why != "" || p.Status.Phase == corev1.PodSucceeded, "its pod on " + p.Spec.NodeName + " is " + string(p.Status.Phase), nil
+	}, waiting)
+	return why, err
+}
+
+// Delete deletes a pod and waits until it is gone.
+func Delete(ctx context.Context, k client.Client, name string, waiting func(why string)) error {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
+	if err := client.IgnoreNotFound(k.Delete(ctx, p)); err != nil {
+		return fmt.Errorf("deleting pod %s: %w", name, err)
+	}
+	return wait.Until(ctx, "the end of pod "+name, interval, func(ctx context.Context) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		err := k.Get(ctx, client.ObjectKeyFromObject(p), p)
+		return err != nil && client.IgnoreNotFound(err) == nil, "it has not ended", client.IgnoreNotFound(err)
+	}, waiting)
+}
+
+// stuck says why a pod does not do its work, "" while it may.
+func stuck(p *corev1.Pod) string {
+	if p.Status.Phase == corev1.PodFailed {
+		for _, c := range p.Status.ContainerStatuses {
+			if t := c.State.Terminated; t != nil && t.Message != "" {
+				return t.Message
+			}
+		}
+		return "its pod failed: " + p.Status.Reason + " " + p.Status.Message
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && (w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" || w.Reason == "ErrImageNeverPull" || w.Reason == "CreateContainerError") {
+			return "its pod does not start: " + w.Reason + ": " + w.Message
+		}
+	}
+	return ""
+}

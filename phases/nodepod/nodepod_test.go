@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepod
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A pod stays where it is, ends by itself, and has no account.
+func TestPod(t *testing.T) {
+	p := New("ocadm-ha-test", "example.org/ocadm:v1", "node2", 165*time.Second, "ha", "fault", "cut-node", "--for", "45s")
+	c := p.Spec.Containers[0]
+	if p.Spec.NodeName != "node2" || *p.Spec.ActiveDeadlineSeconds != 165 || *p.Spec.AutomountServiceAccountToken || strings.Join(c.Args, " ") != "ha fault cut-node --for 45s" {
+		t.Errorf("%+v", p.Spec)
+	}
+	if why := stuck(p); why != "" {
+		t.Error(why)
+	}
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "no systemd"}}}}}
+	if why := stuck(p); why != "no systemd" {
+		t.Error(why)
+	}
+	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
+	if why := stuck(p); !strings.Contains(why, "ErrImagePull") {
+		t.Error(why)
+	}
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package virtualaddress
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/internal/vip"
+)
+
+// machineVariable makes this program a machine: its value is the address.
+const machineVariable = "OCADM_TEST_VIRTUAL_ADDRESS_MACHINE"
+
+// The files in the root of a machine by which the test directs its API server.
+const (
+	modeFile   = "/test-mode"
+	secretFile = "/test-secret.json"
+)
+
+// What an API server does.
+const (
+	answers  = "answers"
+	refuses  = "refuses"
+	silent   = "silent"
+	noQuorum = "no-quorum" // of etcd: it looks for two seconds, and refuses
+)
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(machineVariable); address != "" {
+		if err := beMachine(address); err != nil {
+			fmt.Fprintln(os.Stderr, "machine:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beMachine is the first process of a machine: keepalived, started again when it ends as the kubelet does, the real agent, and a stand-in for the API server.
+func beMachine(address string) error {
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	if err := serve(address); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // the test has ended
+	}()
+	kill := make(chan os.Signal, 1)
+	signal.Notify(kill, syscall.SIGUSR1)
+	agent := vip.Agent{Node: "node-" + address, Address: address, Port: 6443, Kubeconfig: "/kubeconfig", Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	go func() { _ = agent.Run(context.Background()) }() // it ends with this process
+	for {
+		for {
+			if _, err := os.Stat(vip.ConfigFile); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond) // the agent writes it first, as init does
+		}
+		stale, _ := filepath.Glob("/run/*.pid") // a container has a new root
+		for _, f := range stale {
+			_ = os.Remove(f)
+		}
+		k := exec.Command("/usr/sbin/keepalived", "--dont-fork", "--log-console", "--vrrp", "--use-file="+vip.ConfigFile)
+		k.Stdout, k.Stderr, k.SysProcAttr = os.Stderr, os.Stderr, &syscall.SysProcAttr{Setpgid: true}
+		if err := k.Start(); err != nil {
+			return err
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = k.Wait() }()
+		select {
+		case <-kill:
+			_ = syscall.Kill(-k.Process.Pid, syscall.SIGKILL)
+			<-ended
+		case <-ended:
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// serve stands in for the API server: /readyz, and the Secret with the settings.
+func serve(address string) error {
+	listener, err := net.Listen("tcp4", address+":6443")
+	if err != nil {
+		return err
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mode, _ := os.ReadFile(modeFile) // the test has written it
+		switch string(mode) {
+		case answers:
+			if strings.HasPrefix(r.URL.Path, "/api/") {
+				raw, _ := os.ReadFile(secretFile)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write(raw)
+			}
+			return
+		case silent:
+			<-r.Context().Done()
+			return
+		case noQuorum:
+			time.Sleep(2 * time.Second)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	server.Listener = listener
+	server.StartTLS()
+	return nil
+}
+
+// machine is one of the network of the test, with a root, a network and processes of its own.
+type machine struct {
+	name, address, root string
+	cmd                 *exec.Cmd
+	// on has power, connected reaches the others; mode is that of its API server.
+	on, connected bool
+	mode          string
+	// holds asks its network for the virtual address.
+	holds func() bool
+}
+
+// hub is the network that connects the machines.
+const hub = "ocadm-vip-hub"
+
+func ip(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func newMachine(t *testing.T, n int, tree string, s vip.Settings) *machine {
+	t.Helper()
+	m := &machine{name: fmt.Sprintf("ocadm-vip-%d", n), address: fmt.Sprintf("10.213.0.%d", n), root: t.TempDir(), mode: answers}
+	port := fmt.Sprintf("port%d", n)
+	namespace(t, m.name)
+	ip(t, "link", "add", port, "netns", hub, "type", "veth", "peer", "name", "eth0", "netns", m.name)
+	ip(t, "-n", hub, "link", "set", port, "up")
+	ip(t, "-n", m.name, "link", "set", "lo", "up")
+	if out, err := exec.Command("cp", "-a", tree+"/.", m.root).CombinedOutput(); err != nil {
+		t.Fatalf("copying keepalived: %v: %s", err, out)
+	}
+	for _, dir := range []string{vip.Dir, vip.RunDir, "/proc", "/dev", "/tmp"} {
+		if err := os.MkdirAll(m.root+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mknod(m.root+"/dev/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := s.Secret()
+	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
+	raw, err := json.Marshal(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, secretFile, raw, 0o600)
+	m.write(t, "/machine", program, 0o755)
+	m.write(t, "/kubeconfig", []byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"+
+		"clusters: [{name: x, cluster: {server: 'https://127.0.0.1', insecure-skip-tls-verify: true}}]\nusers: [{name: x, user: {}}]\n"), 0o600)
+	m.holds = watch(t, m.name, s.Address)
+	return m
+}
+
+func (m *machine) write(t testing.TB, name string, data []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(m.root, name+".new"), data, mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(m.root, name+".new"), filepath.Join(m.root, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// boot starts the machine as after a loss of power: its disk stays, its network has no address of before.
+func (m *machine) boot(t *testing.T, log io.Writer) {
+	t.Helper()
+	m.write(t, modeFile, []byte(m.mode), 0o600)
+	_ = os.RemoveAll(m.root + vip.HealthFile) // in memory
+	ip(t, "-n", m.name, "address", "flush", "dev", "eth0")
+	ip(t, "-n", m.name, "address", "add", m.address+"/24", "dev", "eth0")
+	ip(t, "-n", m.name, "link", "set", "eth0", "up")
+	m.cmd = exec.Command("/machine", "-test.run=^$")
+	m.cmd.Dir, m.cmd.Env, m.cmd.Stderr = "/", []string{machineVariable + "=" + m.address, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.root, Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
+	if _, err := m.cmd.StdinPipe(); err != nil { // it ends with this process
+		t.Fatal(err)
+	}
+	if err := within(m.name, m.cmd.Start); err != nil {
+		t.Fatalf("starting %s: %v", m.name, err)
+	}
+	m.on = true
+	m.connect(t, true)
+}
+
+// connect plugs the machine in, or pulls the cable at the other end: its own link stays up.
+func (m *machine) connect(t testing.TB, to bool) {
+	t.Helper()
+	port := "port" + strings.TrimPrefix(m.name, "ocadm-vip-")
+	if to {
+		ip(t, "-n", hub, "link", "set", port, "master", "br0")
+	} else {
+		ip(t, "-n", hub, "link", "set", port, "nomaster")
+	}
+	m.connected = to
+}
+
+func (m *machine) cutPower(t testing.TB) {
+	t.Helper()
+	m.connect(t, false)
+	m.on = false
+	_ = m.cmd.Process.Kill() // its first process: the others end with it
+	_ = m.cmd.Wait()
+}
+
+func namespace(t *testing.T, name string) {
+	t.Helper()
+	_ = exec.Command("ip", "netns", "delete", name).Run() // of a test that was killed
+	ip(t, "netns", "add", name)
+	t.Cleanup(func() { ip(t, "netns", "delete", name) })
+}
+
+// within runs something on a thread in the network of a machine. What it starts stays there.
+func within(name string, do func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		f, err := os.Open("/run/netns/" + name)
+		if err == nil {
+			defer f.Close()
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// watch returns a function that reports whether a machine has an address, asked on a thread that stays in its network.
+func watch(t *testing.T, name, address string) func() bool {
+	t.Helper()
+	ask, answer := make(chan struct{}), make(chan bool)
+	go func() {
+		_ = within(name, func() error {
+			for range ask {
+				_, err := vip.InterfaceOf(address)
+				answer <- err == nil
+			}
+			return nil
+		})
+	}()
+	t.Cleanup(func() { close(ask) })
+	return func() bool {
+		ask <- struct{}{}
+		return <-answer
+	}
+}
