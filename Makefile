@@ -104,6 +104,10 @@ move: ## Give a worker and the only control-plane node on lab machines another a
 certificates: ## Let the operator renew certificates that last 15 minutes, for DURATION, on CONTROL_PLANES lab machines, while clients ask
 	OCADM_TEST_CERTIFICATES=$(CONTROL_PLANES) OCADM_TEST_DURATION=$(or $(DURATION),20m) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 24h -run 'TestCertificates$$' ./test/e2e/
 
+.PHONY: ca-rotation
+ca-rotation: ## Replace the certificate authorities of a cluster of CONTROL_PLANES lab machines and a worker, killed in the middle, while clients ask
+	OCADM_TEST_CA_ROTATION=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestCARotation$$' ./test/e2e/
+
 .PHONY: powercuts
 powercuts: ## Kill all lab machines of a cloud at once, ten times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/

@@ -22,12 +22,12 @@ import (
 // newCerts groups the commands about the certificates of the control plane.
 func newCerts(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "certs", Short: "Check and renew the certificates of the control plane",
+		Use: "certs", Short: "Check, renew and replace the certificates of the control plane",
 		Long:    "Commands about the certificates of Kubernetes on this control-plane node. Those of the cloud's services are renewed by the operator.",
 		Example: "  ocadm certs check\n  ocadm certs renew",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newCertsCheck(a), newCertsRenew(a))
+	c.AddCommand(newCertsCheck(a), newCertsRenew(a), newCertsRotate(a), newCertsTake(a))
 	return c
 }
 

@@ -150,6 +150,9 @@ func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upg
 			return err
 		}
 		defer func() { err = errors.Join(err, closeBundle(h)) }()
+		if err := kubernetes.NoRotation(h, "an upgrade"); err != nil {
+			return err
+		}
 		return do(c, h, f)
 	}
 	f.add(c)

@@ -185,3 +185,31 @@ func within(address string, networks []string) bool {
 		return err == nil && p.Contains(ip)
 	})
 }
+
+// trustFiles are what the containers of the depot read at their start. Those that are mounted as files stay the old ones until then.
+var trustFiles = []string{authority, authorityKey, kubernetes.KubeletKubeconfig}
+
+// Trusts reports whether the depot has a certificate of the authority that signs, and its containers have read the present files.
+func Trusts(ctx context.Context, h *host.Host) (bool, error) {
+	good, err := issuer(h).Good(time.Now())
+	if err != nil || !good {
+		return false, err
+	}
+	stale, err := kubernetes.StaleContainers(ctx, h, podName, trustFiles...)
+	return len(stale) == 0 && err == nil, err
+}
+
+// Trust lets the depot take over the present certificate authorities.
+func Trust(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	why, err := issuer(h).Renew(time.Now())
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		r.Changed("issued %s: %s", CertificateFile, why)
+	}
+	if err := kubernetes.StopContainers(ctx, h, r, podName, trustFiles...); err != nil {
+		return err
+	}
+	return awaitDepot(ctx, h, r)
+}

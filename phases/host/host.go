@@ -75,8 +75,7 @@ func build(ctx context.Context, c *config.Config, root, self string, run exec.Ru
 	}
 	h := &Host{Config: c, Files: files, Exec: run, Ledger: ledger, Self: self, Facts: Gather(ctx, files, run)}
 	h.Own = sync.OnceValues(func() (v1.Image, error) { return ownimage.Pack(h.Self) })
-	h.REST = lazyREST(h)
-	h.Kube = lazyKube(h)
+	h.Reopen()
 	return h, nil
 }
 

@@ -27,6 +27,9 @@ func (h *Host) Kubeconfig() string {
 	return h.Files.Path(kube.AdminKubeconfig)
 }
 
+// Reopen lets the clients read the kubeconfig again at their next use: what it trusts, or its certificate, was changed.
+func (h *Host) Reopen() { h.REST, h.Kube = lazyREST(h), lazyKube(h) }
+
 // lazyREST reads the kubeconfig when it is first there.
 func lazyREST(h *Host) func(context.Context) (*rest.Config, error) {
 	return lazy(func(context.Context) (*rest.Config, error) {

@@ -51,6 +51,9 @@ func ShareAuthorities(ctx context.Context, h *host.Host, key string) error {
 		return finding.New("OCA-4133", "This machine does not have the keys of the cluster", "they are in "+pkiDir+" of control-plane nodes",
 			"run the command on a control-plane node")
 	}
+	if err := NoRotation(h, "a control-plane node that joins"); err != nil {
+		return err
+	}
 	conf, err := liveClusterConfiguration(ctx, k)
 	if err != nil {
 		return err

@@ -35,6 +35,9 @@ type Certificate struct {
 	notBefore time.Time
 	// pod is the static pod that reads it at its start.
 	pod string
+	// authority has signed it; "" where kubeadm does not know.
+	authority string
+	cert      *x509.Certificate
 }
 
 // The kinds of certificates.
@@ -88,7 +91,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 	}
 	var out []Certificate
 	add := func(c Certificate, cert *x509.Certificate) {
-		c.NotAfter, c.notBefore = cert.NotAfter.UTC(), cert.NotBefore
+		c.NotAfter, c.notBefore, c.cert = cert.NotAfter.UTC(), cert.NotBefore, cert
 		left := cert.NotAfter.Sub(now)
 		c.DaysLeft, c.State = int(left.Hours()/24), CertificateValid
 		switch {
@@ -100,7 +103,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		out = append(out, c)
 	}
 	for _, r := range m.Certificates() {
-		c := Certificate{Name: r.Name, Kind: kindControlPlane, File: pkiDir + "/" + r.FileName + ".crt", pod: readers[r.Name]}
+		c := Certificate{Name: r.Name, Kind: kindControlPlane, File: pkiDir + "/" + r.FileName + ".crt", pod: readers[r.Name], authority: r.CABaseName}
 		read := func() (*x509.Certificate, error) { return readCertificate(h, c.File) }
 		if path.Ext(r.FileName) == ".conf" {
 			c.Kind, c.File = kindKubeconfig, kubernetesDir+"/"+r.FileName

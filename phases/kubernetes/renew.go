@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"math/big"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -188,6 +187,11 @@ func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error
 		if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
 			return fmt.Errorf("renewing %s: %w", c.File, err)
 		}
+		if c.Kind == kindKubeconfig {
+			if err := trustWhole(n.Host, c.File); err != nil {
+				return err
+			}
+		}
 		r.Changed("renewed %s", c.File)
 	}
 	return nil
@@ -277,21 +281,7 @@ func signKubeletClient(h *host.Host, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("encoding the key of the kubelet: %w", err)
 	}
-	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
-	if err := os.WriteFile(h.Files.Path(name), slices.Concat(pkiutil.EncodeCertPEM(cert), encoded), 0o600); err != nil {
-		return fmt.Errorf("writing the certificate of the kubelet: %w", err)
-	}
-	link := h.Files.Path(kubeletClientPEM)
-	if err := os.Remove(link + ".ocadm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
-	}
-	if err := os.Symlink(filepath.Base(name), link+".ocadm"); err != nil {
-		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
-	}
-	if err := os.Rename(link+".ocadm", link); err != nil {
-		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
-	}
-	return kubeletReads(h)
+	return linkKubeletClient(h, slices.Concat(pkiutil.EncodeCertPEM(cert), encoded), now)
 }
 
 // kubeletReads makes the kubelet's kubeconfig name the file instead of a certificate of its own, which init wrote.

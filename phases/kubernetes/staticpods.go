@@ -33,6 +33,7 @@ func StaticPods() []string {
 
 const (
 	containerNameLabel = "io.kubernetes.container.name"
+	podNameLabel       = "io.kubernetes.pod.name"
 	// restartStop is how long a container may take to end.
 	restartStop = 30 * time.Second
 	// staticPodTimeout is more than the containers of all static pods need to end, one after the other.
@@ -183,6 +184,15 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 		}
 	}
 	return out, nil
+}
+
+// staleContainers are the running containers of the static pod of this node that began before the newest of the files was written.
+func staleContainers(ctx context.Context, h *host.Host, pod string, files ...string) ([]*cri.Container, error) {
+	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
+	at := newest(h, files...)
+	return slices.DeleteFunc(list, func(c *cri.Container) bool {
+		return c.GetLabels()[podNameLabel] != pod+"-"+h.Config.Node.Name || created(c).After(at)
+	}), err
 }
 
 // systemContainers are the containers of kube-system in a state, or with nil in any.

@@ -49,7 +49,7 @@ func names(isControlPlane bool) []string {
 		in(etcdDir, "member", "ocadm-restored", "ocadm-before-*"),
 		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml", "ocadm-vip.yaml", "ocadm-etcd.yaml"),
 		in("/var/lib/ocadm", "depot", "vip", "etcd"),
-		in(pkiDir, append(pairs, "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
+		in(pkiDir, append(pairs, "ca-signer.crt", "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }
 

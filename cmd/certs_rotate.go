@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/rotation"
+)
+
+// rotated is what "certs rotate-ca -o json" prints.
+type rotated struct {
+	DryRun bool            `json:"dryRun,omitempty"`
+	Status rotation.Status `json:"status"`
+	Steps  []stepDone      `json:"steps"`
+	Next   []string        `json:"next,omitempty"`
+}
+
+// rotateFlags say which part of a rotation is asked for.
+type rotateFlags struct{ finish, revert, status bool }
+
+func newCertsRotate(a *app) *cobra.Command {
+	var f stepFlags
+	var part rotateFlags
+	c := &cobra.Command{
+		Use: "rotate-ca", Short: "Replace the certificate authorities of Kubernetes in steps",
+		Long: "Replaces the cluster's certificate authority and that of the aggregation layer, in all nodes, while the cluster runs. Run it on one\n" +
+			"control-plane node; pods of ocadm do the same on the others, one control-plane node after the other, then the workers.\n\n" +
+			"Without a flag it makes new authorities, lets everything trust both, restarts the pods that use the API, and lets the new authorities\n" +
+			"sign. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: what they have signed is refused, and there\n" +
+			"is no way back. Before that, --revert goes back to them.\n\n" +
+			"It goes on to the next stage only when every node has taken over the present one. If it is cut off, run it again, on any control-plane\n" +
+			"node: it continues. --status shows the stage and the nodes that are missing. The authority of etcd and the key of service-account tokens\n" +
+			"stay.",
+		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
+			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.rotateCA(c, f, part) },
+	}
+	f.add(c)
+	c.Flags().BoolVar(&part.finish, "finish", false, "drop the old authorities; there is no way back")
+	c.Flags().BoolVar(&part.revert, "revert", false, "go back to the old authorities")
+	c.Flags().BoolVar(&part.status, "status", false, "show how far the rotation is, and change nothing")
+	c.MarkFlagsMutuallyExclusive("finish", "revert", "status")
+	return c
+}
+
+func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
+	ctx := c.Context()
+	h, err := controlPlaneHost(ctx, f.dryRun || part.status)
+	if err != nil {
+		return err
+	}
+	kubernetes.UseValidity(ctx, h)
+	n, err := rotation.Begin(ctx, h)
+	if err != nil && len(finding.Of(err)) == 0 {
+		err = noCluster(err)
+	}
+	if err != nil {
+		return err
+	}
+	if part.status {
+		return a.printRotated(ctx, n, f, rotated{}, workflow.Result{})
+	}
+	steps, question := rotation.TrustSteps(), "This replaces the certificate authorities of the cluster, and restarts controller managers, schedulers, kubelets and the pods that use the API"
+	switch {
+	case part.finish:
+		err = n.Finishable()
+		steps, question = rotation.FinishSteps(), "This drops the old certificate authorities. Copies of admin.conf from before stop working, and there is no way back"
+	case part.revert:
+		err = n.Reversible()
+		steps, question = rotation.RevertSteps(), "This goes back to the old certificate authorities"
+	case n.Record != nil && (n.Record.Reverting || n.Record.Stage == rotation.Drop):
+		steps = nil // the status says what is next
+	}
+	if err != nil {
+		return err
+	}
+	if !f.dryRun && steps != nil {
+		if err := a.confirm(c, f.yes, "Nothing was changed")(question); err != nil {
+			return err
+		}
+	}
+	var res workflow.Result
+	if steps != nil {
+		inputs := map[string]string{"--finish": fmt.Sprint(part.finish), "--revert": fmt.Sprint(part.revert)}
+		if res, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {
+			return err
+		}
+	}
+	return a.printRotated(ctx, n, f, rotated{DryRun: f.dryRun, Steps: stepsDone(res)}, res)
+}
+
+func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlags, out rotated, res workflow.Result) error {
+	var err error
+	if out.Status, err = n.Status(ctx); err != nil {
+		return err
+	}
+	if out.Status.Underway {
+		out.Next = []string{out.Status.Next}
+		if strings.HasSuffix(out.Status.Next, "--finish") && out.Status.Record.Stage == rotation.Sign {
+			out.Next = []string{"replace copies of /etc/kubernetes/admin.conf", "print join commands anew: ocadm token create --print-join-command", out.Status.Next}
+		}
+	}
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		if len(res.Steps) > 0 {
+			if err := stepsText(w, res, "Nothing to do"); err != nil || out.DryRun {
+				return err
+			}
+			fmt.Fprintln(w)
+		}
+		return printRotation(w, out)
+	})
+}
+
+func printRotation(w io.Writer, out rotated) error {
+	s := out.Status
+	if !s.Underway {
+		_, err := fmt.Fprintln(w, "No rotation of the certificate authorities is underway")
+		return err
+	}
+	state := "stage " + string(s.Record.Stage)
+	if s.Record.Reverting {
+		state += ", on the way back"
+	}
+	if _, err := fmt.Fprintf(w, "Rotation %s: %s\n\n", s.Record.ID, state); err != nil {
+		return err
+	}
+	yes := map[bool]string{true: "yes", false: "no"}
+	var rows [][]string
+	for _, n := range s.Nodes {
+		role, stage, left := "worker", string(n.Stage), "-"
+		if n.ControlPlane {
+			role = "control-plane"
+		}
+		if stage == "" {
+			stage = "-"
+		}
+		if len(n.Left) > 0 {
+			left = strings.Join(n.Left, ",")
+		}
+		rows = append(rows, []string{n.Node, role, yes[n.Ready], stage, left})
+	}
+	if err := ui.Table(w, []string{"NODE", "ROLE", "READY", "HAS TAKEN OVER", "OLD KUBECONFIGS"}, rows); err != nil {
+		return err
+	}
+	return nextText(w, out.Next)
+}
+
+// newCertsTake is what a pod of a rotation runs on each node.
+func newCertsTake(a *app) *cobra.Command {
+	var from, report string
+	c := &cobra.Command{
+		Use: "take-authorities STAGE", Short: "Take over a stage of a rotation on this node", Hidden: true,
+		Long: "Writes the certificate authorities of a stage of a rotation on this machine, signs what is to be signed anew, and restarts what does not\n" +
+			"read them by itself. The pods of ocadm certs rotate-ca run it; they need the processes of the machine and all rights.",
+		Example: "  ocadm certs take-authorities trust --from /rotation\n  ocadm certs take-authorities sign --from /rotation --report /dev/termination-log",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			data, err := rotation.ReadNode(from)
+			if err != nil {
+				return err
+			}
+			to := a.Out
+			if report != "" {
+				file, err := os.OpenFile(report, os.O_WRONLY, 0) //nolint:gosec // named on the command line; it is of the container, not of the machine
+				if err != nil {
+					return fmt.Errorf("opening the report: %w", err)
+				}
+				defer func() { err = errors.Join(err, file.Close()) }()
+				to = file
+			}
+			if err := nodefault.Enter(); err != nil {
+				return err
+			}
+			left, err := a.takeAuthorities(c.Context(), data, rotation.Stage(args[0]))
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(to).Encode(rotation.Taken{Left: left})
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "directory with the record of the rotation")
+	c.Flags().StringVar(&report, "report", "", "file for the report; empty prints it")
+	return c
+}
+
+func (a *app) takeAuthorities(ctx context.Context, data map[string][]byte, stage rotation.Stage) ([]string, error) {
+	h, err := controlPlaneHost(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := workflow.Lock(filepath.Join(h.Files.Path("/"), lockFile))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	kubernetes.UseValidity(ctx, h)
+	n, err := rotation.NewNode(h, data, stage)
+	if err != nil {
+		return nil, err
+	}
+	renderer := ui.New(a.Err, ui.Options{})
+	defer renderer.Close()
+	_, err = workflow.Runner[*rotation.Node]{Plan: "take over", Phases: rotation.NodeSteps(), Sink: a.redacted(renderer)}.
+		Run(Killed(ctx), n, workflow.Options{Stop: ctx})
+	if err != nil {
+		return nil, err
+	}
+	return n.Left()
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	cryptoutil "k8s.io/kubernetes/cmd/kubeadm/app/util/crypto"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// ClusterAuthority and FrontProxyAuthority can be replaced in a running cluster: the API server reads their files again while it runs.
+	ClusterAuthority    = "ca"
+	FrontProxyAuthority = "front-proxy-ca"
+	// signerFile holds the authority that signs, alone, while ca.crt holds two: the controller manager signs with a file of one certificate only.
+	signerFile  = pkiDir + "/ca-signer.crt"
+	signingFlag = "--cluster-signing-cert-file="
+)
+
+// Trust is what a node is to trust, and who signs.
+type Trust struct {
+	// Certs are the certificates of each authority in PEM, first that which signs.
+	Certs map[string][]byte
+	// Keys are those of the authorities that sign, in PEM. A worker gets none.
+	Keys map[string][]byte
+}
+
+// whole reports whether no authority has more than one certificate.
+func (t Trust) whole() bool {
+	for _, raw := range t.Certs {
+		if list, err := certutil.ParseCertsPEM(raw); err != nil || len(list) > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// NewAuthority makes an authority like the present one. The id tells them apart: two authorities of one name confuse clients.
+func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byte, err error) {
+	old, err := readCertificate(h, pkiDir+"/"+name+".crt")
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a certificate authority: %w", err)
+	}
+	c, err := internalCluster(h.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	ca, private, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(),
+		NotAfter: now.Add(constants.CACertificateValidityPeriod),
+		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: []string{"rotated " + id}, NotBefore: now.Add(-constants.CertificateBackdate),
+			AltNames: certutil.AltNames{DNSNames: slices.Clone(old.DNSNames)}}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a certificate authority: %w", err)
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the key of a certificate authority: %w", err)
+	}
+	return pkiutil.EncodeCertPEM(ca), encoded, nil
+}
+
+// Authority is the certificate and the key of one of this control-plane node. The certificate is the first in its file: that which signs.
+func Authority(h *host.Host, name string) (cert, key []byte, err error) {
+	first, err := readCertificate(h, pkiDir+"/"+name+".crt")
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a certificate authority: %w", err)
+	}
+	key, err = h.Files.ReadFile(pkiDir + "/" + name + ".key")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, finding.New("OCA-4404", "The key of a certificate authority is not on this machine", pkiDir+"/"+name+".key does not exist",
+			"an authority that is kept elsewhere is replaced by its owner")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the key of a certificate authority: %w", err)
+	}
+	return pkiutil.EncodeCertPEM(first), key, nil
+}
+
+// Seal encrypts for those who have the key of an authority; Unseal decrypts with the key of this machine.
+func Seal(plain, authorityKey []byte) ([]byte, error) {
+	key, err := sealingKey(authorityKey)
+	if err != nil {
+		return nil, err
+	}
+	return cryptoutil.EncryptBytes(plain, key)
+}
+
+// Unseal decrypts what Seal encrypted.
+func Unseal(sealed, authorityKey []byte) ([]byte, error) {
+	key, err := sealingKey(authorityKey)
+	if err != nil {
+		return nil, err
+	}
+	return cryptoutil.DecryptBytes(sealed, key)
+}
+
+func sealingKey(authorityKey []byte) ([]byte, error) {
+	key, err := hkdf.Key(sha256.New, bytes.TrimSpace(authorityKey), nil, "ocadm rotation of authorities", constants.CertificateKeySize)
+	if err != nil {
+		return nil, fmt.Errorf("deriving a key: %w", err)
+	}
+	return key, nil
+}
+
+// TwoAuthorities reports whether this machine trusts two authorities of the cluster: they are being rotated.
+func TwoAuthorities(h *host.Host) bool {
+	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if err != nil {
+		return false
+	}
+	list, err := certutil.ParseCertsPEM(raw)
+	return err == nil && len(list) > 1
+}
+
+// NoRotation is a finding while the authorities of the cluster are being rotated.
+func NoRotation(h *host.Host, what string) error {
+	if !TwoAuthorities(h) {
+		return nil
+	}
+	return finding.New("OCA-4409", "The certificate authorities of the cluster are being rotated", what+" would take the wrong one",
+		"ocadm certs rotate-ca --status; complete the rotation with --finish, or take it back with --revert, then run the command again")
+}
+
+// authorityFile is a file that a rotation writes.
+type authorityFile struct {
+	name string
+	data []byte
+	mode fs.FileMode
+}
+
+// authorityFiles are what this machine is to have. A file without data is to be absent.
+func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
+	out := []authorityFile{{pkiDir + "/ca.crt", t.Certs[ClusterAuthority], 0o644}}
+	if !IsControlPlane(h) {
+		return out, nil
+	}
+	signer := authorityFile{name: signerFile, mode: 0o644}
+	if !t.whole() {
+		first, err := parseCertificate(t.Certs[ClusterAuthority])
+		if err != nil {
+			return nil, fmt.Errorf("reading a certificate authority: %w", err)
+		}
+		signer.data = pkiutil.EncodeCertPEM(first)
+	}
+	return append(out, authorityFile{pkiDir + "/ca.key", t.Keys[ClusterAuthority], 0o600},
+		authorityFile{pkiDir + "/front-proxy-ca.crt", t.Certs[FrontProxyAuthority], 0o644},
+		authorityFile{pkiDir + "/front-proxy-ca.key", t.Keys[FrontProxyAuthority], 0o600}, signer), nil
+}
+
+// AuthoritiesTodo lists the files of the authorities that are not as they are to be. The one with the signer alone goes last: see SignerTodo.
+func AuthoritiesTodo(h *host.Host, t Trust) ([]string, error) {
+	files, err := t.authorityFiles(h)
+	var out []string
+	for _, f := range files {
+		now, rerr := h.Files.ReadFile(f.name)
+		if f.data != nil && (rerr != nil || !bytes.Equal(now, f.data)) {
+			out = append(out, "write "+f.name)
+		}
+	}
+	return out, err
+}
+
+// WriteAuthorities writes them.
+func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
+	files, err := t.authorityFiles(h)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if now, err := h.Files.ReadFile(f.name); f.data == nil || err == nil && bytes.Equal(now, f.data) {
+			continue
+		}
+		if err := overwrite(h, f.name, f.data, f.mode); err != nil {
+			return err
+		}
+		r.Changed("wrote %s", f.name)
+	}
+	return nil
+}
+
+// KubeconfigsTodo lists the kubeconfigs of this cluster on this machine that do not trust what they are to trust.
+func KubeconfigsTodo(h *host.Host, t Trust) ([]string, error) {
+	files, err := h.Files.Glob(kubernetesDir + "/*.conf")
+	var out []string
+	for _, f := range files {
+		cluster, _, lerr := loadKubeconfig(h, f)
+		if lerr != nil || len(cluster.CertificateAuthorityData) == 0 {
+			continue // it is none, or names a file
+		}
+		if data := cluster.CertificateAuthorityData; !bytes.Equal(data, t.Certs[ClusterAuthority]) && shareOne(data, t.Certs[ClusterAuthority]) {
+			out = append(out, f)
+		}
+	}
+	return out, err
+}
+
+// shareOne reports whether two lists of certificates have one in common. A kubeconfig without one is of another cluster.
+func shareOne(a, b []byte) bool {
+	left, aerr := certutil.ParseCertsPEM(a)
+	right, berr := certutil.ParseCertsPEM(b)
+	return aerr == nil && berr == nil && slices.ContainsFunc(left, func(c *x509.Certificate) bool { return slices.ContainsFunc(right, c.Equal) })
+}
+
+// trustFrom lets a kubeconfig trust these authorities.
+func trustFrom(h *host.Host, file string, authorities []byte) error {
+	raw, err := h.Files.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	kc, err := clientcmd.Load(raw)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	if c := kc.Contexts[kc.CurrentContext]; c != nil && kc.Clusters[c.Cluster] != nil {
+		kc.Clusters[c.Cluster].CertificateAuthorityData = authorities
+	}
+	if raw, err = clientcmd.Write(*kc); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return overwrite(h, file, raw, 0o600)
+}
+
+// overwrite writes a file without a copy of the former one, which may hold a key. Reset knows the file by its name.
+func overwrite(h *host.Host, file string, data []byte, mode fs.FileMode) error {
+	files := h.Files
+	files.Ledger = nil
+	if err := files.WriteFrom(file, bytes.NewReader(data), mode); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return nil
+}
+
+// trustWhole lets a kubeconfig trust all authorities of the cluster: kubeadm's renewal writes only the first into it.
+func trustWhole(h *host.Host, file string) error {
+	if !TwoAuthorities(h) {
+		return nil
+	}
+	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
+	if err != nil {
+		return fmt.Errorf("reading the certificate authority: %w", err)
+	}
+	return trustFrom(h, file, raw)
+}
+
+// WriteKubeconfigs lets them trust.
+func WriteKubeconfigs(h *host.Host, r workflow.Reporter, t Trust) error {
+	files, err := KubeconfigsTodo(h, t)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := trustFrom(h, f, t.Certs[ClusterAuthority]); err != nil {
+			return err
+		}
+		r.Changed("changed the authorities that %s trusts", f)
+	}
+	return nil
+}
+
+// signedByFirst reports whether a certificate was signed by the first one in the file of its authority.
+func signedByFirst(h *host.Host, cert *x509.Certificate, authority string) (bool, error) {
+	ca, err := readCertificate(h, pkiDir+"/"+authority+".crt")
+	if err != nil {
+		return false, fmt.Errorf("reading a certificate authority: %w", err)
+	}
+	return cert.CheckSignatureFrom(ca) == nil, nil
+}
+
+// SignTodo lists the certificates of this machine that are to be signed anew, because another authority signs now.
+func SignTodo(h *host.Host) ([]string, error) {
+	list, err := unsigned(h)
+	var out []string
+	for _, c := range list {
+		out = append(out, "sign "+c.File)
+	}
+	return out, err
+}
+
+func unsigned(h *host.Host) (out []Certificate, err error) {
+	var list []Certificate
+	if IsControlPlane(h) {
+		if list, err = Certificates(h, time.Now(), 0); err != nil {
+			return nil, err
+		}
+	} else if cert, err := readCertificate(h, kubeletClientPEM); err == nil {
+		list = []Certificate{{File: kubeletClientPEM, Kind: kindKubelet, cert: cert}}
+	}
+	for _, c := range list {
+		authority := c.authority
+		if c.File == kubeletClientPEM {
+			authority = ClusterAuthority
+		}
+		if authority != ClusterAuthority && authority != FrontProxyAuthority {
+			continue
+		}
+		if good, err := signedByFirst(h, c.cert, authority); err != nil || !good {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// copies are where administrators keep kubeconfigs.
+var copies = []string{"/root/.kube/config", "/home/*/.kube/config"}
+
+// Left are kubeconfigs of administrators on this machine whose certificate is signed by an authority that goes.
+func Left(h *host.Host, going []byte) ([]string, error) {
+	ca, err := parseCertificate(going)
+	if err != nil {
+		return nil, fmt.Errorf("reading a certificate authority: %w", err)
+	}
+	var out []string
+	for _, pattern := range copies {
+		files, err := h.Files.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			raw, err := os.ReadFile(h.Files.Path(f))
+			if err != nil {
+				continue
+			}
+			kc, err := clientcmd.Load(raw)
+			if err != nil {
+				continue
+			}
+			for _, u := range kc.AuthInfos {
+				data := u.ClientCertificateData
+				if len(data) == 0 && u.ClientCertificate != "" {
+					data, _ = h.Files.ReadFile(beside(path.Clean(f), u.ClientCertificate))
+				}
+				if cert, err := parseCertificate(data); err == nil && cert.CheckSignatureFrom(ca) == nil {
+					out = append(out, f)
+					break
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// SignerTodo says what is to be changed in the manifest of the controller manager, "" if nothing.
+func SignerTodo(h *host.Host, t Trust) string {
+	if !IsControlPlane(h) {
+		return ""
+	}
+	switch from, to := signerIn(h), t.signer(); {
+	case from == "" || from == to:
+		return ""
+	default:
+		return "let the controller manager sign with " + to
+	}
+}
+
+func (t Trust) signer() string {
+	if t.whole() {
+		return pkiDir + "/ca.crt"
+	}
+	return signerFile
+}
+
+// signerIn is the file with which the controller manager signs.
+func signerIn(h *host.Host) string {
+	for line := range strings.Lines(h.Files.Text(manifest(constants.KubeControllerManager))) {
+		if _, file, ok := strings.Cut(strings.TrimSpace(line), signingFlag); ok {
+			return file
+		}
+	}
+	return ""
+}
+
+// WriteSigner changes the manifest of the controller manager; the kubelet restarts it.
+func WriteSigner(h *host.Host, r workflow.Reporter, t Trust) error {
+	if why := SignerTodo(h, t); why != "" {
+		text := strings.Replace(h.Files.Text(manifest(constants.KubeControllerManager)), signingFlag+signerIn(h), signingFlag+t.signer(), 1)
+		if err := overwrite(h, manifest(constants.KubeControllerManager), []byte(text), 0o600); err != nil {
+			return err
+		}
+		r.Changed("changed %s", manifest(constants.KubeControllerManager))
+	}
+	return nil
+}
+
+// SignerLeft reports whether the file of the signer is there though nothing needs it.
+func SignerLeft(h *host.Host, t Trust) bool {
+	return t.whole() && h.Files.Exists(signerFile) && signerIn(h) != signerFile
+}
+
+// RemoveSigner removes it.
+func RemoveSigner(h *host.Host, r workflow.Reporter, t Trust) error {
+	if !SignerLeft(h, t) {
+		return nil
+	}
+	if err := h.Files.Remove(signerFile); err != nil {
+		return fmt.Errorf("removing the file of the signer: %w", err)
+	}
+	r.Changed("removed %s", signerFile)
+	return nil
+}

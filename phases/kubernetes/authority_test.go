@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const managerManifest = "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --client-ca-file=/etc/kubernetes/pki/ca.crt\n" +
+	"    - --cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt\n    - --cluster-signing-key-file=/etc/kubernetes/pki/ca.key\n"
+
+// rotating is a control-plane node, what it is to trust in each stage, and a kubeconfig of an administrator and one of another cluster.
+func rotating(t *testing.T) (*host.Host, map[string]Trust) {
+	t.Helper()
+	h := controlPlaneEnding(t, 90*day)
+	write(t, h, manifest(constants.KubeAPIServer), "x")
+	write(t, h, manifest(constants.KubeControllerManager), managerManifest)
+	stages := map[string]Trust{"trust": {}, "sign": {}, "drop": {}}
+	for stage := range stages {
+		stages[stage] = Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
+	}
+	for _, name := range []string{ClusterAuthority, FrontProxyAuthority} {
+		before, beforeKey, err := Authority(h, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, afterKey, err := NewAuthority(h, name, "1", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stages["trust"].Certs[name], stages["trust"].Keys[name] = slices.Concat(before, after), beforeKey
+		stages["sign"].Certs[name], stages["sign"].Keys[name] = slices.Concat(after, before), afterKey
+		stages["drop"].Certs[name], stages["drop"].Keys[name] = after, afterKey
+		if name == ClusterAuthority {
+			kubeconfigOf(t, h, "/etc/kubernetes/kept.conf", before)
+			kubeconfigOf(t, h, "/etc/kubernetes/other.conf", stages["drop"].Certs[FrontProxyAuthority])
+		}
+	}
+	other, _, err := NewAuthority(h, FrontProxyAuthority, "another cluster", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfigOf(t, h, "/etc/kubernetes/other.conf", other)
+	return h, stages
+}
+
+func kubeconfigOf(t *testing.T, h *host.Host, file string, authority []byte) {
+	t.Helper()
+	kc, err := clientcmd.Load([]byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: https://h}}]\n" +
+		"users: [{name: u, user: {token: t}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kc.Clusters["k"].CertificateAuthorityData = authority
+	raw, err := clientcmd.Write(*kc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, file, string(raw))
+}
+
+// silent drops what a step reports.
+type silent struct{ workflow.Reporter }
+
+func (silent) Changed(string, ...any) {}
+
+// take does what a node does with its files in a stage, and checks that nothing is left to do then.
+func take(t *testing.T, h *host.Host, tr Trust) {
+	t.Helper()
+	for range 2 {
+		for _, do := range []func() error{
+			func() error { return WriteAuthorities(h, silent{}, tr) }, func() error { return WriteKubeconfigs(h, silent{}, tr) },
+			func() error { return SignAnew(t.Context(), h, silent{}) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
+		} {
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := AuthoritiesTodo(h, tr)
+		configs, cerr := KubeconfigsTodo(h, tr)
+		certs, serr := SignTodo(h)
+		if err != nil || cerr != nil || serr != nil || len(files)+len(configs)+len(certs) > 0 || SignerTodo(h, tr) != "" || SignerLeft(h, tr) {
+			t.Fatalf("left to do: %v %v %v %q, %v %v %v", files, configs, certs, SignerTodo(h, tr), err, cerr, serr)
+		}
+	}
+}
+
+func count(t *testing.T, h *host.Host, file string) int {
+	t.Helper()
+	list, err := certutil.ParseCertsPEM([]byte(h.Files.Text(file)))
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return len(list)
+}
+
+// A node goes through the stages: at each one its certificates are signed by the first authority in the file, and the controller manager signs with a file of one.
+func TestAuthorities(t *testing.T) {
+	h, stages := rotating(t)
+	other := h.Files.Text("/etc/kubernetes/other.conf")
+	before := h.Files.Text(pkiDir + "/apiserver.crt")
+	for _, c := range []struct {
+		stage       string
+		trusts      int
+		signer      string
+		signedAnew  bool
+		underway    bool
+		authorities []string
+	}{{"trust", 2, signerFile, false, true, nil}, {"sign", 2, signerFile, true, true, nil}, {"drop", 1, pkiDir + "/ca.crt", true, false, nil}} {
+		take(t, h, stages[c.stage])
+		cluster, _, err := loadKubeconfig(h, "/etc/kubernetes/kept.conf")
+		if err != nil || string(cluster.CertificateAuthorityData) != string(stages[c.stage].Certs[ClusterAuthority]) {
+			t.Errorf("%s: the kubeconfig trusts others, %v", c.stage, err)
+		}
+		if got := count(t, h, pkiDir+"/ca.crt"); got != c.trusts || TwoAuthorities(h) != c.underway || (NoRotation(h, "an upgrade") != nil) != c.underway {
+			t.Errorf("%s: %d authorities", c.stage, got)
+		}
+		if signerIn(h) != c.signer || count(t, h, c.signer) != 1 {
+			t.Errorf("%s: the controller manager signs with %s", c.stage, signerIn(h))
+		}
+		if anew := h.Files.Text(pkiDir+"/apiserver.crt") != before; anew != c.signedAnew {
+			t.Errorf("%s: signed anew: %v", c.stage, anew)
+		}
+		for file, authority := range map[string]string{pkiDir + "/apiserver.crt": "ca", pkiDir + "/front-proxy-client.crt": "front-proxy-ca", kubeletClientPEM: "ca"} {
+			cert, err := readCertificate(h, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if good, err := signedByFirst(h, cert, authority); err != nil || !good {
+				t.Errorf("%s: %s is signed by another authority, %v", c.stage, file, err)
+			}
+		}
+	}
+	if h.Files.Text(manifest(constants.KubeControllerManager)) != managerManifest || h.Files.Exists(signerFile) {
+		t.Error("the manifest of the controller manager is not what it was")
+	}
+	if h.Files.Text("/etc/kubernetes/other.conf") != other {
+		t.Error("the kubeconfig of another cluster was changed")
+	}
+	for _, key := range []string{"ca.key", "front-proxy-ca.key"} {
+		if st, err := h.Files.Stat(pkiDir + "/" + key); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", key, st.Mode(), err)
+		}
+	}
+	var kept []string
+	_ = filepath.WalkDir(h.Files.Path("/"), func(p string, _ os.DirEntry, _ error) error {
+		if strings.Contains(p, "ca.key") && !strings.HasPrefix(p, h.Files.Path(pkiDir)) {
+			kept = append(kept, p)
+		}
+		return nil
+	})
+	if len(kept) > 0 {
+		t.Errorf("keys are kept: %v", kept)
+	}
+}
+
+// The way back ends where it began: the old authority takes the part of the new one.
+func TestAuthoritiesBack(t *testing.T) {
+	h, stages := rotating(t)
+	before, _ := h.Files.ReadFile(pkiDir + "/ca.crt")
+	old, key, err := Authority(h, ClusterAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldProxy, proxyKey, err := Authority(h, FrontProxyAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, h, stages["trust"])
+	take(t, h, stages["sign"])
+	take(t, h, stages["trust"]) // the old one signs again
+	take(t, h, Trust{Certs: map[string][]byte{ClusterAuthority: old, FrontProxyAuthority: oldProxy}, Keys: map[string][]byte{ClusterAuthority: key, FrontProxyAuthority: proxyKey}})
+	if now, _ := h.Files.ReadFile(pkiDir + "/ca.crt"); string(now) != string(before) {
+		t.Error("the authority is not what it was")
+	}
+}
+
+// A copy of an administrator's kubeconfig that the old authority has signed is found.
+func TestLeft(t *testing.T) {
+	h, stages := rotating(t)
+	old, _, err := Authority(h, ClusterAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem := h.Files.Text(pkiDir + "/apiserver.crt") // any certificate of it
+	config := func(file, cert string) {
+		write(t, h, file, "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {client-certificate: "+cert+"}}]\n")
+	}
+	write(t, h, "/root/.kube/old.crt", pem)
+	config("/root/.kube/config", "old.crt")
+	config("/home/a/.kube/config", "missing.crt")
+	if left, err := Left(h, old); err != nil || !slices.Equal(left, []string{"/root/.kube/config"}) {
+		t.Errorf("%v, %v", left, err)
+	}
+	take(t, h, stages["trust"])
+	take(t, h, stages["sign"])
+	write(t, h, "/root/.kube/old.crt", h.Files.Text(pkiDir+"/apiserver.crt"))
+	if left, err := Left(h, old); err != nil || len(left) > 0 {
+		t.Errorf("after it was replaced: %v, %v", left, err)
+	}
+}
+
+// Two authorities have different names, so that a server shows which it accepts.
+func TestNewAuthority(t *testing.T) {
+	h, stages := rotating(t)
+	list, err := certutil.ParseCertsPEM(stages["trust"].Certs[ClusterAuthority])
+	if err != nil || len(list) != 2 || string(list[0].RawSubject) == string(list[1].RawSubject) || !list[1].IsCA || list[1].KeyUsage&x509.KeyUsageCertSign == 0 ||
+		list[1].Subject.CommonName != list[0].Subject.CommonName || time.Until(list[1].NotAfter) < 9*365*day {
+		t.Errorf("%v, %v", list, err)
+	}
+	if sealedText, err := Seal([]byte("secret"), []byte("key")); err != nil || strings.Contains(string(sealedText), "secret") {
+		t.Errorf("%v", err)
+	} else if _, err := Unseal(sealedText, []byte("other")); err == nil {
+		t.Error("another key decrypts")
+	}
+	_ = h
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// SignAnew lets the authority that signs now sign what another has signed: on a control-plane node with its key, for the kubelet of a worker through the
+// API. Keys are new, too.
+func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	list, err := unsigned(h)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	isControlPlane := IsControlPlane(h)
+	for _, c := range list {
+		switch {
+		case c.Kind == kindKubelet && isControlPlane:
+			err = errors.Join(signKubeletClient(h, time.Now()), markKubelet(h))
+		case c.Kind == kindKubelet:
+			err = errors.Join(requestKubeletClient(ctx, h, time.Now()), markKubelet(h))
+		default:
+			err = renewOne(h, c)
+		}
+		if err != nil {
+			return err
+		}
+		r.Changed("signed %s", c.File)
+	}
+	return nil
+}
+
+func renewOne(h *host.Host, c Certificate) error {
+	m, err := renewer(h)
+	if err != nil {
+		return err
+	}
+	if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
+		return fmt.Errorf("signing %s: %w", c.File, err)
+	}
+	if c.Kind == kindKubeconfig {
+		return trustWhole(h, c.File)
+	}
+	return nil
+}
+
+// requestKubeletClient asks the API for a client certificate of the kubelet, as the kubelet does, and links it. The kubelet has to be restarted.
+func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) error {
+	old, err := readCertificate(h, kubeletClientPEM)
+	if err != nil {
+		return fmt.Errorf("reading the certificate of the kubelet: %w", err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key for the kubelet: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization}}, private)
+	if err != nil {
+		return fmt.Errorf("requesting a certificate for the kubelet: %w", err)
+	}
+	c, err := NodeClient(h)
+	if err != nil {
+		return err
+	}
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateRequestBlockType, Bytes: der}),
+			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}
+	if err := c.Create(ctx, csr); err != nil {
+		return fmt.Errorf("requesting a certificate for the kubelet: %w", err)
+	}
+	var signed []byte
+	err = kube.WaitFor(ctx, c, csr.DeepCopy(), func(o client.Object) (bool, string) {
+		now, there := kube.As[certificatesv1.CertificateSigningRequest](o)
+		if there {
+			signed = now.Status.Certificate
+		}
+		return len(signed) > 0, "the controller manager signs " + csr.Name
+	}, func(string) {})
+	if err != nil {
+		return fmt.Errorf("requesting a certificate for the kubelet: %w", err)
+	}
+	cert, err := parseCertificate(signed)
+	if err != nil {
+		return fmt.Errorf("reading the certificate of the kubelet: %w", err)
+	}
+	if good, err := signedByFirst(h, cert, ClusterAuthority); err != nil || !good {
+		return errors.Join(err, errors.New("requesting a certificate for the kubelet: another authority than the one that signs now has signed it"))
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		return fmt.Errorf("encoding the key of the kubelet: %w", err)
+	}
+	return linkKubeletClient(h, slices.Concat(bytes.TrimSpace(signed), []byte("\n"), encoded), now)
+}
+
+// linkKubeletClient writes a certificate of the kubelet with its key, and links it as the kubelet does.
+func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
+	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
+	if err := os.WriteFile(h.Files.Path(name), pair, 0o600); err != nil {
+		return fmt.Errorf("writing the certificate of the kubelet: %w", err)
+	}
+	link := h.Files.Path(kubeletClientPEM)
+	if err := os.Remove(link + ".ocadm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	if err := os.Symlink(filepath.Base(name), link+".ocadm"); err != nil {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	if err := os.Rename(link+".ocadm", link); err != nil {
+		return fmt.Errorf("linking the certificate of the kubelet: %w", err)
+	}
+	return kubeletReads(h)
+}
+
+// TakenUp reports whether the container of a static pod began after the newest of the files that it reads at its start.
+func TakenUp(ctx context.Context, h *host.Host, pod string, files ...string) (bool, error) {
+	running, err := staticContainers(ctx, h, []string{pod})
+	c := running[pod]
+	return c != nil && created(c).After(newest(h, files...)), err
+}
+
+// newest is when the newest of the files was written; those that do not exist are left out.
+func newest(h *host.Host, files ...string) (at time.Time) {
+	for _, f := range files {
+		if st, err := h.Files.Stat(f); err == nil && st.ModTime().After(at) {
+			at = st.ModTime()
+		}
+	}
+	return at
+}
+
+// ManagerFiles and SchedulerFiles are what the controller manager and the scheduler read at their start.
+func ManagerFiles() []string {
+	return []string{manifest(constants.KubeControllerManager), pkiDir + "/ca.crt", pkiDir + "/ca.key", signerFile, kubernetesDir + "/controller-manager.conf"}
+}
+
+// SchedulerFiles are those of the scheduler.
+func SchedulerFiles() []string { return []string{kubernetesDir + "/scheduler.conf"} }
+
+// TakeUp restarts the static pod and waits until it is well. A changed manifest restarts it by itself.
+func TakeUp(ctx context.Context, h *host.Host, r workflow.Reporter, pod string) error {
+	running, err := staticContainers(ctx, h, []string{pod})
+	if err != nil {
+		return err
+	}
+	if c := running[pod]; c != nil && !created(c).Before(newest(h, manifest(pod))) {
+		if err := RestartStaticPod(ctx, h, r, pod); err != nil {
+			return err
+		}
+	}
+	if err := awaitSettled(ctx, h, r, pod); err != nil {
+		return err
+	}
+	r.Changed("%s uses the present authorities", pod)
+	return nil
+}
+
+// StopContainers ends the containers of a static pod that began before its files were written; the kubelet starts them again.
+func StopContainers(ctx context.Context, h *host.Host, r workflow.Reporter, pod string, files ...string) error {
+	list, err := staleContainers(ctx, h, pod, files...)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if err := stopContainer(ctx, h, pod, c); err != nil {
+			return err
+		}
+		r.Changed("restarted container %s of %s", c.GetLabels()[containerNameLabel], pod)
+	}
+	return nil
+}
+
+// StaleContainers are the names of those containers.
+func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...string) (names []string, err error) {
+	list, err := staleContainers(ctx, h, pod, files...)
+	for _, c := range list {
+		names = append(names, c.GetLabels()[containerNameLabel])
+	}
+	return names, err
+}
+
+// kubeletFiles are what the kubelet reads at its start.
+var kubeletFiles = []string{KubeletKubeconfig}
+
+// KubeletStale reports whether the kubelet began before its kubeconfig was written.
+func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
+	res, err := h.Systemctl(ctx, "show", "kubelet", "--property=ExecMainStartTimestampMonotonic", "--value")
+	if err != nil {
+		return false, err
+	}
+	since, err := strconv.ParseInt(strings.TrimSpace(res.Stdout), 10, 64)
+	if err != nil || since == 0 {
+		return true, nil //nolint:nilerr // it does not run
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return false, fmt.Errorf("reading the clock: %w", err)
+	}
+	began := time.Now().Add(-time.Duration(now.Nano()) + time.Duration(since)*time.Microsecond)
+	return began.Before(newest(h, kubeletFiles...)), nil
+}
+
+// markKubelet makes the kubelet stale: it keeps the certificate that it has read.
+func markKubelet(h *host.Host) error {
+	now := time.Now()
+	if err := os.Chtimes(h.Files.Path(KubeletKubeconfig), now, now); err != nil {
+		return fmt.Errorf("marking the kubelet for a restart: %w", err)
+	}
+	return nil
+}
+
+// RestartKubelet restarts it and waits until it has renewed the lease of its node.
+func RestartKubelet(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	at := time.Now()
+	if err := h.Start(ctx, r, "kubelet", true); err != nil {
+		return err
+	}
+	c, err := NodeClient(h)
+	if err != nil {
+		return err
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	err = kube.WaitFor(ctx, c, node, func(o client.Object) (bool, string) {
+		n, there := kube.As[corev1.Node](o)
+		if !there {
+			return false, "there is no such node"
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == corev1.NodeReady {
+				return cond.Status == corev1.ConditionTrue && !cond.LastHeartbeatTime.Time.Before(at.Truncate(time.Second)), "its kubelet has not reported"
+			}
+		}
+		return false, "its kubelet has not reported"
+	}, func(why string) { r.Waiting("node "+node.Name, why) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return explained(ctx, h, diagnoseKubelet, err)
+}
+
+// APIServerTakes returns why the API server of this node does not serve with its certificate and accept exactly the present authorities, "" if it does. A server
+// names the authorities of client certificates in the handshake.
+func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
+	if why := serves(constants.KubeAPIServer)(ctx, h); why != "" {
+		return why
+	}
+	want := [][]byte{}
+	for _, raw := range t.Certs {
+		list, err := certutil.ParseCertsPEM(raw)
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range list {
+			want = append(want, c.RawSubject)
+		}
+	}
+	var accepted [][]byte
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{
+		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // serves has compared the certificate
+		GetClientCertificate: func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			accepted = info.AcceptableCAs
+			return &tls.Certificate{}, nil
+		},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := d.DialContext(ctx, "tcp", localEndpoint(h.Config))
+	if err != nil {
+		return err.Error()
+	}
+	_ = conn.Close() // nothing was sent
+	has := func(list [][]byte) func([]byte) bool {
+		return func(s []byte) bool {
+			return slices.ContainsFunc(list, func(o []byte) bool { return bytes.Equal(o, s) })
+		}
+	}
+	if slices.ContainsFunc(want, func(s []byte) bool { return !has(accepted)(s) }) || slices.ContainsFunc(accepted, func(s []byte) bool { return !has(want)(s) }) {
+		return "it accepts other certificate authorities yet"
+	}
+	return ""
+}
+
+// AwaitAPIServer waits until it takes them.
+func AwaitAPIServer(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
+	ctx, cancel := context.WithTimeout(ctx, reloadPatience)
+	defer cancel()
+	err := await(ctx, h, r, constants.KubeAPIServer, func(ctx context.Context, h *host.Host) string { return APIServerTakes(ctx, h, t) }, nil,
+		diagnosePod(constants.KubeAPIServer))
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return finding.Errorf("OCA-4410", "The API server of node "+h.Config.Node.Name+" does not take over the certificate authorities",
+		"kubectl -n kube-system logs kube-apiserver-"+h.Config.Node.Name+"; then run the same command again", "%w", err)
+}

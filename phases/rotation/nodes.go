@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rotation
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+const (
+	// nodePatience is how long a step over all nodes may show nothing new.
+	nodePatience = 12 * time.Minute
+	// atOnce is how many workers take a stage over at the same time. Control-plane nodes do one after the other.
+	atOnce            = 8
+	labelControlPlane = "node-role.kubernetes.io/control-plane"
+)
+
+// member is a node of the cluster.
+type member struct {
+	name                string
+	controlPlane, ready bool
+}
+
+// members are this machine, the other control-plane nodes, and the workers, in this order.
+func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, error) {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var out []member
+	for i := range nodes.Items {
+		m := member{name: nodes.Items[i].Name}
+		_, m.controlPlane = nodes.Items[i].Labels[labelControlPlane]
+		for _, cond := range nodes.Items[i].Status.Conditions {
+			m.ready = m.ready || cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
+		}
+		out = append(out, m)
+	}
+	rank := func(m member) int {
+		switch {
+		case m.name == n.Host.Config.Node.Name:
+			return 0
+		case m.controlPlane:
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(out, func(a, b member) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a.name, b.name)) })
+	return out, nil
+}
+
+// missing are the nodes that have not taken a stage over.
+func (n *Rotation) missing(ctx context.Context, c client.Reader, stage Stage) ([]string, error) {
+	all, err := n.members(ctx, c)
+	var out []string
+	for _, m := range all {
+		if !n.has(m.name, stage) {
+			out = append(out, m.name)
+		}
+	}
+	return out, err
+}
+
+func (n *Rotation) has(node string, stage Stage) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.Record != nil && n.Record.Nodes[node] != "" && reached(n.Record.Nodes[node], stage)
+}
+
+// nodesStep lets every node take a stage over.
+func nodesStep(stage Stage) Step {
+	return Step{Name: "nodes", Short: "Let every node take them over", Patience: nodePatience, Skip: beyond(following(stage)),
+		Check: func(ctx context.Context, n *Rotation) (bool, error) {
+			c, err := n.client()
+			if err != nil || n.Record == nil {
+				return false, err
+			}
+			missing, err := n.missing(ctx, c, stage)
+			return len(missing) == 0 && err == nil, err
+		},
+		Plan: func(ctx context.Context, n *Rotation) ([]string, error) {
+			c, err := n.client()
+			if err != nil {
+				return nil, err
+			}
+			missing, err := n.missing(ctx, c, stage)
+			for i, m := range missing {
+				missing[i] = "node " + m + ": stage " + string(stage)
+			}
+			return missing, err
+		},
+		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+			return n.takeOver(ctx, r, stage, false)
+		}}
+}
+
+// check lets every node take the present stage over once more, which changes nothing where all is well, and refuses what would be locked out.
+func check(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+	if err := n.takeOver(ctx, r, Sign, true); err != nil {
+		return err
+	}
+	var left []string
+	for node, files := range n.Record.Left {
+		for _, f := range files {
+			left = append(left, node+": "+f)
+		}
+	}
+	slices.Sort(left)
+	if len(left) > 0 {
+		return finding.New("OCA-4417", "Kubeconfigs depend on the old certificate authority", "they would stop working",
+			"on each node that the evidence names: install -m 0600 /etc/kubernetes/admin.conf FILE, or remove FILE; then run the same command again").With(left...)
+	}
+	return nil
+}
+
+// takeOver lets nodes take a stage over: control-plane nodes one after the other, then workers. Those that are not Ready are left out and reported at the end.
+func (n *Rotation) takeOver(ctx context.Context, r workflow.Reporter, stage Stage, again bool) error {
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	all, err := n.members(ctx, c)
+	if err != nil {
+		return err
+	}
+	var away []string
+	todo := slices.DeleteFunc(all, func(m member) bool {
+		if !again && n.has(m.name, stage) {
+			return true
+		}
+		if !m.ready {
+			away = append(away, m.name)
+		}
+		return !m.ready
+	})
+	var workers errgroup.Group
+	workers.SetLimit(atOnce)
+	for i, m := range todo {
+		r.Progress(int64(i), int64(len(todo)), "nodes")
+		if m.controlPlane {
+			if err := n.take(ctx, c, r, m, stage); err != nil {
+				return err
+			}
+			continue
+		}
+		workers.Go(func() error { return n.take(ctx, c, r, m, stage) })
+	}
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	return notReached(stage, away)
+}
+
+// take lets one node take a stage over, and notes it.
+func (n *Rotation) take(ctx context.Context, c client.WithWatch, r workflow.Reporter, m member, stage Stage) error {
+	var left []string
+	var err error
+	if m.name == n.Host.Config.Node.Name {
+		left, err = n.here(ctx, r, stage)
+		if err == nil {
+			n.Host.Reopen()
+			c, err = n.client() // with the certificate of now
+		}
+	} else {
+		left, err = runPod(ctx, c, r, pod(n.Host.Config.OperatorImage(), m, stage, n.Record.ID))
+	}
+	if err != nil {
+		return err
+	}
+	r.Waiting("node "+m.name, "")
+	r.Changed("node %s has taken over stage %s", m.name, stage)
+	return n.change(ctx, c, func(rec *Record) {
+		if rec.Nodes == nil {
+			rec.Nodes = map[string]Stage{}
+		}
+		rec.Nodes[m.name] = stage
+		if rec.Left == nil {
+			rec.Left = map[string][]string{}
+		}
+		delete(rec.Left, m.name)
+		if len(left) > 0 {
+			rec.Left[m.name] = left
+		}
+	})
+}
+
+// here takes a stage over on this machine.
+func (n *Rotation) here(ctx context.Context, r workflow.Reporter, stage Stage) ([]string, error) {
+	own, err := newNode(n.Host, n.material, stage)
+	if err != nil {
+		return nil, err
+	}
+	_, err = workflow.Runner[*Node]{Plan: "take over", Phases: NodeSteps(), Sink: forward{r}}.Run(ctx, own, workflow.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return own.Left()
+}
+
+// forward reports what a run within a step does as that of the step.
+type forward struct{ r workflow.Reporter }
+
+// Event takes an event of the inner run.
+func (f forward) Event(e workflow.Event) {
+	switch e.Type {
+	case workflow.PhaseChanged:
+		f.r.Changed("%s", e.Message)
+	case workflow.PhaseWaiting:
+		f.r.Waiting(e.Message, e.Why)
+	case workflow.PhaseStarted:
+		f.r.Alive()
+	}
+}
+
+// Taken is what the pod on a node reports.
+type Taken struct {
+	Left []string `json:"left,omitempty"`
+}
+
+// parseTaken reads it.
+func parseTaken(text string) (Taken, error) {
+	var t Taken
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return t, fmt.Errorf("reading the report of a node: %w", err)
+	}
+	return t, nil
+}
+
+// Row is a node as the status shows it.
+type Row struct {
+	Node         string   `json:"node"`
+	ControlPlane bool     `json:"controlPlane"`
+	Ready        bool     `json:"ready"`
+	Stage        Stage    `json:"stage,omitempty"`
+	Left         []string `json:"left,omitempty"`
+}
+
+// Status is how far a rotation is.
+type Status struct {
+	Underway bool    `json:"underway"`
+	Record   *Record `json:"rotation,omitempty"`
+	Nodes    []Row   `json:"nodes"`
+	Next     string  `json:"next"`
+	// TwoAuthorities is set where this machine trusts two without a rotation: its record was deleted.
+	TwoAuthorities bool `json:"twoAuthorities,omitempty"`
+}
+
+// Status looks.
+func (n *Rotation) Status(ctx context.Context) (Status, error) {
+	c, err := n.client()
+	if err != nil {
+		return Status{}, err
+	}
+	all, err := n.members(ctx, c)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Underway: n.Record != nil, Record: n.Record, Next: "ocadm certs rotate-ca", TwoAuthorities: n.Record == nil && kubernetes.TwoAuthorities(n.Host)}
+	done := true
+	for _, m := range all {
+		row := Row{Node: m.name, ControlPlane: m.controlPlane, Ready: m.ready}
+		if n.Record != nil {
+			row.Stage, row.Left = n.Record.Nodes[m.name], n.Record.Left[m.name]
+			done = done && n.has(m.name, Sign)
+		}
+		s.Nodes = append(s.Nodes, row)
+	}
+	switch {
+	case n.Record == nil:
+	case n.Record.Reverting:
+		s.Next = "ocadm certs rotate-ca --revert"
+	case n.Record.Stage == Drop, n.Record.Stage == Sign && done:
+		s.Next = "ocadm certs rotate-ca --finish"
+	}
+	return s, nil
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rotation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+const (
+	// recordDir is where the pod on a node finds the Secret.
+	recordDir = "/rotation"
+	podName   = "ocadm-ca-rotation"
+	// podDeadline is more than all steps of a node need.
+	podDeadline = 20 * time.Minute
+)
+
+// pod takes a stage over on a node. It sees the processes of the machine and is privileged, to write its files and to restart its kubelet. A worker gets no key.
+func pod(image string, m member, stage Stage, id string) *corev1.Pod {
+	sum := sha256.Sum256([]byte(m.name))
+	source := &corev1.SecretVolumeSource{SecretName: secretName, DefaultMode: new(int32(0o400))}
+	if !m.controlPlane {
+		for _, key := range []string{recordKey, oldPrefix + authorities[0], newPrefix + authorities[0]} {
+			source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
+		}
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: podName + "-" + string(stage) + "-" + hex.EncodeToString(sum[:4]),
+			Labels: map[string]string{"app": podName, "app.kubernetes.io/managed-by": "ocadm", "ocadm.yunion.io/rotation": id}},
+		Spec: corev1.PodSpec{
+			NodeName: m.name, HostPID: true, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "system-node-critical",
+			Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			ActiveDeadlineSeconds:        new(int64(podDeadline.Seconds())),
+			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			Volumes: []corev1.Volume{{Name: "rotation", VolumeSource: corev1.VolumeSource{Secret: source}}},
+			Containers: []corev1.Container{{
+				Name: "node", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+				Args:                     []string{"certs", "take-authorities", string(stage), "--from", recordDir, "--report", "/dev/termination-log"},
+				Env:                      []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}}, // of the machine
+				VolumeMounts:             []corev1.VolumeMount{{Name: "rotation", MountPath: recordDir, ReadOnly: true}},
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+				SecurityContext:          &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsGroup: new(int64(0))},
+			}},
+		},
+	}
+}
+
+// runPod runs it to its end and returns what it reports. One that a command left that was killed is replaced: it may have an older record.
+func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) ([]string, error) {
+	node := "node " + p.Spec.NodeName
+	if err := removePod(ctx, c, r, p); err != nil {
+		return nil, err
+	}
+	if err := c.Create(ctx, p.DeepCopy(), client.FieldOwner(kube.FieldManager)); err != nil {
+		return nil, fmt.Errorf("creating pod %s: %w", p.Name, err)
+	}
+	failed, said := "", ""
+	err := kube.WaitFor(ctx, c, p.DeepCopy(), func(o client.Object) (bool, string) {
+		now, there := kube.As[corev1.Pod](o)
+		if !there {
+			failed = "its pod was deleted"
+			return true, ""
+		}
+		for _, s := range now.Status.ContainerStatuses {
+			if t := s.State.Terminated; t != nil {
+				said = strings.TrimSpace(t.Message)
+			}
+		}
+		switch now.Status.Phase {
+		case corev1.PodSucceeded:
+			return true, ""
+		case corev1.PodFailed:
+			failed = strings.TrimSpace("its pod failed " + now.Status.Reason + " " + now.Status.Message)
+			return true, ""
+		}
+		return false, "its pod is " + string(now.Status.Phase) + " " + kube.PodTrouble(now)
+	}, func(why string) { r.Waiting(node, why) })
+	if err != nil {
+		return nil, err
+	}
+	if failed != "" {
+		f := finding.New("OCA-4418", "Node "+p.Spec.NodeName+" has not taken the certificate authorities over", failed,
+			"correct what the evidence names, then run the same command again; kubectl -n kube-system logs "+p.Name+" says more")
+		if said != "" {
+			f = f.With(strings.Split(said, "\n")...)
+		}
+		return nil, f
+	}
+	t, err := parseTaken(said)
+	if err != nil {
+		return nil, err
+	}
+	return t.Left, removePod(ctx, c, r, p)
+}
+
+func removePod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) error {
+	if err := c.Delete(ctx, p.DeepCopy()); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("deleting pod %s: %w", p.Name, err)
+	}
+	return kube.WaitGone(ctx, c, p.DeepCopy(), func(client.Object) string { return "an earlier pod ends" },
+		func(why string) { r.Waiting("node "+p.Spec.NodeName, why) })
+}

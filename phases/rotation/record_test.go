@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rotation
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+func TestReached(t *testing.T) {
+	for _, c := range []struct {
+		a, b Stage
+		want bool
+	}{{Trust, Trust, true}, {Trust, Sign, false}, {Sign, Trust, true}, {Drop, Sign, true}, {"", Trust, false}, {Drop, "", false}} {
+		if got := reached(c.a, c.b); got != c.want {
+			t.Errorf("%q has reached %q: %v", c.a, c.b, got)
+		}
+	}
+}
+
+// material with keys of these texts.
+func sealed(t *testing.T) (material, map[string][]byte) {
+	t.Helper()
+	m, keys := material{certs: map[string][]byte{}}, map[string][]byte{}
+	for _, name := range authorities {
+		for _, prefix := range []string{oldPrefix, newPrefix} {
+			m.certs[prefix+name], keys[prefix+name] = []byte(prefix+name+"\n"), []byte("key of "+prefix+name)
+		}
+	}
+	var err error
+	if m.sealed, m.wrapped, err = seal(keys); err != nil {
+		t.Fatal(err)
+	}
+	return m, keys
+}
+
+// What is trusted in a stage begins with what signs, and the way back is the way on with the two swapped.
+func TestBundle(t *testing.T) {
+	m, keys := sealed(t)
+	for stage, want := range map[Stage]string{Trust: "old-ca new-ca", Sign: "new-ca old-ca", Drop: "new-ca"} {
+		got := strings.Fields(string(m.bundle(stage, "ca")))
+		if strings.Join(got, " ") != want || !strings.HasPrefix(got[0], signer(stage)) {
+			t.Errorf("%s: %q, signed by %s", stage, got, signer(stage))
+		}
+	}
+	m.certs, keys = m.swapped(keys)
+	if got := string(m.bundle(Sign, "ca")); got != "old-ca\nnew-ca\n" || string(keys[newPrefix+"ca"]) != "key of old-ca" {
+		t.Errorf("on the way back: %q, signed with %s", got, keys[newPrefix+"ca"])
+	}
+}
+
+// Who has the old or the new key reads all of them, and nobody else; the record itself shows none.
+func TestKeys(t *testing.T) {
+	m, keys := sealed(t)
+	data, err := toData(Record{ID: "1", Stage: Sign, Nodes: map[string]Stage{"node1": Trust}, Published: map[Stage]time.Time{Trust: time.Unix(1, 0)}}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, raw := range data {
+		if bytes.Contains(raw, []byte("key of")) {
+			t.Errorf("%s shows a key", name)
+		}
+	}
+	rec, m, err := fromData(data)
+	if err != nil || rec.Stage != Sign || rec.Nodes["node1"] != Trust {
+		t.Fatalf("%+v, %v", rec, err)
+	}
+	for own, readable := range map[string]bool{"key of old-ca": true, "key of new-ca": true, "key of another": false} {
+		h := controlPlane(t, own)
+		got, err := m.keys(h)
+		if !readable {
+			if list := finding.Of(err); len(list) != 1 || list[0].Code != "OCA-4411" {
+				t.Errorf("with another key: %v", err)
+			}
+			continue
+		}
+		if err != nil || !bytes.Equal(got[newPrefix+"front-proxy-ca"], keys[newPrefix+"front-proxy-ca"]) {
+			t.Errorf("with %q: %v", own, err)
+		}
+		tr, err := m.trust(h, Sign)
+		if err != nil || string(tr.Keys["ca"]) != "key of new-ca" || string(tr.Certs["ca"]) != "new-ca\nold-ca\n" {
+			t.Errorf("to trust: %+v, %v", tr, err)
+		}
+	}
+}
+
+func controlPlane(t *testing.T, key string) *host.Host {
+	t.Helper()
+	root := t.TempDir()
+	c := config.Default()
+	h, err := host.Fake(t.Context(), root, &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.NewCA(time.Now(), "kubernetes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"pki/ca.crt": string(ca.CertPEM()), "pki/ca.key": key, "manifests/kube-apiserver.yaml": "x"} {
+		file := filepath.Join(root, "etc/kubernetes", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// A worker gets no key of an authority, a control-plane node the sealed ones, and no pod a token.
+func TestPod(t *testing.T) {
+	worker, plane := pod("image", member{name: "w"}, Sign, "1"), pod("image", member{name: "p", controlPlane: true}, Sign, "1")
+	var items []string
+	for _, i := range worker.Spec.Volumes[0].Secret.Items {
+		items = append(items, i.Key)
+	}
+	if want := []string{"rotation.json", "old-ca", "new-ca"}; !slices.Equal(items, want) {
+		t.Errorf("a worker gets %v", items)
+	}
+	if plane.Spec.Volumes[0].Secret.Items != nil || worker.Name == plane.Name {
+		t.Errorf("%+v", plane)
+	}
+	for _, p := range []*corev1.Pod{worker, plane} {
+		if *p.Spec.AutomountServiceAccountToken || p.Spec.NodeName == "" || len(p.Spec.Containers[0].VolumeMounts) != 1 {
+			t.Errorf("%+v", p.Spec)
+		}
+	}
+}
+
+func TestUsesAPI(t *testing.T) {
+	volume := func(v corev1.VolumeSource) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: v}}}}
+	}
+	reference := corev1.LocalObjectReference{Name: rootMap}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"token":     {volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: reference}}}}}), true},
+		"mounted":   {volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: reference}}), true},
+		"other map": {volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), false},
+		"none":      {&corev1.Pod{}, false},
+	} {
+		if got := usesAPI(c.pod); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// The plan of each part is whole, and each of its steps says what it would do.
+func TestPlans(t *testing.T) {
+	for name, steps := range map[string][]Step{"trust": TrustSteps(), "finish": FinishSteps(), "revert": RevertSteps()} {
+		if err := workflow.Validate(steps); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

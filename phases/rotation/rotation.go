@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rotation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Rotation is what the steps share.
+type Rotation struct {
+	Host *host.Host
+	// Record is nil before the first step and after the last.
+	Record *Record
+
+	mu       sync.Mutex
+	secret   *corev1.Secret
+	material material
+}
+
+// Step is a step of a rotation.
+type Step = workflow.Phase[*Rotation]
+
+// Begin reads how far a rotation is. It changes nothing.
+func Begin(ctx context.Context, h *host.Host) (*Rotation, error) {
+	if !kubernetes.IsControlPlane(h) {
+		return nil, kubernetes.NoCertificates()
+	}
+	n := &Rotation{Host: h}
+	return n, n.load(ctx)
+}
+
+// client has the rights of an administrator, with the kubeconfig as it is now: a step may have changed what it trusts.
+func (n *Rotation) client() (client.WithWatch, error) { return kubernetes.AdminClient(n.Host) }
+
+func (n *Rotation) load(ctx context.Context) error {
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	n.secret, n.Record, n.material, err = load(ctx, c)
+	return err
+}
+
+// change changes the record.
+func (n *Rotation) change(ctx context.Context, c client.Client, change func(*Record)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n.Record)
+	return save(ctx, c, n.secret, *n.Record, n.material)
+}
+
+// stage is how far it is, "" before its beginning.
+func (n *Rotation) stage() Stage {
+	if n.Record == nil {
+		return ""
+	}
+	return n.Record.Stage
+}
+
+// TrustSteps let everything trust new authorities and then sign with them. Both ways are open afterwards.
+func TrustSteps() []Step {
+	trust := Step{Name: "trust", Short: "Trust the new authorities beside the old ones", Phases: []Step{
+		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: begin,
+			Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record != nil, nil },
+			Plan: func(context.Context, *Rotation) ([]string, error) {
+				return []string{"make new certificate authorities: " + strings.Join(authorities, ", ")}, nil
+			}},
+		infoStep(Trust), nodesStep(Trust), accountsStep(Trust), podsStep(Trust),
+	}}
+	return []Step{trust, signPhase()}
+}
+
+// signPhase lets the new authorities sign.
+func signPhase() Step {
+	return Step{Name: "sign", Short: "Sign with the new authorities", Phases: []Step{
+		stageStep(Sign, "let the new certificate authorities sign"), infoStep(Sign), nodesStep(Sign),
+	}}
+}
+
+// FinishSteps drop the old authorities. There is no way back from the first of them that changes anything.
+func FinishSteps() []Step {
+	return []Step{{Name: "drop", Short: "Trust the new authorities alone", Phases: []Step{
+		{Name: "check", Short: "Check that nothing depends on the old authorities", Patience: nodePatience, Skip: noCheck,
+			Plan: func(context.Context, *Rotation) ([]string, error) {
+				return []string{"check every node for what the old authorities have signed"}, nil
+			},
+			Run: check},
+		stageStep(Drop, "trust the new certificate authorities alone"), infoStep(Drop), nodesStep(Drop), accountsStep(Drop), podsStep(Drop), proxyStep(), endStep(),
+	}}}
+}
+
+// RevertSteps go back: the old authorities become the new ones of a rotation that goes on to its end.
+func RevertSteps() []Step {
+	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: revert,
+		Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record.Reverting, nil },
+		Plan: func(context.Context, *Rotation) ([]string, error) {
+			return []string{"let the old certificate authorities sign again"}, nil
+		}}
+	return slices.Concat([]Step{revert, signPhase()}, FinishSteps())
+}
+
+// beyond skips a step when the rotation has reached a stage.
+func beyond(stage Stage) func(*Rotation) string {
+	return func(n *Rotation) string {
+		if n.Record != nil && reached(n.Record.Stage, stage) {
+			return "that is over"
+		}
+		return ""
+	}
+}
+
+// noCheck is why nothing has to be checked. On the way back every node has just taken the old authorities over.
+func noCheck(n *Rotation) string {
+	if n.Record != nil && n.Record.Reverting {
+		return "the old authorities stay"
+	}
+	return beyond(Drop)(n)
+}
+
+// Reversible is a finding when there is nothing to go back from, or no way.
+func (n *Rotation) Reversible() error {
+	switch {
+	case n.Record == nil:
+		return NotUnderway()
+	case n.Record.Reverting:
+		return nil
+	case n.Record.Stage == Drop:
+		return finding.New("OCA-4413", "The rotation cannot be taken back any more", "nodes no longer trust the old authorities", "complete it: ocadm certs rotate-ca --finish")
+	}
+	return nil
+}
+
+// Finishable is a finding when the new authorities do not sign everywhere yet.
+func (n *Rotation) Finishable() error {
+	if n.Record == nil {
+		return NotUnderway()
+	}
+	if n.Record.Reverting || reached(n.Record.Stage, Drop) {
+		return nil
+	}
+	if n.Record.Stage != Sign {
+		return finding.New("OCA-4414", "The new certificate authorities do not sign yet", "the rotation is in stage "+string(n.Record.Stage),
+			"ocadm certs rotate-ca, and when it is done: ocadm certs rotate-ca --finish")
+	}
+	return nil
+}
+
+// NotUnderway is the finding of a cluster whose authorities are not being rotated.
+func NotUnderway() error {
+	return finding.New("OCA-4415", "No rotation of the certificate authorities is underway", "the cluster has no Secret kube-system/"+secretName,
+		"ocadm certs rotate-ca --dry-run shows what one would do")
+}
+
+func begin(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	rec := Record{ID: now.UTC().Format("20060102T150405Z"), Stage: Trust, Began: now.UTC().Truncate(time.Second), Nodes: map[string]Stage{}}
+	m := material{certs: map[string][]byte{}}
+	keys := map[string][]byte{}
+	for _, name := range authorities {
+		if m.certs[oldPrefix+name], keys[oldPrefix+name], err = kubernetes.Authority(n.Host, name); err != nil {
+			return err
+		}
+		if m.certs[newPrefix+name], keys[newPrefix+name], err = kubernetes.NewAuthority(n.Host, name, rec.ID, now); err != nil {
+			return err
+		}
+	}
+	if m.sealed, m.wrapped, err = seal(keys); err != nil {
+		return err
+	}
+	s := &corev1.Secret{}
+	if err := save(ctx, c, s, rec, m); err != nil {
+		return err
+	}
+	n.secret, n.Record, n.material = s, &rec, m
+	r.Changed("made new certificate authorities %s; Secret kube-system/%s holds them", strings.Join(authorities, ", "), secretName)
+	return kubernetes.ForgetUpload(ctx, c)
+}
+
+func revert(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	keys, err := n.material.keys(n.Host)
+	if err != nil {
+		return err
+	}
+	certs, keys := n.material.swapped(keys)
+	sealed, wraps, err := seal(keys)
+	if err != nil {
+		return err
+	}
+	n.material = material{certs: certs, sealed: sealed, wrapped: wraps}
+	err = n.change(ctx, c, func(rec *Record) {
+		rec.Reverting, rec.Stage, rec.Nodes, rec.Left, rec.Published = true, Sign, map[string]Stage{}, nil, nil
+	})
+	if err == nil {
+		r.Changed("the old certificate authorities are to sign again")
+	}
+	return err
+}
+
+// stageStep goes on to a stage when all nodes have taken over the one before it.
+func stageStep(stage Stage, what string) Step {
+	return Step{Name: "next", Short: "Go on to the stage", Timeout: time.Minute,
+		Check: func(_ context.Context, n *Rotation) (bool, error) {
+			return n.Record != nil && reached(n.Record.Stage, stage), nil
+		},
+		Plan: func(context.Context, *Rotation) ([]string, error) { return []string{what}, nil },
+		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+			c, err := n.client()
+			if err != nil {
+				return err
+			}
+			if missing, err := n.missing(ctx, c, n.stage()); err != nil || len(missing) > 0 {
+				return errors.Join(err, notReached(n.stage(), missing))
+			}
+			if err := n.change(ctx, c, func(rec *Record) { rec.Stage = stage }); err != nil {
+				return err
+			}
+			r.Changed("the rotation is in stage %s", stage)
+			return nil
+		}}
+}
+
+func notReached(stage Stage, missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	return finding.New("OCA-4416", "Nodes have not taken the certificate authorities over", fmt.Sprintf("stage %s is missing on %s", stage, strings.Join(missing, ", ")),
+		"start the nodes, or remove those that are lost: ocadm node remove NAME; then run the same command again").With(missing...)
+}
+
+// infoStep shows machines that join the authorities of a stage.
+func infoStep(stage Stage) Step {
+	return Step{Name: "join-info", Short: "Show them to machines that join", Timeout: time.Minute, Skip: beyond(following(stage)),
+		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+			c, err := n.client()
+			if err != nil {
+				return err
+			}
+			return kubernetes.WriteClusterInfo(ctx, c, r, n.material.bundle(stage, kubernetes.ClusterAuthority))
+		},
+		Plan: func(context.Context, *Rotation) ([]string, error) {
+			return []string{"change ConfigMap kube-public/cluster-info"}, nil
+		},
+		Check: func(ctx context.Context, n *Rotation) (bool, error) {
+			if n.Record == nil {
+				return false, nil
+			}
+			c, err := n.client()
+			if err != nil {
+				return false, err
+			}
+			return kubernetes.ClusterInfoHas(ctx, c, n.material.bundle(stage, kubernetes.ClusterAuthority))
+		}}
+}
+
+// following is the stage after another; of the last it is none that is ever reached.
+func following(stage Stage) Stage {
+	if i := slices.Index(order, stage); i+1 < len(order) {
+		return order[i+1]
+	}
+	return ""
+}
+
+// proxyStep removes the old authorities from what the API server publishes to aggregated API servers: it only ever adds.
+func proxyStep() Step {
+	return Step{Name: "aggregation", Short: "Publish the new authorities alone to aggregated API servers", Timeout: 3 * time.Minute,
+		Plan: func(context.Context, *Rotation) ([]string, error) {
+			return []string{"let the API server write ConfigMap kube-system/extension-apiserver-authentication anew"}, nil
+		},
+		Check: func(ctx context.Context, n *Rotation) (bool, error) {
+			if n.Record == nil {
+				return false, nil
+			}
+			c, err := n.client()
+			if err != nil {
+				return false, err
+			}
+			return kubernetes.PublishesOnly(ctx, c, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
+		},
+		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+			c, err := n.client()
+			if err != nil {
+				return err
+			}
+			return kubernetes.PublishAnew(ctx, c, r, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
+		}}
+}
+
+// endStep forgets the rotation, and with it the old keys.
+func endStep() Step {
+	return Step{Name: "end", Short: "Forget the rotation", Timeout: time.Minute,
+		Plan: func(context.Context, *Rotation) ([]string, error) {
+			return []string{"delete Secret kube-system/" + secretName}, nil
+		},
+		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+			c, err := n.client()
+			if err != nil {
+				return err
+			}
+			if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {
+				return errors.Join(err, notReached(Drop, missing))
+			}
+			if err := kubernetes.ForgetUpload(ctx, c); err != nil {
+				return err
+			}
+			if err := client.IgnoreNotFound(c.Delete(ctx, n.secret)); err != nil {
+				return fmt.Errorf("deleting the record of the rotation: %w", err)
+			}
+			n.Record = nil
+			r.Changed("deleted Secret kube-system/%s", secretName)
+			return nil
+		}}
+}
