@@ -34,6 +34,8 @@ type suite struct {
 	db *mariadb.Server
 	// fresh is what there was on the machines before anything.
 	fresh map[int]map[string]string
+	// joined is what node 2 was like after a join that was killed.
+	joined map[string]string
 	// left is a child of node 2's executor that still runs when the cloud is gone.
 	left process
 }
@@ -50,6 +52,7 @@ func TestCloud(t *testing.T) {
 		step{"init again changes nothing", s.initAgain},
 		step{"dry runs on a node touch nothing", s.dryRunAfter},
 		step{"no secret is printed", s.noSecret},
+		step{"join is killed", s.joinKilled},
 		step{"join", s.join},
 		step{"bad joins", s.badJoins},
 		step{"cloud", s.cloud},
@@ -221,17 +224,18 @@ func (s *suite) revision(t *testing.T) string {
 
 // join runs the same command twice: the second time nothing is left to do.
 func (s *suite) join(t *testing.T) {
-	network := "eth0/br0/" + s.Lab.Node(2).Address.String()
+	networks := s.hostNetworks()
 	for range 2 {
-		if err := s.Join(t.Context(), 2, "--host-networks", network); err != nil {
+		if err := s.Join(t.Context(), 2, networks...); err != nil {
 			t.Fatal(err)
 		}
 	}
+	s.joined = settled(t, func() map[string]string { return s.machineState(t, 2) }, always)
 	for command, want := range map[string]string{
 		"systemctl is-active yunion-executor":                        "active",
 		"systemctl is-enabled yunion-executor":                       "enabled",
 		"systemctl show -p KillMode --value yunion-executor":         "process",
-		"grep ^networks: /etc/yunion/host.conf":                      "networks: [" + network + "]",
+		"grep ^networks: /etc/yunion/host.conf":                      "networks: [" + networks[1] + "]",
 		"grep disable_probe_kubelet: /etc/yunion/host.conf":          "disable_probe_kubelet: true",
 		"test -S /var/run/onecloud/exec.sock && echo there":          "there",
 		"command -v ovs-vsctl":                                       "/usr/local/bin/ovs-vsctl",
@@ -356,9 +360,10 @@ func (s *suite) initAfterReset(t *testing.T) {
 	if err != nil || out != "1" {
 		t.Errorf("the embedded database has %q ready pods, %v", out, err)
 	}
-	if err := s.Join(t.Context(), 2); err != nil {
+	if err := s.Join(t.Context(), 2, s.hostNetworks()...); err != nil {
 		t.Fatal(err)
 	}
+	s.sameAsUndisturbed(t, 2)
 }
 
 // resetWithoutAPIServer takes both machines back when nobody answers any more.

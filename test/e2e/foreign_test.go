@@ -97,7 +97,8 @@ func TestResetKeepsForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range []int{2, 1} {
-		if _, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes"); err != nil {
+		s.sampled(t, node, 2, resetCommand...)
+		if _, err := s.On(t.Context(), node, resetCommand...); err != nil {
 			t.Fatal(err)
 		}
 		after, around := s.scan(t, node), s.lookAround(t, node)

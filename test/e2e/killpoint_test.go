@@ -136,16 +136,32 @@ func (s *suite) kills(t *testing.T, node int, list []point, argv ...string) {
 	t.Logf("%s was killed at %d points in %.1f s", argv[1], len(list), time.Since(begun).Seconds())
 }
 
-// killedAtEntry kills a command of steps when its journal has the entry. A step that the run before completed after all has only its end there.
-func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
-	t.Helper()
-	const script = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
+// atEntry sends a signal to a command of steps when its journal has the entry. A step that the run before completed after all has only its end there.
+const atEntry = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
 %[1]s >/run/story 2>&1 & pid=$!
 until tail -n +$((from+1)) $journal | grep -qE '"phase":"%[3]s","event":"(%[2]s|phase-done)"'; do
 	kill -0 $pid 2>/dev/null || { wait $pid; echo "it ended with $?"; cat /run/story; exit 1; }
 done
-kill -KILL $pid; wait $pid; status=$?; [ $status = 137 ] || { echo "it ended with $status"; cat /run/story; exit 2; }`
-	if out, err := s.quietly(t, node, "sh", "-c", fmt.Sprintf(script, quoted(argv), p.event, p.phase)); err != nil {
-		t.Fatalf("killed at %s: %v\n%s", p, err, out)
+kill -%[4]s $pid; wait $pid; status=$?; [ $status %[5]s ] || { echo "it ended with $status"; cat /run/story; exit 2; }`
+
+// killedAtEntry kills a command of steps.
+func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
+	t.Helper()
+	s.stoppedAtEntry(t, node, p, "KILL", "= 137", argv)
+}
+
+// interruptedAtEntry ends a command of steps as interruptedAt does.
+func (s *suite) interruptedAtEntry(t *testing.T, node int, p point, argv ...string) {
+	t.Helper()
+	s.stoppedAtEntry(t, node, p, twice, "!= 0", argv)
+}
+
+// twice are two interrupts: the second one ends the phases that run.
+const twice = "TERM $pid; sleep 0.3; kill -TERM"
+
+func (s *suite) stoppedAtEntry(t *testing.T, node int, p point, signal, status string, argv []string) {
+	t.Helper()
+	if out, err := s.quietly(t, node, "sh", "-c", fmt.Sprintf(atEntry, quoted(argv), p.event, p.phase, signal, status)); err != nil {
+		t.Fatalf("stopped at %s: %v\n%s", p, err, out)
 	}
 }

@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,6 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // random are the parts of names that differ from one undisturbed run to the next.
@@ -26,11 +30,11 @@ for d in /etc/kubernetes /etc/kubernetes/pki; do ls $d | sed "s|^|named:$d/|"; d
 systemctl list-units --no-legend --no-pager --plain --state=active --type=service | ` +
 	`awk '/kube|containerd|ocadm|yunion/ {print "active:" $1}'; true`
 
-// state is what a machine and the cluster are like, without what is random.
-func (k *sweep) state(t *testing.T, node int) map[string]string {
+// machineState is what a machine is like, without what is random.
+func (s *suite) machineState(t *testing.T, node int) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for name, value := range k.look(t, node) {
+	for name, value := range s.look(t, node) {
 		if random.MatchString(name) {
 			continue
 		}
@@ -39,13 +43,63 @@ func (k *sweep) state(t *testing.T, node int) map[string]string {
 		}
 		out[name] = value
 	}
-	text, err := k.quietly(t, node, "sh", "-c", content)
+	text, err := s.quietly(t, node, "sh", "-c", content)
 	if err != nil {
 		t.Fatal(err)
 	}
 	maps.Copy(out, fields(text))
-	maps.Copy(out, k.clusterState(t))
 	return out
+}
+
+// state is what a machine and its cluster are like, without what is random.
+func (s *suite) state(t *testing.T, node int) map[string]string {
+	t.Helper()
+	out := s.machineState(t, node)
+	maps.Copy(out, s.clusterState(t))
+	return out
+}
+
+// settleTime is how long the programs of a node may take until they have written and started everything.
+const settleTime = 4 * time.Minute
+
+// settled is a state once it is the same twice, and good.
+func settled(t *testing.T, state func() map[string]string, good func() error) (last map[string]string) {
+	t.Helper()
+	eventually(t, "the node to settle", func() error {
+		before := last
+		last = state()
+		if d := differences(before, last); len(d) > 0 {
+			return fmt.Errorf("still changing: %s", strings.Join(d, "; "))
+		}
+		return good()
+	})
+	return last
+}
+
+// becomes waits until a state is as wanted, and good.
+func becomes(t *testing.T, what string, want map[string]string, state func() map[string]string, good func() error) {
+	t.Helper()
+	eventually(t, what, func() error {
+		if d := differences(want, state()); len(d) > 0 {
+			return fmt.Errorf("%d differences: %s", len(d), strings.Join(d, "; "))
+		}
+		return good()
+	})
+}
+
+func always() error { return nil }
+
+func eventually(t *testing.T, what string, good func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
+	defer cancel()
+	err := wait.Until(ctx, what, 3*time.Second, func(context.Context) (bool, string, error) {
+		err := good()
+		return err == nil, "", err
+	}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kinds are the objects that are compared.
@@ -56,9 +110,9 @@ const kinds = "nodes,namespaces,crd,clusterroles,clusterrolebindings,roles,roleb
 var fleeting = regexp.MustCompile(`^(Secret/kube-system/(bootstrap-token|kubeadm-certs)|Role(Binding)?/kube-system/kubeadm:kubeadm-certs|Secret/.*-release-|ConfigMap/.*(kube-root-ca|ocadm-etcd|-release-|extension-apiserver))`)
 
 // clusterState are the objects of the cluster: their names, and what is wanted of them.
-func (k *sweep) clusterState(t *testing.T) map[string]string {
+func (s *suite) clusterState(t *testing.T) map[string]string {
 	t.Helper()
-	text, _, err := k.Lab.Node(1).Exec(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", kinds, "-A", "-o", "json")
+	text, _, err := s.Lab.Node(1).Exec(t.Context(), "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", kinds, "-A", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/scenario"
 )
@@ -183,17 +181,28 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	}
 	k.mark(t, "after")
 	argv := []string{scenario.Ocadm, "etcd", "restore", info.File, "--yes"}
-	begun, n := time.Now(), 0
+	var all []point
 	for _, phase := range []string{"stop", "prepare", "swap", "etcd", "control-plane", "finish"} {
-		for _, event := range []workflow.EventType{workflow.PhaseStarted, workflow.PhaseDone} {
-			if event == workflow.PhaseDone && phase == "finish" {
-				continue // then the restore is over
-			}
-			k.killedAtEntry(t, 1, point{event: event, phase: phase}, argv...)
-			n++
-		}
+		all = append(all, point{event: workflow.PhaseStarted, phase: phase}, point{event: workflow.PhaseDone, phase: phase})
 	}
-	t.Logf("etcd restore was killed at %d points in %.1f s", n, time.Since(begun).Seconds())
+	all = all[:len(all)-1] // after its last phase the restore is over
+	for _, p := range spread(all[:len(all)-1], k.rollbacks) {
+		k.interruptedAtEntry(t, 1, p, argv...)
+		eventually(t, "the former data", func() error {
+			out, err := k.quietly(t, 1, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "configmap", "before", "after")
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		t.Logf("went back from: %s", p)
+	}
+	begun := time.Now()
+	list := spread(all, k.limit)
+	for _, p := range list {
+		k.killedAtEntry(t, 1, p, argv...)
+	}
+	t.Logf("etcd restore was killed at %d points in %.1f s", len(list), time.Since(begun).Seconds())
 	if _, err := k.On(ctx, 1, argv...); err != nil {
 		t.Fatal(err)
 	}
@@ -233,43 +242,23 @@ func (k *sweep) rolledBack(t *testing.T, what string, node int, argv []string) {
 // interruptedAt ends a command as a user does who does not wait: with two interrupts.
 func (k *sweep) interruptedAt(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
-	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), "TERM $pid; sleep 0.3; kill -TERM",
+	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), twice,
 		`[ $reached = no ] || [ $status != 0 ] || { echo "it ended well"; cat /run/story; exit 2; }`)
 	if out, err := k.quietly(t, node, "sh", "-c", script); err != nil {
 		t.Fatalf("interrupted at %s: %v\n%s", p, err, out)
 	}
 }
 
-// settleTime is how long the programs of a node may take until they have written and started everything.
-const settleTime = 4 * time.Minute
-
 // settled is the state of a machine and its cluster once it is the same twice, and the cloud is Available.
 func (k *sweep) settled(t *testing.T, node int) map[string]string {
 	t.Helper()
-	var last map[string]string
-	k.until(t, "the node to settle", func() error {
-		if err := k.available(t); err != nil {
-			return err
-		}
-		before := last
-		last = k.state(t, node)
-		if d := differences(before, last); len(d) > 0 {
-			return fmt.Errorf("still changing: %s", strings.Join(d, "; "))
-		}
-		return nil
-	})
-	return last
+	return settled(t, func() map[string]string { return k.state(t, node) }, func() error { return k.available(t) })
 }
 
 // becomes waits until machine and cluster are as they were after the undisturbed command.
 func (k *sweep) becomes(t *testing.T, what string, node int) {
 	t.Helper()
-	k.until(t, "the state after an undisturbed "+what, func() error {
-		if d := differences(k.want[what], k.state(t, node)); len(d) > 0 {
-			return fmt.Errorf("%d differences: %s", len(d), strings.Join(d, "; "))
-		}
-		return k.available(t)
-	})
+	becomes(t, "the state after an undisturbed "+what, k.want[what], func() map[string]string { return k.state(t, node) }, func() error { return k.available(t) })
 }
 
 func (k *sweep) available(t *testing.T) error {
@@ -277,17 +266,4 @@ func (k *sweep) available(t *testing.T) error {
 		return nil
 	}
 	return k.AllAvailable(t.Context())
-}
-
-func (k *sweep) until(t *testing.T, what string, good func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
-	defer cancel()
-	err := wait.Until(ctx, what, 3*time.Second, func(context.Context) (bool, string, error) {
-		err := good()
-		return err == nil, "", err
-	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// A sample of the kill sweep is part of tests that need the machines anyway: init is killed at four points (killed), a join at three, the resets of a
+// worker and of a control plane at two each. Each run goes on where the one before was killed.
+
+// sampled kills a command at n points, spread over the phases of its dry run: at the start of one, then at the end of another.
+func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
+	t.Helper()
+	var phases []point
+	for _, e := range s.events(t, node, append(slices.Clone(argv), "--dry-run")...) {
+		if e.Type == workflow.PhasePlanned && e.Phase != "preflight" {
+			phases = append(phases, point{event: workflow.PhaseStarted, phase: e.Phase})
+		}
+	}
+	if len(phases) < 2*n {
+		t.Fatalf("%s has only the phases %v", argv[1], phases)
+	}
+	list := spread(phases, n)
+	for i := range list {
+		if i%2 == 1 {
+			list[i].event = workflow.PhaseDone
+		}
+	}
+	s.kills(t, node, list, argv...)
+}
+
+// joinKilled cuts a join off. The join that comes after this step must finish.
+func (s *suite) joinKilled(t *testing.T) {
+	argv, err := s.JoinCommand(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv[0] = scenario.Ocadm
+	s.sampled(t, 2, 3, append(append(argv, s.JoinFlags(2)...), s.hostNetworks()...)...)
+}
+
+// hostNetworks are the networks of the host agent on the compute node.
+func (s *suite) hostNetworks() []string {
+	return []string{"--host-networks", "eth0/br0/" + s.Lab.Node(2).Address.String()}
+}
+
+// sameAsUndisturbed compares a node that a killed and repeated join made with what an undisturbed one makes of the same machine.
+func (s *suite) sameAsUndisturbed(t *testing.T, node int) {
+	t.Helper()
+	becomes(t, "what the killed join led to", s.joined, func() map[string]string { return s.machineState(t, node) }, always)
+}
