@@ -86,15 +86,24 @@ integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
 test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian unstable, instead of MariaDB
 	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql/... ./internal/identity ./operatorctl/effects ./test/integration
 
+# Parts of the sweep that run for minutes to hours each; make -k sweep goes on after one that failed.
 .PHONY: sweep
-sweep: ## Kill the operator at every side effect, the long faults, and 50 rounds of kills and partitions of the virtual address (an hour)
-	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
-	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
+sweep: ROUNDS = 20
+sweep: sweep-operator sweep-address killsweep move powercuts ## Everything below: the operator, every command killed at every step, 20 power cuts (several hours)
+
+.PHONY: sweep-address
+sweep-address: ## 50 rounds of kills and partitions of the holders of the virtual address (seven minutes)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m ./test/integration/virtualaddress/
 
+.PHONY: sweep-operator
+sweep-operator: ## Kill the operator at every side effect, and the long faults (half an hour or more)
+	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
+	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
+
 .PHONY: killsweep
-killsweep: ## Kill init, join, reset and etcd restore before, within and after every phase on lab machines, and roll back (an hour)
+killsweep: ## Kill init, join, reset, etcd restore, move, upgrade and restore before and after every step on lab machines, and go back (hours)
 	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweep$$' ./test/e2e/
+	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_UPGRADE=$(or $(FROM),v1.36.2) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweepDay2$$' ./test/e2e/
 
 .PHONY: move
 move: ## Give a worker and the only control-plane node on lab machines another address, killed at every step, and back (some minutes)
@@ -109,8 +118,8 @@ ca-rotation: ## Replace the certificate authorities of a cluster of CONTROL_PLAN
 	OCADM_TEST_CA_ROTATION=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestCARotation$$' ./test/e2e/
 
 .PHONY: powercuts
-powercuts: ## Kill all lab machines of a cloud at once, ten times, under load and during updates (half an hour)
-	OCADM_TEST_POWERCUTS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
+powercuts: ## Kill all lab machines of a cloud at once, ROUNDS=10 times, under load and during updates (half an hour)
+	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
 
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
@@ -126,8 +135,8 @@ earlier-kubernetes: ## A cluster and a cloud of the minor version of Kubernetes 
 	OCADM_TEST_KUBERNETES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 90m -run TestEarlierKubernetes ./test/e2e/
 
 .PHONY: upgrade
-upgrade: ## Kubernetes on lab machines is upgraded to the linked version under a running cloud: a broken static pod, a killed command (a quarter of an hour)
-	OCADM_TEST_UPGRADE=$(or $(FROM),1) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestUpgrade ./test/e2e/
+upgrade: ## Kubernetes on lab machines is upgraded from FROM=v1.36.2 to the linked version under a running cloud: a broken static pod, a killed command (a quarter of an hour)
+	OCADM_TEST_UPGRADE=$(or $(FROM),v1.36.2) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestUpgrade ./test/e2e/
 
 .PHONY: online
 online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
