@@ -137,7 +137,7 @@ func TestMalformedIsRefusedByName(t *testing.T) {
 		{mysql + "glance: {requests: {storage: big}}", "spec.glance.requests.storage"},
 		{mysql + "regionServer: []", "spec.regionServer"},
 		{mysql + "components: {new: {replicas: -1}}", "spec.components.new.replicas"},
-		{mysql + "backup: {keep: 0}", "spec.backup.keep"},
+		{mysql + "backup: {keep: -1}", "spec.backup.keep"},
 	} {
 		if got := d.refuse(t, object(t, c.spec), nil); !strings.Contains(got, c.want) {
 			t.Errorf("%s\nanswer %q lacks %q", c.spec, got, c.want)
