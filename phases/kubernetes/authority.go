@@ -13,7 +13,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -357,63 +356,4 @@ func Left(h *host.Host, going []byte) ([]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// SignerTodo says what is to be changed in the manifest of the controller manager, "" if nothing.
-func SignerTodo(h *host.Host, t Trust) string {
-	if !IsControlPlane(h) {
-		return ""
-	}
-	switch from, to := signerIn(h), t.signer(); {
-	case from == "" || from == to:
-		return ""
-	default:
-		return "let the controller manager sign with " + to
-	}
-}
-
-func (t Trust) signer() string {
-	if t.whole() {
-		return pkiDir + "/ca.crt"
-	}
-	return signerFile
-}
-
-// signerIn is the file with which the controller manager signs.
-func signerIn(h *host.Host) string {
-	for line := range strings.Lines(h.Files.Text(manifest(constants.KubeControllerManager))) {
-		if _, file, ok := strings.Cut(strings.TrimSpace(line), signingFlag); ok {
-			return file
-		}
-	}
-	return ""
-}
-
-// WriteSigner changes the manifest of the controller manager; the kubelet restarts it.
-func WriteSigner(h *host.Host, r workflow.Reporter, t Trust) error {
-	if why := SignerTodo(h, t); why != "" {
-		text := strings.Replace(h.Files.Text(manifest(constants.KubeControllerManager)), signingFlag+signerIn(h), signingFlag+t.signer(), 1)
-		if err := overwrite(h, manifest(constants.KubeControllerManager), []byte(text), 0o600); err != nil {
-			return err
-		}
-		r.Changed("changed %s", manifest(constants.KubeControllerManager))
-	}
-	return nil
-}
-
-// SignerLeft reports whether the file of the signer is there though nothing needs it.
-func SignerLeft(h *host.Host, t Trust) bool {
-	return t.whole() && h.Files.Exists(signerFile) && signerIn(h) != signerFile
-}
-
-// RemoveSigner removes it.
-func RemoveSigner(h *host.Host, r workflow.Reporter, t Trust) error {
-	if !SignerLeft(h, t) {
-		return nil
-	}
-	if err := h.Files.Remove(signerFile); err != nil {
-		return fmt.Errorf("removing the file of the signer: %w", err)
-	}
-	r.Changed("removed %s", signerFile)
-	return nil
 }

@@ -246,19 +246,19 @@ func (s *rotating) running(t *testing.T) {
 	t.Log(s.shell(t, 1, "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -A -o wide; kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes"))
 }
 
-// asked is what became of the requests of a client that reads its kubeconfig again.
-type asked struct {
+// answers is what became of the requests of a client that reads its kubeconfig again.
+type answers struct {
 	sent     int
 	slowest  time.Duration
 	failures []string
 }
 
-func (a asked) String() string {
+func (a answers) String() string {
 	return fmt.Sprintf("%d requests to the API server, %d failed, slowest answer %.2f s", a.sent, len(a.failures), a.slowest.Seconds())
 }
 
 // polling asks the API server four times a second, each time with a connection of its own, until do returns.
-func (s *rotating) polling(t *testing.T, do func()) (out asked) {
+func (s *rotating) polling(t *testing.T, do func()) (out answers) {
 	t.Helper()
 	at := s.Lab.Node(1).Address.String()
 	if s.planes > 1 {
