@@ -111,8 +111,11 @@ func podEvidence(h *host.Host, component string) []string {
 	if file == "" {
 		return []string{component + ": it has written no log: its container never started"}
 	}
-	return last(component+": ", logMessages(h, file), podLines)
+	return last(component+": ", slices.DeleteFunc(logMessages(h, file), helpLine.MatchString), podLines)
 }
+
+// helpLine are the lines of a program's help, which it prints when it refuses a flag: hundreds, that push the reason out.
+var helpLine = regexp.MustCompile(`^(\s*(-\w, )?--[\w-]+ .*|[A-Z][\w ]* flags:|Usage:.*|\s*)$`)
 
 func logMessages(h *host.Host, file string) []string {
 	raw, err := h.Files.ReadFile(file)
@@ -163,10 +166,14 @@ func newestLogOf(h *host.Host, pod, container string) (file string, restarts int
 
 // criMessage takes time, stream and tag off a line of a container's log.
 func criMessage(line string) string {
-	if parts := strings.SplitN(line, " ", 4); len(parts) == 4 && (parts[1] == "stdout" || parts[1] == "stderr") {
-		return parts[3]
+	parts := strings.SplitN(line, " ", 4)
+	switch {
+	case len(parts) < 3 || parts[1] != "stdout" && parts[1] != "stderr":
+		return line
+	case len(parts) == 3: // an empty line
+		return ""
 	}
-	return line
+	return parts[3]
 }
 
 func containerEvidence(ctx context.Context, h *host.Host, components []string) []string {

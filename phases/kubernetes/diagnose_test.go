@@ -85,6 +85,16 @@ func TestPodEvidenceEndsBeforeTheStackOfAPanic(t *testing.T) {
 	}
 }
 
+func TestPodEvidenceLeavesHelpOut(t *testing.T) {
+	h := fakeHost(t, nil)
+	write(t, h, podLogsDir+"/kube-system_etcd-node-1_0123/etcd/0.log", "2026-01-01T00:00:00Z stderr F Global flags:\n2026-01-01T00:00:00Z stderr F \n"+
+		"2026-01-01T00:00:00Z stderr F   -v, --v Level                          number for the log level verbosity\n"+
+		"2026-01-01T00:00:00Z stderr F       --vmodule pattern=N,...            comma-separated list\n2026-01-01T00:00:00Z stderr F Error: unknown flag: --x\n")
+	if d := cmp.Diff([]string{"etcd: Error: unknown flag: --x"}, podEvidence(h, "etcd")); d != "" {
+		t.Errorf("evidence (-want +got):\n%s", d)
+	}
+}
+
 func TestHopelessIsWhatDiesOftenSinceTheWaitBegan(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
