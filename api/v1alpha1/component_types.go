@@ -24,7 +24,7 @@ type ContainerSpec struct {
 	ImageName string `json:"imageName,omitempty"`
 	// Tag, or a digest sha256:..., in place of spec.version.
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$|^@?sha256:[a-f0-9]{64}$`
+	// +kubebuilder:validation:Pattern=`^(\w[\w.-]*)?$|^@?sha256:[a-f\d]{64}$`
 	Tag string `json:"tag,omitempty"`
 	// Pull policy. By default Always for tags that move, such as latest, and IfNotPresent for others.
 	// +kubebuilder:validation:Enum="";Always;IfNotPresent;Never
@@ -43,16 +43,16 @@ type ResourceList struct {
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|e[0-9]+)?$`
+	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d+)?$`
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// Memory, for example 256Mi.
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|e[0-9]+)?$`
+	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d+)?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// Size of the volume, in requests only, for example 100Gi.
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?)?$`
+	// +kubebuilder:validation:Pattern=`^(\d+(\.\d+)?([EPTGMk]i?|Ki|m)?)?$`
 	Storage string `json:"storage,omitempty"`
 }
 

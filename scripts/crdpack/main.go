@@ -2,7 +2,8 @@
 
 // Crdpack rewrites a CRD read from standard input so that every property of spec and status takes one line of flow YAML: a diff stays
 // readable, and the file is half as large. It adds rules to the spec of a cloud that follow from the table of components, and the revision by which an operator knows
-// whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed.
+// whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed. It leaves out what says
+// nothing new.
 package main
 
 import (
@@ -62,6 +63,7 @@ func pack(r io.Reader, w io.Writer, before []byte) error {
 			return err
 		}
 	}
+	bounded(v)
 	if err := number(v, before); err != nil {
 		return err
 	}
@@ -71,6 +73,23 @@ func pack(r io.Reader, w io.Writer, before []byte) error {
 		return err
 	}
 	return out.Flush()
+}
+
+// bounded takes the format from numbers with a minimum and a maximum: what the API server checks of it follows from these. It is in half of all blocks.
+func bounded(v any) {
+	switch t := v.(type) {
+	case map[string]any:
+		if _, lowest := t["minimum"]; lowest && t["maximum"] != nil && t["format"] == "int32" {
+			delete(t, "format")
+		}
+		for _, inner := range t {
+			bounded(inner)
+		}
+	case []any:
+		for _, inner := range t {
+			bounded(inner)
+		}
+	}
 }
 
 // number gives the definition its revision.

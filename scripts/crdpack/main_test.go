@@ -37,3 +37,17 @@ func TestRevision(t *testing.T) {
 	revision(changed, "2")
 	revision(pack(generated, changed), "3")
 }
+
+// TestBounded: the format goes where a minimum and a maximum say more than it, and nowhere else.
+func TestBounded(t *testing.T) {
+	number := func(more string) string { return "{type: integer, format: int32" + more + "}" }
+	in := strings.ReplaceAll(generated, "{type: object}", "{properties: {a: "+number(", minimum: 0, maximum: 100")+", b: "+number(", minimum: 0")+", c: {items: "+
+		number(", minimum: 1, maximum: 2")+"}}}")
+	var b strings.Builder
+	if err := pack(strings.NewReader(in), &b, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "int32"); n != 1 || !strings.Contains(b.String(), `b: {"format":"int32","minimum":0,"type":"integer"}`) {
+		t.Errorf("%d formats:\n%s", n, b.String())
+	}
+}
